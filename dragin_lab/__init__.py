@@ -1,0 +1,42 @@
+"""dragin_lab: see, piece by piece, why a language model retrieved. Public names load on first use."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "Continuation": "trace",
+    "Corpus": "corpus",
+    "BM25": "retrieval.bm25",
+    "DraginLabError": "errors",
+    "Exemplar": "prompts",
+    "LanguageModel": "lm.load",
+    "Passage": "trace",
+    "Prompt": "trace",
+    "PromptTemplate": "prompts",
+    "Question": "trace",
+    "Step": "trace",
+    "Trace": "trace",
+    "capture": "lm.capture",
+    "method": "methods",
+    "run": "run",
+    "run_many": "run",
+    "stream": "run",
+}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'dragin_lab' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"dragin_lab.{_WHERE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -1,0 +1,23 @@
+"""Errors that are a message to the user: what was given, what the limit is, what to do next."""
+
+from __future__ import annotations
+
+
+class DraginLabError(Exception):
+    """Base of every error that the command line prints without a traceback."""
+
+
+class ModelError(DraginLabError):
+    """A model or tokenizer that cannot be loaded or cannot be captured."""
+
+
+class CorpusError(DraginLabError):
+    """A corpus that cannot be read; names the file and the line."""
+
+
+class TraceFileError(DraginLabError):
+    """A file that is not a readable trace."""
+
+
+class SettingError(DraginLabError, ValueError):
+    """A setting outside its range, a method or part that does not exist, a senseless combination."""
