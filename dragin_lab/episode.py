@@ -79,7 +79,9 @@ Request = Draft | Attend | Search
 Episode = Generator[Request, Any, T]
 
 
-def draft(prompt: Prompt, max_new_tokens: int, stop: Stop | None = None, *, attention: bool = False, run_on: bool = False) -> Episode[Continuation]:
+def draft(
+    prompt: Prompt, max_new_tokens: int, stop: Stop | None = None, *, attention: bool = False, run_on: bool = False
+) -> Episode[Continuation]:
     """``continuation = yield from draft(...)``."""
     answer: Continuation = yield Draft(prompt, max_new_tokens, stop or Never(), attention, run_on)
     return answer

@@ -98,7 +98,9 @@ class Words:
     """
 
     text: tuple[str, ...] = ()
-    spans: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int32))  # (w, 2) int32, half-open piece ranges
+    spans: np.ndarray = field(
+        default_factory=lambda: np.zeros((0, 2), np.int32)
+    )  # (w, 2) int32, half-open piece ranges
     sentence: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))  # (w,) int32
     attention: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32
     entropy: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, nats
