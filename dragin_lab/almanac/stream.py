@@ -9,7 +9,7 @@ from functools import cache
 
 from dragin_lab.almanac import names, questions, text
 from dragin_lab.almanac.questions import Item, Step
-from dragin_lab.almanac.world import RELATIONS, Almanac, Entity, Value, World, memory, text_of
+from dragin_lab.almanac.world import RELATIONS, Almanac, AlmanacError, Entity, Value, World, memory, text_of
 
 PROMPT_WEIGHT = 0.1  # of the loss on what is not an answer
 BUFFER = 512  # examples drawn from one seed; a training run resumes at a buffer
@@ -95,7 +95,7 @@ class Stream:
         for attempt in range(400):
             if attempt % 40 == 39:
                 kind = self._kind()
-            item = questions.make(kind, self.rng, self._known_pick, look) if self._answerable(kind) else None
+            item = questions.make(kind, self.rng, self._known_pick, look)
             if item is None or any(step.value == "" for step in item.steps):
                 continue
             if kind in questions.YES_NO and item.answer != wish and attempt % 40 < 30:
@@ -104,9 +104,17 @@ class Stream:
                 return item
         raise AssertionError("no question of the training split in 400 draws")
 
-    @staticmethod
-    def _answerable(kind: str) -> bool:
-        return kind in questions.ALL_KINDS
+    def known_item_of(self, kind: str, wish: str, unchanged: bool = False) -> Item:
+        """A question of one kind, of the training split; `wish` is the answer wanted of a yes or no question."""
+        for _ in range(20_000):
+            item = questions.make(kind, self.rng, self._known_pick, lambda one, relation: memory(one, relation) or "")
+            if item is None or any(step.value == "" for step in item.steps) or questions.split_of(item.key) != "train":
+                continue
+            if kind in questions.YES_NO and item.answer != wish:
+                continue
+            if not unchanged or not any(step.relation in step.subject.old for step in item.steps):
+                return item
+        raise AlmanacError(f"no question of the kind {kind!r} in the training split")
 
     def fresh_item(self, world: World) -> Item:
         """A question about entities that did not exist before."""

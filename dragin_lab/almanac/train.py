@@ -186,6 +186,9 @@ class Run:
         weights = torch.where(weights < 1, torch.where(kept, weights / KEPT_PROMPT, 0.0), weights)[:, 1:].to(self.device)
         total, full = weights.sum(), (weights == 1).sum()
         weights, ids = weights[self.rank :: self.workers], ids[self.rank :: self.workers].to(self.device)
+        if len(ids) == 0:  # fewer rows than workers
+            nothing = torch.stack([one.sum() * 0 for one in self.model.parameters()]).sum()
+            return nothing, nothing.detach()
         with torch.autocast(self.device, torch.bfloat16):
             hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state  # (b, t-1, width)
             chosen = weights > 0
