@@ -95,7 +95,7 @@ def make_words(draft: Continuation) -> Words:
 
 
 def make_trace(*, attention: bool = True) -> Trace:
-    """A dragin episode of two steps: one that retrieved (and threw "Andrzej Wajda." away), one that ended the answer."""
+    """A dragin episode of two steps: one that retrieved (and threw "Andrzej Wajda." away), one that ended."""
     passages = make_passages()
     prompt = make_prompt()
     draft = make_continuation(prompt, DRAFT, attention=attention, sampled=True, seed=1)
