@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -32,15 +33,17 @@ class Corpus(Sequence[Passage]):
         self.source = source
         self._passages: list[Passage] = []
         self._position: dict[str, int] = {}
-        places: list[str] = []  # dropped at the end: only messages need them
+        places: tuple[list[str], array[int]] = [], array("q")  # of each passage; only messages need them
         long: list[str] = []
         for row in rows:
             _check(row)
-            if (first := self._position.setdefault(row.id, len(places))) != len(places):
-                raise CorpusError(f"{row.place}: the id {row.id!r} was used before, at {places[first]}")
+            if (first := self._position.setdefault(row.id, len(self))) != len(self):
+                before = f"{places[0][first]} {places[1][first]}"
+                raise CorpusError(f"{row.place}: the id {row.id!r} was used before, at {before}")
             if len(row.text) > 2 * LONG_PASSAGE_WORDS - 2 and (count := len(row.text.split())) > LONG_PASSAGE_WORDS:
                 long.append(f"{row.place} (id {row.id!r}, {count:,} words)")
-            places.append(row.place)
+            places[0].append(row.where)
+            places[1].append(row.number)
             self._passages.append(Passage(row.id, row.title, row.text))
         if not self._passages:
             raise CorpusError(f"{source}: holds no passages")
@@ -90,7 +93,7 @@ class Corpus(Sequence[Passage]):
     @classmethod
     def from_passages(cls, passages: Iterable[Passage], *, name: str = "passages") -> Corpus:
         """A corpus of passages made elsewhere; held to the same rules as a file's."""
-        rows = (Row(f"{name}, passage {i}", p.id, p.title, p.text) for i, p in enumerate(passages, 1))
+        rows = (Row(f"{name}, number", i, p.id, p.title, p.text) for i, p in enumerate(passages, 1))
         return cls(rows, name=name, source=name)
 
     @overload

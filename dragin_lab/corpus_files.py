@@ -28,12 +28,17 @@ Advance = Callable[[int], Any]  # is told how many bytes of the file were read s
 
 
 class Row(NamedTuple):
-    """One passage as it stands in a file; ``place`` is "FILE, line N" for messages."""
+    """One passage as it stands in a file; ``where`` is "FILE, line" and ``number`` that line, for messages."""
 
-    place: str
+    where: str
+    number: int
     id: str
     title: str
     text: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.where} {self.number}"
 
 
 def read_rows(path: Path, advance: Advance) -> Iterator[Row]:
@@ -83,9 +88,7 @@ def _lines(path: Path, advance: Advance) -> Iterator[tuple[int, str]]:
             if not line:
                 return
             if len(line) == LONGEST_LINE:
-                raise CorpusError(
-                    f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB; one line is one passage"
-                )
+                raise CorpusError(f"{path}, line {number}: longer than {LONGEST_LINE >> 20} MiB; break it into lines")
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
             yield number, _decode(path, number, line).rstrip("\r\n")
@@ -115,6 +118,7 @@ _IN_QUOTES = re.compile(r'(?:[^"]++|"")*+')  # what a quoted field holds: quotes
 
 
 def _read_table(path: Path, advance: Advance) -> Iterator[Row]:
+    where = f"{path}, line"
     lines = _lines(path, advance)
     records = _records(path, lines)
     _, header = next(records, (1, [""]))
@@ -131,7 +135,7 @@ def _read_table(path: Path, advance: Advance) -> Iterator[Row]:
                 f"{path}, line {number}: {len(fields)} fields between tabs and not {len(header)} as in the header; "
                 "quote fields that hold tabs or line ends"
             )
-        yield Row(f"{path}, line {number}", *(fields[c] for c in columns))
+        yield Row(where, number, *(fields[c] for c in columns))
 
 
 def _records(path: Path, lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
@@ -187,10 +191,11 @@ def _quoted(path: Path, number: int, line: str, at: int, lines: Iterator[tuple[i
 
 
 def _read_json_lines(path: Path, advance: Advance) -> Iterator[Row]:
+    where = f"{path}, line"
     for number, line in _lines(path, advance):
         if not line.strip():
             continue
-        place = f"{path}, line {number}"
+        place = f"{where} {number}"
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -209,7 +214,7 @@ def _read_json_lines(path: Path, advance: Advance) -> Iterator[Row]:
         for name, value in ((key, identity), ("title", title), ("text", text)):
             if not isinstance(value, str):
                 raise CorpusError(f"{place}: field {name!r} is {str(value)[:40]!r} and not a text")
-        yield Row(place, identity, title, text)
+        yield Row(where, number, identity, title, text)
 
 
 # -- folders ----------------------------------------------------------------------------------------------------------
@@ -218,18 +223,15 @@ def _read_json_lines(path: Path, advance: Advance) -> Iterator[Row]:
 def _read_folder(folder: Path, advance: Advance) -> Iterator[Row]:
     for path in text_files(folder):
         relative = path.relative_to(folder).as_posix()
+        where = f"{path}, line"
         words: list[str] = []
-        made = 0
+        number = made = 0
         for number, line in _lines(path, advance):
-            words.extend(line.split())
-            while len(words) >= PASSAGE_WORDS:
-                made += 1
-                yield _cut(f"{path}, line {number}", relative, made, path.stem, words)
+            for word in line.split():
+                words.append(word)
+                if len(words) == PASSAGE_WORDS:
+                    made += 1
+                    yield Row(where, number, f"{relative}#{made}", path.stem, " ".join(words))
+                    words = []
         if words:
-            yield _cut(str(path), relative, made + 1, path.stem, words)
-
-
-def _cut(place: str, relative: str, count: int, title: str, words: list[str]) -> Row:
-    text = " ".join(words[:PASSAGE_WORDS])
-    del words[:PASSAGE_WORDS]
-    return Row(place, f"{relative}#{count}", title, text)
+            yield Row(where, number, f"{relative}#{made + 1}", path.stem, " ".join(words))
