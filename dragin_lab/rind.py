@@ -65,8 +65,10 @@ def reference_attention(attention: np.ndarray, *, first_is_eos: bool) -> np.ndar
 
 def over_words(values: np.ndarray, words: Sequence[Word], how: str) -> np.ndarray:
     """Values of pieces (n,) gathered to words (w,): their "sum", "mean" or "max"."""
-    reduce = {"sum": np.sum, "mean": np.mean, "max": np.max}[how]
-    return np.array([reduce(values[w.start : w.stop]) for w in words], dtype=np.float64)  # (w,)
+    parts = [np.asarray(values[w.start : w.stop], dtype=np.float64) for w in words]
+    if how == "sum":
+        return np.array([part.sum() for part in parts], dtype=np.float64)  # (w,)
+    return np.array([part.mean() if how == "mean" else part.max() for part in parts], dtype=np.float64)  # (w,)
 
 
 def reference_scores(attention: np.ndarray, entropy: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[np.ndarray]:
