@@ -76,6 +76,8 @@ def make_continuation(
         attention=rows.astype(np.float16) if attention else None,
         alternative_pieces=tuple((piece, "▁the", "<0x0A>") for piece in pieces),
         decided=n - 1 if n and sampled else None,
+        decided_by="'Andrzej' scores above θ" if n and sampled else "",
+        received_decided=np.array(received[:-1], np.float32) if n and sampled else None,
         seconds=0.125,
         reused=p - 1,
     )
@@ -84,7 +86,9 @@ def make_continuation(
 def make_words(draft: Continuation) -> Words:
     """One word a run of pieces up to the next one that starts with a space; "Andrzej" is the hit."""
     starts = [i for i, piece in enumerate(draft.pieces) if i == 0 or piece.startswith("▁")]
-    spans = np.array(list(zip(starts, [*starts[1:], len(draft)], strict=True)), np.int32).reshape(-1, 2)
+    end = int((draft.offsets[:, 0] < draft.offsets[:, 1]).sum())  # a closing EOS is part of no word
+    starts = [start for start in starts if start < end]
+    spans = np.array(list(zip(starts, [*starts[1:], end], strict=True)), np.int32).reshape(-1, 2)
     text = tuple("".join(draft.pieces[a:b]).replace("▁", " ").strip() for a, b in spans)
     attention = np.array([draft.received[a:b].max(initial=0.0) for a, b in spans], np.float32)
     entropy = np.array([draft.entropy[a:b].max(initial=0.0) for a, b in spans], np.float32)
@@ -99,7 +103,7 @@ def make_trace(*, attention: bool = True) -> Trace:
     passages = make_passages()
     prompt = make_prompt()
     draft = make_continuation(prompt, DRAFT, attention=attention, sampled=True, seed=1)
-    words = make_words(draft)
+    words = make_words(draft.as_decided())
     cut = DRAFT.index(" Andrzej")
     hit = words.text.index("Andrzej")
     with_passages = make_prompt(DRAFT[:cut], passages)
@@ -121,6 +125,7 @@ def make_trace(*, attention: bool = True) -> Trace:
         passages=passages,
         passages_prompt=with_passages,
         continuation=resumed,
+        continuation_kept=len(resumed.text),
         kept=RESUMED,
         discarded=DRAFT[cut:],
         answer=RESUMED,
