@@ -212,7 +212,7 @@ class PaperLoop(Loop):
         self.passages = step.passages
 
     def _keep(self, step: Step, made: Continuation, end: int, *, ended: bool = True) -> None:
-        """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if the episode ends."""
+        """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
         lead = self._lead(made)
         whole = made.stopped in ("eos", "length") and end >= len(made.text)
         new = self.text + lead + made.text[:end]
