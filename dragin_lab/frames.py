@@ -209,7 +209,7 @@ def _lines(where: str, a: Any, b: Any) -> Iterator[str]:
     elif isinstance(a, str) and isinstance(b, str):
         if a != b:
             yield f"{where}: " + " → ".join(_around_difference(a, b))
-    elif not (a is b or a == b or (a != a and b != b)):  # the last: NaN is NaN
+    elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or not (a == b or (a != a and b != b)):  # NaN is NaN
         yield f"{where}: {_show(a)} → {_show(b)}"
 
 
@@ -223,7 +223,7 @@ _ABSENT = _Absent()
 
 def _array_lines(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[str]:
     if a.shape != b.shape or a.dtype != b.dtype:
-        yield f"{where}: {a.dtype}{list(a.shape)} → {b.dtype}{list(b.shape)}"
+        yield f"{where}: {_show(a)} → {_show(b)}"
     elif not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
         different = ~((a == b) | ((a != a) & (b != b)))
         first = tuple(int(i) for i in np.argwhere(different)[0])
@@ -250,5 +250,5 @@ def _show(value: Any) -> str:
         return "passages " + ", ".join(p.id for p in value)
     if isinstance(value, Continuation | Prompt | Query):
         return f"{type(value).__name__} {_show(value.text)}"
-    text = repr(value)
+    text = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
     return text if len(text) <= 60 else text[:59] + "…"
