@@ -173,7 +173,7 @@ def _step_lines(a: Sequence[Step], b: Sequence[Step]) -> list[str]:
         for name in (f.name for f in fields(Step) if f.name not in _IGNORED):
             if name != "words" or not drafted:  # other text has other words
                 found += _lines(f"steps[{i}].{name}", *_pair(left, right, name))
-        if found:
+        if any(".decision.reason: " not in line for line in found):  # a reason quotes θ: other θ, same decision
             break
     if len(a) != len(b):
         found.append(f"steps: {len(a)} → {len(b)}")

@@ -196,6 +196,16 @@ def test_only_the_first_step_that_differs_is_listed() -> None:
     assert [line.split(":")[0] for line in trace_diff(trace, other).splitlines()] == ["steps[0].kept"]
 
 
+def test_another_reason_for_the_same_decision_does_not_hide_later_steps() -> None:
+    trace, other = make_trace(), make_trace()
+    for step in other.steps:
+        assert step.decision is not None
+        step.decision.reason += "!"
+    other.steps[1].kept = "else"
+    paths = [line.split(":")[0] for line in trace_diff(trace, other).splitlines()]
+    assert paths == ["steps[0].decision.reason", "steps[1].decision.reason", "steps[1].kept"]
+
+
 def filled_fields(value: Any, where: str = "") -> list[tuple[Any, str, str]]:
     """Every field of a trace's dataclasses that holds something: (its owner, its name, its path)."""
     found: list[tuple[Any, str, str]] = []
