@@ -62,6 +62,22 @@ def clipped(text: str, limit: int) -> str:
     return esc(head) + (f'<span class="more">{rest}</span>' if rest else "")
 
 
+def row(part: str, title: str, says: str, inner: str) -> str:
+    """One part of a view: its title and what it is about at the left, ``inner`` (HTML) beside it."""
+    about = f" <small>{esc(says)}</small>" if says else ""
+    return f'<section class="row" data-part="{part}"><h4>{esc(title)}{about}</h4><div>{inner}</div></section>'
+
+
+def soft(text: str) -> str:
+    """A remark in small letters."""
+    return f'<p class="soft">{esc(text)}</p>'
+
+
+def tag(text: str, css: str = "") -> str:
+    """A small label within a text."""
+    return f'<span class="tag{" " + css if css else ""}">{esc(text)}</span>'
+
+
 def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> str:
     """What ``render`` makes; where it fails, the visible error and the text of ``fallback``, and a warning.
 
