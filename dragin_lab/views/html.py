@@ -79,7 +79,7 @@ def tag(text: str, css: str = "") -> str:
 
 
 def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> str:
-    """What ``render`` makes; where it fails, the visible error and the text of ``fallback``, and a warning.
+    """What ``render`` makes; where it fails, the visible error, the HTML of ``fallback``, and a warning.
 
     A picture that cannot be drawn must not take a notebook cell down, whatever went wrong in it; nor may it hide that.
     """
@@ -88,7 +88,7 @@ def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -
     except Exception as error:  # noqa: BLE001 - any failure of a view degrades to text, see above
         said = f"{what} could not be shown: {type(error).__name__}: {error}"
         warnings.warn(said, RuntimeWarning, stacklevel=2)
-        return f'<p class="alert" role="alert">{esc(said)}</p><div class="plain">{esc(fallback())}</div>'
+        return f'<p class="alert" role="alert">{esc(said)}</p><div class="plain">{fallback()}</div>'
 
 
 @cache

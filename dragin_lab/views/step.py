@@ -71,7 +71,7 @@ def step_html(canvas: Canvas, step: Step, *, opened: bool) -> str:
 def _rough(step: Step, part: str) -> str:
     made = {"draft": step.draft, "continuation": step.continuation}.get(part)
     shown = made.text if made is not None else getattr(step, part, None) or step.passages_prompt
-    return clip(str(shown), 4000)[0]
+    return clipped(str(shown), 4000)
 
 
 # -- texts ----------------------------------------------------------------------------------------------------------
@@ -286,10 +286,12 @@ def prompt_html(canvas: Canvas, prompt: Prompt, title: str, number: int) -> str:
     rows = []
     for name, start, stop in segments(prompt):
         text = prompt.text[start:stop]
-        first = canvas.seen_exemplars.setdefault(text, number) if name == "exemplars" else number
         shown = clipped(text, PROMPT_CHARS)
-        if first != number:
-            shown = f'<span class="more">the same {count(len(text), "character")} as in step {first}</span>'
+        if name == "exemplars":
+            if text in canvas.seen_exemplars:
+                same = f"the same {count(len(text), 'character')} as in step {canvas.seen_exemplars[text]}"
+                shown = f'<span class="more">{same}</span>'
+            canvas.seen_exemplars.setdefault(text, number)
         rows.append(f'<div class="seg"><small>{esc(name or "(template)")}</small><span dir="auto">{shown}</span></div>')
     size = count(len(prompt.text), "character")
     return f'<details class="part"><summary>Prompt {esc(title)}: {size}</summary>{"".join(rows)}</details>'

@@ -26,12 +26,10 @@ def trace_html(trace: Trace, *, max_pieces: int = MAX_PIECES, full_page: bool = 
     At most ``max_pieces`` pieces are drawn one by one, shared fairly among the drafts; the others stand as plain
     text, and the view says how many. A part that cannot be drawn shows its error and its text instead.
     """
-    text = attempt("The text of the trace", lambda: esc(trace_text(trace)), lambda: repr(type(trace)))
-    card = attempt("The trace", lambda: _card(trace, max_pieces), lambda: trace_text(trace))
-    out = (
-        f'<div class="dl-out"><style>{stylesheet()}</style><pre class="alt">{text}</pre>'
-        f'<div class="dl" hidden>{card}</div></div>'
-    )
+    text = attempt("The text of the trace", lambda: esc(trace_text(trace)), lambda: "")
+    card = attempt("The trace", lambda: _card(trace, max_pieces), lambda: text)
+    style = attempt("The style", lambda: f"<style>{stylesheet()}</style>", lambda: "")
+    out = f'<div class="dl-out">{style}<pre class="alt">{text}</pre><div class="dl" hidden>{card}</div></div>'
     if not full_page:
         return out
     return page(f"{clip(trace.question.text, 80)[0]} – trace", out)
@@ -40,16 +38,10 @@ def trace_html(trace: Trace, *, max_pieces: int = MAX_PIECES, full_page: bool = 
 def _card(trace: Trace, max_pieces: int) -> str:
     steps = trace.steps[:MAX_STEPS]
     made = [c for s in steps for c in (s.draft, s.continuation) if c is not None]
-    prefix = (
-        "dl"
-        + hashlib.blake2s(
-            f"{trace.question}{trace.method}{trace.text}{len(trace.steps)}".encode(errors="replace"), digest_size=5
-        ).hexdigest()
-    )
     canvas = Canvas(
         trace,
         scale_of(trace),
-        prefix,
+        _prefix(trace),
         share_out(made, max(0, max_pieces)),
         rows=max(0, max_pieces),
         twice=sum(map(len, made)) <= TWICE,
@@ -64,6 +56,12 @@ def _card(trace: Trace, max_pieces: int) -> str:
         parts.append(row("steps", "Steps", "", soft("None yet.")))
     parts += [_extraction(canvas), _foot(trace)]
     return "".join(parts)
+
+
+def _prefix(trace: Trace) -> str:
+    """A prefix of element ids that another trace hardly has, and the same trace always."""
+    known = f"{trace.question}{trace.method}{trace.text}{len(trace.steps)}"
+    return "dl" + hashlib.blake2s(known.encode(errors="replace"), digest_size=5).hexdigest()
 
 
 def _head(trace: Trace) -> str:
@@ -96,7 +94,7 @@ def _head(trace: Trace) -> str:
 
 def _answer(canvas: Canvas) -> str:
     trace = canvas.trace
-    body = attempt("The answer's text", lambda: _answer_text(canvas), lambda: trace.text)
+    body = attempt("The answer's text", lambda: _answer_text(canvas), lambda: esc(trace.text))
     note = "" if canvas.twice else soft("The figures on hover are in the steps.")
     inner = f'<div class="txt" dir="auto">{body}</div>{note}'
     return row("answer", "Answer text", "as it stands at the end; ◆ where passages came in", inner)
@@ -181,7 +179,7 @@ def _extraction(canvas: Canvas) -> str:
     if made is None:
         return ""
     inner = attempt(
-        "The extraction", lambda: heat(Look.of(made, Words(), canvas.scale), 0, len(made.text)), lambda: made.text
+        "The extraction", lambda: heat(Look.of(made, Words(), canvas.scale), 0, len(made.text)), lambda: esc(made.text)
     )
     prompt = (
         prompt_html(canvas, trace.extraction_prompt, "of the extraction", 0)
