@@ -74,8 +74,8 @@ def soft(text: str) -> str:
 
 
 def tag(text: str, css: str = "") -> str:
-    """A small label within a text."""
-    return f'<span class="tag{" " + css if css else ""}">{esc(text)}</span>'
+    """A small label within a text; a ``bdi``, so that the text around it alone tells its direction."""
+    return f'<bdi class="tag{" " + css if css else ""}">{esc(text)}</bdi>'
 
 
 def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> str:

@@ -13,6 +13,7 @@ from dragin_lab.views.heat import Scale, piece_words
 from dragin_lab.views.html import clipped, count, esc, num
 
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 SHOWN_ALTERNATIVES = 4
 PLAIN_CHARS = 20000
 GEM = '<span class="gem" aria-hidden="true">◆</span>'
@@ -122,8 +123,9 @@ class Look:
 
 
 def visible(text: str) -> str:
-    """A piece for a tooltip: its white space as signs."""
-    return text.replace("\n", "↵").replace("\t", "⇥") or "∅"
+    """A piece among figures: its white space as signs, right-to-left text isolated from what stands around it."""
+    shown = text.replace("\n", "↵").replace("\t", "⇥") or "∅"
+    return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.search(shown) else shown
 
 
 def percent(p: float) -> str:
@@ -150,7 +152,7 @@ def heat(look: Look, start: int, stop: int, *, tips: bool = True, special: bool 
         out.append(esc(text[place : cell.start]))
         if word != open_word and word >= 0:
             said = f"hit, score {num(look.words.score[word])}: "
-            out.append(f'<mark class="hit" tabindex="0">{GEM}<span class="vh">{said}</span>')
+            out.append(f'<mark class="hit" tabindex="0">{GEM}<bdi class="vh">{said}</bdi>')
         open_word = word
         out.append(_cell(look, cell, tips))
         place = max(place, cell.stop)
@@ -232,7 +234,7 @@ def stretch(look: Look, room: int, start: int, stop: int, *, tips: bool = True, 
             left_out = int(((look.made.offsets[:, 0] >= a) & (look.made.offsets[:, 0] < b)).sum())
             inner = clipped(look.made.text[a:b], PLAIN_CHARS)
             said = f"… {count(left_out, 'more piece')}, as plain text"
-            out.append(f'<details class="more"><summary>{said}</summary>{inner}</details>')
+            out.append(f'<details class="more"><summary><bdi>{said}</bdi></summary>{inner}</details>')
     return "".join(out)
 
 

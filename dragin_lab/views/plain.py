@@ -39,6 +39,7 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     paper.put("Method", [(sections.method_line(trace), "")])
     if sections.model_line(trace):
         paper.put("Model", [(sections.model_line(trace), "")])
+    paper.put("Marks", [("⟦hit⟧   ~[thrown away]~   ◆n passages of step n came in", _DIM)])
     paper.put("Ended", [(sections.ended_line(trace), "")])
     if trace.ended == "error":
         paper.put("Error", [(trace.error or "ended by an error that left no message", _BOLD)])

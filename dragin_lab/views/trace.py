@@ -6,7 +6,7 @@ import hashlib
 
 from dragin_lab.trace import Trace, Words
 from dragin_lab.views import sections
-from dragin_lab.views.heat import BELOW, LEVELS, Scale, scale_of
+from dragin_lab.views.heat import BELOW, Scale, scale_of
 from dragin_lab.views.html import attempt, clip, clipped, count, esc, page, row, short, soft, stylesheet
 from dragin_lab.views.pieces import GEM, Look, heat, share_out, stretch
 from dragin_lab.views.plain import trace_text
@@ -145,19 +145,20 @@ def _legend(scale: Scale, left_out: str) -> str:
         key = "No colour: neither scores nor entropies were recorded."
     else:
         bounds = scale.bounds()
-        swatches = [f'<span class="h{i}">{esc(short(bounds[i]))}</span>' for i in range(1, LEVELS + 1)]
+        swatches = [f'<span class="h{i}">{esc(short(bounds[i]))}</span>' for i in range(1, len(bounds))]
         if scale.threshold == scale.threshold:
             swatches.insert(BELOW, f'<span class="theta">θ {esc(short(scale.threshold))}</span>')
         said = {
             "score": f"Colour: <b>{esc(scale.name)}</b>, up to",
-            "product": "This method’s trigger gives no scores. Colour: <b>entropy × attention received</b>, up to",
+            "product": "No trigger scored these pieces. Colour: <b>entropy × attention received</b>, up to",
             "entropy": "No scores and no attention were recorded. Colour: <b>entropy</b> in nats, up to",
         }[scale.kind]
         key = f'{said}<span class="scale">{"".join(swatches)}</span>'
     said = f'<b class="left-out">{left_out}</b>' if left_out else ""
+    hit = f'<span><mark class="hit">{GEM}hit</mark> lacks information</span>' if scale.kind == "score" else ""
     return (
         f'<div class="legend" data-part="legend"><span>{key}</span>'
-        f'<span><mark class="hit">{GEM}hit</mark> lacks information</span>'
+        f"{hit}"
         '<span><del class="cut">thrown away</del></span><span><span class="new">written with passages</span></span>'
         f"<span>Hover a piece for its figures; the tables have them too.</span>{said}</div>"
     )

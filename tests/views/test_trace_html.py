@@ -343,6 +343,16 @@ def test_text_on_every_level_is_readable(mode):
         assert re.search(rf"\.h{i}\{{[^}}]*{back}[^}}]*{ink}", stylesheet())
 
 
+@pytest.mark.parametrize("kind", ["Draft", "hit first"])
+def test_labels_leave_the_direction_of_a_text_alone(kind):
+    trace = samples.almanac_trace()
+    step = trace.steps[1 if kind == "hit first" else 0]
+    html = trace_html(dataclasses.replace(trace, steps=[step]))
+    text = html[html.index('<div class="txt" dir="auto">', html.index('data-part="draft"')) :]
+    seen = re.sub(r"<bdi.*?</bdi>|<[^>]*>", "", text, flags=re.S).lstrip("◆ ")
+    assert seen.startswith(step.draft.text[:6])
+
+
 def test_levels_show_the_threshold():
     scale = heat.Scale("score", "RIND score", 4.0, 1.0)
     values = np.array([np.nan, 0.0, -1.0, 0.01, 1.0, 1.001, 4.0, np.inf])
@@ -350,6 +360,9 @@ def test_levels_show_the_threshold():
     free = heat.Scale("product", "x", 9.0)
     assert free.levels(np.array([0.5, 8.5])).tolist() == [1, heat.LEVELS]
     assert len(scale.bounds()) == heat.LEVELS + 1
+    calm = heat.Scale("score", "RIND score", 0.5, 1.0)
+    assert calm.bounds()[-1] == 1.0
+    assert calm.levels(np.array([0.1, 0.5, 1.0])).tolist() == [1, 3, heat.BELOW]
 
 
 def test_colours_agree_with_known_ones():
