@@ -118,11 +118,15 @@ def _step(paper: _Paper, trace: Trace, step: Step, scale: Scale) -> None:
             if step.query.note:
                 paper.put("", [(step.query.note, "")])
         elif part == "passages":
-            paper.put(label, [] if step.passages else [("nothing was found", _DIM)])
+            if not step.passages:
+                paper.put(label, [("nothing was found", _DIM)])
             for rank, p in enumerate(step.passages, 1):
                 gold = " ★ holds a gold answer" if sections.holds_gold(p, trace.question.golds) else ""
                 head, rest = clip(p.text, PASSAGE_CHARS)
-                paper.put("", [(f"{rank}. {p.title or '(no title)'}", _BOLD), (f"  score {num(p.score, 2)}{gold}", "")])
+                paper.put(
+                    label if rank == 1 else "",
+                    [(f"{rank}. {p.title or '(no title)'}", _BOLD), (f"  score {num(p.score, 2)}{gold}", "")],
+                )
                 paper.put("", [(f"   {head}{rest}", "")])
         elif part == "continuation" and step.continuation is not None:
             paper.put(label, _written(Look.of(step.continuation, Words(), scale), kept.continuation))
@@ -171,6 +175,9 @@ class _Paper:
             left -= len(text)
         if sum(rows):
             cut.append((f"… {count(sum(rows), 'more character')}", _DIM))
+        first = next((i for i, (text, _) in enumerate(cut) if text.strip()), len(cut))
+        cut = [(text.lstrip(), style) if i == first and label else (text, style) for i, (text, style) in enumerate(cut)]
+        cut = cut[first if label else 0 :]
         for i, row in enumerate(_wrap(cut, self.width - LABEL) or [[]]):
             head = (label if i == 0 else "").ljust(LABEL)
             self.lines.append((self._paint([(head, _BOLD)]) + self._paint(row)).rstrip())

@@ -29,7 +29,8 @@ def trace_html(trace: Trace, *, max_pieces: int = MAX_PIECES, full_page: bool = 
     text = attempt("The text of the trace", lambda: esc(trace_text(trace)), lambda: "")
     card = attempt("The trace", lambda: _card(trace, max_pieces), lambda: text)
     style = attempt("The style", lambda: f"<style>{stylesheet()}</style>", lambda: "")
-    out = f'<div class="dl-out">{style}<pre class="alt">{text}</pre><div class="dl" hidden>{card}</div></div>'
+    # The text comes first: where a notebook is not trusted and its styles are dropped, it is what shows.
+    out = f'<div class="dl-out"><pre class="alt">{text}</pre>{style}<div class="dl" hidden>{card}</div></div>'
     if not full_page:
         return out
     return page(f"{clip(trace.question.text, 80)[0]} – trace", out)

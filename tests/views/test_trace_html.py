@@ -446,3 +446,15 @@ def test_continuation_of_nothing_keeps_nothing():
     step.continuation = samples.make("Quite another text.")
     kept = sections.kept_of(trace, step)
     assert kept.continuation == (0, 0)
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+@pytest.mark.parametrize("ink", ["fg", "soft", "teal", "red", "amber"])
+def test_labels_are_readable_on_card_and_pane(ink, mode):
+    def colour(name: str) -> str:
+        pair = re.search(rf"--{name}: ?[^;]*light-dark\(([^,]+),([^)]+)\)", stylesheet())
+        code = pair[1 + mode].lstrip("#")
+        return "#" + (code if len(code) == 6 else "".join(2 * c for c in code))
+
+    for back in ("back", "pane"):
+        assert heat.contrast(colour(ink), colour(back)) >= 4.5
