@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 
 from dragin_lab.trace import Step, Trace, Words
 from dragin_lab.views import sections
@@ -185,7 +187,8 @@ class _Paper:
     def _paint(self, runs: list[Run]) -> str:
         if not self.color:
             return "".join(text for text, _ in runs)
-        return "".join(f"\x1b[{style}m{text}\x1b[0m" if style and text else text for text, style in runs)
+        joined = [("".join(text for text, _ in group), style) for style, group in groupby(runs, key=itemgetter(1))]
+        return "".join(f"\x1b[{style}m{text}\x1b[0m" if style and text.strip() else text for text, style in joined)
 
 
 def _columns(text: str) -> int:
