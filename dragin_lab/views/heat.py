@@ -97,15 +97,13 @@ class Scale:
         return out
 
     def bounds(self) -> list[float]:
-        """Where the levels end: ``LEVELS + 1`` numbers from 0 to the top."""
-        top = self.top if self.top > 0 else 1.0
-        theta = self.threshold
+        """Where the levels end: ascending numbers from 0 to the top, or to θ where nothing lies above it."""
+        top, theta = self.top if self.top > 0 else 1.0, self.threshold
         if not (math.isfinite(theta) and theta > 0):
             return [float(b) for b in np.linspace(0, top, LEVELS + 1)]
-        above = max(top, theta)
-        return [
-            float(b) for b in (*np.linspace(0, theta, BELOW + 1), *np.linspace(theta, above, LEVELS - BELOW + 1)[1:])
-        ]
+        below = np.linspace(0, theta, BELOW + 1)
+        above = np.linspace(theta, top, LEVELS - BELOW + 1)[1:] if top > theta else np.zeros(0)
+        return [float(b) for b in (*below, *above)]
 
     def values(self, made: Continuation, words: Words) -> np.ndarray:
         """The measure of each piece (n,) float64 of a continuation whose words are ``words`` (none: not judged)."""

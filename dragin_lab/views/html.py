@@ -62,8 +62,24 @@ def clipped(text: str, limit: int) -> str:
     return esc(head) + (f'<span class="more">{rest}</span>' if rest else "")
 
 
+def row(part: str, title: str, says: str, inner: str) -> str:
+    """One part of a view: its title and what it is about at the left, ``inner`` (HTML) beside it."""
+    about = f" <small>{esc(says)}</small>" if says else ""
+    return f'<section class="row" data-part="{part}"><h4>{esc(title)}{about}</h4><div>{inner}</div></section>'
+
+
+def soft(text: str) -> str:
+    """A remark in small letters."""
+    return f'<p class="soft">{esc(text)}</p>'
+
+
+def tag(text: str, css: str = "") -> str:
+    """A small label within a text; a ``bdi``, so that the text around it alone tells its direction."""
+    return f'<bdi class="tag{" " + css if css else ""}">{esc(text)}</bdi>'
+
+
 def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> str:
-    """What ``render`` makes; where it fails, the visible error and the text of ``fallback``, and a warning.
+    """What ``render`` makes; where it fails, the visible error, the HTML of ``fallback``, and a warning.
 
     A picture that cannot be drawn must not take a notebook cell down, whatever went wrong in it; nor may it hide that.
     """
@@ -72,7 +88,7 @@ def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -
     except Exception as error:  # noqa: BLE001 - any failure of a view degrades to text, see above
         said = f"{what} could not be shown: {type(error).__name__}: {error}"
         warnings.warn(said, RuntimeWarning, stacklevel=2)
-        return f'<p class="alert" role="alert">{esc(said)}</p><div class="plain">{esc(fallback())}</div>'
+        return f'<p class="alert" role="alert">{esc(said)}</p><div class="plain">{fallback()}</div>'
 
 
 @cache

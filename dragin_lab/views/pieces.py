@@ -10,10 +10,12 @@ import numpy as np
 
 from dragin_lab.trace import Continuation, Words
 from dragin_lab.views.heat import Scale, piece_words
-from dragin_lab.views.html import esc, num
+from dragin_lab.views.html import clipped, count, esc, num
 
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 SHOWN_ALTERNATIVES = 4
+PLAIN_CHARS = 20000
 GEM = '<span class="gem" aria-hidden="true">◆</span>'
 
 
@@ -121,8 +123,9 @@ class Look:
 
 
 def visible(text: str) -> str:
-    """A piece for a tooltip: its white space as signs."""
-    return text.replace("\n", "↵").replace("\t", "⇥") or "∅"
+    """A piece among figures: its white space as signs, right-to-left text isolated from what stands around it."""
+    shown = text.replace("\n", "↵").replace("\t", "⇥") or "∅"
+    return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.search(shown) else shown
 
 
 def percent(p: float) -> str:
@@ -149,7 +152,7 @@ def heat(look: Look, start: int, stop: int, *, tips: bool = True, special: bool 
         out.append(esc(text[place : cell.start]))
         if word != open_word and word >= 0:
             said = f"hit, score {num(look.words.score[word])}: "
-            out.append(f'<mark class="hit" tabindex="0">{GEM}<span class="vh">{said}</span>')
+            out.append(f'<mark class="hit" tabindex="0">{GEM}<bdi class="vh">{said}</bdi>')
         open_word = word
         out.append(_cell(look, cell, tips))
         place = max(place, cell.stop)
@@ -198,3 +201,51 @@ def _flags(look: Look, piece: int) -> str:
         return ""
     flags = [name for name, on in (("◆ hit", look.words.hit[word]), ("stop word", look.words.stop[word])) if on]
     return ", ".join(flags)
+
+
+# -- room for pieces ------------------------------------------------------------------------------------------
+
+
+def windowed(look: Look, room: int, start: int, stop: int) -> list[tuple[int, int, str]]:
+    """Ranges of characters and how to draw them ("heat" or "plain"), with ``room`` pieces drawn around what fired."""
+    n = len(look.made)
+    if n <= room:
+        return [(start, stop, "heat")]
+    hits = [i for i in range(n) if look.hit(i)]
+    focus = look.fired if look.fired is not None else hits[0] if hits else 0
+    first = max(0, min(focus - room // 2, n - room)) if focus >= room else 0
+    left = int(look.made.offsets[first, 0]) if first else 0
+    right = int(look.made.offsets[first + room, 0]) if first + room < n else len(look.made.text)
+    cuts = [
+        (start, min(left, stop), "plain"),
+        (max(left, start), min(right, stop), "heat"),
+        (max(right, start), stop, "plain"),
+    ]
+    return [c for c in cuts if c[0] < c[1]]
+
+
+def stretch(look: Look, room: int, start: int, stop: int, *, tips: bool = True, special: bool = True) -> str:
+    """The characters ``start`` to ``stop`` of a look; pieces that find no room stand as plain text, and say so."""
+    out = []
+    for a, b, how in windowed(look, room, start, stop):
+        if how == "heat":
+            out.append(heat(look, a, b, tips=tips, special=special))
+        else:
+            left_out = int(((look.made.offsets[:, 0] >= a) & (look.made.offsets[:, 0] < b)).sum())
+            inner = clipped(look.made.text[a:b], PLAIN_CHARS)
+            said = f"… {count(left_out, 'more piece')}, as plain text"
+            out.append(f'<details class="more"><summary><bdi>{said}</bdi></summary>{inner}</details>')
+    return "".join(out)
+
+
+def share_out(made: list[Continuation], pieces: int) -> dict[int, int]:
+    """How many pieces of each continuation may be drawn so that all together draw at most ``pieces``.
+
+    Short ones are drawn whole; what they leave is shared evenly among the longer ones.
+    """
+    room: dict[int, int] = {}
+    left, waiting = pieces, sorted(made, key=len)
+    for i, c in enumerate(waiting):
+        room[id(c)] = min(len(c), left // (len(waiting) - i))
+        left -= room[id(c)]
+    return room

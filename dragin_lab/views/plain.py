@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 
 from dragin_lab.trace import Step, Trace, Words
 from dragin_lab.views import sections
@@ -39,6 +41,7 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     paper.put("Method", [(sections.method_line(trace), "")])
     if sections.model_line(trace):
         paper.put("Model", [(sections.model_line(trace), "")])
+    paper.put("Marks", [("⟦hit⟧   ~[thrown away]~   ◆n passages of step n came in", _DIM)])
     paper.put("Ended", [(sections.ended_line(trace), "")])
     if trace.ended == "error":
         paper.put("Error", [(trace.error or "ended by an error that left no message", _BOLD)])
@@ -117,11 +120,15 @@ def _step(paper: _Paper, trace: Trace, step: Step, scale: Scale) -> None:
             if step.query.note:
                 paper.put("", [(step.query.note, "")])
         elif part == "passages":
-            paper.put(label, [] if step.passages else [("nothing was found", _DIM)])
+            if not step.passages:
+                paper.put(label, [("nothing was found", _DIM)])
             for rank, p in enumerate(step.passages, 1):
                 gold = " ★ holds a gold answer" if sections.holds_gold(p, trace.question.golds) else ""
                 head, rest = clip(p.text, PASSAGE_CHARS)
-                paper.put("", [(f"{rank}. {p.title or '(no title)'}", _BOLD), (f"  score {num(p.score, 2)}{gold}", "")])
+                paper.put(
+                    label if rank == 1 else "",
+                    [(f"{rank}. {p.title or '(no title)'}", _BOLD), (f"  score {num(p.score, 2)}{gold}", "")],
+                )
                 paper.put("", [(f"   {head}{rest}", "")])
         elif part == "continuation" and step.continuation is not None:
             paper.put(label, _written(Look.of(step.continuation, Words(), scale), kept.continuation))
@@ -170,6 +177,9 @@ class _Paper:
             left -= len(text)
         if sum(rows):
             cut.append((f"… {count(sum(rows), 'more character')}", _DIM))
+        first = next((i for i, (text, _) in enumerate(cut) if text.strip()), len(cut))
+        cut = [(text.lstrip(), style) if i == first and label else (text, style) for i, (text, style) in enumerate(cut)]
+        cut = cut[first if label else 0 :]
         for i, row in enumerate(_wrap(cut, self.width - LABEL) or [[]]):
             head = (label if i == 0 else "").ljust(LABEL)
             self.lines.append((self._paint([(head, _BOLD)]) + self._paint(row)).rstrip())
@@ -177,7 +187,8 @@ class _Paper:
     def _paint(self, runs: list[Run]) -> str:
         if not self.color:
             return "".join(text for text, _ in runs)
-        return "".join(f"\x1b[{style}m{text}\x1b[0m" if style and text else text for text, style in runs)
+        joined = [("".join(text for text, _ in group), style) for style, group in groupby(runs, key=itemgetter(1))]
+        return "".join(f"\x1b[{style}m{text}\x1b[0m" if style and text.strip() else text for text, style in joined)
 
 
 def _columns(text: str) -> int:

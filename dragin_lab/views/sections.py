@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dragin_lab.trace import Continuation, Passage, Step, Trace
+from dragin_lab.trace import Continuation, Passage, Step, Trace, Words
 from dragin_lab.views.html import count, short
 
 #: The parts of a step in reading order: title and the question it answers.
@@ -35,10 +35,15 @@ _SETTINGS = {
     "top_k": "{} passages a retrieval",
     "max_new_tokens": "at most {} pieces",
 }
+#: What names a model or a retriever in its provenance.
+_NAMING = ("id", "name", "kind", "dtype", "device", "corpus")
 #: Words too common to be worth marking in a passage; the query itself keeps them.
 _COMMON = frozenset(
-    "a an and are as at be been but by did do does for from had has have he her his how in is it its of on or she so "
-    "that the their them then there they this to was were what when where which who whom whose why will with".split()
+    re.findall(
+        r"\w+",
+        "a an and are as at be been but by did do does for from had has have he her his how in is it its of on or she "
+        "so that the their them then there they this to was were what when where which who whom whose why will with",
+    )
 )
 
 
@@ -91,12 +96,13 @@ def verdict(trace: Trace) -> tuple[str, str]:
 
 
 def method_line(trace: Trace) -> str:
-    """``dragin, reference variant · when rind × what qfs · θ 1.2 · …``: what the method is; all settings stand below."""
+    """``dragin, reference variant · when rind × what qfs · θ 1.2 · …``: what a reader needs at once."""
     method = trace.method
     variant = f", {method['variant']} variant" if method.get("variant") else ""
     parts = [f"{method.get('name', 'unnamed method')}{variant}"]
-    if method.get("when") or method.get("what"):
-        parts.append(f"when {plain(method.get('when'))} × what {plain(method.get('what'))}")
+    halves = [f"{half} {plain(method[half])}" for half in ("when", "what") if method.get(half)]
+    if halves:
+        parts.append(" × ".join(halves))
     for key, form in _SETTINGS.items():
         value = method.get(key)
         if value is not None and (key != "n" or method.get("when") == "every-n"):
@@ -253,9 +259,43 @@ def origins(trace: Trace) -> list[Origin]:
             start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
             size = common(body, trace.text[start : start + len(body)])
             if size:
-                found.append(Origin(start, start + size, at, made, step, made is step.continuation))
+                found.append(Origin(start, start + size, at, made, step, with_passages(step, made)))
                 place = start + size
     return found
+
+
+def with_passages(step: Step, made: Continuation) -> bool:
+    """Whether retrieved passages stood in the prompt that a step's text was written behind."""
+    if made is step.continuation:
+        return bool(step.passages)
+    return step.prompt is not None and "passages" in step.prompt.spans
+
+
+def resumed(trace: Trace, step: Step) -> tuple[str, str]:
+    """``before_after`` where a step's draft resumes what the step before it cut (paper variant)."""
+    place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
+    if place == 0 or step.draft is None or not step.draft.text.strip():
+        return "", ""
+    last = trace.steps[place - 1]
+    if last.query is None or last.continuation is not None or last.draft is None or last.decision is None:
+        return "", ""
+    cut = kept_of(trace, last).draft
+    if cut is None:
+        return "", ""
+    before = last.draft.text[cut[1] : _sentence_end(last.draft, last.words, last.decision.sentence, cut[1])].strip()
+    first = step.words.sentence[0] if len(step.words) else None
+    after = step.draft.text[: _sentence_end(step.draft, step.words, first, 0)].strip()
+    return (before, after) if before and after else ("", "")
+
+
+def _sentence_end(made: Continuation, words: Words, number: int | None, start: int) -> int | None:
+    """The character where a sentence of a draft ends, None (the text's end) where that is not known."""
+    ends = [
+        int(made.offsets[stop - 1, 1])
+        for (begin, stop), sentence in zip(words.spans.tolist(), words.sentence.tolist(), strict=True)
+        if sentence == number and stop > begin
+    ]
+    return max(ends) if ends and max(ends) > start else None
 
 
 def before_after(step: Step, kept: Kept) -> tuple[str, str]:
@@ -263,12 +303,10 @@ def before_after(step: Step, kept: Kept) -> tuple[str, str]:
     if step.draft is None or kept.draft is None or step.continuation is None or kept.continuation is None:
         return "", ""
     after = step.continuation.text[slice(*kept.continuation)].strip()
-    start = stop = kept.draft[1]
+    start = kept.draft[1]
     decided = step.decision.sentence if step.decision is not None else None
-    for span, sentence in zip(step.words.spans.tolist(), step.words.sentence.tolist(), strict=True):
-        if sentence == decided and span[1] > span[0]:
-            stop = max(stop, int(step.draft.offsets[span[1] - 1, 1]))
-    before = step.draft.text[start : stop if stop > start else None].strip()
+    stop = _sentence_end(step.draft, step.words, decided, start)
+    before = step.draft.text[start:stop].strip()
     return (before, after) if before and after else ("", "")
 
 

@@ -12,15 +12,14 @@ import numpy as np
 from dragin_lab.trace import Continuation, Passage, Prompt, Query, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.heat import Scale
-from dragin_lab.views.html import attempt, clip, clipped, count, esc, num
-from dragin_lab.views.pieces import Look, cells, figures, heat
+from dragin_lab.views.html import attempt, clip, clipped, count, esc, num, row, soft, tag
+from dragin_lab.views.pieces import Look, cells, figures, stretch
 
 QUERY_CHARS = 1500
 POOL_WORDS = 250
 PASSAGES = 10
 PASSAGE_CHARS = 900
 PROMPT_CHARS = 6000
-PLAIN_CHARS = 20000
 
 
 @dataclass
@@ -63,62 +62,19 @@ def step_html(canvas: Canvas, step: Step, *, opened: bool) -> str:
     body = []
     for part in sections.step_parts(step):
         title, asks = sections.PARTS[part]
-        inner = attempt(
-            f"{title} of step {number}",
-            lambda part=part: _RENDER[part](canvas, step),
-            lambda part=part: _rough(step, part),
-        )
-        body.append(
-            f'<section class="row" data-part="{part}"><h4>{title} <small>{asks}</small></h4><div>{inner}</div></section>'
-        )
-    return f'<details class="step" id="{canvas.prefix}-s{number}"{" open" if opened else ""}>{head}{"".join(body)}</details>'
+        inner = attempt(f"{title} of step {number}", partial(_RENDER[part], canvas, step), partial(_rough, step, part))
+        body.append(row(part, title, asks, inner))
+    flag = " open" if opened else ""
+    return f'<details class="step" id="{canvas.prefix}-s{number}"{flag}>{head}{"".join(body)}</details>'
 
 
 def _rough(step: Step, part: str) -> str:
     made = {"draft": step.draft, "continuation": step.continuation}.get(part)
     shown = made.text if made is not None else getattr(step, part, None) or step.passages_prompt
-    return clip(str(shown), 4000)[0]
+    return clipped(str(shown), 4000)
 
 
 # -- texts ----------------------------------------------------------------------------------------------------------
-
-
-def tag(text: str, css: str = "") -> str:
-    """A small label within a text."""
-    return f'<span class="tag{" " + css if css else ""}">{esc(text)}</span>'
-
-
-def windowed(look: Look, room: int, start: int, stop: int) -> list[tuple[int, int, str]]:
-    """Ranges of characters and how to draw them ("heat" or "plain"), with ``room`` pieces drawn around what fired."""
-    n = len(look.made)
-    if n <= room:
-        return [(start, stop, "heat")]
-    hits = [i for i in range(n) if look.hit(i)]
-    focus = look.fired if look.fired is not None else hits[0] if hits else 0
-    first = max(0, min(focus - room // 2, n - room)) if focus >= room else 0
-    left = int(look.made.offsets[first, 0]) if first else 0
-    right = int(look.made.offsets[first + room, 0]) if first + room < n else len(look.made.text)
-    cuts = [
-        (start, min(left, stop), "plain"),
-        (max(left, start), min(right, stop), "heat"),
-        (max(right, start), stop, "plain"),
-    ]
-    return [c for c in cuts if c[0] < c[1]]
-
-
-def stretch(look: Look, room: int, start: int, stop: int, *, tips: bool = True, special: bool = True) -> str:
-    """The characters ``start`` to ``stop`` of a look; pieces that find no room stand as plain text, and say so."""
-    out = []
-    for a, b, how in windowed(look, room, start, stop):
-        if how == "heat":
-            out.append(heat(look, a, b, tips=tips, special=special))
-        else:
-            left_out = int(((look.made.offsets[:, 0] >= a) & (look.made.offsets[:, 0] < b)).sum())
-            inner = clipped(look.made.text[a:b], PLAIN_CHARS)
-            out.append(
-                f'<details class="more"><summary>… {count(left_out, "more piece")}, as plain text</summary>{inner}</details>'
-            )
-    return "".join(out)
 
 
 def _figures(canvas: Canvas, look: Look) -> str:
@@ -128,12 +84,10 @@ def _figures(canvas: Canvas, look: Look) -> str:
     canvas.rows -= shown
     if not n:
         return ""
-    rest = (
-        f'<p class="more">… {count(n - shown, "more row")}: the view’s budget is spent; trace.tokens has all</p>'
-        if shown < n
-        else ""
-    )
-    return f'<details class="part"><summary>Figures of {count(n, "piece")}, as a table</summary>{table if shown else ""}{rest}</details>'
+    said = f"… {count(n - shown, 'more row')}: the view’s budget is spent; trace.tokens has all"
+    rest = f'<p class="more">{said}</p>' if shown < n else ""
+    inner = f"{table if shown else ''}{rest}"
+    return f'<details class="part"><summary>Figures of {count(n, "piece")}, as a table</summary>{inner}</details>'
 
 
 def _draft(canvas: Canvas, step: Step) -> str:
@@ -153,30 +107,30 @@ def _draft(canvas: Canvas, step: Step) -> str:
     if not made.text and not len(made):
         out.append('<span class="soft">nothing was written</span>')
     said = []
+    if sections.with_passages(step, made):
+        said.append("written with retrieved passages in view")
     if made.decided is not None and made.decided < len(made):
         said.append(f"decided after {count(made.decided, 'piece')}; what follows was generated on for the record")
     if canvas.scale.kind == "score" and not np.isfinite(step.words.score).any() and len(made):
         said.append("no scores were recorded for this draft, so it is not coloured")
-    note = "".join(f'<p class="soft">{esc(s)}</p>' for s in said)
-    return f'<div class="txt" dir="auto">{"".join(out)}</div>{note}{_figures(canvas, look)}'
+    note = "".join(soft(f"{s[0].upper()}{s[1:]}.") for s in said)
+    before, after = sections.resumed(canvas.trace, step)
+    compared = changes(before, after) if before else ""
+    return f'{compared}<div class="txt" dir="auto">{"".join(out)}</div>{note}{_figures(canvas, look)}'
 
 
 def _decision(canvas: Canvas, step: Step) -> str:
     decision = step.decision
     assert decision is not None
-    out = [
-        f'<p class="why-now" dir="auto"><b>{"Retrieve" if decision.retrieve else "Go on"}:</b> {clipped(decision.reason, 600)}</p>'
-    ]
+    word = "Retrieve" if decision.retrieve else "Go on"
+    out = [f'<p class="why-now" dir="auto"><b>{word}:</b> {clipped(decision.reason, 600)}</p>']
     if not decision.certain:
-        out.append(
-            '<p class="soft">⚠ Not certain: the draft ended before a longer one could have decided otherwise.</p>'
-        )
+        out.append(soft("⚠ Not certain: the draft ended before a longer one could have decided otherwise."))
     if decision.retrieve and step.draft is not None and decision.cut is not None:
         at = sections.cut_in_text(step.draft, decision.cut, str(canvas.trace.method.get("variant", "paper")))
-        gone = sum(c.last - c.first for c in cells(step.draft) if c.start >= at)
-        out.append(
-            f'<p class="soft">Cut at character {at:,} of {len(step.draft.text):,}: {count(gone, "piece")} of the draft thrown away.</p>'
-        )
+        gone = count(sum(c.last - c.first for c in cells(step.draft) if c.start >= at), "piece")
+        whole = len(step.draft.text)
+        out.append(soft(f"Cut at character {at:,} of {whole:,}: {gone} of the draft thrown away."))
     return "".join(out)
 
 
@@ -189,11 +143,10 @@ def _query(canvas: Canvas, step: Step) -> str:
     shown = clipped(query.text, QUERY_CHARS) if query.text else '<span class="soft">(empty query)</span>'
     out = [f'<div class="ask" dir="auto">{shown}</div>']
     if query.sent != query.text:
-        out.append(
-            f'<p class="soft">Sent to the retriever:</p><div class="ask" dir="auto">{clipped(query.sent, QUERY_CHARS)}</div>'
-        )
+        sent = clipped(query.sent, QUERY_CHARS)
+        out.append(f'{soft("Sent to the retriever:")}<div class="ask" dir="auto">{sent}</div>')
     if query.note:
-        out.append(f'<p class="soft">{esc(query.note)}</p>')
+        out.append(soft(query.note))
     if query.words:
         out.append(_pool(query))
     return "".join(out)
@@ -206,14 +159,13 @@ def _pool(query: Query) -> str:
     for word, weight, chosen in list(zip(query.words, weights.tolist(), query.chosen.tolist(), strict=True))[
         :POOL_WORDS
     ]:
-        yes = ' class="yes"' if chosen else ""
-        said = '<span class="vh">chosen</span>' if chosen else ""
-        items.append(
-            f'<li{yes} style="--w:{100 * weight / top:.0f}%"><bdi>{esc(word)}</bdi> <small>{num(weight)}</small>{said}</li>'
-        )
+        yes, said = (' class="yes"', '<span class="vh">chosen</span>') if chosen else ("", "")
+        share = f"--w:{100 * weight / top:.0f}%"
+        items.append(f'<li{yes} style="{share}"><bdi>{esc(word)}</bdi> <small>{num(weight)}</small>{said}</li>')
     more = len(query.words) - len(items)
     rest = f'<li class="more">… {count(more, "more word")}</li>' if more > 0 else ""
-    note = f"{int(query.chosen.sum())} of {count(len(query.words), 'attended word')} chosen (✓); bar and number: attention from the hit"
+    chosen = f"{int(query.chosen.sum())} of {count(len(query.words), 'attended word')} chosen (✓)"
+    note = f"{chosen}; bar and number: attention from the hit"
     return f'<ul class="pool">{"".join(items)}{rest}</ul><small>{note}</small>'
 
 
@@ -229,7 +181,7 @@ def _marked(text: str, words: frozenset[str]) -> str:
 
 def _passages(canvas: Canvas, step: Step) -> str:
     if not step.passages:
-        return '<p class="soft">Nothing was found.</p>'
+        return soft("Nothing was found.")
     words = sections.query_words(step.query.sent or step.query.text) if step.query is not None else frozenset()
     number = step.index + 1
     items = [_passage(canvas, p, rank, words, number) for rank, p in enumerate(step.passages[:PASSAGES], 1)]
@@ -246,8 +198,9 @@ def _passage(canvas: Canvas, passage: Passage, rank: int, words: frozenset[str],
     if before != number:
         chips.append(f'<small>also found in <a href="#{canvas.prefix}-s{before}">step {before}</a></small>')
     head, rest = clip(passage.text, PASSAGE_CHARS)
+    title = _marked(passage.title, words) if passage.title else "(no title)"
     return (
-        f'<li><span class="no">{rank}</span><div><div class="by"><b dir="auto">{_marked(passage.title or "(no title)", words)}</b>'
+        f'<li><span class="no">{rank}</span><div><div class="by"><b dir="auto">{title}</b>'
         f"<small>score {num(passage.score, 2)} · id <bdi>{esc(passage.id)}</bdi></small>{''.join(chips)}</div>"
         f'<div dir="auto">{_marked(head, words)}{f" <span class=more>{rest}</span>" if rest else ""}</div></div></li>'
     )
@@ -256,7 +209,7 @@ def _passage(canvas: Canvas, passage: Passage, rank: int, words: frozenset[str],
 # -- what changed ---------------------------------------------------------------------------------------------------
 
 
-def _changes(before: str, after: str) -> str:
+def changes(before: str, after: str) -> str:
     """The sentence thrown away above the one that replaced it, with the words that differ marked."""
     old, new = before.split()[:120], after.split()[:120]
     lines: tuple[list[str], list[str]] = ([], [])
@@ -295,15 +248,17 @@ def _continuation(canvas: Canvas, step: Step) -> str:
             out.append(stretch(look, room, stop, end))
     if not made.text:
         out.append('<span class="soft">nothing was written</span>')
-    compared = _changes(before, after) if before else ""
+    compared = changes(before, after) if before else ""
     how = "Written with the passages in view" if step.passages else "Written"
     entropy = sections.mean_entropy(made, 0, (kept.continuation or (0, end))[1] or end)
     said = f"{how}: mean entropy {num(entropy)} nats"
     if before and step.draft is not None and kept.draft is not None:
-        said += f"; {num(sections.mean_entropy(step.draft, kept.draft[1], kept.draft[1] + len(before)))} in the sentence it replaces"
+        old = sections.mean_entropy(step.draft, kept.draft[1], kept.draft[1] + len(before))
+        said += f"; {num(old)} in the sentence it replaces"
     if canvas.scale.kind == "score":
         said += ". The trigger does not judge it, so it has no colour"
-    return f'{compared}<div class="txt" dir="auto">{"".join(out)}</div><p class="soft">{esc(said)}.</p>{_figures(canvas, look)}'
+    text = f'<div class="txt" dir="auto">{"".join(out)}</div>'
+    return f"{compared}{text}{soft(said + '.')}{_figures(canvas, look)}"
 
 
 # -- notes and prompts ----------------------------------------------------------------------------------------------
@@ -327,14 +282,16 @@ def _prompts(canvas: Canvas, step: Step) -> str:
 
 
 def prompt_html(canvas: Canvas, prompt: Prompt, title: str, number: int) -> str:
-    """A prompt in a closed ``details``, each stretch beside its name; exemplars that were shown before are not again."""
+    """A prompt in a closed ``details``, each stretch beside its name; exemplars are written out once a view."""
     rows = []
     for name, start, stop in segments(prompt):
         text = prompt.text[start:stop]
-        first = canvas.seen_exemplars.setdefault(text, number) if name == "exemplars" else number
         shown = clipped(text, PROMPT_CHARS)
-        if first != number:
-            shown = f'<span class="more">the same {count(len(text), "character")} as in step {first}</span>'
+        if name == "exemplars":
+            if text in canvas.seen_exemplars:
+                same = f"the same {count(len(text), 'character')} as in step {canvas.seen_exemplars[text]}"
+                shown = f'<span class="more">{same}</span>'
+            canvas.seen_exemplars.setdefault(text, number)
         rows.append(f'<div class="seg"><small>{esc(name or "(template)")}</small><span dir="auto">{shown}</span></div>')
     size = count(len(prompt.text), "character")
     return f'<details class="part"><summary>Prompt {esc(title)}: {size}</summary>{"".join(rows)}</details>'
@@ -365,16 +322,3 @@ _RENDER = {
     "notes": _notes,
     "prompts": _prompts,
 }
-
-
-def share_out(made: list[Continuation], pieces: int) -> dict[int, int]:
-    """How many pieces of each continuation may be drawn so that all together draw at most ``pieces``.
-
-    Short ones are drawn whole; what they leave is shared evenly among the longer ones.
-    """
-    room: dict[int, int] = {}
-    left, waiting = pieces, sorted(made, key=len)
-    for i, c in enumerate(waiting):
-        room[id(c)] = min(len(c), left // (len(waiting) - i))
-        left -= room[id(c)]
-    return room

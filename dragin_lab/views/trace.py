@@ -6,11 +6,11 @@ import hashlib
 
 from dragin_lab.trace import Trace, Words
 from dragin_lab.views import sections
-from dragin_lab.views.heat import BELOW, LEVELS, Scale, scale_of
-from dragin_lab.views.html import attempt, clip, clipped, count, esc, page, short, stylesheet
-from dragin_lab.views.pieces import GEM, Look, heat
+from dragin_lab.views.heat import BELOW, Scale, scale_of
+from dragin_lab.views.html import attempt, clip, clipped, count, esc, page, row, short, soft, stylesheet
+from dragin_lab.views.pieces import GEM, Look, heat, share_out, stretch
 from dragin_lab.views.plain import trace_text
-from dragin_lab.views.step import Canvas, notes_list, prompt_html, share_out, step_html, stretch
+from dragin_lab.views.step import Canvas, notes_list, prompt_html, step_html
 
 __all__ = ["MAX_PIECES", "trace_html", "trace_text"]
 
@@ -26,12 +26,11 @@ def trace_html(trace: Trace, *, max_pieces: int = MAX_PIECES, full_page: bool = 
     At most ``max_pieces`` pieces are drawn one by one, shared fairly among the drafts; the others stand as plain
     text, and the view says how many. A part that cannot be drawn shows its error and its text instead.
     """
-    text = attempt("The text of the trace", lambda: esc(trace_text(trace)), lambda: repr(type(trace)))
-    card = attempt("The trace", lambda: _card(trace, max_pieces), lambda: trace_text(trace))
-    out = (
-        f'<div class="dl-out"><style>{stylesheet()}</style><pre class="alt">{text}</pre>'
-        f'<div class="dl" hidden>{card}</div></div>'
-    )
+    text = attempt("The text of the trace", lambda: esc(trace_text(trace)), lambda: "")
+    card = attempt("The trace", lambda: _card(trace, max_pieces), lambda: text)
+    style = attempt("The style", lambda: f"<style>{stylesheet()}</style>", lambda: "")
+    # The text comes first: where a notebook is not trusted and its styles are dropped, it is what shows.
+    out = f'<div class="dl-out"><pre class="alt">{text}</pre>{style}<div class="dl" hidden>{card}</div></div>'
     if not full_page:
         return out
     return page(f"{clip(trace.question.text, 80)[0]} – trace", out)
@@ -40,30 +39,30 @@ def trace_html(trace: Trace, *, max_pieces: int = MAX_PIECES, full_page: bool = 
 def _card(trace: Trace, max_pieces: int) -> str:
     steps = trace.steps[:MAX_STEPS]
     made = [c for s in steps for c in (s.draft, s.continuation) if c is not None]
-    prefix = (
-        "dl"
-        + hashlib.blake2s(
-            f"{trace.question}{trace.method}{trace.text}{len(trace.steps)}".encode(errors="replace"), digest_size=5
-        ).hexdigest()
-    )
     canvas = Canvas(
         trace,
         scale_of(trace),
-        prefix,
+        _prefix(trace),
         share_out(made, max(0, max_pieces)),
         rows=max(0, max_pieces),
         twice=sum(map(len, made)) <= TWICE,
     )
     retrieving = [s for s in steps if s.query is not None]
     opened = {id(s) for s in (steps if len(steps) <= OPEN_STEPS else (retrieving or steps)[: OPEN_STEPS // 2])}
-    parts = [_head(trace), _answer(canvas), _legend(canvas.scale)]
+    parts = [_head(trace), _answer(canvas), _legend(canvas.scale, _left_out(canvas, trace))]
     parts += [step_html(canvas, s, opened=id(s) in opened) for s in steps]
     if len(trace.steps) > MAX_STEPS:
         parts.append(_other_steps(trace))
     if not trace.steps:
-        parts.append('<section class="row" data-part="steps"><h4>Steps</h4><p class="soft">None yet.</p></section>')
+        parts.append(row("steps", "Steps", "", soft("None yet.")))
     parts += [_extraction(canvas), _foot(trace)]
     return "".join(parts)
+
+
+def _prefix(trace: Trace) -> str:
+    """A prefix of element ids that another trace hardly has, and the same trace always."""
+    known = f"{trace.question}{trace.method}{trace.text}{len(trace.steps)}"
+    return "dl" + hashlib.blake2s(known.encode(errors="replace"), digest_size=5).hexdigest()
 
 
 def _head(trace: Trace) -> str:
@@ -96,11 +95,10 @@ def _head(trace: Trace) -> str:
 
 def _answer(canvas: Canvas) -> str:
     trace = canvas.trace
-    body = attempt("The answer's text", lambda: _answer_text(canvas), lambda: trace.text)
-    return (
-        '<section class="row" data-part="answer"><h4>Answer text <small>as it stands at the end; ◆ where passages came in</small></h4>'
-        f'<div><div class="txt" dir="auto">{body}</div></div></section>'
-    )
+    body = attempt("The answer's text", lambda: _answer_text(canvas), lambda: esc(trace.text))
+    note = "" if canvas.twice else soft("The figures on hover are in the steps.")
+    inner = f'<div class="txt" dir="auto">{body}</div>{note}'
+    return row("answer", "Answer text", "as it stands at the end; ◆ where passages came in", inner)
 
 
 def _answer_text(canvas: Canvas) -> str:
@@ -135,25 +133,35 @@ def _answer_text(canvas: Canvas) -> str:
     return "".join(out)
 
 
-def _legend(scale: Scale) -> str:
+def _left_out(canvas: Canvas, trace: Trace) -> str:
+    whole = sum(len(c) for s in trace.steps for c in (s.draft, s.continuation) if c is not None)
+    drawn = sum(canvas.room.values())
+    if drawn == whole:
+        return ""
+    return f"{drawn:,} of {count(whole, 'piece')} are drawn one by one, the others stand as plain text or in short."
+
+
+def _legend(scale: Scale, left_out: str) -> str:
     if scale.kind == "none":
         key = "No colour: neither scores nor entropies were recorded."
     else:
         bounds = scale.bounds()
-        swatches = [f'<span class="h{i}">{esc(short(bounds[i]))}</span>' for i in range(1, LEVELS + 1)]
+        swatches = [f'<span class="h{i}">{esc(short(bounds[i]))}</span>' for i in range(1, len(bounds))]
         if scale.threshold == scale.threshold:
             swatches.insert(BELOW, f'<span class="theta">θ {esc(short(scale.threshold))}</span>')
         said = {
             "score": f"Colour: <b>{esc(scale.name)}</b>, up to",
-            "product": "This method’s trigger gives no scores. Colour: <b>entropy × attention received</b>, up to",
+            "product": "No trigger scored these pieces. Colour: <b>entropy × attention received</b>, up to",
             "entropy": "No scores and no attention were recorded. Colour: <b>entropy</b> in nats, up to",
         }[scale.kind]
         key = f'{said}<span class="scale">{"".join(swatches)}</span>'
+    said = f'<b class="left-out">{left_out}</b>' if left_out else ""
+    hit = f'<span><mark class="hit">{GEM}hit</mark> lacks information</span>' if scale.kind == "score" else ""
     return (
         f'<div class="legend" data-part="legend"><span>{key}</span>'
-        f'<span><mark class="hit">{GEM}hit</mark> lacks information</span>'
+        f"{hit}"
         '<span><del class="cut">thrown away</del></span><span><span class="new">written with passages</span></span>'
-        "<span>Hover a piece for its figures; tables have them too.</span></div>"
+        f"<span>Hover a piece for its figures; the tables have them too.</span>{said}</div>"
     )
 
 
@@ -163,10 +171,8 @@ def _other_steps(trace: Trace) -> str:
         f"<li>Step {s.index + 1}: {esc(sections.outcome(trace, s)[1])}. <bdi>{clipped(s.kept.strip(), 300)}</bdi></li>"
         for s in rest[:400]
     )
-    return (
-        f'<details class="step"><summary><span class="more">… {count(len(rest), "more step")}, in short</span></summary>'
-        f'<ul style="padding:8px 40px">{lines}</ul></details>'
-    )
+    head = f'<summary><span class="more">… {count(len(rest), "more step")}, in short</span></summary>'
+    return f'<details class="step">{head}<ul class="brief">{lines}</ul></details>'
 
 
 def _extraction(canvas: Canvas) -> str:
@@ -175,33 +181,27 @@ def _extraction(canvas: Canvas) -> str:
     if made is None:
         return ""
     inner = attempt(
-        "The extraction", lambda: heat(Look.of(made, Words(), canvas.scale), 0, len(made.text)), lambda: made.text
+        "The extraction", lambda: heat(Look.of(made, Words(), canvas.scale), 0, len(made.text)), lambda: esc(made.text)
     )
     prompt = (
         prompt_html(canvas, trace.extraction_prompt, "of the extraction", 0)
         if trace.extraction_prompt is not None
         else ""
     )
-    return (
-        '<section class="row" data-part="extraction"><h4>Extraction <small>“So the answer is” was put behind the text</small></h4>'
-        f'<div><div class="txt" dir="auto">{inner}</div>{prompt}</div></section>'
-    )
+    text = f'<div class="txt" dir="auto">{inner}</div>{prompt}'
+    return row("extraction", "Extraction", "“So the answer is” was put behind the text", text)
 
 
 def _foot(trace: Trace) -> str:
-    notes = ""
-    if trace.notes:
-        notes = f'<section class="row" data-part="trace-notes"><h4>Notes <small>on the whole episode</small></h4><div>{notes_list(trace.notes)}</div></section>'
-    settings = "".join(
-        f"<dt>{esc(k.replace('_', ' '))}</dt><dd>{esc(sections.plain(v))}</dd>" for k, v in trace.method.items()
-    )
-    rows = "".join(
-        f"<dt>{esc(name)}</dt><dd>{clipped(value, 2000)}</dd>" for name, value in sections.provenance_rows(trace)
-    )
-    none = '<p class="soft">none recorded</p>'
+    notes = row("trace-notes", "Notes", "on the whole episode", notes_list(trace.notes)) if trace.notes else ""
+    settings = [(name.replace("_", " "), sections.plain(value)) for name, value in trace.method.items()]
     return (
-        f'{notes}<footer class="foot" data-part="provenance"><details class="part"><summary>All settings of the method</summary>'
-        f'<dl class="facts">{settings}</dl></details><details class="part"><summary>Provenance: model, versions, retriever, seed</summary>'
-        + (f'<dl class="facts">{rows}</dl>' if rows else none)
-        + "</details></footer>"
+        f'{notes}<footer class="foot" data-part="provenance">{_folded("All settings of the method", settings)}'
+        f"{_folded('Provenance: model, versions, retriever, seed', sections.provenance_rows(trace))}</footer>"
     )
+
+
+def _folded(title: str, rows: list[tuple[str, str]]) -> str:
+    inner = "".join(f"<dt>{esc(name)}</dt><dd>{clipped(value, 2000)}</dd>" for name, value in rows)
+    shown = f'<dl class="facts">{inner}</dl>' if rows else soft("none recorded")
+    return f'<details class="part"><summary>{esc(title)}</summary>{shown}</details>'

@@ -54,7 +54,7 @@ SECOND_ENTROPY = ".536 3.053 .002 .004 .008 .002 .005 1.122 .001 .001 .002 .001 
 THIRD = "So the answer is 1466."
 THIRD_ATTENTION = "1.0 .538 .402 .361 1.441"
 THIRD_ENTROPY = ".001 .001 .002 .001 .347"
-STOP = frozenset("the was by in of so is".split())
+STOP = frozenset(["the", "was", "by", "in", "of", "so", "is"])
 
 
 def numbers(text: str) -> np.ndarray:
