@@ -5,6 +5,7 @@ Exit status: 0 done, 1 something failed on the way, 2 wrong usage or input, 130 
 
 from __future__ import annotations
 
+import shutil
 import sys
 import traceback
 import warnings
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 
-class RunFailed(Exception):
+class RunFailedError(Exception):
     """Something failed after the work had begun; what was done is kept."""
 
 
@@ -99,7 +100,7 @@ def ask(
     try:
         follow(events)
     except DraginLabError as error:
-        raise RunFailed(str(error)) from error
+        raise RunFailedError(str(error)) from error
     finally:
         events.close()
         print_trace(events.trace)
@@ -131,7 +132,7 @@ def doctor(**options: Any) -> None:
         click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
         healthy &= good
     if not healthy:
-        raise RunFailed("something above needs mending")
+        raise RunFailedError("something above needs mending")
 
 
 @cli.command()
@@ -198,14 +199,8 @@ def follow(events: Stream) -> None:
 def print_trace(trace: Trace) -> None:
     from dragin_lab.views.trace import trace_text
 
-    width = min(100, click.get_terminal_size()[0]) if hasattr(click, "get_terminal_size") else terminal_width()
+    width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     click.echo(trace_text(trace, width=width, color=sys.stdout.isatty()))
-
-
-def terminal_width() -> int:
-    import shutil
-
-    return max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
 
 
 def check_writable(path: str | None) -> None:
@@ -237,7 +232,7 @@ def write_outputs(trace: Trace, save: str | None, html: str | None) -> None:
             Path(html).write_text(trace_html(trace, full_page=True), encoding="utf-8")
             click.echo(f"page written to {html}", err=True)
     except (OSError, TraceFileError) as error:
-        raise RunFailed(str(error)) from error
+        raise RunFailedError(str(error)) from error
 
 
 def main(args: list[str] | None = None) -> None:
@@ -260,7 +255,7 @@ def status(args: list[str]) -> int:
         return USAGE
     except DraginLabError as error:
         return _complain(error, args, USAGE)
-    except RunFailed as error:
+    except RunFailedError as error:
         return _complain(error, args, FAILED)
     except BrokenPipeError:
         return FAILED

@@ -41,7 +41,8 @@ def run_demo(methods: Sequence[Method], limit: int, folder: Path, say: Callable[
         shown.save(folder / "dragin.trace")
         (folder / "dragin.html").write_text(trace_html(shown, full_page=True), encoding="utf-8")
         say(
-            f"\nEM and F1 are means over the questions, the rest means a question.\nOpen {folder / 'dragin.html'}: {shown!r}"
+            "\nEM and F1 are means over the questions, the rest are means a question.\n"
+            f"Open {folder / 'dragin.html'}: {shown!r}"
         )
 
 

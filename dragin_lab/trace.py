@@ -253,11 +253,7 @@ class Trace:
         """Pieces of a step's draft behind its cut and of its continuation behind what was kept."""
         cut = step.decision.cut if step.decision is not None and step.decision.retrieve else None
         ends = ((step.draft, cut), (step.continuation, step.continuation_kept))
-        return sum(
-            int(((c.offsets[:, 0] >= end) & (c.offsets[:, 1] > c.offsets[:, 0])).sum())
-            for c, end in ends
-            if c is not None and end is not None
-        )
+        return sum(int((c.offsets[:, 1] > end).sum()) for c, end in ends if c is not None and end is not None)
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
