@@ -21,6 +21,11 @@ from dragin_lab.trace import Continuation
 if TYPE_CHECKING:
     import pandas as pd
 
+_COLUMNS = (
+    *("call", "index", "id", "piece", "text", "start", "end"),
+    *("entropy", "logprob", "received", "alternatives"),
+)
+
 
 class Tape:
     """What was captured: one ``Continuation`` for every call of ``generate``, in order."""
@@ -58,8 +63,7 @@ class Tape:
             for call, made in enumerate(self.continuations)
             for i in range(len(made))
         ]
-        columns = "call index id piece text start end entropy logprob received alternatives".split()
-        return pd.DataFrame(rows, columns=columns)
+        return pd.DataFrame(rows, columns=list(_COLUMNS))
 
     def __repr__(self) -> str:
         return f"Tape({len(self.continuations)} calls, {sum(map(len, self.continuations))} pieces)"
@@ -201,7 +205,7 @@ class _Call:
         weights = tap.take() if isinstance(tap, Tap) else tap.read(output, 1)  # (1, h, 1, keys)
         if isinstance(tap, Tap):
             tap.rows = 0
-        ids = kwargs.get("input_ids", args[0] if args else None)
+        ids: Tensor = kwargs["input_ids"] if "input_ids" in kwargs else args[0]  # (1, q)
         end = int(ids.shape[1]) if self.cache is None else int(self.cache.get_seq_length())
         if self.prompt is None:
             self.prompt = end

@@ -143,9 +143,10 @@ class Tap:
         self.eager: Callable[..., Any] = home.eager_attention_forward
         self._before = (module.config, getattr(module, _SLOT, None))
         self.below: Tap | None = self._before[1]  # a tap over a tap passes calls on to it
-        chosen = module.config._attn_implementation
-        self.base: Callable[..., Any] = home.ALL_ATTENTION_FUNCTIONS.get_interface(chosen, self.eager)
         config: Any = copy.copy(module.config)
+        self.base: Callable[..., Any] = home.ALL_ATTENTION_FUNCTIONS.get_interface(
+            config._attn_implementation, self.eager
+        )
         config._attn_implementation_internal = NAME
         module.config = config
         setattr(module, _SLOT, self)

@@ -25,6 +25,8 @@ _SMALL: dict[str, Any] = {
     "max_position_embeddings": 256,
     "initializer_range": 0.3,
 }
+_INIT = {"initializer_range": 0.3}
+_MIXED = ["sliding_attention", "full_attention"] * 2
 _MHA = {k: v for k, v in _SMALL.items() if k != "num_key_value_heads"}
 
 CONFIGS: dict[str, Any] = {
@@ -34,7 +36,7 @@ CONFIGS: dict[str, Any] = {
     "qwen3": lambda v: tf.Qwen3Config(vocab_size=v, head_dim=8, **_SMALL),
     "gemma2": lambda v: tf.Gemma2Config(vocab_size=v, head_dim=8, sliding_window=WINDOW, **_SMALL),
     "gemma3": lambda v: tf.Gemma3TextConfig(
-        vocab_size=v, head_dim=8, sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention"] * 2, **_SMALL
+        vocab_size=v, head_dim=8, sliding_window=WINDOW, layer_types=_MIXED, **_SMALL
     ),
     "phi3": lambda v: tf.Phi3Config(vocab_size=v, pad_token_id=0, **_SMALL),
     "gpt-neox": lambda v: tf.GPTNeoXConfig(vocab_size=v, **_MHA),
@@ -43,10 +45,10 @@ CONFIGS: dict[str, Any] = {
         max_position_embeddings=256, init_std=0.3,
     ),
     "olmo2": lambda v: tf.Olmo2Config(vocab_size=v, **_SMALL),
-    "gpt2": lambda v: tf.GPT2Config(vocab_size=v, n_embd=32, n_layer=4, n_head=4, n_positions=256, initializer_range=0.3),
+    "gpt2": lambda v: tf.GPT2Config(vocab_size=v, n_embd=32, n_layer=4, n_head=4, n_positions=256, **_INIT),
     "gpt-oss": lambda v: tf.GptOssConfig(
         vocab_size=v, head_dim=8, num_local_experts=2, num_experts_per_tok=1, sliding_window=WINDOW,
-        layer_types=["sliding_attention", "full_attention"] * 2, **_SMALL,
+        layer_types=_MIXED, **_SMALL,
     ),
     "falcon": lambda v: tf.FalconConfig(
         vocab_size=v, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3

@@ -106,15 +106,13 @@ def test_the_model_is_left_as_it_was(kind: str) -> None:
 def test_what_cannot_be_followed_is_refused() -> None:
     model, tokenizer = lm_tiny.build("llama"), lm_tiny.byte_level()
     inputs = encoded(tokenizer)
+    padded = tokenizer([lm_tiny.PROMPT], padding="max_length", max_length=99, padding_side="left", return_tensors="pt")
     with dl.capture(model, tokenizer) as tape:
         with pytest.raises(ModelError, match="nothing was captured"):
             _ = tape.continuation
         with pytest.raises(ModelError, match="2 side by side"):
             model.generate(**inputs, max_new_tokens=3, num_beams=2)
         with pytest.raises(ModelError, match="padded"):
-            padded = tokenizer(
-                [lm_tiny.PROMPT], padding="max_length", max_length=99, padding_side="left", return_tensors="pt"
-            )
             model.generate(**padded, max_new_tokens=3)
         with pytest.raises(ModelError, match="cache_implementation"):
             model.generate(**inputs, max_new_tokens=3, cache_implementation="static")
