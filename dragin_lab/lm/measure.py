@@ -24,20 +24,20 @@ class Recorder:
 
     Args:
         p: pieces of the prompt.
-        limit: most pieces that may come.
+        room: pieces to make room for; more may come.
         alternatives: how many of the likeliest pieces to keep.
         keep: keep every row in full, else only ``received``.
     """
 
-    def __init__(self, p: int, limit: int, alternatives: int, keep: bool, device: torch.device) -> None:
+    def __init__(self, p: int, room: int, alternatives: int, keep: bool, device: torch.device) -> None:
         self.p = p
         self.ids: list[int] = []
         self.device = device
         self._alternatives = alternatives
-        self._limit = limit
+        self._room = room
         self._keep = keep
-        self._attention: Tensor | None = None  # (h, limit + 1, p + limit) float16
-        self._received = torch.zeros(limit, device=device)  # (limit,)
+        self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
+        self._received = torch.zeros(room, device=device)  # (room,)
         self._waiting: list[Tensor] = []  # logits (V,) not measured yet
         self._measured: list[tuple[Tensor, ...]] = []  # entropy (c,), logprob (c,), ids (c, k), probs (c, k)
         self._processed: list[Tensor] = []  # (1,) each
@@ -59,6 +59,8 @@ class Recorder:
     def looked_back(self, row: int, weights: Tensor) -> None:
         """Take row ``row`` (query position p - 1 + row) from weights (1, h, 1, keys); keys end at the query itself."""
         found = weights[0, :, 0]  # (h, k)
+        if row > self._room:
+            self._grow()
         end = self.p + row
         begin = end - found.shape[1]  # a sliding window returns its last keys only
         if row > 1:
@@ -69,9 +71,15 @@ class Recorder:
             torch.maximum(seen, mean, out=seen)
         if self._keep:
             if self._attention is None:
-                shape = (found.shape[0], self._limit + 1, self.p + self._limit)
+                shape = (found.shape[0], self._room + 1, self.p + self._room)
                 self._attention = torch.zeros(shape, dtype=torch.float16, device=self.device)
             self._attention[:, row, begin:end] = found
+
+    def _grow(self) -> None:
+        more, self._room = self._room, 2 * self._room
+        self._received = torch.nn.functional.pad(self._received, (0, more))
+        if self._attention is not None:
+            self._attention = torch.nn.functional.pad(self._attention, (0, more, 0, more))
 
     def settle(self) -> None:
         """Measure what is waiting, so that ``entropy`` and ``logprob`` have an entry for every piece."""

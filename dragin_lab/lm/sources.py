@@ -21,6 +21,7 @@ from dragin_lab.errors import ModelError
 from dragin_lab.lm.tokenizer import HFTokenizer
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_TRANSPORTS = ("httpx", "httpcore", "requests", "urllib3")  # what the hub's client may be built on
 _PATIENCE = 5.0  # seconds to wait for the hub before saying that it cannot be reached
 
 
@@ -28,6 +29,8 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     """A checked path or hub id, and the folder where it is one. Raises ``ModelError`` for what is neither."""
     name = os.fspath(source)
     path = Path(name).expanduser()
+    if not name.strip():
+        raise ModelError("the name of the model is empty; give a folder or a Hugging Face id")
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(f"{path} is no model: it has no config.json; give the folder of a saved model")
@@ -36,7 +39,7 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
         return str(path), path
     if path.exists():
         raise ModelError(f"{path} is a file; give the folder of a saved model, or a Hugging Face id")
-    looks_like_path = name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name or not name.strip()
+    looks_like_path = name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
     if looks_like_path:
         raise ModelError(f"no folder {name!r}; give the folder of a saved model, or a Hugging Face id")
     _look_on_hub(name)
@@ -69,7 +72,7 @@ def _look_on_hub(name: str) -> None:
     except (OSError, ValueError, RuntimeError) as error:
         raise ModelError(_unreachable(name)) from error
     except Exception as error:
-        if type(error).__module__.partition(".")[0] not in ("httpx", "httpcore", "requests", "urllib3"):
+        if not type(error).__module__.startswith(_TRANSPORTS):
             raise
         raise ModelError(_unreachable(name)) from error
 

@@ -105,6 +105,7 @@ def spans_of(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: 
 
     A piece owns the characters that it completes. One that completes none but holds bytes of the next character
     shares that character's span; one that adds nothing at all (a special token, a stripped space) has an empty span.
+    Where the text itself contains U+FFFD, the piece behind it may own it too.
 
     Args:
         decoded: one string per piece, everything up to and with it decoded.
@@ -114,8 +115,10 @@ def spans_of(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: 
     """
     spans: list[Span] = []
     end = start
-    for text, special in zip(decoded, silent, strict=True):
-        reach = max(end, shared(text, whole))
+    for i, (text, special) in enumerate(zip(decoded, silent, strict=True)):
+        # A broken character at the end may look like a real U+FFFD of the whole text; only the last piece can tell.
+        complete = text if i == len(decoded) - 1 else text.rstrip(BROKEN)
+        reach = max(end, shared(complete, whole))
         if special or (reach == end and len(text) <= end):
             spans.append((end, end))
         else:

@@ -86,6 +86,14 @@ class EagerTap:
         self.model = model
         self.layer = layer
         self.heads = heads
+        self.chosen: str = model.config._attn_implementation
+        if self.chosen not in ("eager", "sdpa"):
+            raise ModelError(
+                f"{type(model).__name__} with {self.chosen} attention cannot be captured: its file does not look its "
+                "attention function up by name; load it with attn_implementation='eager'"
+            )
+        # Asked for attentions under "sdpa", these files leave the causal mask out (Falcon's weights see the future).
+        model.config._attn_implementation_internal = "eager"
 
     def forward(self, rows: int, **inputs: Any) -> tuple[Any, Tensor | None]:
         """Run the model; returns its output and the last ``rows`` rows (B, h, rows, keys) float32, None for 0."""
@@ -111,7 +119,8 @@ class EagerTap:
         return weights
 
     def remove(self) -> None:
-        """Nothing was laid."""
+        """Give the model its own attention back."""
+        self.model.config._attn_implementation_internal = self.chosen
 
 
 class Tap:
@@ -133,10 +142,11 @@ class Tap:
         home = sys.modules[type(module).__module__]
         self.eager: Callable[..., Any] = home.eager_attention_forward
         self._before = (module.config, getattr(module, _SLOT, None))
-        # A tap over a tap goes through to what the model chose itself.
-        self.chosen: str = self._before[1].chosen if self._before[1] else model.config._attn_implementation
-        self.base: Callable[..., Any] = home.ALL_ATTENTION_FUNCTIONS.get_interface(self.chosen, self.eager)
+        self.below: Tap | None = self._before[1]  # a tap over a tap passes calls on to it
         config: Any = copy.copy(module.config)
+        self.base: Callable[..., Any] = home.ALL_ATTENTION_FUNCTIONS.get_interface(
+            config._attn_implementation, self.eager
+        )
         config._attn_implementation_internal = NAME
         module.config = config
         setattr(module, _SLOT, self)
@@ -190,7 +200,10 @@ class Tap:
         if self.alone:
             self.weights = self.measure(query, key, value, mask, kwargs)
             raise EnoughError
-        output, weights = self.base(self.module, query, key, value, mask, **kwargs)
+        if self.below is not None:
+            output, weights = self.below.attend(query, key, value, mask, kwargs)
+        else:
+            output, weights = self.base(self.module, query, key, value, mask, **kwargs)
         if self.rows:
             if weights is not None and weights.dtype == torch.float32:
                 self.weights = _pick(weights[:, :, -self.rows :], self.heads)
