@@ -76,8 +76,12 @@ class PaperLoop(Loop):
         found = trigger.judge(known.text, known.offsets, known.entropy, known.received, ended=ended)
         step.words = found.words
         if found.word is None or found.piece is None:
-            best = max(found.words.score.tolist(), default=0.0)
+            best = max(found.words.score[found.judged].tolist(), default=0.0)
             reason = f"no word scores above θ {trigger.threshold:g} (the highest: {best:.3g})"
+            spared = (found.words.score > trigger.threshold) & ~found.judged
+            if resumed and spared.any():
+                word = found.words.text[int(np.flatnonzero(spared)[0])]
+                reason += f"; {word!r} does, but in the sentence being resumed nothing may fire"
             step.decision = Decision(False, reason, certain=made.stopped != "length")
             self._keep(step, known, len(known.text))
             return False

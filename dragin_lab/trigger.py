@@ -19,7 +19,8 @@ class Judgement:
     """RIND's view of a draft: its words with their scores, and the word and piece that fire, if any."""
 
     words: Words
-    piece_scores: np.ndarray  # (n,) float64, S_RIND of every piece, 0 on those not judged by their word
+    piece_scores: np.ndarray  # (n,) float64, S_RIND of every piece
+    judged: np.ndarray  # (w,) bool, the words that were allowed to fire
     word: int | None
     piece: int | None
 
@@ -92,7 +93,7 @@ class RindTrigger:
             score=score.astype(np.float32),
             hit=hit,
         )
-        return Judgement(table, pieces, word, piece)
+        return Judgement(table, pieces, judged, word, piece)
 
 
 @dataclass(frozen=True)
