@@ -1,0 +1,273 @@
+"""``LanguageModel``: a causal language model with a tap on one layer, that serves drafts and attention maps."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import threading
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from dragin_lab.episode import Draft
+from dragin_lab.errors import ModelError
+from dragin_lab.lm import decode
+from dragin_lab.lm.check import Check, run_checks
+from dragin_lab.lm.sources import find_source, load_pair, weight_files, weights_hash
+from dragin_lab.lm.tap import lay
+from dragin_lab.lm.tokenizer import HFTokenizer
+from dragin_lab.trace import Continuation
+
+_WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_embeddings")
+
+
+class LanguageModel:
+    """A model, its tokenizer, and the tap on one of its layers.
+
+    Get one with ``LanguageModel.load``; the constructor takes a model and tokenizer of ``transformers`` that are
+    already in memory. One draft is made at a time; a second stream opened meanwhile works on a cache of its own.
+
+    Attributes:
+        name: what it was loaded from, short.
+        tokenizer: ``HFTokenizer``.
+        context_window: pieces the model was made for, or None where its config does not say.
+        hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
+        layer: index of the captured layer.
+        embedded: whether this is the model that the package brings.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        *,
+        layer: int | str = "last",
+        heads: Sequence[int] | None = None,
+        alternatives: int = 5,
+        sample: bool = False,
+        name: str = "",
+        files: Sequence[Path] = (),
+        check: bool = True,
+    ) -> None:
+        if alternatives < 1:
+            raise ModelError(f"alternatives={alternatives}: give 1 or more")
+        self.model = model.eval()
+        self.tokenizer = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer)
+        self.device: torch.device = model.device
+        self.alternatives = alternatives
+        self.sample = sample
+        self.name = name or str(getattr(model.config, "_name_or_path", "")) or type(model).__name__
+        self.context_window, self.hard_window = _window(model)
+        self.lock = threading.RLock()
+        self.only_last = {"logits_to_keep": 1} if "logits_to_keep" in _parameters(model) else {}
+        self.eos = frozenset(_as_list(getattr(model.generation_config, "eos_token_id", None)))
+        self.tap = lay(model, layer, None if heads is None else list(heads))
+        self.layer = self.tap.layer
+        self.embedded = False
+        self._files = list(files)
+        self._hash = ""
+        self._prefix: decode.Prefix | None = None
+        self._plain = not sample and not self._build_processors(1)
+        if check and (failed := [c for c in self.check() if not c.passed]):
+            raise ModelError("; ".join(map(str, failed)) + ". Load with check=False to look into it all the same")
+
+    @classmethod
+    def load(
+        cls,
+        source: str | os.PathLike[str] | None = None,
+        *,
+        dtype: str | None = None,
+        device: str | None = None,
+        layer: int | str = "last",
+        heads: Sequence[int] | None = None,
+        alternatives: int = 5,
+        sample: bool = False,
+        check: bool = True,
+    ) -> LanguageModel:
+        """Load a causal language model.
+
+        Args:
+            source: a folder, a Hugging Face id, or None for the embedded Almanac model.
+            dtype: name of a torch dtype; default float32 on a CPU, bfloat16 on a GPU, whatever the files hold.
+            device: default the first GPU, else the CPU.
+            layer: the layer to capture: "last" (the last full-attention layer) or an index, negative from the end.
+            heads: the heads to capture; None for all.
+            alternatives: how many of the likeliest pieces to keep at each place.
+            sample: draw pieces as the model's generation config says, instead of taking the likeliest.
+            check: let the model check itself (``check``) and refuse it where that fails.
+
+        Raises:
+            ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a model that cannot
+                be captured, a failed check, a layer, head or dtype that does not exist.
+        """
+        title = ""
+        if source is None:
+            from dragin_lab.almanac import embedded_model_path
+
+            source, title = embedded_model_path(), "almanac"
+        where = _device(device)
+        kind = dtype or ("bfloat16" if where.type == "cuda" else "float32")
+        if not isinstance(getattr(torch, kind, None), torch.dtype):
+            raise ModelError(f"dtype={dtype!r} is no dtype of torch; give float32, bfloat16 or float16")
+        name, folder = find_source(source)
+        model, tokenizer = load_pair(name, getattr(torch, kind), where)
+        loaded = cls(
+            model,
+            tokenizer,
+            layer=layer,
+            heads=heads,
+            alternatives=alternatives,
+            sample=sample,
+            name=title or (folder.resolve().name if folder else name),
+            files=weight_files(name, folder),
+            check=check,
+        )
+        loaded.embedded = bool(title)
+        return loaded
+
+    # -- drafts and maps ------------------------------------------------------------------------------------------
+
+    def stream(self, draft: Draft, seed: int | None = None) -> Generator[decode.PieceEvent, None, Continuation]:
+        """Pieces of a draft as they are made; returns the ``Continuation``. See ``decode.stream``."""
+        return decode.stream(self, draft, seed)
+
+    def generate(self, draft: Draft, seed: int | None = None) -> Continuation:
+        """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
+        pieces = decode.stream(self, draft, seed, every=False)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as end:
+                made: Continuation = end.value
+                return made
+
+    @torch.inference_mode()
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis.
+
+        A forward of its own that leaves the cache of the drafts alone and stops behind the captured layer.
+        """
+        if not len(ids):
+            heads = (
+                self.model.config.get_text_config().num_attention_heads if self.tap.heads is None else self.tap.heads
+            )
+            return np.zeros((heads if isinstance(heads, int) else len(heads), 0, 0), np.float32)
+        self.refuse_overrun(len(ids), 0)
+        with self.lock:
+            found = self.tap.map_only(torch.tensor([list(ids)], device=self.device))
+        return found[0].cpu().numpy()  # (h, n, n)
+
+    def check(self) -> list[Check]:
+        """The named checks that ``load`` makes: see ``check.run_checks``."""
+        with self.lock:
+            return run_checks(self.model, self.tap, self.tokenizer)
+
+    # -- what the decode loop asks for ----------------------------------------------------------------------------
+
+    def prompt(self, text: str) -> tuple[list[int], np.ndarray]:
+        """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
+        ids, offsets = self.tokenizer.encode_with_offsets(text)
+        if ids:
+            return ids, offsets
+        bos = self.tokenizer.hf.bos_token_id
+        if bos is None:
+            raise ModelError(f"the prompt is empty and {self.name} has no BOS to start from; write something")
+        return [int(bos)], np.zeros((1, 2), np.int32)
+
+    def refuse_overrun(self, p: int, new: int) -> None:
+        """Raise ``ModelError`` where p + new pieces do not fit into a table of positions."""
+        if self.hard_window and self.context_window is not None and p + new > self.context_window:
+            what = f"{p} prompt pieces and {new} new ones" if new else f"{p} pieces"
+            raise ModelError(
+                f"{what} do not fit into the {self.context_window} positions of {self.name}; "
+                "shorten the prompt or lower max_new_tokens"
+            )
+
+    def processors(self, p: int) -> Any:
+        """What the model's generation config does to logits behind a prompt of p pieces; empty where nothing."""
+        return [] if self._plain else self._build_processors(p)
+
+    def _build_processors(self, p: int) -> Any:
+        config, _ = self.model._prepare_generation_config(None, do_sample=self.sample)
+        self.model._prepare_special_tokens(config, True, device=self.device)
+        return self.model._get_logits_processor(config, input_ids_seq_length=p, device=self.device)
+
+    def take_prefix(self, prompt_ids: list[int]) -> tuple[decode.Prefix, int]:
+        """A cache to continue from, and how many prompt pieces it already holds. It is the taker's until returned."""
+        with self.lock:
+            prefix, self._prefix = self._prefix, None
+        if prefix is not None and prefix.cut_to(prompt_ids):
+            return prefix, len(prefix.ids)
+        return decode.Prefix(self.model.config), 0
+
+    def keep_prefix(self, prefix: decode.Prefix) -> None:
+        """Give a cache back for the next draft."""
+        if prefix.sound:
+            self._prefix = prefix
+
+    def forget(self) -> None:
+        """Drop the cache, so that the next draft starts from nothing."""
+        self._prefix = None
+
+    # -- for people -----------------------------------------------------------------------------------------------
+
+    def provenance(self) -> dict[str, Any]:
+        """Everything about the model that decides what it writes and what is captured; values fit into JSON."""
+        if not self._hash:
+            self._hash = weights_hash(self.model, self._files)
+        return {
+            "model": self.name,
+            "architecture": type(self.model).__name__,
+            "weights_sha256": self._hash,
+            "dtype": str(self.model.dtype).removeprefix("torch."),
+            "device": str(self.device),
+            "attention": self.model.config._attn_implementation,
+            "layer": self.layer,
+            "heads": self.tap.heads,
+            "tap": self.tap.kind,
+            "decoding": "sample" if self.sample else "greedy",
+            "generation_config": self.model.generation_config.to_diff_dict(),
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "python": platform.python_version(),
+        }
+
+    def __repr__(self) -> str:
+        dtype, decoding = str(self.model.dtype).removeprefix("torch."), "sampling" if self.sample else "greedy"
+        return (
+            f"LanguageModel({self.name}, {type(self.model).__name__}, {dtype} on {self.device}, "
+            f"layer {self.layer} by {self.tap.kind}, {decoding})"
+        )
+
+
+def _device(device: str | None) -> torch.device:
+    try:
+        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise ModelError(f'device={device!r} is no device of torch; give "cpu" or "cuda"') from error
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise ModelError(f'device={device!r}: torch finds no GPU here; give "cpu"')
+    return where
+
+
+def _parameters(model: Any) -> Any:
+    return inspect.signature(model.forward).parameters
+
+
+def _as_list(ids: int | Sequence[int] | None) -> list[int]:
+    return [] if ids is None else [int(ids)] if isinstance(ids, int) else [int(i) for i in ids]
+
+
+def _window(model: Any) -> tuple[int | None, bool]:
+    """The context window and whether a table of positions makes it a hard limit."""
+    config = model.config.get_text_config()
+    sizes = (getattr(config, name, None) for name in _WINDOWS)
+    window = next((int(size) for size in sizes if isinstance(size, int)), None)
+    names = [n for n, _ in model.named_modules()] + [n for n, _ in model.named_buffers()]
+    return window, any(n.rpartition(".")[2] in _POSITION_TABLES for n in names)

@@ -1,0 +1,143 @@
+"""What is measured on each piece while a continuation is made, kept on the model's device until the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dragin_lab.lm.tokenizer import HFTokenizer
+from dragin_lab.trace import Continuation
+
+_AT_ONCE = 16  # distributions measured together where nobody waits for them one by one
+
+
+def entropy_of(logits: Tensor) -> Tensor:
+    """Entropy in nats of next-token distributions (Eq. 1): logits (c, V) float32 -> (c,)."""
+    return torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+
+
+class Recorder:
+    """Collects the distributions and attention rows of one continuation and makes the ``Continuation`` of them.
+
+    Args:
+        p: pieces of the prompt.
+        room: pieces to make room for; more may come.
+        alternatives: how many of the likeliest pieces to keep.
+        keep: keep every row in full, else only ``received``.
+    """
+
+    def __init__(self, p: int, room: int, alternatives: int, keep: bool, device: torch.device) -> None:
+        self.p = p
+        self.ids: list[int] = []
+        self.device = device
+        self._alternatives = alternatives
+        self._room = room
+        self._keep = keep
+        self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
+        self._received = torch.zeros(room, device=device)  # (room,)
+        self._waiting: list[Tensor] = []  # logits (V,) not measured yet
+        self._measured: list[tuple[Tensor, ...]] = []  # entropy (c,), logprob (c,), ids (c, k), probs (c, k)
+        self._processed: list[Tensor] = []  # (1,) each
+        self._listed = 0  # measured groups that `settle` has listed
+        self.entropy: list[float] = []  # filled by `settle`
+        self.logprob: list[float] = []
+
+    # -- while generating -----------------------------------------------------------------------------------------
+
+    def chose(self, piece: int, logits: Tensor, processed: Tensor | None = None) -> None:
+        """One more piece, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,)."""
+        self.ids.append(piece)
+        self._waiting.append(logits)
+        if processed is not None:
+            self._processed.append(entropy_of(processed[None].float()))
+        if len(self._waiting) == _AT_ONCE:
+            self._measure()
+
+    def looked_back(self, row: int, weights: Tensor) -> None:
+        """Take row ``row`` (query position p - 1 + row) from weights (1, h, 1, keys); keys end at the query itself."""
+        found = weights[0, :, 0]  # (h, k)
+        if row > self._room:
+            self._grow()
+        end = self.p + row
+        begin = end - found.shape[1]  # a sliding window returns its last keys only
+        if row > 1:
+            # Piece row - 1 looks back at the pieces before it: Eq. 2 and the running maximum of Eq. 3.
+            first = max(self.p, begin)
+            mean = found[:, first - begin : -1].mean(0)  # (row - 1,)
+            seen = self._received[first - self.p : row - 1]
+            torch.maximum(seen, mean, out=seen)
+        if self._keep:
+            if self._attention is None:
+                shape = (found.shape[0], self._room + 1, self.p + self._room)
+                self._attention = torch.zeros(shape, dtype=torch.float16, device=self.device)
+            self._attention[:, row, begin:end] = found
+
+    def _grow(self) -> None:
+        more, self._room = self._room, 2 * self._room
+        self._received = torch.nn.functional.pad(self._received, (0, more))
+        if self._attention is not None:
+            self._attention = torch.nn.functional.pad(self._attention, (0, more, 0, more))
+
+    def settle(self) -> None:
+        """Measure what is waiting, so that ``entropy`` and ``logprob`` have an entry for every piece."""
+        if self._waiting:
+            self._measure()
+        for entropy, logprob, *_ in self._measured[self._listed :]:
+            self.entropy += entropy.tolist()
+            self.logprob += logprob.tolist()
+        self._listed = len(self._measured)
+
+    def received(self) -> np.ndarray:
+        """(n,) float32, from the rows known so far."""
+        return self._received[: len(self.ids)].cpu().numpy().copy()
+
+    def _measure(self) -> None:
+        logits = torch.stack(self._waiting).float()  # (c, V)
+        chosen = torch.tensor(self.ids[-len(self._waiting) :], device=logits.device)[:, None]  # (c, 1)
+        self._waiting = []
+        logs = torch.log_softmax(logits, -1)  # (c, V)
+        probs = logs.exp()
+        entropy = torch.special.entr(probs).sum(-1)  # (c,)
+        best, which = probs.topk(min(self._alternatives, probs.shape[-1]), -1)  # (c, k)
+        self._measured.append((entropy, logs.gather(1, chosen)[:, 0], which, best))
+
+    # -- at the end -----------------------------------------------------------------------------------------------
+
+    def continuation(
+        self,
+        tokenizer: HFTokenizer,
+        prompt_ids: list[int],
+        prompt_offsets: np.ndarray,
+        **rest: Any,
+    ) -> Continuation:
+        """Everything as a ``Continuation``; ``rest`` are its remaining fields, by name."""
+        n = len(self.ids)
+        self.settle()
+        k = self._alternatives
+        joined = [torch.cat(part).cpu().numpy() for part in zip(*self._measured, strict=True)] if n else []
+        entropy, logprob, which, best = joined or [np.zeros(0), np.zeros(0), np.zeros((0, k)), np.zeros((0, k))]
+        text, spans = tokenizer.spans().all(self.ids)
+        attention = None
+        if self._keep and self._attention is not None:
+            attention = self._attention[:, : n + 1, : self.p + n].cpu().numpy().copy()  # (h, n + 1, p + n)
+        return Continuation(
+            prompt_ids=np.asarray(prompt_ids, np.int32),
+            prompt_offsets=prompt_offsets,
+            ids=np.asarray(self.ids, np.int32),
+            pieces=tuple(tokenizer.pieces(self.ids)),
+            text=text,
+            raw_text=tokenizer.decode(self.ids, special=True),
+            offsets=np.asarray(spans, np.int32).reshape(-1, 2),
+            entropy=entropy.astype(np.float32),
+            logprob=logprob.astype(np.float32),
+            alternative_ids=which.astype(np.int32),
+            alternative_probs=best.astype(np.float32),
+            alternative_pieces=tuple(tuple(tokenizer.show(int(i)) for i in row) for row in which),
+            received=self.received(),
+            entropy_processed=torch.cat(self._processed).cpu().numpy() if self._processed else None,
+            attention=attention,
+            **rest,
+        )

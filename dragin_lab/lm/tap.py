@@ -1,0 +1,261 @@
+"""The tap: the attention of one layer, for the query rows that are wanted, beside what the model computes anyway.
+
+``transformers`` models look their attention function up by a name in the config. The tapped attention module is given
+a config of its own that differs in that name alone, so all other layers, the mask and the output of the tapped layer
+stay the model's own, and generated text is exactly the text without the tap. The weights are computed on the side, by
+the model file's own eager function (with its soft caps and sinks), for the wanted rows only.
+
+Models whose files do not look up the name (Falcon, GPT-J, BLOOM, GPT-Neo, CodeGen, ...) are asked for
+``output_attentions`` instead, which makes every layer keep its whole map: correct, but slow and hungry for memory.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+
+from dragin_lab.errors import ModelError
+
+NAME = "dragin_lab_tap"
+_SLOT = "_dragin_lab_tap"  # attribute of the tapped module that holds its Tap
+
+
+class EnoughError(Exception):
+    """Raised inside a forward when the wanted rows are there and the rest of the model is not needed."""
+
+
+def full_attention_layers(config: Any) -> list[int]:
+    """Indices of the layers whose queries see the whole text, first to last."""
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
+    return [i for i, kind in enumerate(kinds) if kind == "full_attention"]
+
+
+def choose_layer(config: Any, layer: int | str) -> int:
+    """The index of the layer to capture: "last" is the last full-attention layer, negative numbers count back."""
+    count = int(config.get_text_config().num_hidden_layers)
+    if layer == "last":
+        full = full_attention_layers(config)
+        return full[-1] if full else count - 1
+    if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
+        raise ModelError(f'layer={layer!r}: this model has layers 0 to {count - 1}; give one of them or "last"')
+    return layer % count
+
+
+def find_attention(model: nn.Module, layer: int) -> nn.Module | None:
+    """The self-attention module of a layer, if its model file looks its attention function up by name."""
+    for module in model.modules():
+        kind = type(module).__name__
+        if getattr(module, "layer_idx", None) != layer or "Attention" not in kind or "Cross" in kind:
+            continue
+        home = sys.modules[type(module).__module__]
+        looks_up = hasattr(home, "eager_attention_forward") and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
+        if looks_up and hasattr(module, "config") and not getattr(module, "is_cross_attention", False):
+            return module
+    return None
+
+
+def lay(model: Any, layer: int | str, heads: list[int] | None = None) -> Tap | EagerTap:
+    """Lay a tap on one layer of a model; ``remove`` takes it away.
+
+    Raises:
+        ModelError: a layer or head the model does not have.
+    """
+    index = choose_layer(model.config, layer)
+    count = int(model.config.get_text_config().num_attention_heads)
+    if heads is not None and (not heads or any(isinstance(h, bool) or not 0 <= h < count for h in heads)):
+        raise ModelError(
+            f"heads={heads!r}: this model has heads 0 to {count - 1}; give a list of them, or None for all"
+        )
+    module = find_attention(model, index)
+    return EagerTap(model, index, heads) if module is None else Tap(model, module, index, heads)
+
+
+class EagerTap:
+    """The slow path: every layer keeps its whole attention map and one of them is read."""
+
+    kind = "eager"
+
+    def __init__(self, model: Any, layer: int, heads: list[int] | None) -> None:
+        self.model = model
+        self.layer = layer
+        self.heads = heads
+        self.chosen: str = model.config._attn_implementation
+        if self.chosen not in ("eager", "sdpa"):
+            raise ModelError(
+                f"{type(model).__name__} with {self.chosen} attention cannot be captured: its file does not look its "
+                "attention function up by name; load it with attn_implementation='eager'"
+            )
+        # Asked for attentions under "sdpa", these files leave the causal mask out (Falcon's weights see the future).
+        model.config._attn_implementation_internal = "eager"
+
+    def forward(self, rows: int, **inputs: Any) -> tuple[Any, Tensor | None]:
+        """Run the model; returns its output and the last ``rows`` rows (B, h, rows, keys) float32, None for 0."""
+        if rows == 0:
+            return self.model(**inputs), None
+        output = self.model(output_attentions=True, **inputs)
+        return output, self.read(output, rows)
+
+    def read(self, output: Any, rows: int) -> Tensor:
+        """The rows of an output that was asked for its attentions."""
+        maps = getattr(output, "attentions", None)
+        if not maps or self.layer >= len(maps) or maps[self.layer] is None:
+            raise ModelError(
+                f"{type(self.model).__name__} neither looks its attention function up by name nor returns its "
+                "attentions, so it cannot be captured; load it with attn_implementation='eager' or use another model"
+            )
+        return _pick(maps[self.layer][:, :, -rows:].float(), self.heads)
+
+    def map_only(self, ids: Tensor) -> Tensor:
+        """The whole map of some ids (B, n) by themselves: (B, h, n, n) float32."""
+        weights = self.forward(ids.shape[1], input_ids=ids, use_cache=False)[1]
+        assert weights is not None
+        return weights
+
+    def remove(self) -> None:
+        """Give the model its own attention back."""
+        self.model.config._attn_implementation_internal = self.chosen
+
+
+class Tap:
+    """The tap on one attention module; create it with ``lay``.
+
+    ``rows`` says how many of the last query rows the next forward leaves in ``weights``; 0 costs nothing.
+    """
+
+    kind = "registry"
+
+    def __init__(self, model: Any, module: nn.Module, layer: int, heads: list[int] | None) -> None:
+        self.model = model
+        self.module = module
+        self.layer = layer
+        self.heads = heads
+        self.rows = 0
+        self.alone = False  # stop the forward as soon as the rows are there
+        self.weights: Tensor | None = None  # (B, h, rows, keys) float32
+        home = sys.modules[type(module).__module__]
+        self.eager: Callable[..., Any] = home.eager_attention_forward
+        self._before = (module.config, getattr(module, _SLOT, None))
+        self.below: Tap | None = self._before[1]  # a tap over a tap passes calls on to it
+        config: Any = copy.copy(module.config)
+        self.base: Callable[..., Any] = home.ALL_ATTENTION_FUNCTIONS.get_interface(
+            config._attn_implementation, self.eager
+        )
+        config._attn_implementation_internal = NAME
+        module.config = config
+        setattr(module, _SLOT, self)
+        if config._attn_implementation != NAME:
+            self.remove()
+            raise ModelError(f"{type(model).__name__} does not take attention function {NAME!r}; it cannot be captured")
+
+    def forward(self, rows: int, **inputs: Any) -> tuple[Any, Tensor | None]:
+        """Run the model; returns its output and the last ``rows`` rows (B, h, rows, keys) float32, None for 0."""
+        self.rows, self.weights = rows, None
+        try:
+            output = self.model(**inputs)
+        finally:
+            self.rows = 0
+        return output, self.take() if rows else None
+
+    def take(self) -> Tensor:
+        """The rows of the last forward, handed over."""
+        weights, self.weights = self.weights, None
+        if weights is None:
+            raise ModelError(
+                f"{type(self.model).__name__} did not call the attention function of layer {self.layer}; "
+                "it cannot be captured. Choose another layer"
+            )
+        return weights
+
+    def map_only(self, ids: Tensor) -> Tensor:
+        """The whole map of some ids (B, n) by themselves: (B, h, n, n) float32. The model stops behind this layer."""
+        self.rows, self.weights, self.alone = ids.shape[1], None, True
+        try:
+            self.model.base_model(input_ids=ids, use_cache=False)
+        except EnoughError:
+            pass
+        finally:
+            self.rows, self.alone = 0, False
+        return self.take()
+
+    def remove(self) -> None:
+        """Put the module back as it was found."""
+        self.module.config, before = self._before
+        if before is None:
+            if hasattr(self.module, _SLOT):
+                delattr(self.module, _SLOT)
+        else:
+            setattr(self.module, _SLOT, before)
+
+    def attend(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the tapped module calls instead of its own attention function."""
+        if self.alone:
+            self.weights = self.measure(query, key, value, mask, kwargs)
+            raise EnoughError
+        if self.below is not None:
+            output, weights = self.below.attend(query, key, value, mask, kwargs)
+        else:
+            output, weights = self.base(self.module, query, key, value, mask, **kwargs)
+        if self.rows:
+            if weights is not None and weights.dtype == torch.float32:
+                self.weights = _pick(weights[:, :, -self.rows :], self.heads)
+            else:
+                self.weights = self.measure(query, key, value, mask, kwargs)
+        return output, weights
+
+    def measure(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+        """The last ``rows`` rows by the model file's own eager function, in float32: (B, h, rows, keys)."""
+        queries, keys = query.shape[2], key.shape[2]
+        rows = min(self.rows, queries)
+        query = query[:, :, queries - rows :]  # (B, H, rows, d)
+        mask = _additive(mask, rows, queries, keys, kwargs.get("sliding_window"), query.device)  # (B or 1, 1, rows, k)
+        # The weighted sum is not wanted, so one column of the values will do.
+        kwargs = {**kwargs, "dropout": 0.0}
+        _, weights = self.eager(self.module, query.float(), key.float(), value[..., :1].float(), mask, **kwargs)
+        return _pick(weights.float(), self.heads)
+
+
+def _pick(weights: Tensor, heads: list[int] | None) -> Tensor:
+    return weights if heads is None else weights[:, heads]
+
+
+def _additive(
+    mask: Tensor | None, rows: int, queries: int, keys: int, window: int | None, device: torch.device
+) -> Tensor | None:
+    """The mask of the last ``rows`` of ``queries`` query positions, to be added to scores; None masks nothing.
+
+    What arrives depends on the attention the model chose: booleans (True = attend) or None for SDPA, numbers to add
+    for eager, one flag per key or None for flash attention.
+    """
+    if mask is not None and mask.dim() == 4:
+        mask = mask[:, :, mask.shape[2] - rows :, :keys]
+        if mask.dtype != torch.bool:
+            return mask.float()
+    elif mask is None and rows == 1 and (window is None or keys <= window):
+        return None
+    else:
+        position = torch.arange(keys - rows, keys, device=device)[:, None]  # (rows, 1)
+        column = torch.arange(keys, device=device)[None]  # (1, k)
+        allowed = column <= position
+        if window is not None:
+            allowed &= column > position - window
+        mask = allowed[None, None] if mask is None else allowed & mask[:, None, None, -keys:].bool()
+    return torch.zeros(mask.shape, device=device).masked_fill_(~mask, torch.finfo(torch.float32).min)
+
+
+def _attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, Tensor | None]:
+    tap: Tap = getattr(module, _SLOT)
+    return tap.attend(query, key, value, attention_mask, kwargs)
+
+
+AttentionInterface.register(NAME, _attention)

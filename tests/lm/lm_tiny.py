@@ -1,0 +1,157 @@
+"""Tiny random models of many architectures and two small tokenizers, made in memory from a seed."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+
+PARITY = Path(__file__).parents[1] / "parity" / "models"
+PROMPT = "Question: Who is the mother of the director of Elm Road?\nAnswer:"
+WINDOW = 12  # of the sliding layers: smaller than the prompt
+
+_SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.3,
+}
+_INIT = {"initializer_range": 0.3}
+_MIXED = ["sliding_attention", "full_attention"] * 2
+_MHA = {k: v for k, v in _SMALL.items() if k != "num_key_value_heads"}
+
+CONFIGS: dict[str, Any] = {
+    "llama": lambda v: tf.LlamaConfig(vocab_size=v, **_SMALL),
+    "mistral": lambda v: tf.MistralConfig(vocab_size=v, sliding_window=WINDOW, **_SMALL),
+    "qwen2": lambda v: tf.Qwen2Config(vocab_size=v, **_SMALL),
+    "qwen3": lambda v: tf.Qwen3Config(vocab_size=v, head_dim=8, **_SMALL),
+    "gemma2": lambda v: tf.Gemma2Config(vocab_size=v, head_dim=8, sliding_window=WINDOW, **_SMALL),
+    "gemma3": lambda v: tf.Gemma3TextConfig(
+        vocab_size=v, head_dim=8, sliding_window=WINDOW, layer_types=_MIXED, **_SMALL
+    ),
+    "phi3": lambda v: tf.Phi3Config(vocab_size=v, pad_token_id=0, **_SMALL),
+    "gpt-neox": lambda v: tf.GPTNeoXConfig(vocab_size=v, **_MHA),
+    "opt": lambda v: tf.OPTConfig(
+        vocab_size=v, hidden_size=32, word_embed_proj_dim=32, ffn_dim=48, num_hidden_layers=4, num_attention_heads=4,
+        max_position_embeddings=256, init_std=0.3,
+    ),
+    "olmo2": lambda v: tf.Olmo2Config(vocab_size=v, **_SMALL),
+    "gpt2": lambda v: tf.GPT2Config(vocab_size=v, n_embd=32, n_layer=4, n_head=4, n_positions=256, **_INIT),
+    "gpt-oss": lambda v: tf.GptOssConfig(
+        vocab_size=v, head_dim=8, num_local_experts=2, num_experts_per_tok=1, sliding_window=WINDOW,
+        layer_types=_MIXED, **_SMALL,
+    ),
+    "falcon": lambda v: tf.FalconConfig(
+        vocab_size=v, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, initializer_range=0.3
+    ),
+    "gptj": lambda v: tf.GPTJConfig(
+        vocab_size=v, n_embd=32, n_layer=3, n_head=4, n_positions=256, rotary_dim=8, initializer_range=0.3
+    ),
+    "bloom": lambda v: tf.BloomConfig(vocab_size=v, hidden_size=32, n_layer=3, n_head=4, initializer_range=0.3),
+    "gpt_neo": lambda v: tf.GPTNeoConfig(
+        vocab_size=v, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
+        max_position_embeddings=256, window_size=WINDOW, initializer_range=0.3,
+    ),
+    "codegen": lambda v: tf.CodeGenConfig(
+        vocab_size=v, n_embd=32, n_layer=3, n_head=4, n_positions=256, rotary_dim=8, initializer_range=0.3
+    ),
+}  # fmt: skip
+REGISTRY = (
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3",
+    "phi3",
+    "gpt-neox",
+    "opt",
+    "olmo2",
+    "gpt2",
+    "gpt-oss",
+)
+BYPASS = ("falcon", "gptj", "bloom", "gpt_neo", "codegen")
+
+_TEXT = [
+    "Question: Who is the mother of the director of film Elm Road?\nAnswer: The film Elm Road was directed by Ann Lee.",
+    "Ann Lee was born in the city of Ulm in the year 1946. So the answer is Ulm. Naïve café, 東京, 你好, 🙂.",
+]
+
+
+@cache
+def byte_level() -> Any:
+    """A byte-level BPE tokenizer that adds no special token."""
+    raw = Tokenizer(models.BPE())
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.train_from_iterator(
+        _TEXT,
+        trainers.BpeTrainer(
+            vocab_size=340,
+            special_tokens=["<pad>", "<s>", "</s>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return tf.PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+
+
+@cache
+def byte_fallback() -> Any:
+    """A tokenizer in Llama-2's style: a space mark put before the text, bytes for what is unknown, BOS added."""
+    vocab = {"<unk>": 0, "<s>": 1, "</s>": 2, **{f"<0x{b:02X}>": 3 + b for b in range(256)}}
+    merges: list[tuple[str, str]] = []
+    for letter in "▁abcdefghijklmnopqrstuvwxyzABC.?!,0123456789é東":
+        vocab[letter] = len(vocab)
+    for pair in (("▁", "t"), ("h", "e"), ("▁t", "he"), ("▁", "a"), ("a", "n"), ("▁", "▁"), ("i", "s")):
+        vocab["".join(pair)] = len(vocab)
+        merges.append(pair)
+    raw = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    raw.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    raw.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    raw.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return tf.PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+def config_of(kind: str) -> Any:
+    """The config of a tiny model; ids 0, 1, 2 are pad, BOS and EOS."""
+    config = CONFIGS[kind](len(byte_level()))
+    config.pad_token_id, config.bos_token_id, config.eos_token_id = 0, 1, 2
+    return config
+
+
+def build(kind: str, seed: int = 0, **options: Any) -> Any:
+    """A tiny random float32 model in eval mode; the same weights for the same seed, whatever the attention."""
+    torch.manual_seed(seed)
+    model = tf.AutoModelForCausalLM.from_config(config_of(kind), dtype=torch.float32, **options).eval()
+    torch.manual_seed(seed + 1)
+    for name, weight in model.named_parameters():
+        if name.endswith("sinks"):
+            torch.nn.init.normal_(weight)
+    return model
+
+
+def stories() -> Path:
+    """The folder of stories260K, or a skip that says where it was looked for."""
+    data = os.environ.get("DRAGIN_LAB_DATA", "")
+    places = [
+        os.environ.get("DRAGIN_LAB_MODELS", ""),
+        os.path.join(data, "models"),
+        os.path.join(data, os.pardir, "models"),
+    ]
+    for place in places if data or places[0] else []:
+        if place and Path(place, "stories260K", "config.json").is_file():
+            return Path(place, "stories260K")
+    pytest.skip("stories260K is not in DRAGIN_LAB_MODELS, DRAGIN_LAB_DATA/models or DRAGIN_LAB_DATA/../models")
