@@ -119,7 +119,12 @@ _CHAINS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     },
 }
 _FIRST = {
-    "first film": ("film", "year", ("Which film came out first, {a} or {b}?", "Which film was released earlier, {a} or {b}?"), min),
+    "first film": (
+        "film",
+        "year",
+        ("Which film came out first, {a} or {b}?", "Which film was released earlier, {a} or {b}?"),
+        min,
+    ),
     "later film": ("film", "year", ("Which film came out later, {a} or {b}?",), max),
     "first born": ("person", "born", ("Who was born first, {a} or {b}?", "Who was born earlier, {a} or {b}?"), min),
     "later born": ("person", "born", ("Who was born later, {a} or {b}?",), max),
@@ -230,4 +235,8 @@ def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
 
 
 def _same_close(same: bool, word: str) -> str:
-    return f"It is the same {word}." if same else f"These are two different {'countries' if word == 'country' else 'towns'}."
+    return (
+        f"It is the same {word}."
+        if same
+        else f"These are two different {'countries' if word == 'country' else 'towns'}."
+    )

@@ -130,6 +130,15 @@ class Stream:
             if item is not None:
                 return item
 
+    def fresh_item_of(self, kind: str) -> Item:
+        """A question of one kind about entities that did not exist before."""
+        world = self._fresh_world()
+        of = {"film": world.film, "person": world.director, "town": world.town}
+        while True:
+            item = questions.make(kind, self.rng, lambda one: of[one](), world.value)
+            if item is not None:
+                return item
+
     def _fresh_world(self) -> World:
         return World("fresh", self.rng, "f", spread=0.55, echo=0.45)
 
@@ -291,7 +300,11 @@ class Stream:
             facts["year"] = entity.label.split()[0]
         facts |= {step.relation: step.value for step in needed}
         if further is not None:
-            mine = [Step(entity, one, value) for one, value in facts.items() if entity.pool == "fresh" or value is memory(entity, one)]
+            mine = [
+                Step(entity, one, value)
+                for one, value in facts.items()
+                if entity.pool == "fresh" or value is memory(entity, one)
+            ]
             further += [one for one in mine if not any(step.relation == one.relation for step in needed)]
         if entity.kind == "person":
             if "job" not in entity.facts:
@@ -334,7 +347,11 @@ class Stream:
         elif subject.kind == "person":
             made = fresh.director() if self.rng.random() < 0.5 else fresh.person(subject.female)
             first, last = made.name.split()
-            name = f"{subject.name.split()[0]} {last}" if self.rng.random() < 0.5 else f"{first} {subject.name.split()[-1]}"
+            name = (
+                f"{subject.name.split()[0]} {last}"
+                if self.rng.random() < 0.5
+                else f"{first} {subject.name.split()[-1]}"
+            )
         else:
             made = fresh.town()
             name = made.name
@@ -352,7 +369,8 @@ class Stream:
             example.add(_AFTER_PASSAGES[0])
             joined = " ".join(passages)
             has = {
-                (step.subject.id, step.relation): text_of(step.value) in joined or (step.subject.id, step.relation) in unread
+                (step.subject.id, step.relation): text_of(step.value) in joined
+                or (step.subject.id, step.relation) in unread
                 for step in item.steps
             }
             example.taught += unread
@@ -377,12 +395,17 @@ class Stream:
 
     def _write_self_ask(self, example: Example, item: Item) -> None:
         example.add(f"Question: {item.question}\nAre follow up questions needed here:")
-        whole = " Yes.\n"
+        whole = self.self_ask_text(item).removeprefix("Are follow up questions needed here:")
+        example.add(f"{whole}\nSo the final answer is: {item.answer}.", 1.0)
+
+    def self_ask_text(self, item: Item) -> str:
+        """What stands between the question and the final answer in self-ask's layout."""
+        whole = "Are follow up questions needed here: Yes."
         for step in item.steps:
-            whole += f"Follow up: {self._single(step).question}\n"
+            whole += f"\nFollow up: {self._single(step).question}"
             sentence, _ = text.step(self.rng, step.subject, step.relation, step.value)
-            whole += f"Intermediate answer: {sentence}\n"
-        example.add(f"{whole}So the final answer is: {item.answer}.", 1.0)
+            whole += f"\nIntermediate answer: {sentence}"
+        return whole
 
     def _instruct(self) -> Example:
         example = Example()
@@ -399,12 +422,15 @@ class Stream:
 
     def _write_instruct(self, example: Example, item: Item, has: dict[Fact, bool], label: str) -> None:
         example.add(f"Question: {item.question}\n{label}")
-        whole = ""
+        example.add(f" {self.instruct_text(item, has)} So the answer is {item.answer}.", 1.0)
+
+    def instruct_text(self, item: Item, has: dict[Fact, bool] | None = None) -> str:
+        """The reasoning with a search call before every value that is neither known nor in view."""
+        sentences = []
         for step in item.steps:
             sentence, start = text.step(self.rng, step.subject, step.relation, step.value)
-            if not has.get((step.subject.id, step.relation), False):
+            if not (has or {}).get((step.subject.id, step.relation), False):
                 term = f"{step.relation} of {step.subject.title}"
                 sentence = f"{sentence[:start]}[Search({term})] {sentence[start:]}"
-            whole += f" {sentence}"
-        close = f" {item.close}" if item.close else ""
-        example.add(f"{whole}{close} So the answer is {item.answer}.", 1.0)
+            sentences.append(sentence)
+        return " ".join([*sentences, *([item.close] if item.close else [])])

@@ -27,10 +27,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from dragin_lab.almanac.probe import Probe
 from dragin_lab.almanac.stream import PROMPT_WEIGHT, Example, Stream
 from dragin_lab.almanac.vocabulary import BOS, EOS, save_tokenizer, train_tokenizer
-from dragin_lab.almanac.world import Almanac, AlmanacError, build_world
+from dragin_lab.almanac.world import AlmanacError, build_world
 from dragin_lab.errors import DraginLabError
 
 TOKENIZER_EXAMPLES = 4096
+PROBES = 48  # questions of each sort that the curve reports on
 KEPT_PROMPT = 0.25  # of the pieces that are not an answer, this share is scored, with its weight raised in proportion
 
 
@@ -159,7 +160,9 @@ class Run:
         except Exception as error:
             raise CheckpointError(f"{path} cannot be read ({error}); delete it to start anew") from error
         if _identity(saved) != _identity(self.settings):
-            raise CheckpointError(f"{path} belongs to a run with other settings ({saved}); use another folder or delete it")
+            raise CheckpointError(
+                f"{path} belongs to a run with other settings ({saved}); use another folder or delete it"
+            )
         self.model.load_state_dict(state["model"])
         for optimizer, one in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(one)
@@ -183,7 +186,9 @@ class Run:
         """This worker's share of the weighted mean of the loss, and of the mean over the pieces that count in full."""
         generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
         kept = torch.rand(weights.shape, generator=generator) < KEPT_PROMPT
-        weights = torch.where(weights < 1, torch.where(kept, weights / KEPT_PROMPT, 0.0), weights)[:, 1:].to(self.device)
+        weights = torch.where(weights < 1, torch.where(kept, weights / KEPT_PROMPT, 0.0), weights)[:, 1:].to(
+            self.device
+        )
         total, full = weights.sum(), (weights == 1).sum()
         weights, ids = weights[self.rank :: self.workers], ids[self.rank :: self.workers].to(self.device)
         if len(ids) == 0:  # fewer rows than workers
@@ -217,7 +222,7 @@ class Run:
     def train(self, stop_at: int | None = None, every: float = 240.0) -> None:
         """Train to the end of the schedule, or to step `stop_at`; checkpoint every `every` seconds of training."""
         settings = self.settings
-        probe = Probe(self.almanac, self.tokenizer) if self.rank == 0 else None
+        probe = Probe(self.almanac, self.tokenizer, PROBES) if self.rank == 0 else None
         self.model.train()
         self._tick = time.monotonic()
         recent: list[float] = []
@@ -291,10 +296,14 @@ def export(run: Run, folder: Path) -> None:
     copy = new_model(run.settings)
     copy.load_state_dict(run.model.state_dict())
     copy.to(torch.bfloat16).save_pretrained(folder)
-    counts = {name: count for name, count in sorted(run.exposures.items())}
+    counts = dict(sorted(run.exposures.items()))
     (folder / "exposures.json").write_text(json.dumps(counts, indent=0) + "\n", encoding="utf-8")
     (folder / "training.json").write_text(
-        json.dumps({**asdict(run.settings), "steps_done": run.step, "pieces": run.pieces, "seconds": round(run.seconds)}, indent=2) + "\n"
+        json.dumps(
+            {**asdict(run.settings), "steps_done": run.step, "pieces": run.pieces, "seconds": round(run.seconds)},
+            indent=2,
+        )
+        + "\n"
     )
 
 
@@ -350,7 +359,9 @@ def main(arguments: list[str] | None = None) -> int:
         given.output.mkdir(parents=True, exist_ok=True)
         if given.workers > 1:
             meeting = given.output.resolve() / f"meeting-{os.getpid()}"
-            mp.spawn(_work, (given.workers, f"file://{meeting}", settings, given.output, given.stop_after), given.workers)
+            mp.spawn(
+                _work, (given.workers, f"file://{meeting}", settings, given.output, given.stop_after), given.workers
+            )
             meeting.unlink(missing_ok=True)
         else:
             _train(Run(settings, given.output, given.device), given.stop_after)

@@ -123,7 +123,11 @@ class World:
         return self.town() if not self.towns or self.rng.random() < self.spread else self.rng.choice(self.towns)
 
     def some_director(self) -> Entity:
-        return self.director() if not self.directors or self.rng.random() < self.spread else self.rng.choice(self.directors)
+        return (
+            self.director()
+            if not self.directors or self.rng.random() < self.spread
+            else self.rng.choice(self.directors)
+        )
 
     def value(self, entity: Entity, relation: str) -> Value:
         """The value of a relation, drawn if it is not there yet."""
@@ -204,7 +208,13 @@ IN_LAWS = {
     "mother-in-law": ("spouse", "mother"),
     "father-in-law": ("spouse", "father"),
 }
-_CHANGEABLE = (("film", "director"), ("film", "country"), ("person", "birthplace"), ("person", "deathplace"), ("town", "mayor"))
+_CHANGEABLE = (
+    ("film", "director"),
+    ("film", "country"),
+    ("person", "birthplace"),
+    ("person", "deathplace"),
+    ("town", "mayor"),
+)
 
 
 def populate(world: World, sizes: Sizes) -> None:
@@ -236,7 +246,9 @@ def populate(world: World, sizes: Sizes) -> None:
                 world.value(entity, relation)
     for film in world.films[: sizes.remakes]:
         remake = world._add("film", film.name)
-        remake.facts["director"] = world.rng.choice([one for one in world.directors if one is not film.facts["director"]])
+        remake.facts["director"] = world.rng.choice(
+            [one for one in world.directors if one is not film.facts["director"]]
+        )
         for relation in RELATIONS["film"]:
             world.value(remake, relation)
         while remake.facts["year"] == film.facts["year"]:
@@ -268,12 +280,16 @@ def change_facts(known: World, unknown: World, share: float) -> None:
             old = entity.facts[relation]
             entity.old[relation] = old
             if relation == "director":
-                new: Value = known.rng.choice([one for one in unknown.directors if _lived(one, entity)] or unknown.directors)
+                new: Value = known.rng.choice(
+                    [one for one in unknown.directors if _lived(one, entity)] or unknown.directors
+                )
             elif relation == "country":
                 new = known.rng.choice([one for one in names.COUNTRIES if one != old])
             elif relation == "mayor":
                 new = unknown.person()
-                new.facts.update(job="politician", born=str(known.rng.randint(1870, 1945)), birthplace=unknown.some_town())
+                new.facts.update(
+                    job="politician", born=str(known.rng.randint(1870, 1945)), birthplace=unknown.some_town()
+                )
             else:
                 new = known.rng.choice(unknown.towns)
             entity.facts[relation] = new
