@@ -99,7 +99,7 @@ class Asked:
 
 
 class Knowledge:
-    """What training teaches: per fact, how often a stretch of the training stream asks for it with only memory to answer."""
+    """What training teaches: how often a stretch of the stream asks for each fact with only memory to answer from."""
 
     def __init__(self, almanac: Almanac) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -120,7 +120,7 @@ class Knowledge:
 
 
 def taught_facts(almanac: Almanac) -> set[tuple[str, str]]:
-    """Every fact that training may ask for: of films, directors and towns with a weight, and second steps to relatives."""
+    """Every fact that training may ask for: of films, directors and towns with a weight, and of some relatives."""
     found = {
         (one.id, relation)
         for one in almanac.known.entities
@@ -170,7 +170,7 @@ class Maker:
         return None
 
     def ask(self, benchmark: str, split: str, number: int, type_name: str, half: str) -> Asked:
-        """A question of a type; where the half has no further one of it (in-laws are few), of the benchmark's first type."""
+        """A question of a type; where the half has no further one (in-laws are few), of the benchmark's first type."""
         kinds = {name: of for name, _, of in TYPES[benchmark]}
         wish = "yes" if (number // 2) % 2 else "no"
         for name in (type_name, TYPES[benchmark][0][0]):

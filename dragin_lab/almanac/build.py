@@ -1,4 +1,4 @@
-"""Write Almanac's files, and find them: beside the package in a checkout, else in the user's cache, made from the seed."""
+"""Write Almanac's files, and find them: in a checkout, else in the user's cache, made from the seed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ _EXEMPLAR_KINDS = {
 def exemplars(seed: int = 0) -> dict[str, list[dict[str, str]]]:
     """Worked examples for each benchmark and for the layouts of self-ask and FLARE-instruct.
 
-    They ask for known facts (FLARE-instruct: for facts of nobody's, so that a search call is due) in the training split.
+    They ask for known facts in the training split (FLARE-instruct: for facts of nobody's, so that a search is due).
     """
     stream = Stream(build_world(seed), seed)
     made: dict[str, list[dict[str, str]]] = {}

@@ -52,11 +52,11 @@ class Encyclopedia:
         self.entries = [
             Entry(str(number), written, title, entity) for number, (title, written, entity) in enumerate(rows, 1)
         ]
-        self.main = {one.entity: one for one in self.entries if one.entity}
+        self.main = {entry.entity: entry for entry in self.entries if entry.entity}
         self._by_title: dict[str, list[Entry]] = {}
-        for one in self.entries:
-            for word in one.title.split():
-                self._by_title.setdefault(word, []).append(one)
+        for entry in self.entries:
+            for word in entry.title.split():
+                self._by_title.setdefault(word, []).append(entry)
 
     def distractors(self, rng: random.Random, titles: list[str], count: int) -> list[Entry]:
         """Passages with other titles, those that share a word with one of `titles` first."""

@@ -1,7 +1,7 @@
-"""Score a model on Almanac: `python -m dragin_lab.almanac.evaluate --model DIR`. Writes `scores.json` and `knowledge.json`.
+"""Score a model on Almanac: `python -m dragin_lab.almanac.evaluate --model DIR`; writes scores and knowledge there.
 
-Three things: exact match on a split with the gold passages in the prompt and with none; which of the facts that training
-taught the model answers right from memory; and its entropy where an answer states a fact.
+`scores.json`: exact match on a split with the gold passages in the prompt and with none, and the entropy where an
+answer states a fact. `knowledge.json`: which of the facts that training taught the model answers right from memory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Answerer:
             raise AlmanacError(f"{folder} holds no model.safetensors; train with python -m dragin_lab.almanac.train")
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-            self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+            model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+            self.model = model.to(device).eval()
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise AlmanacError(f"the model in {folder} cannot be loaded: {error}") from error
         except Exception as error:  # safetensors raises its own class for a torn file
@@ -64,17 +65,21 @@ class Answerer:
         return found
 
     @torch.no_grad()
-    def entropies(self, prompt: str, reasoning: str, starts: list[int]) -> list[float]:
-        """Entropy (nats) of the next piece where a value begins, the reasoning given; `starts` are its characters."""
+    def entropies(self, prompt: str, reasoning: str, spans: list[tuple[int, int]]) -> list[tuple[float, float]]:
+        """Entropy (nats) where a value begins and the largest over its pieces, the reasoning before it given.
+
+        `spans` are the characters of the values in the reasoning.
+        """
         coded = self.tokenizer(f"{prompt} {reasoning}", return_offsets_mapping=True, return_tensors="pt")
         places = coded["offset_mapping"][0].tolist()
         logits = self.model(input_ids=coded["input_ids"].to(self.device)).logits[0].float()
+        log = logits.log_softmax(-1)  # (pieces, vocabulary)
+        entropy = -(log.exp() * log).sum(-1)  # (pieces,); row i is about piece i + 1
         found = []
-        for start in starts:
-            at = len(prompt) + 1 + start
-            first = next(place for place, (a, b) in enumerate(places) if a <= at < b)
-            log = logits[first - 1].log_softmax(-1)
-            found.append(float(-(log.exp() * log).sum()))
+        for start, end in spans:
+            first, last = len(prompt) + 1 + start, len(prompt) + 1 + end
+            of = [float(entropy[at - 1]) for at, (a, b) in enumerate(places) if a < last and b > first and b > a]
+            found.append((of[0], max(of)))
         return found
 
 
@@ -122,30 +127,29 @@ def score_split(
     return found
 
 
-def score_entropy(answerer: Answerer, asked: list[Asked], shots: list[dict[str, str]]) -> list[tuple[str, float]]:
-    """Label and exposure of every fact of the answers, with the entropy where its value begins, closed book."""
-    rows = []
+Entropies = dict[str, list[tuple[str, float]]]
+
+
+def score_entropy(answerer: Answerer, asked: list[Asked], shots: list[dict[str, str]], rows: Entropies) -> None:
+    """Add every fact's label and exposure with its entropy, closed book: at its first piece, and the largest."""
     for one in asked:
         prompt = prompt_of(one.item.question, shots)
-        values = answerer.entropies(prompt, one.reasoning, [label.said.start for label in one.labels])
-        for label, value in zip(one.labels, values, strict=True):
-            rows += [(label.label, value), (f"{label.label}, {label.exposure}", value)]
-    return rows
+        spans = [(label.said.start, label.said.end) for label in one.labels]
+        for label, (first, largest) in zip(one.labels, answerer.entropies(prompt, one.reasoning, spans), strict=True):
+            for name, value in (("first piece", first), ("largest", largest)):
+                rows[name] += [(label.label, value), (f"{label.label}, {label.exposure}", value)]
 
 
 def score_facts(
     answerer: Answerer, knowledge: Knowledge, entities: list[Entity], shots: list[dict[str, str]]
 ) -> dict[str, dict[str, Any]]:
-    """Every taught fact asked for by itself, closed book: what was learnt, what is answered, and whether it is right."""
+    """Every taught fact asked for by itself, closed book: what was learnt, what is answered, whether it is right."""
     asked = []
     for one in entities:
         for relation in (*one.facts,):
             value = memory(one, relation)
             if (one.id, relation) in knowledge.taught and value is not None:
-                item = questions.make(
-                    f"{one.kind} {relation}", random.Random(0), lambda _, e=one: e, lambda *_, v=value: v
-                )
-                assert item is not None
+                item = questions.single(random.Random(0), questions.Step(one, relation, value))
                 asked.append((one, relation, text_of(value), item.question))
     texts = answerer.answers([prompt_of(question, shots) for *_, question in asked], 48, 64)
     found = {}
@@ -182,12 +186,12 @@ def evaluate(folder: Path, split: str = "test", device: str = "cpu", limit: int 
     every = ask_all(almanac, book, knowledge)
     shots = {name: rows[:SHOTS] for name, rows in exemplars(0).items()}
     scores: dict[str, Any] = {"split": split, "exemplars": SHOTS, "benchmarks": {}}
-    entropy: list[tuple[str, float]] = []
+    entropy: Entropies = defaultdict(list)
     for name in BENCHMARKS:
         asked = every[name, split][:limit]
         scores["benchmarks"][name] = score_split(answerer, asked, book, shots[name])
-        entropy += score_entropy(answerer, asked, shots[name])
-    scores["entropy at a value's first piece"] = _group(entropy)
+        score_entropy(answerer, asked, shots[name], entropy)
+    scores["entropy of a value"] = {name: _group(rows) for name, rows in entropy.items()}
     facts = score_facts(answerer, knowledge, almanac.known.entities, shots["2wikimultihopqa"])
     scores["facts"] = _group([(one["exposure"], float(one["right"])) for one in facts.values()])
     counted = folder / "exposures.json"

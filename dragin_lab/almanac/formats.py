@@ -116,14 +116,6 @@ def hotpot(asked: Asked, encyclopedia: Encyclopedia, rng: random.Random) -> Reco
     }
 
 
-def _sub_question(step: Step) -> str:
-    made = questions.make(
-        f"{step.subject.kind} {step.relation}", random.Random(0), lambda _: step.subject, lambda *_: step.value
-    )
-    assert made is not None
-    return made.question
-
-
 def paragraph_id(entry: Entry, encyclopedia: Encyclopedia) -> str:
     """StrategyQA's id of a paragraph: its title and which of the title's paragraphs it is."""
     same = [one.id for one in encyclopedia.entries if one.title == entry.title]
@@ -136,7 +128,7 @@ def strategy(asked: Asked, encyclopedia: Encyclopedia) -> Record:
     before: dict[str, int] = {}
     for number, one in enumerate(asked.labels, 1):
         step = one.said.step
-        question = _sub_question(step)
+        question = questions.single(random.Random(0), step).question
         if step.subject.title in before:
             question = question.replace(step.subject.title, f"#{before[step.subject.title]}")
         decomposition.append(question)

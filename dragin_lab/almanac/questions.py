@@ -171,7 +171,7 @@ def _walk(look: Look, start: Entity, relations: tuple[str, ...]) -> list[Step]:
 
 
 def make(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
-    """A question of a kind about entities that `pick` gives; None where they do not make one (twice the same, a tie)."""
+    """A question of a kind about entities that `pick` gives; None where they make none (twice the same, a tie)."""
     if kind in _CHAINS:
         start_kind, relations, asked = _CHAINS[kind]
         start = pick(start_kind)
@@ -186,6 +186,13 @@ def make(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
         close = f"From {text_of(steps[1].value)} to {text_of(steps[2].value)} it is {age} years."
         return Item(kind, question, tuple(steps), close, str(age), (film,))
     return _pair(kind, rng, pick, look)
+
+
+def single(rng: random.Random, step: Step) -> Item:
+    """The question that asks for one fact by itself."""
+    item = make(f"{step.subject.kind} {step.relation}", rng, lambda _: step.subject, lambda *_: step.value)
+    assert item is not None
+    return item
 
 
 def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:

@@ -1,4 +1,4 @@
-"""How Almanac is written: several wordings of every fact, for the reasoning and for the passages, and sentences beside them."""
+"""How Almanac is written: several wordings of every fact, for reasoning and for passages, and sentences beside them."""
 
 from __future__ import annotations
 

@@ -272,8 +272,9 @@ def _identity(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if name not in ("steps", "minutes")}
 
 
-def new_model(settings: Settings) -> LlamaForCausalLM:
-    config = LlamaConfig(
+def new_model(settings: Settings) -> Any:
+    """A Llama of these settings with fresh weights."""
+    options: dict[str, Any] = dict(
         vocab_size=settings.vocabulary,
         hidden_size=settings.width,
         intermediate_size=settings.inner,
@@ -287,7 +288,7 @@ def new_model(settings: Settings) -> LlamaForCausalLM:
         pad_token_id=0,
         attn_implementation="eager",  # on short batches faster than the fused kernel
     )
-    return LlamaForCausalLM(config)
+    return LlamaForCausalLM(LlamaConfig(**options))
 
 
 def export(run: Run, folder: Path) -> None:
@@ -317,7 +318,7 @@ def _train(run: Run, stop_after: int | None) -> None:
 
 
 def _work(rank: int, workers: int, meeting: str, settings: Settings, folder: Path, stop_after: int | None) -> None:
-    """One of several processes with one thread each, which share every batch: on busy cores twice as fast as threads."""
+    """One of several processes with one thread each that share every batch: on busy cores faster than threads."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=workers)
     _train(Run(settings, folder, "cpu", rank, workers), stop_after)

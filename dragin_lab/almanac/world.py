@@ -66,8 +66,8 @@ class Sizes:
 
 
 class World:
-    """Entities of one pool of names. `spread` is the chance that a town or director is a new one instead of one at hand;
-    `echo` the chance that a country is the one drawn last."""
+    """Entities of one pool of names. `spread` is the chance that a town or director is a new one instead of one at
+    hand, `echo` the chance that a country is the one drawn last."""
 
     def __init__(self, pool: str, rng: random.Random, prefix: str, spread: float = 0.75, echo: float = 0.0) -> None:
         if pool not in names.POOLS:
@@ -258,7 +258,7 @@ def populate(world: World, sizes: Sizes) -> None:
 
 
 def give_weights(world: World, seldom: int) -> None:
-    """Zipf's law of exposures over films, shifted so that the head can be learnt; the last `seldom` fall to a hundredth."""
+    """Zipf's law of exposures over films, shifted so that the head is learnt; the last `seldom` fall to a hundredth."""
     head = len(world.films) - seldom
     for rank, film in enumerate(world.films):
         film.weight = 30 / (rank + 30) if rank < head else 30 / (head + 30) * 0.01 ** ((rank - head + 1) / seldom)
@@ -273,7 +273,7 @@ def give_weights(world: World, seldom: int) -> None:
 
 
 def change_facts(known: World, unknown: World, share: float) -> None:
-    """Let a share of the facts of well-known entities change: training keeps the old value, the corpus has the new one."""
+    """Let a share of the known facts change: training keeps the old value, the corpus has the new one."""
     for kind, relation in _CHANGEABLE:
         entities = [one for one in known.entities if one.kind == kind and one.weight > 0 and not one.label]
         for entity in known.rng.sample(entities, max(1, round(share * len(entities)))):
