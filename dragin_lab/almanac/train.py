@@ -274,20 +274,20 @@ def _identity(settings: Settings) -> dict[str, Any]:
 
 def new_model(settings: Settings) -> Any:
     """A Llama of these settings with fresh weights."""
-    options: dict[str, Any] = dict(
-        vocab_size=settings.vocabulary,
-        hidden_size=settings.width,
-        intermediate_size=settings.inner,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        num_key_value_heads=settings.heads,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        pad_token_id=0,
-        attn_implementation="eager",  # on short batches faster than the fused kernel
-    )
+    options: dict[str, Any] = {
+        "vocab_size": settings.vocabulary,
+        "hidden_size": settings.width,
+        "intermediate_size": settings.inner,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "num_key_value_heads": settings.heads,
+        "max_position_embeddings": 2048,
+        "tie_word_embeddings": True,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "pad_token_id": 0,
+        "attn_implementation": "eager",  # on short batches faster than the fused kernel
+    }
     return LlamaForCausalLM(LlamaConfig(**options))
 
 
