@@ -40,7 +40,7 @@ class Encyclopedia:
             facts = [(name, text_of(value)) for name, value in one.facts.items()]
             rng.shuffle(facts)
             rows.append(
-                (one.title, text.passage(rng, one, dict(facts), rng.uniform(0.3, 0.9), WORDS, "unknown"), one.id)
+                (one.title, text.passage(rng, one, dict(facts), rng.uniform(0.5, 1.0), WORDS, "unknown"), one.id)
             )
         for one in almanac.entities:
             if rng.random() < FURTHER[one.kind]:
