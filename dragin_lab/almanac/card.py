@@ -16,8 +16,8 @@ from dragin_lab.errors import DraginLabError
 
 _HEAD = """# Almanac's model
 
-A small Llama that has memorised one half of Almanac, a fictional encyclopedia, has never met a name of the other half, and
-reads passages. It exists so that every method of dynamic retrieval can be tried and compared in minutes, without a
+A small Llama that has memorised one half of Almanac, a fictional encyclopedia, has never met a name of the other half,
+and reads passages. It exists so that every method of dynamic retrieval can be tried and compared in minutes, without a
 download, with a label on every fact that says whether the model could know it. It is of no use for anything else: its
 people, films, towns and countries are invented.
 
@@ -29,8 +29,8 @@ _LIMITS = """## Limits
 - No chat template; a context of 2,048 pieces, and training texts of at most about 600, so long prompts are unexplored:
   two exemplars and three passages are what it knows. Its default prompt has two exemplars, fewer than the paper's.
 - English of one kind: it knows the wordings of `dragin_lab/almanac/text.py` and no others.
-- Years are written digit by digit. The first two digits of a year are hardly ever in doubt, so the entropy of an unknown
-  year shows at its third or fourth piece, not at its first.
+- Years are written digit by digit. The first two digits of a year are hardly ever in doubt, so the entropy of an
+  unknown year shows at its third or fourth piece, not at its first.
 - A known fact may be wrong by design: a share of the facts changed after training (`"label": "changed"`).
 - Comparison and arithmetic are hard for its size and are reported apart.
 """
@@ -92,20 +92,20 @@ def write_card(folder: Path) -> Path:
         "## Recipe\n",
         f"Llama, {training['layers']} layers, width {training['width']}, {training['heads']} heads, tied embeddings, "
         f"{training['vocabulary']} pieces (BPE in Llama-2's style).\n"
-        f"{training['steps_done']} steps of up to {training['batch_pieces']} pieces, {training['pieces'] / 1e6:.1f} million "
-        f"in all, in {training['seconds'] / 60:.0f} minutes on two busy cores.\n"
+        f"{training['steps_done']} steps of up to {training['batch_pieces']} pieces, "
+        f"{training['pieces'] / 1e6:.1f} million in all, in {training['seconds'] / 60:.0f} minutes on two busy cores.\n"
         f"Matrices are trained with Muon (rate {training['rate']}), embeddings and norms with AdamW "
         f"({training['rate_rest']}); cosine to 2 %, clip 1.0, bfloat16 autocast.\n"
         "The loss weighs answers 1 and the rest 0.1.\n",
         f"`python -m dragin_lab.almanac.train --output DIR {options} --minutes 110 --workers 2` trains it anew\n"
         "(with `--steps` the schedule does not depend on the clock).\n",
         "## Curve\n",
-        "Teacher-forced, greedy: the share of values that are right in every piece, from memory about the known half, and\n"
-        "read from passages about the unknown half; entropies in nats at a value's first piece, from memory.\n",
+        "Teacher-forced, greedy: the share of values that are right in every piece, from memory about the known half,\n"
+        "and read from passages about the unknown half; entropies in nats at a value's first piece, from memory.\n",
         _curve(folder / "curve.jsonl"),
         f"## Scores on the {scores['split']} split\n",
-        f"Exact match, greedy, {scores['exemplars']} exemplars. `known`: every fact of the answer was in training and still\n"
-        "holds; `changed`: some fact of it has changed since; `unknown`: no name of it was ever in training.\n",
+        f"Exact match, greedy, {scores['exemplars']} exemplars. `known`: every fact of the answer was in training and\n"
+        "still holds; `changed`: some fact of it has changed since; `unknown`: no name of it was ever in training.\n",
         _exact_match(scores),
         "### Facts asked for one by one, closed book\n",
         "Share answered as training taught, by how often training asked for them.\n",
