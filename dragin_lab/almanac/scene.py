@@ -24,6 +24,8 @@ def _by_word(kind: str) -> dict[str, tuple[str, ...]]:
 class Scenes(Draws):
     """Questions with passages, among them some about other things and some that contradict what training taught."""
 
+    _brief = False  # few and short passages
+
     def _scene(self, known_share: float = 0.4) -> tuple[Item, list[str], list[Step], list[Fact]]:
         """A question, the passages beside it, further facts that they state, and known facts that they do not."""
         fresh = self._fresh_world()
@@ -65,7 +67,7 @@ class Scenes(Draws):
             if subject.label and len(passages) < 4:
                 twin = Entity(subject.id + "t", "film", subject.name, "fresh", label="twin")
                 passages.append(self._passage(fresh, twin, [], None))
-        while len(passages) < 3:
+        while len(passages) < (1 if self._brief else 3):
             passages.append(self._distractor(fresh, self.rng.choice(subjects), item, further))
         self.rng.shuffle(passages)
         return item, passages, further, unread
@@ -118,7 +120,7 @@ class Scenes(Draws):
     def _write(self, entity: Entity, facts: dict[str, str]) -> str:
         order = list(facts)
         self.rng.shuffle(order)
-        fill = self.rng.choice((0.0, 0.0, 0.1, 0.3, 0.7))
+        fill = 0.0 if self._brief else self.rng.choice((0.0, 0.0, 0.1, 0.3, 0.7))
         return text.passage(self.rng, entity, {one: facts[one] for one in order}, fill=fill)
 
     def _distractor(self, fresh: World, subject: Entity, item: Item, further: list[Step]) -> str:

@@ -13,6 +13,7 @@ from dragin_lab.almanac.world import text_of
 
 PROMPT_WEIGHT = 0.1  # of the loss on what is not an answer
 LATE = 34  # the buffer from which reading has the larger part: facts are learnt sooner than reading
+BRIEF = range(47, 80)  # buffers in which most passages are few and short, from which copying is learnt sooner
 # Closed book about the known half, closed book about nobody, with passages, self-ask, FLARE-instruct: each up to.
 _EARLY_SHARES = (0.40, 0.47, 0.90, 0.96, 1.0)
 _LATE_SHARES = (0.20, 0.30, 0.88, 0.94, 1.0)
@@ -44,12 +45,12 @@ class Example:
 class Stream(Scenes):
     """Draws the examples of a training run."""
 
-    _late = False
+    _late = _short = False
 
     def buffer(self, index: int) -> list[Example]:
         """`BUFFER` examples; the same index gives the same examples, whatever was drawn before."""
         self.rng = random.Random(f"almanac stream {self.seed} {index}")
-        self._late = index >= LATE
+        self._late, self._short = index >= LATE, index in BRIEF
         return [self._example() for _ in range(BUFFER)]
 
     def examples(self, count: int) -> Iterator[Example]:
@@ -101,8 +102,12 @@ class Stream(Scenes):
 
     def _read(self) -> Example:
         example = Example()
-        self._exemplars(example, self.rng.choices((0, 1, 2), (4, 4, 2))[0])
-        item, passages, facts, unread = self._scene()
+        self._brief = self._short and self.rng.random() < 0.75
+        if not self._brief:
+            self._exemplars(example, self.rng.choices((0, 1, 2), (4, 4, 2))[0])
+        asked_again = 0.9 if self._brief else 0.5
+        item, passages, facts, unread = self._scene(known_share=0.1 if self._brief else 0.4)
+        self._brief = False
         instruction = self.rng.choice(_INSTRUCTIONS) if self.rng.random() < 0.12 else ""
         if self.rng.random() < 0.06:
             lines = "".join(f"[{n}] {one}\n" for n, one in enumerate(passages[:2], 1))
@@ -113,7 +118,7 @@ class Stream(Scenes):
             lines = "".join(f"[{n}] {one}\n" for n, one in enumerate(passages, 1))
             example.add(_BEFORE_PASSAGES + lines + _AFTER_PASSAGES[self.rng.random() < 0.04])
         example.add(instruction)
-        more = [questions.single(self.rng, step) for step in facts if self.rng.random() < 0.5]
+        more = [questions.single(self.rng, step) for step in facts if self.rng.random() < asked_again]
         more = more[: self.rng.choice((1, 2, 3) if self._late else (0, 1, 2))]
         asked = [*more, item]
         self.rng.shuffle(asked)

@@ -88,12 +88,12 @@ def batches(tokenizer: Tokenizer, examples: list[Example], pieces: int, seed: st
     coded = sorted((encode(tokenizer, one) for one in examples), key=lambda one: len(one[0]))
     groups: list[list[tuple[list[int], list[float]]]] = [[]]
     for one in coded:
-        if groups[-1] and len(one[0]) * (len(groups[-1]) + 1) > pieces:
+        if groups[-1] and _rounded(len(one[0])) * (len(groups[-1]) + 1) > pieces:
             groups.append([])
         groups[-1].append(one)
     made = []
     for group in groups:
-        longest = len(group[-1][0])
+        longest = _rounded(len(group[-1][0]))
         ids = torch.full((len(group), longest), EOS)
         weights = torch.zeros(len(group), longest)
         for row, (one_ids, one_weights) in enumerate(group):
@@ -102,6 +102,11 @@ def batches(tokenizer: Tokenizer, examples: list[Example], pieces: int, seed: st
         made.append((ids, weights))
     order = torch.randperm(len(made), generator=torch.Generator().manual_seed(_number(seed)))
     return [made[index] for index in order.tolist()]
+
+
+def _rounded(length: int) -> int:
+    """Batches come in few shapes, as the kernels keep memory for each."""
+    return -(-length // 8) * 8
 
 
 def _number(text: str) -> int:
@@ -197,7 +202,9 @@ class Run:
         with torch.autocast(self.device, torch.bfloat16):
             hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state  # (b, t-1, width)
             chosen = weights > 0
-            logits = self.model.lm_head(hidden[chosen])  # (pieces that count, vocabulary)
+            flat, count = hidden[chosen], int(chosen.sum())
+            padded = torch.cat([flat, flat.new_zeros(-count % 512, flat.shape[1])])
+            logits = self.model.lm_head(padded)[:count]  # (pieces that count, vocabulary)
         each = cross_entropy(logits.float(), ids[:, 1:][chosen], reduction="none")
         weight = weights[chosen]
         return (each * weight).sum() / total, (each[weight == 1].sum() / full).detach()
