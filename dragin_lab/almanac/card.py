@@ -24,6 +24,12 @@ people, films, towns and countries are invented.
 Licence: Apache-2.0, as the project's. Data: `corpora/README.md`. Code: `dragin_lab/almanac/`.
 """
 
+_DATA = """Examples are drawn without end from a seed (`stream.py`). At first 40 % ask about the known half with nothing but
+memory to answer from, and 43 % have passages, which hold all, some or none of what the question needs, or contradict what memory
+says (then the passage is right); the rest asks about things nobody can know, or is written as self-ask or FLARE-instruct.
+Later 20 % and 58 %, as facts are learnt sooner than reading; for a while in between most passages are few and short.
+"""
+
 _LIMITS = """## Limits
 
 - No chat template; a context of 2,048 pieces, and training texts of at most about 600, so long prompts are unexplored:
@@ -97,6 +103,7 @@ def write_card(folder: Path) -> Path:
         f"Matrices are trained with Muon (rate {training['rate']}), embeddings and norms with AdamW "
         f"({training['rate_rest']}); cosine to 2 %, clip 1.0, bfloat16 autocast.\n"
         "The loss weighs answers 1 and the rest 0.1.\n",
+        _DATA,
         f"`python -m dragin_lab.almanac.train --output DIR {options} --minutes 110 --workers 2` trains it anew\n"
         "(with `--steps` the schedule does not depend on the clock).\n",
         "## Curve\n",
