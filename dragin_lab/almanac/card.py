@@ -24,10 +24,11 @@ people, films, towns and countries are invented.
 Licence: Apache-2.0, as the project's. Data: `corpora/README.md`. Code: `dragin_lab/almanac/`.
 """
 
-_DATA = """Examples are drawn without end from a seed (`stream.py`). At first 40 % ask about the known half with nothing but
-memory to answer from, and 43 % have passages, which hold all, some or none of what the question needs, or contradict what memory
-says (then the passage is right); the rest asks about things nobody can know, or is written as self-ask or FLARE-instruct.
-Later 20 % and 58 %, as facts are learnt sooner than reading; for a while in between most passages are few and short.
+_DATA = """Examples are drawn without end from a seed (`stream.py`). At first 40 % ask about the known half with
+nothing but memory to answer from, and 43 % have passages, which hold all, some or none of what the question
+needs, or contradict what memory says (then the passage is right); the rest asks about things nobody can
+know, or is written as self-ask or FLARE-instruct. Later 20 % and 58 %, as facts are learnt sooner than
+reading; for a while in between most passages are few and short.
 """
 
 _LIMITS = """## Limits
