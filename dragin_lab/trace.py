@@ -7,7 +7,7 @@ A *piece* is one tokenizer token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,11 +83,45 @@ class Continuation:
     attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
     alternative_pieces: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
     decided: int | None = None  # pieces made when the Stop was reached, where generation ran on behind it
+    decided_by: str = ""  # the reason the Stop gave there
+    received_decided: np.ndarray | None = None  # (decided,) float32, `received` as it would be had it ended there
     seconds: float = 0.0
     reused: int = 0  # prompt pieces served from the key-value cache
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def as_decided(self) -> Continuation:
+        """The same draft as it would be had it ended where its outcome was known; itself where it did."""
+        n = self.decided
+        if n is None or n == len(self):
+            return self
+        cut = {name: getattr(self, name)[:n] for name in _PER_PIECE if getattr(self, name) is not None}
+        text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
+        attention = None if self.attention is None else self.attention[:, : n + 1, : len(self.prompt_ids) + n]
+        received = self.received_decided if self.received_decided is not None else self.received[:n]
+        changed = {
+            "text": text,
+            "raw_text": text,
+            "attention": attention,
+            "received": received,
+            "decided": None,
+            "stopped": self.decided_by,
+        }
+        return replace(self, **cut | changed)
+
+
+_PER_PIECE = (
+    "ids",
+    "pieces",
+    "offsets",
+    "entropy",
+    "entropy_processed",
+    "logprob",
+    "alternative_ids",
+    "alternative_probs",
+    "alternative_pieces",
+)
 
 
 @dataclass
@@ -118,7 +152,7 @@ class Decision:
 
     retrieve: bool
     reason: str  # one line for people: "'Leshia' scores 2.69 > θ 1.2"
-    cut: int | None = None  # character of draft.raw_text (reference) or draft.text (paper) where the kept part ends
+    cut: int | None = None  # character of draft.text where the kept part ends
     piece: int | None = None  # the piece that fired, where one did
     sentence: int | None = None  # the sentence that fired, where one did
     certain: bool = True  # False: the draft ended before a longer one could have decided otherwise
@@ -158,6 +192,7 @@ class Step:
     passages: tuple[Passage, ...] = ()
     passages_prompt: Prompt | None = None  # what the continuation was written behind
     continuation: Continuation | None = None
+    continuation_kept: int | None = None  # character of continuation.text where its kept part ends
     kept: str = ""  # text that this step added to the answer
     discarded: str = ""  # generated text that this step threw away
     answer: str = ""  # the whole answer text after this step
@@ -215,16 +250,16 @@ class Trace:
 
     @staticmethod
     def _discarded_pieces(step: Step) -> int:
-        """Pieces of a step's draft behind its cut; a continuation's overrun is seen in ``Step.discarded``."""
-        if step.draft is None or step.decision is None or not step.decision.retrieve or step.decision.cut is None:
-            return 0
-        return int((step.draft.offsets[:, 0] >= step.decision.cut).sum())
+        """Pieces of a step's draft behind its cut and of its continuation behind what was kept."""
+        cut = step.decision.cut if step.decision is not None and step.decision.retrieve else None
+        ends = ((step.draft, cut), (step.continuation, step.continuation_kept))
+        return sum(int((c.offsets[:, 1] > end).sum()) for c, end in ends if c is not None and end is not None)
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
     @property
     def tokens(self) -> pd.DataFrame:
-        """One row a piece of every draft and continuation (pandas.DataFrame); see ``tables_of_trace.token_table``."""
+        """One row a piece of every draft and continuation (pandas.DataFrame); see ``frames.token_table``."""
         from dragin_lab.frames import token_table
 
         return token_table(self)

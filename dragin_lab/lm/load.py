@@ -39,6 +39,7 @@ class LanguageModel:
         context_window: pieces the model was made for, or None where its config does not say.
         hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
         layer: index of the captured layer.
+        embedded: whether this is the model that the package brings.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class LanguageModel:
         self.eos = frozenset(_as_list(getattr(model.generation_config, "eos_token_id", None)))
         self.tap = lay(model, layer, None if heads is None else list(heads))
         self.layer = self.tap.layer
+        self.embedded = False
         self._files = list(files)
         self._hash = ""
         self._prefix: decode.Prefix | None = None
@@ -115,7 +117,7 @@ class LanguageModel:
             raise ModelError(f"dtype={dtype!r} is no dtype of torch; give float32, bfloat16 or float16")
         name, folder = find_source(source)
         model, tokenizer = load_pair(name, getattr(torch, kind), where)
-        return cls(
+        loaded = cls(
             model,
             tokenizer,
             layer=layer,
@@ -126,6 +128,8 @@ class LanguageModel:
             files=weight_files(name, folder),
             check=check,
         )
+        loaded.embedded = bool(title)
+        return loaded
 
     # -- drafts and maps ------------------------------------------------------------------------------------------
 

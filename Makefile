@@ -1,0 +1,50 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv when it has to, and only then.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+EXTRAS := notebooks,corpora,dev
+
+.PHONY: help demo test test-parity lab bench lint docs clean
+
+help:
+	@echo "make demo    set up, then answer questions with every method and show a trace"
+	@echo "make test    set up, then run the tests and the notebooks"
+	@echo "make lab     set up, then open JupyterLab"
+	@echo "make bench   set up, then run the benchmarks"
+	@echo "make lint    set up, then ruff and mypy"
+	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
+	@echo "make clean   remove what the others made"
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"dragin_lab needs Python 3.11 or newer, this is {v.major}.{v.minor}; run make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/dragin-lab demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --nbmake notebooks/
+
+lab: $(READY)
+	$(BIN)/jupyter lab notebooks/
+
+bench: $(READY)
+	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/views.py
+	$(BIN)/python benchmarks/retrieval.py
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/python docs/make_pictures.py
+	$(BIN)/python docs/make_figures.py
+
+clean:
+	rm -rf .venv build dist *.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,46 @@
+"""How long the static view of a long trace takes, and how large it is: ``python benchmarks/views.py [REPEATS]``.
+
+The traces are made up (no model): drafts of 60 pieces, all judged, and one single draft. Times are medians, in
+processor and wall-clock milliseconds. The budget is 150 ms and 1.5 MB for 2,000 pieces.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "views")]
+
+from view_samples import long_trace  # noqa: E402 - it lies beside the tests
+
+from dragin_lab.views.trace import trace_html, trace_text  # noqa: E402
+
+
+def measure(make: Callable[[], str], repeats: int) -> tuple[float, float, int]:
+    """Median milliseconds by the wall clock and of the processor, and bytes of what was made."""
+    made = make()  # reads the style sheet once
+    wall, cpu = [], []
+    for _ in range(repeats):
+        start, used = time.perf_counter(), time.process_time()
+        made = make()
+        wall.append(1e3 * (time.perf_counter() - start))
+        cpu.append(1e3 * (time.process_time() - used))
+    return statistics.median(wall), statistics.median(cpu), len(made.encode())
+
+
+def main(repeats: int) -> None:
+    """Print a line a case."""
+    print(f"{'view':5} {'pieces':>7} {'drafts':>7} {'wall ms':>8} {'cpu ms':>8} {'kB':>7}   (median of {repeats})")
+    for pieces, per_draft in ((200, 50), (2000, 50), (2000, 2000), (5000, 50), (5000, 5000)):
+        trace = long_trace(pieces, per_draft)
+        for name, make in (("html", trace_html), ("text", trace_text)):
+            wall, cpu, size = measure(lambda make=make, trace=trace: make(trace), repeats)
+            print(f"{name:5} {pieces:7,} {len(trace.steps):7} {wall:8.1f} {cpu:8.1f} {size / 1e3:7.0f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 15)

@@ -1,0 +1,90 @@
+"""Answer extraction and scores (DRAGIN Appendix B; reference-behaviour §6)."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from dragin_lab.errors import SettingError
+
+ANSWER_PHRASE = "the answer is"
+#: What a text is continued with when it never says the phrase.
+ANSWER_PROMPT = " So the answer is "
+#: How many pieces that continuation may have.
+ANSWER_PIECES = 20
+
+_CUTS = ("Question:", "#10000000", "Note:")
+_STRIPPED = {
+    "2wikimultihopqa": ("</s>", "<|endoftext|>", "."),
+    "hotpotqa": ("</s>", "<|endoftext|>", "."),
+    "iirc": ("</s>", "<|endoftext|>", "\n", "."),
+    "strategyqa": (),
+}
+#: Benchmarks that an answer can be extracted for; each has its own rule.
+ANSWER_RULES = tuple(_STRIPPED)
+
+
+def cut_prediction(text: str, *, at_start: bool = False) -> str:
+    """The text up to where the model went on to something else (reference-behaviour §6.1).
+
+    A mark at position 0 counts only with ``at_start``.
+    """
+    places = [place for mark in _CUTS if (place := text.find(mark)) >= (0 if at_start else 1)]
+    return text[: min(places)] if places else text
+
+
+def extract_answer(text: str, rule: str = "2wikimultihopqa") -> str:
+    """What stands behind the first ``the answer is`` and one more character (reference-behaviour §6.3).
+
+    ``rule`` is one of ``ANSWER_RULES``. Without the phrase 2WikiMultihopQA keeps the whole text and the others
+    nothing; StrategyQA answers ``no`` unless the first three letters are yes.
+    """
+    if rule not in _STRIPPED:
+        raise SettingError(f"answer rule {rule!r} does not exist; one of {', '.join(ANSWER_RULES)}")
+    place = text.find(ANSWER_PHRASE)
+    found = text[place + len(ANSWER_PHRASE) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
+    if rule == "strategyqa":
+        return "yes" if found.strip()[:3].lower() == "yes" else "no"
+    answer = found.strip()
+    for ending in _STRIPPED[rule]:
+        answer = answer.removesuffix(ending)
+    return answer.strip()
+
+
+def normalize_answer(text: str) -> str:
+    """SQuAD's normal form: lower case, no punctuation, no articles, single spaces."""
+    text = "".join(c for c in text.lower() if c not in set(string.punctuation))
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+
+def exact_match(prediction: str, golds: Sequence[str]) -> float:
+    """1.0 where the normal form equals that of some gold, else 0.0."""
+    return float(any(normalize_answer(prediction) == normalize_answer(gold) for gold in golds))
+
+
+def _overlap(prediction: str, gold: str) -> tuple[float, float, float]:
+    p, g = normalize_answer(prediction), normalize_answer(gold)
+    closed = {"yes", "no", "noanswer"}
+    if p != g and (p in closed or g in closed):
+        return 0.0, 0.0, 0.0
+    p_tokens, g_tokens = p.split(), g.split()
+    same = sum((Counter(p_tokens) & Counter(g_tokens)).values())
+    if same == 0:
+        return 0.0, 0.0, 0.0
+    precision, recall = same / len(p_tokens), same / len(g_tokens)
+    return 2 * precision * recall / (precision + recall), precision, recall
+
+
+def score_answer(prediction: str, golds: Sequence[str]) -> dict[str, float]:
+    """em, f1, precision and recall in [0, 1], each the best over the golds on its own (reference-behaviour §6.4).
+
+    Raises ``SettingError`` without golds: a score against nothing would read as a wrong answer.
+    """
+    if not golds:
+        raise SettingError("a question without gold answers cannot be scored")
+    f1, precision, recall = (
+        max(values) for values in zip(*(_overlap(prediction, gold) for gold in golds), strict=True)
+    )
+    return {"em": exact_match(prediction, golds), "f1": f1, "precision": precision, "recall": recall}

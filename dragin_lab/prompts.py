@@ -1,0 +1,111 @@
+"""Prompts: the paper's layout and the FLARE paper's (reference-behaviour §1; FLARE paper, Prompt D.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dragin_lab.errors import SettingError
+from dragin_lab.metrics import ANSWER_RULES
+from dragin_lab.trace import Passage, Prompt
+
+LAYOUTS = ("dragin", "flare")
+
+
+@dataclass(frozen=True)
+class Exemplar:
+    """A worked example: question, reasoning in sentences, final answer."""
+
+    question: str
+    rationale: str
+    answer: str
+
+    @property
+    def text(self) -> str:
+        return f"Question: {self.question}\nAnswer: {self.rationale} So the answer is {self.answer}.\n"
+
+
+@dataclass(frozen=True)
+class PromptTemplate:
+    """How exemplars, passages, question and the answer so far become one prompt.
+
+    ``instruction`` is a line put before the test question only. ``layout="dragin"`` puts the passages behind the
+    exemplars under ``Context:``; ``"flare"`` under ``Search results:``. ``answer_rule`` says how the final answer is
+    read from the text (``metrics.ANSWER_RULES``).
+    """
+
+    exemplars: tuple[Exemplar, ...] = ()
+    instruction: str = ""
+    layout: str = "dragin"
+    answer_rule: str = "2wikimultihopqa"
+
+    def __post_init__(self) -> None:
+        if self.layout not in LAYOUTS:
+            raise SettingError(f"layout {self.layout!r} does not exist; one of {', '.join(LAYOUTS)}")
+        if self.answer_rule not in ANSWER_RULES:
+            raise SettingError(f"answer rule {self.answer_rule!r} does not exist; one of {', '.join(ANSWER_RULES)}")
+        object.__setattr__(self, "exemplars", tuple(self.exemplars))
+
+    def render(
+        self,
+        question: str,
+        tail: str = "",
+        passages: Sequence[Passage] | None = None,
+        *,
+        slots: int = 0,
+        closing: str = "Answer in the same format as before.",
+    ) -> Prompt:
+        """One prompt; ``tail`` is the answer so far exactly as it stands behind ``Answer:``, spaces and all.
+
+        ``passages=None`` gives the direct prompt. ``slots`` is how many numbered lines to write even where fewer
+        passages came back (the released code writes empty ones).
+        """
+        parts: list[tuple[str, str]] = [("exemplars", "".join(e.text for e in self.exemplars))]
+        if passages is not None:
+            texts = [p.text for p in passages] + [""] * max(0, slots - len(passages))
+            numbered = "".join(f"[{i}] {text}\n" for i, text in enumerate(texts, 1))
+            if self.layout == "dragin":
+                parts += [("", "Context:\n"), ("passages", numbered), ("", closing + "\n")]
+            else:
+                parts += [("", "Search results:\n"), ("passages", numbered)]
+        parts += [("", self.instruction + "Question: "), ("question", question), ("", "\nAnswer:"), ("answer", tail)]
+        text, spans = "", {}
+        for name, part in parts:
+            if name and part:
+                spans[name] = (len(text), len(text) + len(part))
+            text += part
+        return Prompt(text, spans)
+
+    def fit(
+        self,
+        build: Callable[[PromptTemplate, Sequence[Passage] | None], Prompt],
+        passages: Sequence[Passage] | None,
+        fits: Callable[[Prompt], bool],
+    ) -> Prompt:
+        """The prompt with as little dropped as needed: passages from the last rank up, then exemplars from the first.
+
+        ``build(template, passages)`` makes the prompt, ``fits`` says whether it goes into the context window; what
+        was dropped stands in the prompt's notes. Raises ``SettingError`` when the question alone is too long.
+        """
+        prompt = build(self, passages)
+        if fits(prompt):
+            return prompt
+        all_passages, all_exemplars = list(passages or ()), list(self.exemplars)
+        shorter = [(n, len(all_exemplars)) for n in range(len(all_passages) - 1, -1, -1)]
+        shorter += [(0, m) for m in range(len(all_exemplars) - 1, -1, -1)]
+        for n, m in shorter:
+            template = replace(self, exemplars=tuple(all_exemplars[len(all_exemplars) - m :]))
+            prompt = build(template, all_passages[:n] or None)
+            if fits(prompt):
+                notes = []
+                if n < len(all_passages):
+                    notes.append(f"dropped {len(all_passages) - n} of {len(all_passages)} passages to fit the window")
+                if m < len(all_exemplars):
+                    notes.append(
+                        f"dropped {len(all_exemplars) - m} of {len(all_exemplars)} exemplars to fit the window"
+                    )
+                return replace(prompt, notes=tuple(notes))
+        raise SettingError(
+            "the question does not fit into the model's context window even without exemplars and passages; "
+            "shorten it, lower max_new_tokens, or use a model with a longer context"
+        )

@@ -1,0 +1,142 @@
+"""BM25 over passages, in memory, scored as Elasticsearch scores them.
+
+Up to some hundred thousand passages: the index keeps a few hundred bytes a passage, and a query looks at the passages
+that hold one of its terms.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import rank_bm25
+
+from dragin_lab.corpus import Corpus
+from dragin_lab.errors import SettingError
+from dragin_lab.retrieval import analysis
+from dragin_lab.trace import Passage
+
+
+class _Field(rank_bm25.BM25):
+    """One field of all passages, with statistics of its own.
+
+    rank-bm25 counts terms and lengths; its scoring walks over every passage for every term in Python, so the counts
+    are turned into postings here: for each term, the passages that hold it and what it adds to their score.
+    """
+
+    doc_freqs: list[dict[str, int]]
+
+    def __init__(self, documents: Iterable[list[str]], k1: float, b: float) -> None:
+        self.k1 = k1
+        self.b = b
+        super().__init__(documents)
+
+    def _calc_idf(self, nd: dict[str, int]) -> None:
+        """Lucene's idf, log(1 + (N - df + 0.5) / (df + 0.5)); as there, N and avgdl count passages that have the field.
+
+        What a term adds is idf * tf / (tf + k1 (1 - b + b dl / avgdl)): since version 8 Lucene leaves out the constant
+        factor k1 + 1, which changes no order. Lengths are exact; Lucene rounds those above 40 to fit one byte.
+        """
+        filled = sum(length > 0 for length in self.doc_len)
+        self.avgdl = sum(self.doc_len) / max(filled, 1)
+        self.idf = {term: math.log1p((filled - df + 0.5) / (df + 0.5)) for term, df in nd.items()}
+        self._row = {term: row for row, term in enumerate(nd)}
+        rows, frequencies = array("i"), array("i")
+        for counts in self.doc_freqs:
+            rows.extend(map(self._row.__getitem__, counts))
+            frequencies.extend(counts.values())
+        holders = np.repeat(np.arange(self.corpus_size, dtype=np.int32), [len(counts) for counts in self.doc_freqs])
+        order = np.argsort(np.asarray(rows), kind="stable")  # (postings,) by term, then by position in the corpus
+        self._holders = holders[order]  # (postings,)
+        tf = np.asarray(frequencies, np.float64)[order]  # (postings,)
+        dl = np.asarray(self.doc_len, np.float64)[self._holders]  # (postings,)
+        idf = np.repeat(list(self.idf.values()), list(nd.values()))  # (postings,)
+        self._adds = idf * tf / (tf + self.k1 * (1 - self.b + self.b * dl / (self.avgdl or 1)))  # (postings,)
+        self._start = np.concatenate([[0], np.cumsum(list(nd.values()), dtype=np.int64)])  # (terms + 1,)
+        self.doc_freqs = []  # the postings hold all of it
+
+    def get_scores(self, query: Sequence[str]) -> np.ndarray:
+        """The score of every passage, (passages,) float64; a term that the query repeats counts each time."""
+        scores = np.zeros(self.corpus_size)  # (passages,)
+        for row in (self._row[term] for term in query if term in self._row):
+            span = slice(self._start[row], self._start[row + 1])
+            scores[self._holders[span]] += self._adds[span]
+        return scores
+
+    def get_batch_scores(self, query: Sequence[str], doc_ids: Sequence[int]) -> list[float]:
+        """The scores of some passages, by position."""
+        scores: list[float] = self.get_scores(query)[list(doc_ids)].tolist()
+        return scores
+
+
+class BM25:
+    """A ``Retriever``: the passages of a corpus ranked as Elasticsearch's ``best_fields`` query does it.
+
+    Title and text are scored apart; a passage scores the better of the two plus ``tie_breaker`` times the other.
+    Analysis is Elasticsearch's English (``retrieval.analysis``); k1, b and the tie breaker are the settings that the
+    DRAGIN authors retrieve with (reference-behaviour §4).
+    """
+
+    def __init__(self, corpus: Corpus, *, k1: float = 1.2, b: float = 0.75, tie_breaker: float = 0.5) -> None:
+        if not (math.isfinite(k1) and k1 >= 0):
+            raise SettingError(f"k1={k1!r}: must be a finite number of at least 0 (usual: 1.2)")
+        for name, value in (("b", b), ("tie_breaker", tie_breaker)):
+            if not 0 <= value <= 1:
+                raise SettingError(f"{name}={value!r}: must lie between 0 and 1")
+        self.corpus = corpus
+        self.k1 = float(k1)
+        self.b = float(b)
+        self.tie_breaker = float(tie_breaker)
+        self._titles = _Field((analysis.terms(p.title) for p in corpus), self.k1, self.b)
+        self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """The at most k best passages, best first, with their scores; equal scores in corpus order.
+
+        A passage that holds no term of the query is never among them; a query of stop words alone finds nothing.
+        """
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise SettingError(f"k={k!r}: the number of passages asked for must be a whole number of at least 1")
+        query_terms = analysis.terms(query)
+        title = self._titles.get_scores(query_terms)  # (passages,)
+        text = self._texts.get_scores(query_terms)  # (passages,)
+        scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)  # (passages,)
+        found = np.flatnonzero(scores)  # (hits,) in corpus order, which the stable sort keeps among equals
+        best = found[np.argsort(-scores[found], kind="stable")[:k]]
+        return [replace(self.corpus[i], score=float(scores[i])) for i in best.tolist()]
+
+    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """``search`` for each query."""
+        return [self.search(query, k) for query in queries]
+
+    def provenance(self) -> dict[str, Any]:
+        """Everything that a repetition of these searches needs, as plain data."""
+        return {
+            "kind": "bm25",
+            "library": f"rank-bm25 {version('rank-bm25')}",
+            "k1": self.k1,
+            "b": self.b,
+            "tie_breaker": self.tie_breaker,
+            "analysis": analysis.NAME,
+            "corpus": self.corpus.name,
+            "corpus_fingerprint": self.corpus.fingerprint,
+            "passages": len(self.corpus),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over the settings, the analysis and the corpus's own fingerprint."""
+        settings = {key: self.provenance()[key] for key in ("kind", "k1", "b", "tie_breaker", "analysis")}
+        line = json.dumps([settings, self.corpus.fingerprint], sort_keys=True)
+        return hashlib.sha256(line.encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"BM25({self.corpus!r}, k1={self.k1:g}, b={self.b:g})"

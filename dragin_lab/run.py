@@ -1,0 +1,259 @@
+"""Drivers: serve an episode's requests with a model and a retriever, one question at a time, streamed or many."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
+from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.methods import Method
+from dragin_lab.prompts import PromptTemplate
+from dragin_lab.trace import Passage, Question, Step, Trace
+
+if TYPE_CHECKING:
+    from dragin_lab.lm.load import LanguageModel
+
+
+@dataclass(frozen=True)
+class PieceMade:
+    """The model wrote one piece; ``kind`` is "draft" (before a decision), "continuation" or "answer" (extraction)."""
+
+    step: int
+    kind: str
+    index: int
+    text: str  # what the piece added to the text
+    entropy: float  # nats
+    logprob: float  # nats
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Passages were fetched."""
+
+    step: int
+    query: str
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A turn of the loop has ended; the step is complete."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The episode has ended."""
+
+    trace: Trace
+
+
+Event = PieceMade | Retrieved | StepDone | Ended
+
+
+class Stream:
+    """An episode under way: iterate for its events; ``trace`` is valid at any moment; ``close()`` cancels it."""
+
+    def __init__(self, events: Callable[[Trace], Generator[Event, None, None]], trace: Trace) -> None:
+        self.trace = trace
+        self._events = events(trace)
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def close(self) -> None:
+        """Stop generating now. What was done stays in ``trace``, which says ``cancelled``."""
+        self._events.close()
+        if self.trace.ended == "running":
+            self.trace.ended = "cancelled"
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def stream(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    question: str | Question,
+    *,
+    prompt: PromptTemplate | None = None,
+    gold: str | Iterable[str] | None = None,
+    seed: int = 0,
+) -> Stream:
+    """Answer one question, yielding an event for each piece, retrieval and step as it happens.
+
+    ``prompt=None`` takes the model's own default template (``default_template``). ``seed`` matters under sampling.
+    Raises ``SettingError`` for an empty question before anything is generated; what fails later ends the episode
+    with ``trace.ended == "error"`` and is raised.
+    """
+    template = default_template(lm) if prompt is None else prompt
+    if method.when != "never" and retriever is None:
+        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
+    trace = Trace(_question(question, gold), method.settings, provenance=_provenance(lm, retriever, template, seed))
+    episode = method.episode(trace, template, lm.tokenizer, window=lm.context_window)
+    return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
+
+
+def run(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    question: str | Question,
+    *,
+    prompt: PromptTemplate | None = None,
+    gold: str | Iterable[str] | None = None,
+    seed: int = 0,
+) -> Trace:
+    """Answer one question and return its ``Trace``; arguments and errors as for ``stream``.
+
+    A ``KeyboardInterrupt`` leaves the trace marked ``cancelled`` and carries it as the exception's ``trace``.
+    """
+    events = stream(method, lm, retriever, question, prompt=prompt, gold=gold, seed=seed)
+    try:
+        for _ in events:
+            pass
+    except BaseException as error:
+        events.close()
+        error.trace = events.trace  # type: ignore[attr-defined]
+        raise
+    return events.trace
+
+
+def run_many(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    questions: Iterable[str | Question],
+    *,
+    prompt: PromptTemplate | None = None,
+    seed: int = 0,
+) -> Iterator[Trace]:
+    """Answer questions one after another, yielding each trace as it ends; one that fails says so and the rest go on."""
+    for question in questions:
+        events = stream(method, lm, retriever, question, prompt=prompt, seed=seed)
+        try:
+            for _ in events:
+                pass
+        except DraginLabError as error:
+            events.trace.ended, events.trace.error = "error", str(error)
+        yield events.trace
+
+
+def default_template(lm: LanguageModel) -> PromptTemplate:
+    """The prompt for a model: the embedded model's own exemplars for it, none for any other."""
+    from dragin_lab.almanac import default_exemplars
+
+    return PromptTemplate(default_exemplars() if lm.embedded else ())
+
+
+def _question(question: str | Question, gold: str | Iterable[str] | None) -> Question:
+    if isinstance(question, str):
+        golds = (gold,) if isinstance(gold, str) else tuple(gold or ())
+        question = Question("", question, golds)
+    if not question.text.strip():
+        raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
+    return question
+
+
+def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, seed: int) -> dict[str, Any]:
+    from dragin_lab import __version__
+
+    describe = getattr(retriever, "provenance", None)
+    return lm.provenance() | {
+        "dragin_lab": __version__,
+        "retriever": describe() if describe is not None else {"kind": type(retriever).__name__},
+        "seed": seed,
+        "template": {
+            "exemplars": len(template.exemplars),
+            "instruction": template.instruction,
+            "layout": template.layout,
+            "answer_rule": template.answer_rule,
+        },
+    }
+
+
+def _serve(
+    episode: Episode[None], trace: Trace, lm: LanguageModel, retriever: Retriever | None, seed: int
+) -> Generator[Event, None, None]:
+    """Answer the episode's requests until it ends; a request that fails is thrown into it."""
+    begun = time.perf_counter()
+    shown = 0  # steps whose end was announced
+    answer: Any = None
+    failure: Exception | None = None
+    try:
+        while True:
+            try:
+                request = episode.throw(failure) if failure is not None else episode.send(answer)
+            except StopIteration:
+                break
+            for step in trace.steps[shown:-1]:
+                shown += 1
+                yield StepDone(step)
+            failure = answer = None
+            started = time.perf_counter()
+            try:
+                answer = yield from _answer(request, trace, lm, retriever, seed)
+            except Exception as error:  # noqa: BLE001 - whatever a model or a retriever raises belongs to the episode
+                failure = error
+            _count_seconds(trace, request, time.perf_counter() - started)
+        for step in trace.steps[shown:]:
+            yield StepDone(step)
+        trace.seconds = time.perf_counter() - begun
+        yield Ended(trace)
+    except GeneratorExit:
+        trace.ended = "cancelled" if trace.ended == "running" else trace.ended
+        raise
+    except Exception as error:
+        trace.ended, trace.error = "error", f"{type(error).__name__}: {error}"
+        raise
+    except KeyboardInterrupt:
+        trace.ended = "cancelled"
+        raise
+    finally:
+        trace.seconds = time.perf_counter() - begun
+        episode.close()
+
+
+def _answer(
+    request: Request, trace: Trace, lm: LanguageModel, retriever: Retriever | None, seed: int
+) -> Generator[Event, None, Any]:
+    if isinstance(request, Attend):
+        return lm.attend(request.ids)
+    step = trace.steps[-1].index if trace.steps else 0
+    if isinstance(request, Draft):
+        kind = _kind(request, trace)
+        pieces = lm.stream(request, seed=seed)
+        while True:
+            try:
+                made = next(pieces)
+            except StopIteration as stop:
+                return stop.value
+            yield PieceMade(step, kind, made.index, made.delta, made.entropy, made.logprob)
+    assert retriever is not None
+    found = retriever.search(request.query, request.k)
+    yield Retrieved(step, request.query, tuple(found))
+    return found
+
+
+def _kind(request: Draft, trace: Trace) -> str:
+    if request.prompt is trace.extraction_prompt:
+        return "answer"
+    return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"
+
+
+def _count_seconds(trace: Trace, request: Request, seconds: float) -> None:
+    if trace.steps:
+        spent = trace.steps[-1].seconds
+        kind = type(request).__name__.lower()
+        spent[kind] = spent.get(kind, 0.0) + seconds

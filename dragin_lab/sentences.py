@@ -1,0 +1,118 @@
+"""Sentences, stop words and content words, as a spaCy pipeline sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from dragin_lab.errors import SettingError
+
+#: Parts of speech that make a content word in the released code (reference-behaviour §2.6).
+CONTENT_TAGS = frozenset({"NOUN", "ADJ", "VERB", "PROPN", "NUM"})
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A spaCy pipeline behind the few questions that methods ask of it.
+
+    Two pipelines are equal when their names are; the name states the components, so that a trace says what split it.
+    """
+
+    name: str
+    nlp: Any = field(compare=False, repr=False)
+
+    @property
+    def tags(self) -> bool:
+        """Whether the pipeline assigns parts of speech; without them content words are the non-stop-words."""
+        return "non-stop" not in self.name
+
+    @property
+    def decided_by_prefix(self) -> bool:
+        """Whether a sentence's end can be known before the text goes on: true of the rule-based sentencizer alone."""
+        names = set(self.nlp.pipe_names)
+        return "sentencizer" in names and not names & {"parser", "senter"}
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Half-open character spans of the sentences of ``text``, white space stripped, empty ones dropped."""
+        found = []
+        for sentence in self.nlp(text).sents:
+            raw = text[sentence.start_char : sentence.end_char]
+            stripped = raw.strip()
+            if stripped:
+                start = sentence.start_char + raw.index(stripped)
+                found.append((start, start + len(stripped)))
+        return found
+
+    def split(self, text: str) -> list[str]:
+        """The sentences of ``text``, stripped, empty ones dropped (reference-behaviour §2.4)."""
+        return [text[start:stop] for start, stop in self.spans(text)]
+
+    def complete(self, text: str) -> list[tuple[int, int]]:
+        """Spans of the sentences at the start of ``text`` that no further text can change.
+
+        spaCy's tokenizer works on white-space-delimited chunks and the sentencizer goes from left to right, so a
+        sentence is settled once the next one has begun with a whole chunk. A pipeline with a parser settles nothing.
+        """
+        if not self.decided_by_prefix:
+            return []
+        whole_chunks = text[: len(text) - len(text.split()[-1])] if text and not text[-1].isspace() else text
+        if not any(mark in whole_chunks for mark in self._marks):
+            return []
+        return self.spans(whole_chunks)[:-1]
+
+    @property
+    def _marks(self) -> set[str]:
+        return self.nlp.get_pipe("sentencizer").punct_chars
+
+    def content_words(self, text: str) -> list[str]:
+        """Texts of the tokens that carry content: by part of speech, else all but stop words, punctuation and space."""
+        doc = self.nlp(text)
+        if self.tags:
+            return [token.text for token in doc if token.pos_ in CONTENT_TAGS]
+        return [token.text for token in doc if not (token.is_punct or token.is_space or token.is_stop)]
+
+    def is_stop(self, word: str) -> bool:
+        """Whether a word says nothing by itself (Eq. 4): each token is in spaCy's list or has no letter or digit.
+
+        spaCy's list holds no punctuation; read literally, Eq. 4 would let a comma fire.
+        """
+        return _is_stop(word, self.nlp.vocab.strings, self.nlp.tokenizer)
+
+
+@lru_cache(maxsize=65536)
+def _is_stop(word: str, _strings: Any, tokenizer: Any) -> bool:
+    return all(token.is_stop or not any(c.isalnum() for c in token.text) for token in tokenizer(word))
+
+
+def load_pipeline(nlp: Any = None) -> Pipeline:
+    """The pipeline methods use: ``nlp`` itself, else en_core_web_sm where installed, else a rule-based English one.
+
+    Raises ``SettingError`` for an ``nlp`` that cannot find sentences.
+    """
+    if nlp is None:
+        return _default_pipeline()
+    if isinstance(nlp, Pipeline):
+        return nlp
+    try:
+        probe = nlp("One. Two.")
+        list(probe.sents)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise SettingError(
+            f"nlp={nlp!r} finds no sentences ({error}); add nlp.add_pipe('sentencizer') or pass nlp=None"
+        ) from error
+    meta = f"{nlp.meta.get('lang', '?')}_{nlp.meta.get('name', 'pipeline')}"
+    tagged = any(token.pos_ for token in probe)
+    content = "content words by part of speech" if tagged else "content words are the non-stop-words"
+    return Pipeline(f"{meta} {nlp.meta.get('version', '')} [{', '.join(nlp.pipe_names)}]; {content}", nlp)
+
+
+@lru_cache(maxsize=1)
+def _default_pipeline() -> Pipeline:
+    import spacy
+
+    if spacy.util.is_package("en_core_web_sm"):
+        return load_pipeline(spacy.load("en_core_web_sm", exclude=["ner", "lemmatizer"]))
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    return load_pipeline(nlp)

@@ -1,0 +1,166 @@
+"""The colour of a piece: which measure colours a trace, its scale, and a ramp whose text stays readable.
+
+The ramp is one hue in OKLCH with even steps of lightness, so that a step looks the same size everywhere. With a
+threshold, five levels lie below it and four above: the jump in colour is the trigger.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dragin_lab.trace import Continuation, Trace, Words
+
+LEVELS = 9
+BELOW = 5  # levels at or below the threshold
+INK = {"light": "#14120f", "dark": "#ffffff"}  # text on the ramp: whichever of the two reads better on it
+
+
+# -- colours --------------------------------------------------------------------------------------------------------
+
+
+def oklch(lightness: float, chroma: float, hue: float) -> str:
+    """An OKLCH colour (hue in degrees) as ``#rrggbb``, clipped to sRGB (Ottosson 2020)."""
+    a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
+    lms = [
+        (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3,
+        (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3,
+        (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3,
+    ]
+    rows = (
+        (4.0767416621, -3.3077115913, 0.2309699292),
+        (-1.2684380046, 2.6097574011, -0.3413193965),
+        (-0.0041960863, -0.7034186147, 1.7076147010),
+    )
+    linear = [min(max(sum(w * v for w, v in zip(row, lms, strict=True)), 0.0), 1.0) for row in rows]
+    return "#" + "".join(
+        f"{round(255 * (12.92 * v if v <= 0.0031308 else 1.055 * v ** (1 / 2.4) - 0.055)):02x}" for v in linear
+    )
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#rrggbb`` (WCAG 2.2)."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two ``#rrggbb`` colours (WCAG 2.2): 4.5 is AA for text."""
+    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def ramp(mode: str) -> list[tuple[str, str]]:
+    """``(background, text)`` of levels 1 to ``LEVELS`` in ``"light"`` or ``"dark"`` mode."""
+    made = []
+    for step in range(LEVELS):
+        t = step / (LEVELS - 1)
+        if mode == "light":
+            back = oklch(0.975 - 0.31 * t, 0.018 + 0.157 * t, 80 - 35 * t)
+        else:
+            back = oklch(0.24 + 0.515 * t, 0.022 + 0.138 * t, 70 - 10 * t)
+        made.append((back, max(INK.values(), key=lambda ink: contrast(ink, back))))
+    return made
+
+
+def ramp_css() -> str:
+    """The rules ``.h1`` to ``.h9``."""
+    pairs = zip(ramp("light"), ramp("dark"), strict=True)
+    return "".join(
+        f".h{i}{{background:light-dark({light[0]},{dark[0]});color:light-dark({light[1]},{dark[1]})}}"
+        for i, (light, dark) in enumerate(pairs, 1)
+    )
+
+
+# -- measures and scales --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What the colour means. ``kind`` is "score" (the trigger's, of judged drafts), "product", "entropy" or "none"."""
+
+    kind: str
+    name: str
+    top: float  # the largest value of the trace
+    threshold: float = math.nan  # NaN: the trigger has none
+
+    def levels(self, values: np.ndarray) -> np.ndarray:
+        """The level (0 to ``LEVELS``) of each value (n,); 0, the bare background, for zero and for not measured."""
+        out = np.zeros(len(values), np.int64)
+        good = np.isfinite(values) & (values > 0)
+        v = values[good].astype(np.float64)
+        bounds = np.array(self.bounds()[:-1])
+        out[good] = np.clip(1 + (v[:, None] > bounds[None, 1:]).sum(axis=1), 1, LEVELS)
+        return out
+
+    def bounds(self) -> list[float]:
+        """Where the levels end: ascending numbers from 0 to the top, or to θ where nothing lies above it."""
+        top, theta = self.top if self.top > 0 else 1.0, self.threshold
+        if not (math.isfinite(theta) and theta > 0):
+            return [float(b) for b in np.linspace(0, top, LEVELS + 1)]
+        below = np.linspace(0, theta, BELOW + 1)
+        above = np.linspace(theta, top, LEVELS - BELOW + 1)[1:] if top > theta else np.zeros(0)
+        return [float(b) for b in (*below, *above)]
+
+    def values(self, made: Continuation, words: Words) -> np.ndarray:
+        """The measure of each piece (n,) float64 of a continuation whose words are ``words`` (none: not judged)."""
+        if self.kind == "score":
+            return piece_scores(made, words)
+        if self.kind == "product":
+            return np.asarray(made.entropy, np.float64) * np.asarray(made.received, np.float64)
+        if self.kind == "entropy":
+            return np.asarray(made.entropy, np.float64)
+        return np.full(len(made), np.nan)
+
+
+def piece_words(made: Continuation, words: Words) -> np.ndarray:
+    """(n,) int: the word each piece belongs to; -1 for none."""
+    owner = np.full(len(made), -1, np.int64)
+    for i, (start, stop) in enumerate(words.spans.tolist()):
+        owner[start:stop] = i
+    return owner
+
+
+def piece_scores(made: Continuation, words: Words) -> np.ndarray:
+    """(n,) float64: the words' scores laid onto their pieces; NaN where a piece has none."""
+    owner = piece_words(made, words)
+    scores = np.append(np.asarray(words.score, np.float64), np.nan)
+    return scores[owner]
+
+
+def setting(trace: Trace, name: str) -> object:
+    """A setting of the trace's method, None where it has none of that name."""
+    return trace.method.get(name)
+
+
+def threshold_of(trace: Trace) -> float:
+    """θ of the trace's method; NaN where it has none."""
+    value = setting(trace, "threshold")
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+def scale_of(trace: Trace) -> Scale:
+    """The measure that colours a trace: the trigger's score where its words have one, else what was captured."""
+    scored = [s.words.score for s in trace.steps if s.draft is not None and np.isfinite(s.words.score).any()]
+    if scored:
+        names = {"rind": "RIND score", "probability": "1 − probability"}
+        return Scale(
+            "score", names.get(str(trace.method.get("when")), "trigger's score"), _top(scored), threshold_of(trace)
+        )
+    made = trace.continuations
+    products = [np.asarray(c.entropy, np.float64) * c.received for c in made]
+    if _top(products) > 0:
+        return Scale("product", "entropy × attention received", _top(products))
+    entropies = [np.asarray(c.entropy, np.float64) for c in made]
+    if _top(entropies) > 0:
+        return Scale("entropy", "entropy in nats", _top(entropies))
+    return Scale("none", "nothing", 0.0)
+
+
+def _top(arrays: list[np.ndarray]) -> float:
+    flat = np.concatenate([np.asarray(a, np.float64) for a in arrays]) if arrays else np.zeros(0)
+    flat = flat[np.isfinite(flat)]
+    return float(flat.max()) if flat.size else 0.0

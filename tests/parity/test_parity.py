@@ -1,0 +1,166 @@
+"""The reference variant answers what the authors' released code answered, case by case (README.md beside this file)."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spacy
+from rank_bm25 import BM25Okapi
+from spacy.language import Language
+
+from dragin_lab.lm.load import LanguageModel
+from dragin_lab.methods import Method, method
+from dragin_lab.prompts import Exemplar, PromptTemplate
+from dragin_lab.run import stream
+from dragin_lab.trace import Passage, Trace
+
+HERE = Path(__file__).parent
+TOLERANCE = 1e-4  # on attention and entropy, which the recording rounds to 6 digits
+
+FORMULATIONS = {
+    "real_words": "qfs",
+    "current": "current",
+    "current_wo_wrong": "current-without-hits",
+    "forward_all": "full-context",
+    "last_sentence": "last-sentence",
+    "last_n_tokens": "last-n",
+    "direct": None,
+}
+
+
+def lines(name: str) -> list[dict]:
+    return [json.loads(line) for line in (HERE / name).read_text(encoding="utf-8").splitlines()]
+
+
+CASES = lines("cases.jsonl")
+EXPECTED = {row["id"]: row for row in lines("expected.jsonl")}
+SETS = json.loads((HERE / "sets.json").read_text(encoding="utf-8"))
+
+
+@Language.component("parity_tags")
+def parity_tags(doc: spacy.tokens.Doc) -> spacy.tokens.Doc:
+    """The parts of speech that the recording used in place of en_core_web_sm's."""
+    for token in doc:
+        if token.is_punct or token.is_space:
+            token.pos_ = "PUNCT"
+        elif token.is_stop:
+            token.pos_ = "DET"
+        else:
+            token.pos_ = "NUM" if token.like_num else "NOUN"
+    return doc
+
+
+@functools.cache
+def tagged() -> Language:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("parity_tags")
+    return nlp
+
+
+def model_folder(name: str) -> Path | None:
+    """A set's model: ours lie beside this file, the third is used where it is found."""
+    folder = Path(SETS[name]["model"])
+    data = Path(os.environ.get("DRAGIN_LAB_DATA", "data"))
+    models = Path(os.environ.get("DRAGIN_LAB_MODELS", "models"))
+    places = [HERE / folder, models / folder.name, data / folder, data.parent / folder]
+    return next((place for place in places if place.is_dir()), None)
+
+
+@functools.cache
+def language_model(name: str) -> LanguageModel:
+    folder = model_folder(name)
+    if folder is None:
+        pytest.skip(f"the model of set {name!r} is not here; DRAGIN_LAB_MODELS names a folder that holds it")
+    return LanguageModel.load(folder, dtype="float32")
+
+
+class RecordedRetriever:
+    """The retriever of the recording: rank_bm25's Okapi over white-space words, zero scores count, ties by position."""
+
+    def __init__(self, name: str) -> None:
+        self.passages = [Passage(p["id"], p["title"], p["text"]) for p in SETS[name]["passages"]]
+        self.index = BM25Okapi([p.text.lower().split() for p in self.passages])
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        scores = self.index.get_scores(query.lower().split())
+        best = np.argsort(-scores, kind="stable")[:k]
+        return [dataclasses.replace(self.passages[i], score=float(scores[i])) for i in best]
+
+
+@functools.cache
+def retriever(name: str) -> RecordedRetriever:
+    return RecordedRetriever(name)
+
+
+def method_of(case: dict, nlp: Language | None) -> Method:
+    settings = case["settings"]
+    options: dict = {"max_new_tokens": settings["generate_max_length"], "top_k": settings["retrieve_topk"]}
+    what = FORMULATIONS[settings["query_formulation"]]
+    if what is not None:
+        options["what"] = what
+    for theirs, ours in (
+        ("hallucination_threshold", "threshold"),
+        ("retrieve_keep_top_k", "top_n"),
+        ("fix_length", "n"),
+        ("check_real_words", "check_content_words"),
+        ("sentence_solver", "sentence_solver"),
+    ):
+        if theirs in settings:
+            options[ours] = settings[theirs]
+    return method(case["method"], variant="reference", nlp=nlp, **options)
+
+
+def answer(case: dict, nlp: Language | None) -> Trace:
+    exemplars = [Exemplar(**e) for e in SETS[case["set"]]["exemplars"]]
+    events = stream(
+        method_of(case, nlp),
+        language_model(case["set"]),
+        retriever(case["set"]),
+        case["question"],
+        prompt=PromptTemplate(exemplars),
+    )
+    for _ in events:
+        pass
+    return events.trace
+
+
+def assert_same_answer(trace: Trace, expected: dict) -> None:
+    assert trace.text == expected["text"]
+    assert [s.query.text for s in trace.steps if s.query] == expected["queries"]
+    assert [s.query.sent for s in trace.steps if s.query] == expected["queries_cut"]
+    assert [[p.id for p in s.passages] for s in trace.steps if s.query] == expected["passages"]
+    assert trace.counters["retrievals"] == expected["retrievals"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+def test_same_as_released_code(case: dict) -> None:
+    expected = EXPECTED[case["id"]]
+    assert expected["text"] is not None, "a case where the released code raised wants a test of its own"
+    trace = answer(case, tagged())
+    assert_same_answer(trace, expected)
+    rounds = expected["rounds"]
+    assert len(rounds) == (len(trace.steps) if case["method"] == "dragin" else 0)
+    for step, theirs in zip(trace.steps, rounds, strict=bool(rounds)):
+        assert step.draft is not None
+        assert step.decision is not None
+        assert step.draft.raw_text == theirs["draft"]
+        assert list(step.words.text) == theirs["words"]
+        np.testing.assert_allclose(step.words.attention, theirs["attention"], atol=TOLERANCE)
+        np.testing.assert_allclose(step.words.entropy, theirs["entropy"], atol=TOLERANCE)
+        assert step.decision.retrieve == theirs["retrieve"]
+        if theirs["hits"] is not None:
+            inside = step.words.sentence == step.decision.sentence
+            assert step.words.hit[inside].astype(int).tolist() == theirs["hits"]
+
+
+@pytest.mark.parametrize("case", CASES[::7], ids=[case["id"] for case in CASES[::7]])
+def test_default_pipeline_agrees(case: dict) -> None:
+    """Without a tagger, content words are the non-stop-words, which is what the recording's tags come to."""
+    assert_same_answer(answer(case, None), EXPECTED[case["id"]])

@@ -1,0 +1,290 @@
+"""Traces for the views: a real DRAGIN episode of a small model, retold, and strange ones in every state."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dragin_lab.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+
+ASKED = "When was the city where the director of film Gewair Lantern was born founded?"
+EXEMPLARS = (
+    "Question: Are the films The Silence of Soswon and The Island of Zethstithpos from the same country?\n"
+    "Answer: The Silence of Soswon is a film from Shomtroia. The Island of Zethstithpos is a film from Grundpailand. "
+    "Thus, they are not from the same country. So the answer is no.\n"
+)
+FOUND = (
+    Passage(
+        "a54",
+        "Gewair Lantern",
+        "Gewair Lantern (film) Gewair Lantern is a drama film of 1976. It was made in Thokklailkoia and directed by "
+        "Graizond Loththaimpan. It received mixed reviews from critics.",
+        21.37,
+    ),
+    Passage(
+        "a114",
+        "Graizond Loththaimpan",
+        "Graizond Loththaimpan Graizond Loththaimpan (13 May 1963 - 19 December 2002) was a politician. The father of "
+        "Graizond Loththaimpan was Deathgrex Loththaimpan. Graizond Loththaimpan was born in the city of "
+        "Ceardeldrial. The mother of Graizond Loththaimpan was Ra Chundrondpa.",
+        17.9,
+    ),
+    Passage(
+        "a49",
+        "Grondnimliath Lantern",
+        "Grondnimliath Lantern (film) Grondnimliath Lantern is a thriller film of 1960. It was made in Cungondhuland "
+        "and directed by Harlom Tolesklaix.",
+        9.52,
+    ),
+)
+FIRST = (
+    "The film Gewair Lantern was directed by Graizond Loththaimpan. Graizond Loththaimpan was born in the city of "
+    "Bealtha. Bealtha was founded in the year 1466. So the answer is 1466."
+)
+FIRST_ATTENTION = (
+    "1.0 .596 .77 .255 .275 .31 .259 .126 .535 .129 .135 .197 .151 .172 .229 .26 .216 .635 .326 .324 .056 .134 .19 "
+    ".352 .822 .094 .044 .065 .307 .769"
+)
+FIRST_ENTROPY = (
+    ".001 .004 .51 .296 .001 .005 .009 2.876 .148 .574 .143 .014 .034 .071 .001 .022 .004 4.056 .152 .003 .002 .006 "
+    ".001 .004 1.122 .001 .001 .002 .001 .382"
+)
+SECOND = "Gewair Lantern was founded in the year 1466. So the answer is 1466."
+SECOND_ATTENTION = "1.702 .285 .464 .148 .237 .273 .373 .89 .133 .074 .089 .265 .898"
+SECOND_ENTROPY = ".536 3.053 .002 .004 .008 .002 .005 1.122 .001 .001 .002 .001 .347"
+THIRD = "So the answer is 1466."
+THIRD_ATTENTION = "1.0 .538 .402 .361 1.441"
+THIRD_ENTROPY = ".001 .001 .002 .001 .347"
+STOP = frozenset(["the", "was", "by", "in", "of", "so", "is"])
+
+
+def numbers(text: str) -> np.ndarray:
+    return np.array([float(v) for v in text.split()])
+
+
+def split(text: str, size: int = 4) -> list[tuple[int, int]]:
+    """Character spans of made-up pieces: every word with the space before it, cut every ``size`` letters."""
+    spans, start = [], 0
+    for i in range(1, len(text) + 1):
+        if i == len(text) or text[i] == " " or i - start >= size + (text[start] == " ") or text[i] in ".?":
+            spans.append((start, i))
+            start = i
+    return spans
+
+
+def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = False, seed: int = 0) -> Continuation:
+    """A continuation of this text with made-up but fixed figures."""
+    rng = np.random.default_rng(seed)
+    spans = split(text) if spans is None else spans
+    pieces = [text[a:b].replace(" ", "▁") for a, b in spans] + ["</s>"] * eos
+    spans = spans + [(len(text), len(text))] * eos
+    n = len(pieces)
+    entropy = rng.gamma(0.4, 1.0, n)
+    best = np.exp(-entropy / 2)
+    others = np.array([0.5, 0.25, 0.12]) * (1 - best)[:, None]
+    return Continuation(
+        prompt_ids=np.arange(40, dtype=np.int32),
+        prompt_offsets=np.zeros((40, 2), np.int32),
+        ids=rng.integers(3, 900, n).astype(np.int32),
+        pieces=tuple(pieces),
+        text=text,
+        raw_text=text + "</s>" * eos,
+        offsets=np.array(spans, np.int32).reshape(n, 2),
+        entropy=entropy.astype(np.float32),
+        logprob=np.log(best).astype(np.float32),
+        alternative_ids=rng.integers(3, 900, (n, 4)).astype(np.int32),
+        alternative_probs=np.column_stack([best, others]).astype(np.float32),
+        received=rng.beta(1, 6, n).astype(np.float32),
+        stopped="eos" if eos else "length",
+        alternative_pieces=tuple((text[a:b] or "</s>", " Bel", "ai", "onst") for a, b in spans),
+        seconds=0.06,
+        reused=38,
+    )
+
+
+def words_of(made: Continuation, attention: np.ndarray, entropy: np.ndarray, theta: float = 1.2) -> Words:
+    """Words split at spaces, scored sentence by sentence; the first sentence with a score above θ keeps its hits."""
+    starts = [i for i, p in enumerate(made.pieces) if i == 0 or p.startswith("▁")]
+    spans = np.array(list(zip(starts, [*starts[1:], len(made)], strict=True)), np.int32).reshape(-1, 2)
+    text = tuple("".join(made.pieces[a:b]).replace("▁", "") for a, b in spans)
+    ends = np.cumsum([t.rstrip("</s>").endswith(".") for t in text])
+    sentence = np.concatenate([[0], ends[:-1]]).astype(np.int32) if text else np.zeros(0, np.int32)
+    score = np.zeros(len(text))
+    for s in np.unique(sentence):
+        inside = sentence == s
+        score[inside] = attention[inside] / attention[inside].sum() * entropy[inside] * inside.sum()
+    stop = np.array([t.lower() in STOP for t in text], bool)
+    over = score > theta
+    fired = sentence[over].min() if over.any() else -1
+    return Words(
+        text,
+        spans,
+        sentence,
+        attention.astype(np.float32),
+        entropy.astype(np.float32),
+        stop,
+        score.astype(np.float32),
+        over & (sentence == fired) & ~stop,
+    )
+
+
+def prompt(answer: str, passages: tuple[Passage, ...] = ()) -> Prompt:
+    text, spans = "", {}
+    context = "Context:\n" + "".join(f"[{i}] {p.text}\n" for i, p in enumerate(passages, 1)) if passages else ""
+    for name, part in (
+        ("exemplars", EXEMPLARS),
+        ("passages", context),
+        ("", "Question: "),
+        ("question", ASKED),
+        ("", "\nAnswer: "),
+        ("answer", answer),
+    ):
+        if name and part:
+            spans[name] = (len(text), len(text) + len(part))
+        text += part
+    return Prompt(text, spans)
+
+
+def almanac_trace(variant: str = "reference") -> Trace:
+    """Two retrievals and an end. The paper variant is the first retrieval alone, resumed in the next step."""
+    theta = 1.2
+    query = Query(
+        text="city director film Gewair Lantern born founded? directed Graizond born",
+        sent="city director film Gewair Lantern born founded? directed Graizond born",
+        words=(
+            "<s>",
+            "city",
+            "director",
+            "film",
+            "Gewair",
+            "Lantern",
+            "born",
+            "founded?",
+            "directed",
+            "Graizond",
+            "born",
+        ),
+        weights=np.array([0.012, 0.061, 0.122, 0.034, 0.187, 0.143, 0.052, 0.02, 0.041, 0.233, 0.095], np.float32),
+        chosen=np.array([False] + [True] * 10),
+    )
+    trace = Trace(
+        question=Question("q0", ASKED, ("1466",)),
+        method={
+            "name": "dragin",
+            "variant": variant,
+            "when": "rind",
+            "what": "qfs",
+            "threshold": theta,
+            "top_n": 25,
+            "n": 16,
+            "max_new_tokens": 64,
+            "top_k": 3,
+            "normalize": None,
+            "full_drafts": False,
+        },
+        provenance={
+            "model": {"id": "almanac-small", "dtype": "float32", "device": "cpu", "weights": "sha256:9f2c41aa"},
+            "retriever": {"kind": "BM25", "k1": 1.2, "b": 0.75, "corpus": "400 passages", "fingerprint": "5d0e77"},
+            "versions": {"torch": "2.13.0", "transformers": "5.23.0"},
+            "seed": 0,
+        },
+        seconds=0.84,
+    )
+    answer = ""
+    rounds = (
+        (FIRST, FIRST_ATTENTION, FIRST_ENTROPY, "Graizond Loththaimpan was born in the city of Gewair."),
+        (SECOND, SECOND_ATTENTION, SECOND_ENTROPY, "Gewair Lantern was founded in the year 1466."),
+        (THIRD, THIRD_ATTENTION, THIRD_ENTROPY, ""),
+    )
+    for index, (text, attention, entropy, resumed) in enumerate(rounds):
+        if variant == "paper" and index:
+            break
+        draft = make(text, eos=True, seed=index)
+        words = words_of(draft, numbers(attention), numbers(entropy), theta)
+        step = Step(index, prompt(answer), draft, words, seconds={"draft": 0.12, "attend": 0.02})
+        if resumed:
+            worst = int(np.argmax(np.where(words.hit, words.score, -1)))
+            start = int(draft.offsets[words.spans[worst, 0], 0])
+            cut = start if variant == "paper" else text.rfind(". ", 0, start) + 2
+            cut = max(cut, 0) if variant == "paper" or ". " in text[:start] else 0
+            kept = text[:cut].strip()
+            made = make(resumed + " It stands on the river.", seed=10 + index)
+            step.decision = Decision(
+                True,
+                f"'{words.text[worst]}' scores {words.score[worst]:.2f} > θ {theta}",
+                cut,
+                int(words.spans[worst, 0]),
+                int(words.sentence[worst]),
+            )
+            step.query, step.passages = query, FOUND
+            step.seconds["search"] = 0.004
+            if variant == "reference":
+                step.passages_prompt, step.continuation = prompt(f"{answer} {kept}".strip(), FOUND), made
+            else:
+                resumed = ""
+            step.kept = f"{kept} {resumed}".strip()
+            step.discarded = text[cut:]
+        else:
+            step.decision = Decision(False, f"no word scores above θ {theta}; the highest is '1466.</s>' at 0.67")
+            step.kept = text
+        answer = f"{answer} {step.kept}".strip()
+        step.answer = answer
+        trace.steps.append(step)
+    if variant == "paper":
+        going = make(
+            " Graizond Loththaimpan. He was born in Gewair, founded in 1466. So the answer is 1466.", eos=True, seed=5
+        )
+        w = len([p for p in going.pieces if p.startswith("▁")])
+        rng = np.random.default_rng(4)
+        words = words_of(going, rng.beta(1, 5, w), rng.gamma(0.5, 0.6, w), 99.0)
+        trace.steps.append(
+            Step(1, prompt(answer, FOUND), going, words, Decision(False, "no word scores above θ 1.2"), kept=going.text)
+        )
+        answer += going.text
+        trace.steps[-1].answer = answer
+    trace.steps[0].notes.append("re-encoded text gives other ids than were generated, from piece 17 on")
+    trace.text = answer + "</s>" if variant == "reference" else answer
+    trace.answer, trace.ended = "1466", "answered"
+    trace.scores = {"em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0}
+    return trace
+
+
+def baseline_trace(name: str) -> Trace:
+    """A method that searches first and judges nothing (``fl-rag``, ``fs-rag``, ``sr-rag``), or never (``wo-rag``)."""
+    trace = Trace(Question("q1", ASKED, ("1388",)), {"name": name, "variant": "reference", "top_k": 3, "n": 16})
+    if name == "wo-rag":
+        made = make(FIRST, eos=True)
+        step = Step(0, prompt(""), made, decision=Decision(False, "never"), kept=made.raw_text, answer=made.raw_text)
+        trace.steps.append(step)
+    else:
+        chunks = [FIRST] if name == "sr-rag" else [s.strip() + "." for s in FIRST.split(". ")]
+        for i, chunk in enumerate(chunks):
+            asked = ASKED if i == 0 else chunks[i - 1]
+            step = Step(i, decision=Decision(True, "before every sentence"), query=Query(asked, asked), passages=FOUND)
+            step.passages_prompt, step.continuation = prompt(trace.text, FOUND), make(chunk, seed=i)
+            step.kept = chunk
+            trace.text = step.answer = f"{trace.text} {chunk}".strip()
+            trace.steps.append(step)
+    trace.text = trace.steps[-1].answer
+    trace.answer, trace.ended, trace.scores = "1466", "length", {"em": 0.0, "f1": 0.0}
+    return trace
+
+
+def long_trace(pieces: int, per_draft: int = 60) -> Trace:
+    """A paper-variant trace that made about this many pieces, all judged, every fifth draft with a hit."""
+    trace = Trace(
+        Question("q2", ASKED, ("1466",)), {"name": "dragin", "variant": "paper", "when": "rind", "threshold": 1.2}
+    )
+    text = (FIRST + " ") * (per_draft // 25 + 2)
+    spans = split(text)[:per_draft]
+    text = text[: spans[-1][1]]
+    for index in range(pieces // per_draft):
+        made = make(text, spans, seed=index)
+        w = sum(i == 0 or p.startswith("▁") for i, p in enumerate(made.pieces))
+        rng = np.random.default_rng(index)
+        words = words_of(made, rng.beta(1, 4, w), rng.gamma(0.5, 1, w), 2.5 if index % 5 == 0 else 99.0)
+        step = Step(index, prompt(trace.text[-300:]), made, words, Decision(False, "no word scores above θ 1.2"))
+        step.kept = text
+        trace.text = step.answer = f"{trace.text} {text.strip()}".strip()
+        trace.steps.append(step)
+    trace.ended = "length"
+    return trace
