@@ -78,8 +78,8 @@ def feed(lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | N
             output = lm.tap.step(pending, **inputs, **lm.only_last)
     prefix.ids += ids
     prefix.sound = True
-    logits: Tensor = output.logits[0, -1]
-    return logits  # (V,)
+    logits: Tensor = output.logits[0, -1]  # (V,)
+    return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
 
 def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
@@ -180,7 +180,8 @@ def stream(
     spans = lm.tokenizer.spans() if every or watched else None
     pending = Pending()
     so_far = _Watched(lm, recorder, pending)
-    stopped, decided, shown = "length", None, ""
+    stopped, shown = "length", ""
+    decided, decided_by, received_decided = None, "", None
 
     prefix, reused = lm.take_prefix(prompt_ids)
     try:
@@ -199,12 +200,15 @@ def stream(
                     so_far.ids, so_far.text, so_far.offsets = recorder.ids, shown, spans.provisional()
                     reason = draft.stop.reached(so_far)
                     if reason is not None:
-                        decided = t + 1
+                        decided, decided_by = t + 1, reason
                         if not draft.run_on:
                             stopped = reason
             if len(pending) >= _ROWS_AT_ONCE:
                 _look_back(lm, recorder, pending)
             logits = feed(lm, prefix, [piece], pending if capture else None)
+            if decided == t + 1 and draft.run_on:
+                _look_back(lm, recorder, pending)
+                received_decided = recorder.received()
             if piece in lm.eos:
                 stopped = "eos"
             if stopped != "length":
@@ -218,6 +222,8 @@ def stream(
         prompt_offsets,
         stopped=stopped,
         decided=decided if draft.run_on else None,
+        decided_by=decided_by if draft.run_on else "",
+        received_decided=received_decided,
         seconds=time.perf_counter() - began,
         reused=reused,
     )

@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
@@ -88,9 +88,11 @@ def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tupl
     """Model (in eval mode, on its device) and tokenizer of a checked source."""
     try:
         with _quiet():
-            AutoConfig.from_pretrained(name)
-            tokenizer = HFTokenizer(AutoTokenizer.from_pretrained(name))
-            pair: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
+            # Code that comes with a model is never run, and nobody is asked whether it should be.
+            tokenizer = HFTokenizer(AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+            pair: Any = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, output_loading_info=True, trust_remote_code=False
+            )
             model, info = pair
     except ModelError:
         raise
