@@ -180,7 +180,7 @@ def stream(
     spans = lm.tokenizer.spans() if every or watched else None
     pending = Pending()
     so_far = _Watched(lm, recorder, pending)
-    stopped, decided, shown = "length", None, ""
+    stopped, decided, decided_by, received_decided, shown = "length", None, "", None, ""
 
     prefix, reused = lm.take_prefix(prompt_ids)
     try:
@@ -199,12 +199,15 @@ def stream(
                     so_far.ids, so_far.text, so_far.offsets = recorder.ids, shown, spans.provisional()
                     reason = draft.stop.reached(so_far)
                     if reason is not None:
-                        decided = t + 1
+                        decided, decided_by = t + 1, reason
                         if not draft.run_on:
                             stopped = reason
             if len(pending) >= _ROWS_AT_ONCE:
                 _look_back(lm, recorder, pending)
             logits = feed(lm, prefix, [piece], pending if capture else None)
+            if draft.run_on and decided == t + 1:
+                _look_back(lm, recorder, pending)
+                received_decided = recorder.received()  # (decided,)
             if piece in lm.eos:
                 stopped = "eos"
             if stopped != "length":
@@ -218,6 +221,8 @@ def stream(
         prompt_offsets,
         stopped=stopped,
         decided=decided if draft.run_on else None,
+        decided_by=decided_by if draft.run_on else "",
+        received_decided=received_decided,
         seconds=time.perf_counter() - began,
         reused=reused,
     )
