@@ -180,8 +180,7 @@ def stream(
     spans = lm.tokenizer.spans() if every or watched else None
     pending = Pending()
     so_far = _Watched(lm, recorder, pending)
-    stopped, shown = "length", ""
-    decided, decided_by, received_decided = None, "", None
+    stopped, decided, decided_by, received_decided, shown = "length", None, "", None, ""
 
     prefix, reused = lm.take_prefix(prompt_ids)
     try:
@@ -206,9 +205,9 @@ def stream(
             if len(pending) >= _ROWS_AT_ONCE:
                 _look_back(lm, recorder, pending)
             logits = feed(lm, prefix, [piece], pending if capture else None)
-            if decided == t + 1 and draft.run_on:
+            if draft.run_on and decided == t + 1:
                 _look_back(lm, recorder, pending)
-                received_decided = recorder.received()
+                received_decided = recorder.received()  # (decided,)
             if piece in lm.eos:
                 stopped = "eos"
             if stopped != "length":
