@@ -231,6 +231,8 @@ class PaperLoop(Loop):
         if made is not step.continuation:
             written = step.draft.text if step.draft is not None else made.text
             step.discarded = written[max(end, 0) :]
+            if step.decision is not None and step.discarded:
+                step.decision.cut = max(end, 0)
         else:
             step.continuation_kept = end
         grew = len(new) > len(self.text)
