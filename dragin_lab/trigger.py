@@ -70,7 +70,9 @@ class RindTrigger:
         score = pieces[loudest]  # (w,)
         judged = np.ones(len(words), dtype=bool)  # (w,)
         if not ended:
-            judged[-1:] = False
+            # Pieces without characters may yet turn out to be bytes of the word before them.
+            written = np.flatnonzero([offsets[w.stop - 1, 1] > offsets[w.start, 0] for w in words])
+            judged[written[-1] if len(written) else 0 :] = False
         if self.normalize is not None:
             judged &= of_word < settled
         if self.resumed:
