@@ -18,7 +18,7 @@ from dragin_lab.prompts import PromptTemplate
 from dragin_lab.qfs import top_words, word_weights
 from dragin_lab.sentences import Pipeline
 from dragin_lab.trace import Continuation, Decision, Passage, Prompt, Query, Step, Words
-from dragin_lab.trigger import AnswerSentence, AnyOf, RindTrigger, answer_end
+from dragin_lab.trigger import AnswerSentence, AnyOf, RindTrigger, answer_end, lead
 from dragin_lab.words import character_words
 
 
@@ -182,7 +182,7 @@ class PaperLoop(Loop):
         self, step: Step, stop: Stop | None, limit: int | None, *, with_passages: bool, run_on: bool = False
     ) -> Episode[Continuation]:
         left = self.method.max_new_tokens - len(self.kept_ids)
-        answer = AnswerSentence(self.method.pipeline, self.text)
+        answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text)
         made = yield from self.write(
             step,
             min(left, limit or left),
@@ -246,10 +246,7 @@ class PaperLoop(Loop):
             self.trace.ended = "stalled"
 
     def _lead(self, made: Continuation) -> str:
-        """The space before a text that decoding by itself drops (SentencePiece vocabularies)."""
-        marker = self.tokenizer.marker
-        opens = bool(marker) and bool(made.pieces) and made.pieces[0].startswith(marker)
-        return " " if opens and not made.text.startswith(" ") else ""
+        return lead(self.tokenizer, made.ids.tolist(), made.text)
 
     # -- what --------------------------------------------------------------------------------------------------------
 

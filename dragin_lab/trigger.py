@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from dragin_lab.episode import SoFar, Stop
+from dragin_lab.episode import SoFar, Stop, Tokenizer
 from dragin_lab.metrics import ANSWER_PHRASE
 from dragin_lab.rind import rind_scores, sentence_scaled
 from dragin_lab.sentences import Pipeline
@@ -103,12 +104,11 @@ class AnswerSentence:
     """Stop once the sentence that says "the answer is" has ended; ``before`` is the answer so far."""
 
     pipeline: Pipeline
+    tokenizer: Tokenizer = field(compare=False, repr=False)
     before: str = ""
 
     def reached(self, so_far: SoFar) -> str | None:
-        # Decoding by itself drops a SentencePiece text's first space; a mid-word draft is only seen as ended later.
-        glue = "" if so_far.text.startswith(" ") or not self.before else " "
-        text = self.before + glue + so_far.text
+        text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
         return "answer" if answer_end(self.pipeline, text, ended=False) is not None else None
 
 
@@ -120,6 +120,13 @@ class AnyOf:
 
     def reached(self, so_far: SoFar) -> str | None:
         return next((reason for stop in self.stops if (reason := stop.reached(so_far))), None)
+
+
+def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
+    """The space before ``text``, written by ``ids``, that decoding it by itself drops (SentencePiece vocabularies)."""
+    first = tokenizer.pieces(ids[:1])
+    opens = bool(tokenizer.marker) and bool(first) and first[0].startswith(tokenizer.marker)
+    return " " if opens and not text.startswith(" ") else ""
 
 
 def answer_end(pipeline: Pipeline, text: str, *, ended: bool) -> int | None:
