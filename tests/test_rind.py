@@ -117,6 +117,14 @@ def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta:
         assert found.piece == next(i for i in range(n) if of_word[i] == first and expected[i] > theta)
 
 
+def test_scores_do_not_round_where_arrays_are_single() -> None:
+    """A draft is judged with the float32 of its record and watched with the same numbers as Python's floats."""
+    rng = np.random.default_rng(0)
+    entropy, received = rng.random(50).astype(np.float32), rng.random(50).astype(np.float32)
+    watched = np.asarray(entropy.tolist()) * received
+    np.testing.assert_array_equal(rind.rind_scores(entropy, received, np.zeros(50, bool)), watched)
+
+
 # -- the released code ------------------------------------------------------------------------------------------------
 
 
