@@ -283,8 +283,8 @@ class PaperLoop(Loop):
         elif what == "last-sentence":
             text = (self.method.pipeline.split(answer) or [self.question])[-1]
         elif what == "confident-sentence":
-            inside = (made.offsets[:, 0] >= start) & (made.offsets[:, 0] < end)
-            spans = made.offsets[inside] - start
+            inside = (made.offsets[:, 1] > start) & (made.offsets[:, 0] < end)
+            spans = np.clip(made.offsets[inside], start, end) - start
             text = confident_text(
                 made.text[start:end], spans, np.exp(made.logprob[inside]), 1 - self.method.doubt_limit
             )

@@ -65,10 +65,9 @@ class WordTokenizer:
 
 @dataclass
 class Say:
-    """What the model says to one draft, and what is measured on pieces, by their text without space."""
+    """What the model says to one draft before it closes it, and what is measured on pieces, by text without space."""
 
     text: str
-    eos: bool = False
     entropy: dict[str, float] = field(default_factory=dict)  # else 0.1
     received: dict[str, float] = field(default_factory=dict)  # else 0.2
     doubt: dict[str, float] = field(default_factory=dict)  # 1 - p, else 0.01
@@ -124,8 +123,7 @@ class ScriptedModel:
         say = self.script.pop(0)
         if isinstance(say, BaseException):
             raise say
-        ids = [i for i, _, _ in self.tokenizer.cut(say.text)] + [EOS] * say.eos
-        assert ids, "a model makes at least one piece"
+        ids = [i for i, _, _ in self.tokenizer.cut(say.text)] + [EOS]
         stopped, decided, reason, n = "length", None, "", 0
         for n in range(1, min(len(ids), draft.max_new_tokens) + 1):
             made = self._made(draft, say, ids[:n], rows_known=n - 1)
@@ -144,8 +142,6 @@ class ScriptedModel:
             if decided is not None and not draft.run_on:
                 stopped = reason
                 break
-        else:
-            assert n == draft.max_new_tokens, f"the script ends before the draft does: {say.text!r}"
         made = self._made(draft, say, ids[:n], rows_known=n)
         made.stopped = stopped
         if draft.run_on and decided is not None:
