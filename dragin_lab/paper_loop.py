@@ -294,7 +294,7 @@ class PaperLoop(Loop):
             note = spot.note
             text = made.text[start:end]
             for a, b in reversed(spot.hits):
-                text = text[: a - start] + " " + text[b - start :]
+                text = text[: max(a - start, 0)] + " " + text[b - start :]
             text = " ".join(text.split())
         return Query(text.strip(), text.strip(), note=note)
 
