@@ -223,14 +223,14 @@ class PaperLoop(Loop):
         if ended:
             close = answer_end(self.method.pipeline, new, ended=True)
             if close is not None and (close < len(new) or made.stopped != "length"):
-                end -= len(new) - close
+                end = max(end - (len(new) - close), 0)
                 new = new[:close]
                 self.trace.ended = "answered"
         pieces = int((made.offsets[:, 0] < end).sum())
         step.kept, step.answer = new[len(self.text) :], new
         if made is not step.continuation:
             written = step.draft.text if step.draft is not None else made.text
-            step.discarded = written[max(end, 0) :]
+            step.discarded = written[end:]
         else:
             step.continuation_kept = end
         grew = len(new) > len(self.text)
