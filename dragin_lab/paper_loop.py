@@ -218,7 +218,7 @@ class PaperLoop(Loop):
     def _keep(self, step: Step, made: Continuation, end: int, *, ended: bool = True) -> None:
         """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
         lead = self._lead(made)
-        whole = made.stopped in ("eos", "length") and end >= len(made.text)
+        whole = made.stopped in ("eos", "length") and not made.text[end:].strip()
         new = self.text + lead + made.text[:end]
         if ended:
             close = answer_end(self.method.pipeline, new, ended=True)
