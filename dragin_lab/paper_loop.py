@@ -130,7 +130,7 @@ class PaperLoop(Loop):
         word = int(np.flatnonzero(step.words.hit)[0])
         reason = f"{step.words.text[word]!r} has 1 - p = {score[word]:.3g}, above θ {theta:g}"
         step.decision = Decision(True, reason, cut=0, piece=first, sentence=0)
-        step.discarded = known.text
+        step.discarded = made.text
         assert step.prompt is not None
         hits = [
             (int(known.offsets[w.start, 0]), int(known.offsets[w.stop - 1, 1]))
