@@ -73,16 +73,17 @@ class PaperLoop(Loop):
         made = yield from self._draft(step, trigger, run_on=self.method.full_drafts)
         ended = made.stopped in ("eos", "length") and made.decided is None
         known = made.as_decided()
-        found = trigger.judge(known.text, known.offsets, known.entropy, known.received, ended=ended)
+        end = self._answer_end(known)
+        found = trigger.judge(known.text, known.offsets, known.entropy, known.received, ended=ended, until=end)
         step.words = found.words
         if found.word is None or found.piece is None:
             best = max(found.words.score[found.judged].tolist(), default=0.0)
             reason = f"no word scores above θ {trigger.threshold:g} (the highest: {best:.3g})"
-            spared = (found.words.score > trigger.threshold) & ~found.judged
+            spared = (found.words.score > trigger.threshold) & ~found.judged & (found.words.sentence == 0)
             if resumed and spared.any():
                 word = found.words.text[int(np.flatnonzero(spared)[0])]
                 reason += f"; {word!r} does, but in the sentence being resumed nothing may fire"
-            step.decision = Decision(False, reason, certain=made.stopped != "length")
+            step.decision = Decision(False, reason, certain=known.stopped != "length")
             self._keep(step, known, len(known.text))
             return False
         cut = int(known.offsets[int(found.words.spans[found.word, 0]), 0])
@@ -222,7 +223,7 @@ class PaperLoop(Loop):
         new = self.text + lead + made.text[:end]
         if ended:
             close = answer_end(self.method.pipeline, new, ended=True)
-            if close is not None and (close < len(new) or made.stopped != "length"):
+            if close is not None and (close < len(new) or made.text[end:].strip() or made.stopped == "eos"):
                 end = max(end - (len(new) - close), 0)
                 new = new[:close]
                 self.trace.ended = "answered"
@@ -244,6 +245,12 @@ class PaperLoop(Loop):
             self.trace.ended = "length"
         elif not grew:
             self.trace.ended = "stalled"
+
+    def _answer_end(self, made: Continuation) -> int | None:
+        """The character of what was written behind which nothing belongs to the answer any more, where it is there."""
+        before = self.text + self._lead(made)
+        close = answer_end(self.method.pipeline, before + made.text, ended=True)
+        return None if close is None else max(close - len(before), 0)
 
     def _lead(self, made: Continuation) -> str:
         return lead(self.tokenizer, made.ids.tolist(), made.text)

@@ -49,12 +49,20 @@ class RindTrigger:
         return None if found.word is None else "rind"
 
     def judge(
-        self, text: str, offsets: np.ndarray, entropy: np.ndarray, received: np.ndarray, *, ended: bool
+        self,
+        text: str,
+        offsets: np.ndarray,
+        entropy: np.ndarray,
+        received: np.ndarray,
+        *,
+        ended: bool,
+        until: int | None = None,
     ) -> Judgement:
         """Score every word of a draft and find the first that fires.
 
         ``text`` with ``offsets`` (n, 2), ``entropy`` (n,) nats, ``received`` (n,); ``ended`` says that no further piece
-        follows, so that the last word and the last sentence are complete.
+        follows, so that the last word and the last sentence are complete. Words that begin at or behind the character
+        ``until`` are not judged.
         """
         words = character_words(text, offsets)
         spans = np.array([(w.start, w.stop) for w in words], dtype=np.int32).reshape(-1, 2)  # (w, 2)
@@ -78,6 +86,8 @@ class RindTrigger:
             judged &= of_word < settled
         if self.resumed:
             judged &= (of_word >= 1) & (settled >= 1)
+        if until is not None:
+            judged &= np.array(starts, dtype=int) < until
         fires = np.flatnonzero(judged & (score > self.threshold))
         word = int(fires[0]) if len(fires) else None
         hit = np.zeros(len(words), dtype=bool)
