@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from dragin_lab import __version__
-from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.methods import METHODS, VARIANTS, WHATS, WHENS, Method
 from dragin_lab.outputs import (
     RunFailedError,
@@ -215,7 +215,7 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
 
     try:
         failures = run_demo(methods, limit, folder, click.echo)
-    except OSError as error:
+    except TraceFileError as error:
         raise RunFailedError(str(error)) from error
     if failures:
         raise RunFailedError(f"{len(failures)} questions failed; the first with: {failures[0]}")

@@ -10,13 +10,12 @@ from tqdm.auto import tqdm
 
 from dragin_lab.almanac import demo_questions
 from dragin_lab.corpus import Corpus
-from dragin_lab.files import write_whole
 from dragin_lab.lm.load import LanguageModel
 from dragin_lab.methods import Method
+from dragin_lab.outputs import write_page, write_text
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.run import run_many
 from dragin_lab.trace import Trace
-from dragin_lab.views.trace import trace_html
 
 COLUMNS = ("method", "EM", "F1", "retrievals", "pieces", "seconds")
 
@@ -25,7 +24,7 @@ def run_demo(methods: Sequence[Method], limit: int, folder: Path, say: Callable[
     """Run the methods over the first ``limit`` questions; print the table, write it and a trace into ``folder``.
 
     What was done when it is interrupted, or when something breaks, is printed and written all the same. Returns the
-    errors of the questions that failed. Raises ``OSError`` and ``TraceFileError`` where the folder cannot be written.
+    errors of the questions that failed. Raises ``RunFailedError`` and ``TraceFileError`` where nothing can be written.
     """
     lm = LanguageModel.load()
     retriever = BM25(Corpus.load())
@@ -56,11 +55,11 @@ def _report(done: Sequence[tuple[Method, list[Trace]]], asked: int, folder: Path
     text = table_text(rows)
     say(text)
     say("\nEM and F1 are means over the questions, the rest are means a question.")
-    write_whole(folder / "table.txt", f"{text}\n".encode())
+    write_text(f"{text}\n", folder / "table.txt")
     shown = next((_telling(traces) for method, traces in done if method.name == "dragin" and traces), None)
     if shown is not None:
         shown.save(folder / "dragin.trace")
-        write_whole(folder / "dragin.html", trace_html(shown, full_page=True).encode())
+        write_page(shown, folder / "dragin.html")
         say(f"Open {folder / 'dragin.html'}: {shown!r}")
 
 

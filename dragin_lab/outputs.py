@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dragin_lab.errors import DraginLabError
+from dragin_lab.files import not_saved, write_whole
 
 if TYPE_CHECKING:
     from dragin_lab.trace import Trace
@@ -83,16 +84,20 @@ def write_trace(trace: Trace, path: str) -> str:
     return f"trace written to {trace.save(path)}"
 
 
-def write_page(trace: Trace, path: str) -> str:
-    from dragin_lab.files import not_saved, write_whole
+def write_page(trace: Trace, path: str | Path) -> str:
     from dragin_lab.views.trace import trace_html
 
+    return f"page written to {write_text(trace_html(trace, full_page=True), path)}"
+
+
+def write_text(text: str, path: str | Path) -> Path:
+    """Write a file whole; ``RunFailedError`` says what to do where that cannot be."""
     target = Path(path).expanduser()
     try:
-        write_whole(target, trace_html(trace, full_page=True).encode("utf-8", errors="replace"))
+        write_whole(target, text.encode("utf-8", errors="replace"))
     except OSError as error:
         raise RunFailedError(not_saved(target, error)) from error
-    return f"page written to {target}"
+    return target
 
 
 def warn_of_overrun(trace: Trace, window: int | None) -> None:
