@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
@@ -89,9 +89,12 @@ def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tupl
     """Model (in eval mode, on its device) and tokenizer of a checked source."""
     try:
         with _quiet():
-            AutoConfig.from_pretrained(name)
+            # Code that comes with a model is never run, and nobody is asked whether it should be.
+            AutoConfig.from_pretrained(name, trust_remote_code=False)
             tokenizer = _tokenizer(name)
-            pair: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
+            pair: Any = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, output_loading_info=True, trust_remote_code=False
+            )
             model, info = pair
     except ModelError:
         raise
@@ -110,7 +113,7 @@ def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tupl
 
 def _tokenizer(name: str) -> HFTokenizer:
     try:
-        found = AutoTokenizer.from_pretrained(name)
+        found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except _LOADING as error:
         raise ModelError(
             f"the tokenizer of {name} has no fast encoding or cannot be loaded ({_said(error)}); "
