@@ -172,7 +172,7 @@ def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, see
     describe = getattr(retriever, "provenance", None)
     return lm.provenance() | {
         "dragin_lab": __version__,
-        "retriever": describe() if describe is not None else {"kind": type(retriever).__name__},
+        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
         "seed": seed,
         "template": {
             "exemplars": len(template.exemplars),
