@@ -26,12 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FirstSentence:
-    """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide."""
+    """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide.
+
+    With a ``tokenizer`` it is the first sentence of the text with special tokens, which the released code splits.
+    """
 
     pipeline: Pipeline
+    tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)
 
     def reached(self, so_far: SoFar) -> str | None:
-        return "sentence" if self.pipeline.complete(so_far.text.lstrip()) else None
+        text = so_far.text if self.tokenizer is None else self.tokenizer.decode(so_far.ids, special=True)
+        return "sentence" if self.pipeline.complete(text.lstrip()) else None
 
 
 @dataclass
