@@ -130,5 +130,5 @@ def test_a_missing_or_binary_file_of_exemplars(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="cannot be read"):
         load_exemplars(tmp_path / "none.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"- question: \xff")
-    with pytest.raises(SettingError, match="cannot be read"):
+    with pytest.raises(SettingError, match="not UTF-8"):
         load_exemplars(tmp_path / "latin.yaml")
