@@ -22,6 +22,7 @@ from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.methods import METHODS, VARIANTS, WHATS, WHENS, Method
 from dragin_lab.outputs import (
     RunFailedError,
+    check_apart,
     check_writable,
     deliver,
     make_folder,
@@ -130,6 +131,7 @@ def ask(
     save, html = options["save"], options["html"]
     for path in (save, html):
         check_writable(path)
+    check_apart(save, html)
     if corpus is not None and not Path(corpus).expanduser().exists():
         raise click.UsageError(f"--corpus {corpus}: no such file or folder")
     from dragin_lab.exemplars import load_exemplars
@@ -166,6 +168,7 @@ def show(trace: str, html: str | None) -> None:
     from dragin_lab.trace import Trace
 
     check_writable(html)
+    check_apart(trace, html)
     loaded = Trace.load(trace)
     if html is None:
         print_trace(loaded)

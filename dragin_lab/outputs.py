@@ -34,6 +34,16 @@ def check_writable(path: str | None) -> None:
         raise click.UsageError(f"the folder {target.parent} cannot be written to; choose another")
 
 
+def check_apart(trace: str | None, page: str | None) -> None:
+    """Refuse to write a page over the trace it shows."""
+    if (
+        trace is not None
+        and page is not None
+        and Path(trace).expanduser().resolve() == Path(page).expanduser().resolve()
+    ):
+        raise click.UsageError(f"{page} cannot hold both the trace and its page; give --html a name of its own")
+
+
 def make_folder(path: str) -> Path:
     folder = Path(path).expanduser()
     try:

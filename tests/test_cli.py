@@ -168,6 +168,8 @@ def test_what_was_written_replaces_an_older_file_whole(command: Command, tmp_pat
         (["ask", QUESTION, "--dtype", "float3"], ("float3",)),
         (["ask", QUESTION, "--save", "no-such-folder/a.trace"], ("no-such-folder", "make it first")),
         (["ask", QUESTION, "--html", "."], ("is a folder",)),
+        (["ask", QUESTION, "--html", "a.html", "--save", "./a.html"], ("a.html", "both")),
+        (["show", "a.trace", "--html", "./a.trace"], ("a.trace", "both")),
         (["ask", QUESTION, "--corpus", "no-such.tsv"], ("no-such.tsv",)),
         (["ask", QUESTION, "--exemplars", "no-such.yaml"], ("no-such.yaml", "No such file")),
         (["show", "no-such.trace"], ("no-such.trace", "no such file")),

@@ -52,9 +52,12 @@ def test_all_methods_as_a_table_and_one_trace(command: Command, tmp_path: Path) 
     assert trace.question.text in (folder / "dragin.html").read_text(encoding="utf-8")
 
 
-def test_thresholds_go_to_the_methods_they_belong_to(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thresholds_go_to_the_methods_they_belong_to(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: dict[str, Method] = {}
     monkeypatch.setattr(demo, "run_demo", lambda methods, *_: seen.update({m.name: m for m in methods}) or [])
+    monkeypatch.chdir(tmp_path)
     assert command("demo", "--threshold", 0.8, "--flare-threshold", 0.3, "--top-n", 7, "--top-k", 1).code == cli.DONE
     assert {name: m.threshold for name, m in seen.items() if m.threshold is not None} == {"flare": 0.3, "dragin": 0.8}
     assert {name: m.top_n for name, m in seen.items() if m.top_n is not None} == {"dragin": 7}
