@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
 from dragin_lab.errors import SettingError
 from dragin_lab.methods import Method
@@ -93,7 +95,8 @@ def stream(
 ) -> Stream:
     """Answer one question, yielding an event for each piece, retrieval and step as it happens.
 
-    ``prompt=None`` takes the model's own default template (``default_template``). ``seed`` matters under sampling.
+    ``prompt=None`` takes the model's own default template (``default_template``). ``seed`` (at least 0) matters under
+    sampling: each draft draws from a seed made of it and of its place in the episode.
     Raises ``SettingError`` for an empty question before anything is generated; what fails later ends the episode
     with ``trace.ended == "error"`` and is raised.
     """
@@ -243,7 +246,7 @@ def _answer(
     step = trace.steps[-1].index if trace.steps else 0
     if isinstance(request, Draft):
         kind = _kind(request, trace)
-        pieces = lm.stream(request, seed=seed)
+        pieces = lm.stream(request, seed=_seed_of_draft(seed, len(trace.continuations)))
         while True:
             try:
                 made = next(pieces)
@@ -254,6 +257,11 @@ def _answer(
     found = retriever.search(request.query, request.k)
     yield Retrieved(step, request.query, tuple(found))
     return found
+
+
+def _seed_of_draft(seed: int, drafts: int) -> int:
+    """A seed of its own for each draft of an episode, so that a second one does not repeat the draws of the first."""
+    return int(np.random.SeedSequence([seed, drafts]).generate_state(1)[0])
 
 
 def _kind(request: Draft, trace: Trace) -> str:
