@@ -33,7 +33,7 @@ from dragin_lab.outputs import (
 from dragin_lab.prompts import PromptTemplate
 
 if TYPE_CHECKING:
-    from dragin_lab.run import Stream
+    from dragin_lab.drivers import Stream
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -134,8 +134,8 @@ def ask(
     check_apart(save, html)
     if corpus is not None and not Path(corpus).expanduser().exists():
         raise click.UsageError(f"--corpus {corpus}: no such file or folder")
+    from dragin_lab.drivers import default_template, stream
     from dragin_lab.exemplars import load_exemplars
-    from dragin_lab.run import default_template, stream
 
     examples = None if exemplars is None else load_exemplars(exemplars)
     lm = load_model(options)
@@ -290,7 +290,7 @@ def load_retriever(corpus: str | None) -> Any:
 
 def follow(events: Stream) -> None:
     """Run an episode to its end; on a terminal, pieces appear as they are made."""
-    from dragin_lab.run import PieceMade, Retrieved
+    from dragin_lab.drivers import PieceMade, Retrieved
 
     live = sys.stderr.isatty()
     try:

@@ -9,9 +9,9 @@ import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
+from dragin_lab.drivers import Ended, PieceMade, Retrieved, StepDone, default_template, run, run_many, stream
 from dragin_lab.errors import ModelError
 from dragin_lab.methods import method
-from dragin_lab.run import Ended, PieceMade, Retrieved, StepDone, default_template, run, run_many, stream
 from dragin_lab.trace import Question
 
 QUESTION = "Who made it?"
