@@ -14,6 +14,7 @@ import numpy as np
 from dragin_lab.confidence import confident_text, doubts
 from dragin_lab.episode import Episode, Stop
 from dragin_lab.loop import FirstSentence, Loop
+from dragin_lab.metrics import ANSWER_PIECES
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.qfs import top_words, word_weights
 from dragin_lab.sentences import Pipeline
@@ -198,19 +199,27 @@ class PaperLoop(Loop):
         return made
 
     def _prompt(self, step: Step) -> Prompt:
-        left = self.method.max_new_tokens - len(self.kept_ids)
+        prompt = self._fitting(self.text, self.passages, self.method.max_new_tokens - len(self.kept_ids))
+        step.notes.extend(prompt.notes)
+        return prompt
+
+    def extraction_prompt(self, tail: str) -> Prompt:
+        prompt = self._fitting(tail, None, ANSWER_PIECES)
+        self.trace.notes.extend(prompt.notes)
+        return prompt
+
+    def _fitting(self, tail: str, passages: Sequence[Passage] | None, room: int) -> Prompt:
+        """The prompt, with as little dropped as leaves room for ``room`` pieces in the window."""
 
         def build(template: PromptTemplate, passages: Sequence[Passage] | None) -> Prompt:
-            return template.render(self.question, self.text, passages or None)
+            return template.render(self.question, tail, passages or None)
 
         def fits(prompt: Prompt) -> bool:
             if self.window is None:
                 return True
-            return len(self.tokenizer.encode(prompt.text, special=True)) + left <= self.window
+            return len(self.tokenizer.encode(prompt.text, special=True)) + room <= self.window
 
-        prompt = self.template.fit(build, self.passages, fits)
-        step.notes.extend(prompt.notes)
-        return prompt
+        return self.template.fit(build, passages, fits)
 
     def _fetch(self, step: Step, query: Query) -> Episode[None]:
         yield from self.retrieve(step, query)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
-from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.errors import SettingError
 from dragin_lab.methods import Method
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.trace import Passage, Question, Step, Trace
@@ -98,8 +98,7 @@ def stream(
     with ``trace.ended == "error"`` and is raised.
     """
     template = default_template(lm) if prompt is None else prompt
-    if method.when != "never" and retriever is None:
-        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
+    _check_retriever(method, retriever)
     trace = Trace(_question(question, gold), method.settings, provenance=_provenance(lm, retriever, template, seed))
     episode = method.episode(trace, template, lm.tokenizer, window=lm.context_window)
     return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
@@ -139,15 +138,20 @@ def run_many(
     prompt: PromptTemplate | None = None,
     seed: int = 0,
 ) -> Iterator[Trace]:
-    """Answer questions one after another, yielding each trace as it ends; one that fails says so and the rest go on."""
+    """Answer questions one after another, yielding each trace as it ends; one that fails says so and the rest go on.
+
+    Raises ``SettingError`` for a method that retrieves without a retriever.
+    """
+    _check_retriever(method, retriever)
     for question in questions:
-        events = stream(method, lm, retriever, question, prompt=prompt, seed=seed)
         try:
-            for _ in events:
-                pass
-        except DraginLabError as error:
-            events.trace.ended, events.trace.error = "error", str(error)
-        yield events.trace
+            trace = run(method, lm, retriever, question, prompt=prompt, seed=seed)
+        except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
+            asked = question if isinstance(question, Question) else Question("", question)
+            trace = getattr(error, "trace", None) or Trace(
+                asked, method.settings, ended="error", error=f"{type(error).__name__}: {error}"
+            )
+        yield trace
 
 
 def default_template(lm: LanguageModel) -> PromptTemplate:
@@ -157,10 +161,16 @@ def default_template(lm: LanguageModel) -> PromptTemplate:
     return PromptTemplate(default_exemplars() if lm.embedded else ())
 
 
+def _check_retriever(method: Method, retriever: Retriever | None) -> None:
+    if method.when != "never" and retriever is None:
+        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
+
+
 def _question(question: str | Question, gold: str | Iterable[str] | None) -> Question:
     if isinstance(question, str):
-        golds = (gold,) if isinstance(gold, str) else tuple(gold or ())
-        question = Question("", question, golds)
+        question = Question("", question)
+    if gold is not None:
+        question = replace(question, golds=(gold,) if isinstance(gold, str) else tuple(gold))
     if not question.text.strip():
         raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
     return question

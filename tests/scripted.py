@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from dragin_lab.trace import Continuation, Passage, Question, Trace
 QUESTION = "Who made it?"
 UNK, BOS, EOS, NEWLINE = 0, 1, 2, 13
 _SPECIAL = {"<unk>": UNK, "<s>": BOS, "</s>": EOS}
-_PIECE = re.compile(r"<unk>|</?s>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s")
+_PIECE = re.compile(r" (?=</?s>|<unk>)|<unk>|</?s>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s")
 
 
 class WordTokenizer:
@@ -112,7 +113,7 @@ class ScriptedModel:
         return (rows / rows.sum(1, keepdims=True)).astype(np.float32)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        self.attended.append(" ".join(self.tokenizer.pieces(ids)))
+        self.attended.append(self.tokenizer.decode(ids, special=True))
         return self.rows(ids)[None]
 
     def _bare(self, piece: int) -> str:
@@ -165,7 +166,7 @@ class ScriptedModel:
             pieces=tuple(tokenizer.pieces(ids)),
             text=tokenizer.decode(ids, special=False),
             raw_text=tokenizer.decode(ids, special=True),
-            offsets=np.array(list(zip(ends, ends[1:], strict=False)), np.int32).reshape(-1, 2),
+            offsets=np.array(list(itertools.pairwise(ends)), np.int32).reshape(-1, 2),
             entropy=np.array([say.entropy.get(b, 0.1) for b in bare], np.float32),
             logprob=np.log(probability).astype(np.float32),
             alternative_ids=np.array(ids, np.int32)[:, None],

@@ -51,9 +51,7 @@ def test_normal_form(text: str, normal: str) -> None:
         ("電影", ("電影",), 1, 1, 1, 1),
     ],
 )
-def test_scores(
-    prediction: str, golds: tuple[str, ...], em: float, f1: float, precision: float, recall: float
-) -> None:
+def test_scores(prediction: str, golds: tuple[str, ...], em: float, f1: float, precision: float, recall: float) -> None:
     expected = {"em": em, "f1": f1, "precision": precision, "recall": recall}
     assert score_answer(prediction, golds) == pytest.approx(expected)
 

@@ -25,7 +25,7 @@ def causal(seed: int, heads: int, n: int) -> np.ndarray:
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
-# -- the equations as written -----------------------------------------------------------------------------------------
+# -- the equations as written ---------------------------------------------------------------------------------------
 
 
 def eq_1(logits: np.ndarray) -> list[float]:
@@ -125,7 +125,7 @@ def test_scores_do_not_round_where_arrays_are_single() -> None:
     np.testing.assert_array_equal(rind.rind_scores(entropy, received, np.zeros(50, bool)), watched)
 
 
-# -- the released code ------------------------------------------------------------------------------------------------
+# -- the released code ----------------------------------------------------------------------------------------------
 
 
 @settings(deadline=None)

@@ -33,7 +33,7 @@ def fires(trigger: RindTrigger, made: SoFar) -> bool:
     return trigger.reached(made) == "rind"
 
 
-# -- RIND ---------------------------------------------------------------------------------------------------------------
+# -- RIND -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_word_fires_when_the_next_has_begun() -> None:
@@ -61,7 +61,9 @@ def test_in_the_sentence_being_resumed_nothing_fires() -> None:
     trigger = RindTrigger(PIPELINE, 1.0, resumed=True)
     made = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 0.1, 0.1, 0.1])
     assert not fires(trigger, made)
-    assert trigger.judge(made.text, np.array(made.offsets), np.array(made.entropy), made.received, ended=True).word is None
+    assert (
+        trigger.judge(made.text, np.array(made.offsets), np.array(made.entropy), made.received, ended=True).word is None
+    )
     later = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 9.0, 0.1, 0.1])
     found = trigger.judge(later.text, np.array(later.offsets), np.array(later.entropy), later.received, ended=False)
     assert (found.word, found.piece) == (1, 2)
@@ -89,7 +91,9 @@ def test_nothing_written_is_judged_to_lack_nothing(normalize: str | None, ended:
     found = trigger.judge("", np.zeros((0, 2), np.int32), empty, empty, ended=ended)
     assert len(found.words) == 0
     assert found.word is None
-    only_end = trigger.judge("", np.zeros((1, 2), np.int32), np.ones(1, np.float32), np.ones(1, np.float32), ended=ended)
+    only_end = trigger.judge(
+        "", np.zeros((1, 2), np.int32), np.ones(1, np.float32), np.ones(1, np.float32), ended=ended
+    )
     assert only_end.words.text == ("",)
     assert only_end.word is None
 
@@ -139,7 +143,7 @@ def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
             assert made.offsets[start][0] >= ends
 
 
-# -- sentences ----------------------------------------------------------------------------------------------------------
+# -- sentences --------------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=300, deadline=None)

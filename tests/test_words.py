@@ -18,7 +18,7 @@ def without_space(text: str) -> str:
     return "".join(text.split())
 
 
-# -- character words --------------------------------------------------------------------------------------------------
+# -- character words ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -107,7 +107,7 @@ def test_words_of_plain_text_are_those_between_spaces(kind: str, text: str) -> N
     assert [w.text for w in character_words(made.text, made.offsets) if w.text] == made.text.split()
 
 
-# -- reference words --------------------------------------------------------------------------------------------------
+# -- reference words ------------------------------------------------------------------------------------------------
 
 
 def test_reference_words_follow_the_marker() -> None:
@@ -152,7 +152,7 @@ def test_llama_3_answer_is_one_word_in_the_released_code_and_not_in_ours() -> No
     assert [w.text for w in character_words(made.text, made.offsets)] == answer.split()
 
 
-# -- sentences over words ---------------------------------------------------------------------------------------------
+# -- sentences over words -------------------------------------------------------------------------------------------
 
 
 def laid_literally(sentences: list[str], words: list[str]) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Small tokenizers of both families, made here: every byte can be written, digits stand alone, a few words are whole."""
+"""Small tokenizers of both families, made here: every byte can be written, digits stand alone, a few words whole."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def byte_level() -> Tokenizer:
     """As Llama 3: bytes as printable characters, Ġ for the space, a character of several bytes in several pieces."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     made, merges = _merges([*WORDS, *(f"Ġ{word}" for word in WORDS)])
-    vocabulary = {piece: i for i, piece in enumerate([*letters, *made], start=20)}  # 13 means a newline in the released code
+    vocabulary = {
+        piece: i for i, piece in enumerate([*letters, *made], start=20)
+    }  # 13 means a newline in the released code
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     digits = pre_tokenizers.Digits(individual_digits=True)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, pre_tokenizers.ByteLevel(add_prefix_space=False)])
