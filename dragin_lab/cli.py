@@ -221,7 +221,8 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     except TraceFileError as error:
         raise RunFailedError(str(error)) from error
     if failures:
-        raise RunFailedError(f"{len(failures)} questions failed; the first with: {failures[0]}")
+        count = "1 answer" if len(failures) == 1 else f"{len(failures)} answers"
+        raise RunFailedError(f"{count} failed; the first with: {(failures[0].splitlines() or ['?'])[0][:300]}")
 
 
 # -- what is checked before anything is loaded ------------------------------------------------------------------------
