@@ -12,6 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -132,10 +133,9 @@ def ask(
     for path in (save, html):
         check_writable(path)
     check_apart(save, html)
-    if corpus is not None and not Path(corpus).expanduser().exists():
-        raise click.UsageError(f"--corpus {corpus}: no such file or folder")
-    from dragin_lab.drivers import default_template, stream
+    check_corpus(corpus)
     from dragin_lab.exemplars import load_exemplars
+    from dragin_lab.drivers import default_template, stream
 
     examples = None if exemplars is None else load_exemplars(exemplars)
     lm = load_model(options)
@@ -221,7 +221,8 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     except TraceFileError as error:
         raise RunFailedError(str(error)) from error
     if failures:
-        raise RunFailedError(f"{len(failures)} questions failed; the first with: {failures[0]}")
+        count = "1 answer" if len(failures) == 1 else f"{len(failures)} answers"
+        raise RunFailedError(f"{count} failed; the first with: {(failures[0].splitlines() or ['?'])[0][:300]}")
 
 
 # -- what is checked before anything is loaded ------------------------------------------------------------------------
@@ -257,6 +258,20 @@ def check_tap(options: dict[str, Any]) -> None:
         options["heads"] = None if heads is None else [int(head) for head in heads.split(",")]
     except ValueError:
         raise click.UsageError(f"--heads {heads}: give whole numbers between commas, such as 0,3,5") from None
+
+
+def check_corpus(corpus: str | None) -> None:
+    """Find out by its first passage whether this is a corpus, before a model is loaded."""
+    if corpus is None:
+        return
+    from dragin_lab.corpus_files import read_rows, total_bytes
+
+    path = Path(corpus).expanduser()
+    if not path.exists():
+        raise click.UsageError(f"--corpus {corpus}: no such file or folder")
+    with suppress(OSError):  # reading it all names what is wrong
+        if total_bytes(path):
+            next(read_rows(path, lambda _: None), None)
 
 
 def check_length(question: str, lm: Any, method: Method) -> None:

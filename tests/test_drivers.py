@@ -135,7 +135,8 @@ def test_a_failed_draft_ends_the_episode_and_is_recorded(error: Exception) -> No
     with pytest.raises(type(error)) as caught:
         run(DRAGIN, model(LOUD, error), ScriptedRetriever(), QUESTION)
     trace = caught.value.trace
-    assert (trace.ended, trace.error) == ("error", f"{type(error).__name__}: {error}")
+    said = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
+    assert (trace.ended, trace.error) == ("error", said)
     assert trace.text == " It is"
 
 
