@@ -81,6 +81,13 @@ def test_public_names_load_on_first_use_and_no_others() -> None:
         _ = dragin_lab.nothing
 
 
+@pytest.mark.parametrize("first", ["dragin_lab.run_many", "importlib.import_module('dragin_lab.run')"])
+def test_a_module_does_not_hide_the_function_of_its_name(first: str) -> None:
+    code = f"import importlib, dragin_lab; {first}; print(callable(dragin_lab.run))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+    assert said.stdout.strip() == "True"
+
+
 def test_every_module_stands_on_a_floor() -> None:
     assert [name for name in MODULES if name != "dragin_lab" and floor(name) < 0] == []
 
