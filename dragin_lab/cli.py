@@ -134,8 +134,8 @@ def ask(
         check_writable(path)
     check_apart(save, html)
     check_corpus(corpus)
-    from dragin_lab.exemplars import load_exemplars
     from dragin_lab.drivers import default_template, stream
+    from dragin_lab.exemplars import load_exemplars
 
     examples = None if exemplars is None else load_exemplars(exemplars)
     lm = load_model(options)

@@ -401,7 +401,9 @@ def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: 
 
     from dragin_lab import drivers
 
-    monkeypatch.setattr(drivers, "default_template", lambda lm: warnings.warn_explicit("noise", UserWarning, "lib.py", 1))
+    monkeypatch.setattr(
+        drivers, "default_template", lambda lm: warnings.warn_explicit("noise", UserWarning, "lib.py", 1)
+    )
     assert "noise" not in command("ask", QUESTION, "--method", "wo-rag").err
     assert "noise" in command("ask", QUESTION, "--method", "wo-rag", "--debug").err
 
