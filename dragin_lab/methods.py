@@ -164,6 +164,10 @@ def method(
     if threshold is not None and not scored:
         raise SettingError(f"threshold={threshold!r} has no meaning for when={when!r}, which holds nothing against it")
     theta = _number("threshold", _THRESHOLDS[when, variant] if threshold is None else threshold, 0) if scored else None
+    if top_n is not None and what not in ("qfs", "last-n"):
+        raise SettingError(
+            f"top_n={top_n!r} has no meaning for what={what!r}; it counts the words of qfs, the pieces of last-n"
+        )
     if doubt_limit is None:
         reference_limit = theta if when == "probability" and theta is not None else 0.1
         doubt_limit = reference_limit if variant == "reference" else 0.6
