@@ -49,6 +49,14 @@ def test_what_rind_may_ask(what: str, settings: dict, query: str, marker: str) -
 
 
 @MARKERS
+def test_qfs_asks_what_the_word_itself_looks_at(marker: str) -> None:
+    """Not what the position looked at that predicted it, as the released code has it."""
+    looks = {"Bo>far": 9.0, "by>made": 9.0}
+    driven = drive(paper(top_n=1), DRAFT, ANSWERED, marker=marker, looks=looks)
+    assert driven.queries == ["far."]
+
+
+@MARKERS
 @pytest.mark.parametrize("what", ["current-without-hits", "confident-sentence"])
 def test_a_hit_at_the_start_of_a_later_sentence_is_taken_out(what: str, marker: str) -> None:
     """Its first piece brings the space before the sentence."""
