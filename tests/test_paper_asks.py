@@ -158,7 +158,7 @@ def test_other_ids_than_were_generated_are_noted() -> None:
 
 def test_fewer_passages_than_asked_are_noted() -> None:
     driven = drive(paper("sr-rag"), ANSWERED, passages=["Only."])
-    assert driven.trace.steps[0].notes == ["asked for 3 passages, 1 match the query"]
+    assert driven.trace.steps[0].notes == ["asked for 3 passages, found 1"]
     assert driven.lm.prompts == ["Context:\n[1] Only.\nAnswer in the same format as before.\n" + CASE]
 
 
