@@ -82,20 +82,25 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def size_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every method has."""
-    for option in (
-        click.option(
-            "--max-new-tokens", type=int, default=64, show_default=True, help="Most pieces of a draft and of an answer."
-        ),
-        click.option("--top-k", type=int, help="Passages a retrieval; default 3 (2 for the paper variant of flare)."),
-        click.option(
-            "--variant", type=Name(VARIANTS), default="reference", show_default=True,
-            help="The authors' released code to the letter, or the paper's equations.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that every method has; ``most`` pieces by default."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--max-new-tokens", type=int, default=most, show_default=True,
+                help="Most pieces of a draft and of an answer.",
+            ),
+            click.option("--top-k", type=int, help="Passages a retrieval; default 3 (flare, paper variant: 2)."),
+            click.option(
+                "--variant", type=Name(VARIANTS), default="reference", show_default=True,
+                help="The authors' released code to the letter, or the paper's equations.",
+            ),
+        ):  # fmt: skip
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @cli.command(short_help="Answer a question and show where the method retrieved.")
@@ -111,7 +116,7 @@ def size_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="θ, from 0: on the RIND score for dragin (default 1.2), on 1 - p for flare (default 0.1; paper variant 0.2).",
 )
 @click.option("--top-n", type=int, help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin.")
-@size_options
+@size_options(64)
 @click.option("--exemplars", help="A YAML file of worked examples (question, rationale, answer).")
 @click.option("--gold", multiple=True, help="A right answer, to score against; may be repeated.")
 @click.option("--sample", is_flag=True, help="Sample by the model's generation config instead of taking the likeliest.")
@@ -198,7 +203,7 @@ def doctor(**options: Any) -> None:
 @click.option("--threshold", type=float, help="θ of dragin, on the RIND score; default 1.2.")
 @click.option("--flare-threshold", type=float, help="θ of flare, on 1 - p; default 0.1 (paper variant 0.2).")
 @click.option("--top-n", type=int, help="Words of a query of dragin; default 25.")
-@size_options
+@size_options(96)
 @debug_option
 def demo(limit: int, output: str, threshold: float | None, flare_threshold: float | None, **options: Any) -> None:
     """Answer questions on the embedded passages with every method of the paper, and compare.
