@@ -219,6 +219,7 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     }
     methods = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
     folder = make_folder(output)
+    use_one_thread()
     from dragin_lab.demo import run_demo
 
     try:
@@ -294,7 +295,14 @@ def check_length(question: str, lm: Any, method: Method) -> None:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
+def use_one_thread() -> None:
+    """For the embedded model, whose threads would only wait for one another; to be called before torch is loaded."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
+    if options["model"] is None:
+        use_one_thread()
     from dragin_lab.lm.load import LanguageModel
 
     wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
