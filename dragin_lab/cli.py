@@ -131,6 +131,8 @@ def ask(
 
     On a terminal the pieces appear as they are made. Ctrl-C ends it; what was done by then is shown and saved.
     """
+    if options["model"] is None:
+        use_one_thread()
     chosen = build_method(name, options)
     check_question(question)
     check_tap(options)
@@ -210,6 +212,7 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
 
     Ctrl-C ends it; the table then holds what was done by then.
     """
+    use_one_thread()
     if limit < 1:
         raise click.UsageError(f"--limit {limit}: give 1 or more")
     sizes = {key: options[key] for key in ("variant", "top_k", "max_new_tokens")}
@@ -219,7 +222,6 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     }
     methods = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
     folder = make_folder(output)
-    use_one_thread()
     from dragin_lab.demo import run_demo
 
     try:
@@ -296,13 +298,14 @@ def check_length(question: str, lm: Any, method: Method) -> None:
 
 
 def use_one_thread() -> None:
-    """For the embedded model, whose threads would only wait for one another; to be called before torch is loaded."""
+    """For the embedded model, whose threads would only wait for one another.
+
+    To be called before torch is loaded, which spaCy does too where it finds it.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
-    if options["model"] is None:
-        use_one_thread()
     from dragin_lab.lm.load import LanguageModel
 
     wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
