@@ -19,7 +19,7 @@ from dragin_lab.metrics import ANSWER_PHRASE
 from dragin_lab.qfs import reference_word_attention, top_words
 from dragin_lab.rind import contains_any, over_words, reference_attention, reference_scores
 from dragin_lab.trace import Continuation, Decision, Query, Step, Words
-from dragin_lab.words import lay_sentences, reference_words
+from dragin_lab.words import Word, lay_sentences, reference_words
 
 _STRAY = "Answer in t he same format as before."
 _CLOSING = "Answer in the same format as before."
@@ -191,9 +191,8 @@ class ReferenceLoop(Loop):
             hits &= content
         table.hit[start:stop] = hits
         kept = " ".join(sentences[:fired])
-        step.decision = self._decision(
-            made, sentences, fired, peaks[fired], words[start].start if stop > start else None
-        )
+        loudest = words[start + int(scores[fired].argmax())] if stop > start else None
+        step.decision = self._decision(made, sentences, fired, peaks[fired], loudest)
         a, b = piece_ranges[fired]
         need = Need(
             context=_join(self.question, text, kept),
@@ -207,16 +206,19 @@ class ReferenceLoop(Loop):
         return need, kept
 
     def _decision(
-        self, made: Continuation, sentences: list[str], fired: int, peak: float, first_piece: int | None
+        self, made: Continuation, sentences: list[str], fired: int, peak: float, loudest: Word | None
     ) -> Decision:
-        place = 0
+        cut = end = 0
         for sentence in sentences[: fired + 1]:
-            found = made.text.find(sentence, place)
-            cut = found if found >= 0 else place
-            place = cut + len(sentence) if found >= 0 else place
-        solver = "" if self.method.when == "rind" else f"{self.method.sentence_solver} of 1 - p, "
-        reason = f"sentence {fired + 1} scores {peak:.3g} ({solver}θ {self.method.threshold:g})"
-        return Decision(True, reason, cut=cut, piece=first_piece, sentence=fired)
+            found = made.text.find(sentence, end)
+            cut = found if found >= 0 else end
+            end = cut + len(sentence) if found >= 0 else end
+        theta = f"above θ {self.method.threshold:g}"
+        if self.method.when == "rind" and loudest is not None:
+            reason = f"{loudest.text!r} in sentence {fired + 1} scores {peak:.3g}, {theta}"
+        else:
+            reason = f"sentence {fired + 1} has 1 - p of {peak:.3g} ({self.method.sentence_solver}), {theta}"
+        return Decision(True, reason, cut=cut, piece=loudest.start if loudest else None, sentence=fired)
 
     # -- what (§3, §5) -----------------------------------------------------------------------------------------------
 

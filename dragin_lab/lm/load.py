@@ -139,13 +139,7 @@ class LanguageModel:
 
     def generate(self, draft: Draft, seed: int | None = None) -> Continuation:
         """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
-        pieces = decode.stream(self, draft, seed, every=False)
-        while True:
-            try:
-                next(pieces)
-            except StopIteration as end:
-                made: Continuation = end.value
-                return made
+        return decode.finish(decode.stream(self, draft, seed, every=False))
 
     @torch.inference_mode()
     def attend(self, ids: Sequence[int]) -> np.ndarray:

@@ -100,7 +100,7 @@ def _draft(canvas: Canvas, step: Step) -> str:
     if kept is None:
         out.append(stretch(look, room, 0, end) + tag("not decided yet", "dim"))
     else:
-        if kept[1] > 0:
+        if made.text[: kept[1]].strip():
             out.append(tag("kept", "ok") + stretch(look, room, 0, kept[1], special=kept[1] >= end))
         if kept[1] < end:
             out.append(tag("✂ cut here · thrown away") + f'<del class="cut">{stretch(look, room, kept[1], end)}</del>')
