@@ -85,7 +85,7 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
 
 
 def template(name: str, exemplars: tuple[Exemplar, ...] = ()) -> PromptTemplate:
-    """The paper's prompt for a benchmark: its instruction and its way to read an answer (reference-behaviour §1, §6)."""
+    """The paper's prompt for a benchmark: its instruction, its way to read answers (reference-behaviour §1, §6)."""
     if name not in BENCHMARKS:
         raise DataError(f"benchmark {name!r} does not exist; one of {', '.join(BENCHMARKS)}")
     return PromptTemplate(exemplars, INSTRUCTIONS[name], answer_rule=name)

@@ -62,6 +62,19 @@ def precision_recall(scores: np.ndarray, positive: np.ndarray, threshold: float)
     return _share(hits, int(taken.sum())), _share(hits, int(positive.sum()))
 
 
+def best_threshold(scores: np.ndarray, positive: np.ndarray) -> float:
+    """The threshold whose "score above it" has the highest F1: halfway between two scores; ties to the higher one.
+
+    Below all scores where taking everything is best; NaN without positives.
+    """
+    values, hits, false = _sorted(scores, positive)
+    if not hits[-1:].sum():
+        return float("nan")
+    f1 = 2 * hits / (hits + false + hits[-1])  # (t,)
+    best = int(f1.argmax())
+    return float((values[best] + values[best + 1]) / 2 if best + 1 < len(values) else values[best] - 1)
+
+
 def _share(part: int, whole: int) -> float:
     return part / whole if whole else float("nan")
 

@@ -63,6 +63,22 @@ def test_precision_and_recall_count_what_is_strictly_above(case: list[tuple[int,
     assert math.isnan(recall) if not positive.any() else recall == pytest.approx(sum(above) / positive.sum())
 
 
+@given(CASES)
+@settings(max_examples=100, deadline=None)
+def test_no_threshold_has_a_higher_f1_than_the_best(case: list[tuple[int, bool]]) -> None:
+    scores, positive = split(case)
+
+    def f1(threshold: float) -> float:
+        taken = scores > threshold
+        return 2 * (taken & positive).sum() / max(taken.sum() + positive.sum(), 1)
+
+    best = ranking.best_threshold(scores, positive)
+    if positive.any():
+        assert f1(best) == pytest.approx(max(f1(t) for t in np.arange(-1.5, 6)))
+    else:
+        assert math.isnan(best)
+
+
 def test_scores_that_cannot_be_ranked_are_refused() -> None:
     with pytest.raises(SettingError, match="1 of 2 scores are NaN"):
         ranking.roc_area(np.array([np.nan, 1]), np.array([True, False]))
