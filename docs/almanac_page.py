@@ -131,8 +131,9 @@ The gold reasoning is forced on the model behind the question's direct prompt. A
 value's pieces. Positive: the {positive} facts that the model could not know (never taught, or taught with another value
 since changed); negative: the {len(facts) - positive} that it was taught. *Half-known*: taught, but seldom (a stretch of
 8,192 training examples asks for it fewer than 12 times); it counts as known, and the fourth column leaves it out. The
-fifth column asks another question of the same scores: do they tell the facts that the model's first choices would have got wrong from those it would have got right? θ has the best F1 on development's facts. A clock has "fired"
-on a fact when a retrieval falls between the start of its sentence and the end of its value.
+fifth column asks another question of the same scores: do they tell the facts that the model's first choices would have
+got wrong from those it would have got right? θ has the best F1 on development's facts. A clock has "fired" on a fact
+when a retrieval falls between the start of its sentence and the end of its value.
 
 {table}
 

@@ -3,9 +3,8 @@
     python docs/make_almanac.py                     everything; hours on two cores, resumed where it was stopped
     python docs/make_almanac.py --limit 5           a quick look
 
-What is computed goes line by line into runs/almanac/, in a folder
-for these weights and questions; questions already there are not computed again.
-Thresholds and query lengths are chosen on the development split.
+What is computed goes line by line into runs/almanac/, in a folder for these weights and questions; what is there is
+not computed again. Thresholds and query lengths are chosen on the development split.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ SHOT = PromptTemplate(
         Exemplar(
             "Which film has the director who died later, The Distant Weathwos or Klealbuk Storm?",
             "The film The Distant Weathwos was directed by Brulchal Kliasdroswix. The film Klealbuk Storm was directed "
-            "by Licax Simbias. Brulchal Kliasdroswix died on 27 July 1948. Licax Simbias died on 2 March 1935. Thus, the "
-            "director of The Distant Weathwos died later.",
+            "by Licax Simbias. Brulchal Kliasdroswix died on 27 July 1948. Licax Simbias died on 2 March 1935. Thus, "
+            "the director of The Distant Weathwos died later.",
             "The Distant Weathwos",
         ),
     )
