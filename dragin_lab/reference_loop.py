@@ -72,7 +72,7 @@ class ReferenceLoop(Loop):
                 chunk = last.raw_text.strip()
                 step.continuation_kept = len(last.text)
             else:
-                stop = FirstSentence(self.method.pipeline)
+                stop = FirstSentence(self.method.pipeline, self.tokenizer)
                 last = step.continuation = yield from self.write(
                     step, self.method.max_new_tokens, stop, with_passages=True
                 )
@@ -102,7 +102,7 @@ class ReferenceLoop(Loop):
                 yield from self.retrieve(step, (yield from self.formulate(need)))
                 self._prompt_with_passages(step, _tail(text, kept) if dragin else f" {text} {kept}", _CLOSING)
                 # Only the first sentence of DRAGIN's second generation is kept, so it need not be written further.
-                stop = FirstSentence(self.method.pipeline) if dragin else None
+                stop = FirstSentence(self.method.pipeline, self.tokenizer) if dragin else None
                 made = step.continuation = yield from self.write(
                     step, self.method.max_new_tokens, stop, with_passages=True
                 )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
-from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.errors import SettingError
 from dragin_lab.methods import Method
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.trace import Passage, Question, Step, Trace
@@ -93,13 +95,13 @@ def stream(
 ) -> Stream:
     """Answer one question, yielding an event for each piece, retrieval and step as it happens.
 
-    ``prompt=None`` takes the model's own default template (``default_template``). ``seed`` matters under sampling.
+    ``prompt=None`` takes the model's own default template (``default_template``). ``seed`` (at least 0) matters under
+    sampling: each draft draws from a seed made of it and of its place in the episode.
     Raises ``SettingError`` for an empty question before anything is generated; what fails later ends the episode
     with ``trace.ended == "error"`` and is raised.
     """
     template = default_template(lm) if prompt is None else prompt
-    if method.when != "never" and retriever is None:
-        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
+    _check_retriever(method, retriever)
     trace = Trace(_question(question, gold), method.settings, provenance=_provenance(lm, retriever, template, seed))
     episode = method.episode(trace, template, lm.tokenizer, window=lm.context_window)
     return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
@@ -139,15 +141,20 @@ def run_many(
     prompt: PromptTemplate | None = None,
     seed: int = 0,
 ) -> Iterator[Trace]:
-    """Answer questions one after another, yielding each trace as it ends; one that fails says so and the rest go on."""
+    """Answer questions one after another, yielding each trace as it ends; one that fails says so and the rest go on.
+
+    Raises ``SettingError`` for a method that retrieves without a retriever.
+    """
+    _check_retriever(method, retriever)
     for question in questions:
-        events = stream(method, lm, retriever, question, prompt=prompt, seed=seed)
         try:
-            for _ in events:
-                pass
-        except DraginLabError as error:
-            events.trace.ended, events.trace.error = "error", str(error)
-        yield events.trace
+            trace = run(method, lm, retriever, question, prompt=prompt, seed=seed)
+        except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
+            asked = question if isinstance(question, Question) else Question("", question)
+            trace = getattr(error, "trace", None) or Trace(
+                asked, method.settings, ended="error", error=f"{type(error).__name__}: {error}"
+            )
+        yield trace
 
 
 def default_template(lm: LanguageModel) -> PromptTemplate:
@@ -157,10 +164,16 @@ def default_template(lm: LanguageModel) -> PromptTemplate:
     return PromptTemplate(default_exemplars() if lm.embedded else ())
 
 
+def _check_retriever(method: Method, retriever: Retriever | None) -> None:
+    if method.when != "never" and retriever is None:
+        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
+
+
 def _question(question: str | Question, gold: str | Iterable[str] | None) -> Question:
     if isinstance(question, str):
-        golds = (gold,) if isinstance(gold, str) else tuple(gold or ())
-        question = Question("", question, golds)
+        question = Question("", question)
+    if gold is not None:
+        question = replace(question, golds=(gold,) if isinstance(gold, str) else tuple(gold))
     if not question.text.strip():
         raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
     return question
@@ -172,7 +185,7 @@ def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, see
     describe = getattr(retriever, "provenance", None)
     return lm.provenance() | {
         "dragin_lab": __version__,
-        "retriever": describe() if describe is not None else {"kind": type(retriever).__name__},
+        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
         "seed": seed,
         "template": {
             "exemplars": len(template.exemplars),
@@ -233,7 +246,7 @@ def _answer(
     step = trace.steps[-1].index if trace.steps else 0
     if isinstance(request, Draft):
         kind = _kind(request, trace)
-        pieces = lm.stream(request, seed=seed)
+        pieces = lm.stream(request, seed=_seed_of_draft(seed, len(trace.continuations)))
         while True:
             try:
                 made = next(pieces)
@@ -244,6 +257,11 @@ def _answer(
     found = retriever.search(request.query, request.k)
     yield Retrieved(step, request.query, tuple(found))
     return found
+
+
+def _seed_of_draft(seed: int, drafts: int) -> int:
+    """A seed of its own for each draft of an episode, so that a second one does not repeat the draws of the first."""
+    return int(np.random.SeedSequence([seed, drafts]).generate_state(1)[0])
 
 
 def _kind(request: Draft, trace: Trace) -> str:

@@ -78,8 +78,8 @@ def feed(lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | N
             output = lm.tap.step(pending, **inputs, **lm.only_last)
     prefix.ids += ids
     prefix.sound = True
-    logits: Tensor = output.logits[0, -1]
-    return logits  # (V,)
+    logits: Tensor = output.logits[0, -1]  # (V,)
+    return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
 
 def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:

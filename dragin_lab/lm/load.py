@@ -24,6 +24,7 @@ from dragin_lab.lm.tokenizer import HFTokenizer
 from dragin_lab.trace import Continuation, Prompt
 
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_FAR = 8  # windows that a text may run over its model before it is refused
 _POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_embeddings")
 
 
@@ -186,12 +187,24 @@ class LanguageModel:
         return [int(bos)], np.zeros((1, 2), np.int32)
 
     def refuse_overrun(self, p: int, new: int) -> None:
-        """Raise ``ModelError`` where p + new pieces do not fit into a table of positions."""
-        if self.hard_window and self.context_window is not None and p + new > self.context_window:
-            what = f"{p} prompt pieces and {new} new ones" if new else f"{p} pieces"
+        """Raise ``ModelError`` where p + new pieces do not fit into a table of positions, or are far too many.
+
+        Without such a table a model can read on behind its window, if to little use; cost grows with the square, so
+        beyond ``_FAR`` windows it is refused before it eats the machine's memory.
+        """
+        if self.context_window is None:
+            return
+        what = f"{p:,} prompt pieces and {new} new ones" if new else f"{p:,} pieces"
+        if self.hard_window and p + new > self.context_window:
             raise ModelError(
-                f"{what} do not fit into the {self.context_window} positions of {self.name}; "
+                f"{what} do not fit into the {self.context_window:,} positions of {self.name}; "
                 "shorten the prompt or lower max_new_tokens"
+            )
+        if p + new > _FAR * self.context_window:
+            raise ModelError(
+                f"{what} are more than {_FAR} times the {self.context_window:,} that {self.name} was made for; shorten "
+                'the question or the passages, ask for fewer (top_k), or use variant="paper", which drops what does '
+                "not fit"
             )
 
     def processors(self, p: int) -> Any:

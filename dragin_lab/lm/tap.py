@@ -39,7 +39,7 @@ class Pending:
 
     def __init__(self) -> None:
         self.queries: list[Tensor] = []  # (1, H, 1, d) each
-        self.last: tuple[Tensor, Tensor, dict[str, Any]] | None = None  # key and value (1, H_kv, k, d), arguments
+        self.last: tuple[Tensor, dict[str, Any]] | None = None  # keys (1, H_kv, k, d) and further arguments
         self.ready: list[Tensor] = []  # (1, h, c, k) float32 each, rows that could not wait
         self.count = 0  # rows put in since the last flush
 
@@ -211,9 +211,9 @@ class Tap:
         """The rows of ``pending`` in order: tensors (1, h, c, keys) float32, whose last row sees all of its keys."""
         if pending.queries:
             assert pending.last is not None
-            key, value, kwargs = pending.last
+            key, kwargs = pending.last
             query = torch.cat(pending.queries, 2) if len(pending.queries) > 1 else pending.queries[0]  # (1, H, c, d)
-            pending.ready.append(self.measure(query.shape[2], query, key, value, None, kwargs))
+            pending.ready.append(self.measure(query.shape[2], query, key, None, kwargs))
         ready, pending.ready, pending.count = pending.ready, [], 0
         pending.queries, pending.last = [], None
         return ready
@@ -253,7 +253,7 @@ class Tap:
     ) -> tuple[Tensor, Tensor | None]:
         """What the tapped module calls instead of its own attention function."""
         if self.alone:
-            self.weights = self.measure(self.rows, query, key, value, mask, kwargs)
+            self.weights = self.measure(self.rows, query, key, mask, kwargs)
             raise EnoughError
         if self.below is not None:
             output, weights = self.below.attend(query, key, value, mask, kwargs)
@@ -263,9 +263,9 @@ class Tap:
             if weights is not None and weights.dtype == torch.float32:
                 self.weights = _pick(weights[:, :, -self.rows :], self.heads)
             else:
-                self.weights = self.measure(self.rows, query, key, value, mask, kwargs)
+                self.weights = self.measure(self.rows, query, key, mask, kwargs)
         elif self.pending is not None:
-            self._put_aside(self.pending, query, key, value, weights, mask, kwargs)
+            self._put_aside(self.pending, query, key, weights, mask, kwargs)
         return output, weights
 
     def _put_aside(
@@ -273,7 +273,6 @@ class Tap:
         pending: Pending,
         query: Tensor,
         key: Tensor,
-        value: Tensor,
         weights: Tensor | None,
         mask: Tensor | None,
         kwargs: dict[str, Any],
@@ -283,21 +282,19 @@ class Tap:
             pending.ready.append(_pick(weights[:, :, -1:], self.heads))
         elif self._waits and kwargs.get("sliding_window") is None and kwargs.get("position_bias") is None:
             pending.queries.append(query if query.shape[2] == 1 else query[:, :, -1:].clone())
-            pending.last = (key, value, kwargs)
+            pending.last = (key, kwargs)
         else:
-            pending.ready.append(self.measure(1, query, key, value, mask, kwargs))
+            pending.ready.append(self.measure(1, query, key, mask, kwargs))
 
-    def measure(
-        self, rows: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]
-    ) -> Tensor:
+    def measure(self, rows: int, query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
         """The last ``rows`` rows by the model file's own eager function, in float32: (B, h, rows, keys)."""
         queries, keys = query.shape[2], key.shape[2]
         rows = min(rows, queries)
         query = query[:, :, queries - rows :]  # (B, H, rows, d)
         mask = _additive(mask, rows, queries, keys, kwargs.get("sliding_window"), query.device)  # (B or 1, 1, rows, k)
-        # The weighted sum is not wanted, so one column of the values will do.
-        kwargs = {**kwargs, "dropout": 0.0}
-        _, weights = self.eager(self.module, query.float(), key.float(), value[..., :1].float(), mask, **kwargs)
+        key = key.float()
+        # The weighted sum is not wanted, so anything as long as the values will do for them.
+        _, weights = self.eager(self.module, query.float(), key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
         return _pick(weights.float(), self.heads)
 
 

@@ -102,7 +102,7 @@ def _runs(look: Look, start: int, stop: int, *, dim: bool = False) -> list[Run]:
 def _step(paper: _Paper, trace: Trace, step: Step, scale: Scale) -> None:
     line = sections.outcome(trace, step)[1]
     paper.line(f"\nStep {step.index + 1} · {line}")
-    kept = sections.kept_of(trace, step)
+    kept = sections.kept_of(step)
     for part in sections.step_parts(step):
         label = sections.PARTS[part][0]
         if part == "draft" and step.draft is not None:
