@@ -19,12 +19,12 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly"}
 FLOORS = [
     {"errors"},
     {"trace", "episode", "tracefile", "frames"},
-    {"rind", "qfs", "words", "metrics", "prompts", "sentences", "confidence", "exemplars"},
+    {"rind", "qfs", "words", "metrics", "prompts", "sentences", "confidence", "exemplars", "ranking"},
     {"loop", "trigger", "reference_loop", "paper_loop", "methods"},
-    {"almanac", "corpus", "corpus_files", "retrieval", "datasets"},
+    {"almanac", "corpus", "corpus_files", "retrieval", "datasets", "labels"},
     {"lm"},
     {"run", "store", "bench", "sweep"},
-    {"needs", "tables", "paper"},
+    {"needs", "needs_query", "tables", "paper"},
     {"views", "widgets"},
     {"cli", "demo", "doctor", "__main__"},
 ]
