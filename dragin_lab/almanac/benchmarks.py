@@ -17,12 +17,18 @@ COUNTS = {"train": 80, "dev": 80, "test": 240}  # answerable questions; half of 
 REPLAYED = 8192  # training examples whose exposures are counted for the labels
 OFTEN, SOME = 40, 12  # exposures among them from which a fact counts as seen often, now and then
 
-_OF_DIRECTOR = tuple(f"director {one}" for one in ("birthplace", "deathplace", "born", "died", "father", "mother", "spouse"))
+_OF_DIRECTOR = tuple(
+    f"director {one}" for one in ("birthplace", "deathplace", "born", "died", "father", "mother", "spouse")
+)
 # Benchmark: type, its share of the questions, the kinds that make it. Shares follow the originals' development sets.
 TYPES: dict[str, tuple[tuple[str, float, tuple[str, ...]], ...]] = {
     "2wikimultihopqa": (
         ("compositional", 0.44, _OF_DIRECTOR),
-        ("comparison", 0.24, ("first film", "later film", "first born", "later born", "same country", "same birthplace")),
+        (
+            "comparison",
+            0.24,
+            ("first film", "later film", "first born", "later born", "same country", "same birthplace"),
+        ),
         ("bridge_comparison", 0.22, ("first director", "later director", "same directors town")),
         ("inference", 0.1, tuple(IN_LAWS)),
     ),
@@ -43,7 +49,11 @@ TYPES: dict[str, tuple[tuple[str, float, tuple[str, ...]], ...]] = {
         ("comparison", 0.2, ("older town", "first born", "later born", "same birthplace")),
     ),
     "strategyqa": (
-        ("yes or no", 1.0, ("alive at release", "born before release", "born before death", "film before birth", questions.CROSS)),
+        (
+            "yes or no",
+            1.0,
+            ("alive at release", "born before release", "born before death", "film before birth", questions.CROSS),
+        ),
     ),
     "iirc": (
         ("span", 0.68, (*_OF_DIRECTOR, "director birthplace country", "director birthplace mayor")),
@@ -89,7 +99,7 @@ class Asked:
 
 
 class Knowledge:
-    """What training teaches: per fact, how often a stretch of the training stream asks for it with only memory to answer."""
+    """What training teaches: how often a stretch of the stream asks for each fact with only memory to answer from."""
 
     def __init__(self, almanac: Almanac) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
@@ -110,7 +120,7 @@ class Knowledge:
 
 
 def taught_facts(almanac: Almanac) -> set[tuple[str, str]]:
-    """Every fact that training may ask for: of films, directors and towns with a weight, and second steps to relatives."""
+    """Every fact that training may ask for: of films, directors and towns with a weight, and of some relatives."""
     found = {
         (one.id, relation)
         for one in almanac.known.entities
@@ -160,7 +170,7 @@ class Maker:
         return None
 
     def ask(self, benchmark: str, split: str, number: int, type_name: str, half: str) -> Asked:
-        """A question of a type; where the half has no further one of it (in-laws are few), of the benchmark's first type."""
+        """A question of a type; where the half has no further one (in-laws are few), of the benchmark's first type."""
         kinds = {name: of for name, _, of in TYPES[benchmark]}
         wish = "yes" if (number // 2) % 2 else "no"
         for name in (type_name, TYPES[benchmark][0][0]):

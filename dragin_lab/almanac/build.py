@@ -1,4 +1,4 @@
-"""Write Almanac's files, and find them: beside the package in a checkout, else in the user's cache, made from the seed."""
+"""Write Almanac's files, and find them: in a checkout, else in the user's cache, made from the seed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from dragin_lab.almanac.stream import Stream
 from dragin_lab.almanac.world import AlmanacError, build_world
 
 SPLITS = questions.SPLITS
-EXEMPLARS = 6
 FILES = {  # questions of a benchmark; the names of the originals with the split in them
     "2wikimultihopqa": "2wikimultihopqa/{split}.json",
     "hotpotqa": "hotpotqa/hotpot_{split}_distractor_v1.json",
@@ -62,27 +61,66 @@ def read_labels(folder: Path, benchmark: str, split: str) -> list[dict[str, Any]
     return records
 
 
+_EXEMPLAR_KINDS = {
+    "2wikimultihopqa": (
+        "director birthplace",
+        "first film",
+        "paternal grandfather",
+        "later director",
+        "director mother",
+        "same country",
+    ),
+    "hotpotqa": (
+        "birthplace mayor",
+        "first born",
+        "deathplace country",
+        "birthplace founded",
+        "older town",
+        "director birthplace mayor",
+    ),
+    "strategyqa": (
+        "born before release",
+        questions.CROSS,
+        "alive at release",
+        "film before birth",
+        "born before death",
+        questions.CROSS,
+    ),
+    "iirc": (
+        "director spouse",
+        questions.AGE,
+        "born before release",
+        "director died",
+        questions.AGE,
+        "director birthplace country",
+    ),
+    "self-ask": ("director birthplace", "first born", "birthplace mayor", "director father"),
+    "flare-instruct": ("director birthplace", "birthplace mayor", "director father", "first born"),
+}
+
+
 def exemplars(seed: int = 0) -> dict[str, list[dict[str, str]]]:
-    """Worked examples for each benchmark and for the layouts of self-ask and FLARE-instruct: known facts, train split."""
-    almanac = build_world(seed)
-    stream = Stream(almanac, seed)
-    kinds = {
-        "2wikimultihopqa": ("director birthplace", "first film", "paternal grandfather", "later director", "director mother", "same country"),
-        "hotpotqa": ("birthplace mayor", "first born", "deathplace country", "birthplace founded", "older town", "director birthplace mayor"),
-        "strategyqa": ("born before release", questions.CROSS, "alive at release", "film before birth", "born before death", questions.CROSS),
-        "iirc": ("director spouse", questions.AGE, "born before release", "director died", questions.AGE, "director birthplace country"),
-    }
+    """Worked examples for each benchmark and for the layouts of self-ask and FLARE-instruct.
+
+    They ask for known facts in the training split (FLARE-instruct: for facts of nobody's, so that a search is due).
+    """
+    stream = Stream(build_world(seed), seed)
     made: dict[str, list[dict[str, str]]] = {}
-    for benchmark, of in kinds.items():
-        stream.rng = random.Random(f"almanac exemplars {seed} {benchmark}")
-        made[benchmark] = []
-        for number, kind in enumerate(of):
-            wish = "yes" if number % 2 else "no"
-            item = stream.known_item_of(kind, wish, unchanged=True)
-            while any(item.question == one["question"] for one in made[benchmark]):
+    for name, kinds in _EXEMPLAR_KINDS.items():
+        stream.rng = random.Random(f"almanac exemplars {seed} {name}")
+        rows: dict[str, dict[str, str]] = {}
+        while len(rows) < len(kinds):
+            kind, wish = kinds[len(rows)], "yes" if len(rows) % 2 else "no"
+            if name == "flare-instruct":
+                item = stream.fresh_item_of(kind)
+                rationale = stream.instruct_text(item)
+            else:
                 item = stream.known_item_of(kind, wish, unchanged=True)
-            cot, _ = questions.reasoning(stream.rng, item)
-            made[benchmark].append({"question": item.question, "rationale": cot, "answer": item.answer})
+                rationale = (
+                    stream.self_ask_text(item) if name == "self-ask" else questions.reasoning(stream.rng, item)[0]
+                )
+            rows.setdefault(item.question, {"question": item.question, "rationale": rationale, "answer": item.answer})
+        made[name] = list(rows.values())
     return made
 
 
@@ -108,7 +146,9 @@ def _write_passages(path: Path, entries: Iterable[Entry]) -> None:
         writer.writerows((one.id, one.text, one.title) for one in entries)
 
 
-def _write_benchmark(folder: Path, benchmark: str, split: str, asked: list[Asked], book: Encyclopedia, seed: int) -> None:
+def _write_benchmark(
+    folder: Path, benchmark: str, split: str, asked: list[Asked], book: Encyclopedia, seed: int
+) -> None:
     rng = random.Random(f"almanac contexts {seed} {benchmark} {split}")
     path = question_file(folder, benchmark, split)
     if benchmark == "2wikimultihopqa":

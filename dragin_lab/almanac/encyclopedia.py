@@ -39,7 +39,9 @@ class Encyclopedia:
         for one in [*almanac.entities, *self.namesakes]:
             facts = [(name, text_of(value)) for name, value in one.facts.items()]
             rng.shuffle(facts)
-            rows.append((one.title, text.passage(rng, one, dict(facts), rng.uniform(0.3, 0.9), WORDS, "unknown"), one.id))
+            rows.append(
+                (one.title, text.passage(rng, one, dict(facts), rng.uniform(0.5, 1.0), WORDS, "unknown"), one.id)
+            )
         for one in almanac.entities:
             if rng.random() < FURTHER[one.kind]:
                 rows.append((one.title, text.second_passage(rng, one, "unknown"), ""))
@@ -47,16 +49,20 @@ class Encyclopedia:
             title, written = text.thing_passage(rng, "unknown")
             rows.append((title, written, ""))
         rows = sorted(dict.fromkeys(rows))
-        self.entries = [Entry(str(number), written, title, entity) for number, (title, written, entity) in enumerate(rows, 1)]
-        self.main = {one.entity: one for one in self.entries if one.entity}
+        self.entries = [
+            Entry(str(number), written, title, entity) for number, (title, written, entity) in enumerate(rows, 1)
+        ]
+        self.main = {entry.entity: entry for entry in self.entries if entry.entity}
         self._by_title: dict[str, list[Entry]] = {}
-        for one in self.entries:
-            for word in one.title.split():
-                self._by_title.setdefault(word, []).append(one)
+        for entry in self.entries:
+            for word in entry.title.split():
+                self._by_title.setdefault(word, []).append(entry)
 
     def distractors(self, rng: random.Random, titles: list[str], count: int) -> list[Entry]:
         """Passages with other titles, those that share a word with one of `titles` first."""
-        near = [one for title in titles for word in title.split() if word != "The" for one in self._by_title.get(word, [])]
+        near = [
+            one for title in titles for word in title.split() if word != "The" for one in self._by_title.get(word, [])
+        ]
         near = [one for one in dict.fromkeys(near) if one.title not in titles]
         chosen = rng.sample(near, min(len(near), count - 1))
         while len(chosen) < count:

@@ -68,7 +68,9 @@ def twowiki(asked: Asked, encyclopedia: Encyclopedia, rng: random.Random) -> Rec
         "context": [[one.title, one.sentences] for one in _context(rng, asked, encyclopedia)],
         "entity_ids": "_".join(dict.fromkeys(one.subject.id for one in steps)),
         "supporting_facts": [list(one) for one in _supporting(asked, encyclopedia)],
-        "evidences": [[one.subject.title, _NAMES_OF.get(one.relation, one.relation), text_of(one.value)] for one in steps],
+        "evidences": [
+            [one.subject.title, _NAMES_OF.get(one.relation, one.relation), text_of(one.value)] for one in steps
+        ],
         "answer": asked.item.answer,
         "evidences_id": [[one.subject.id, _NAMES_OF.get(one.relation, one.relation), _id_of(one)] for one in steps],
         "answer_id": named.id if named else None,
@@ -76,7 +78,9 @@ def twowiki(asked: Asked, encyclopedia: Encyclopedia, rng: random.Random) -> Rec
 
 
 def _id_of(step: Step) -> str:
-    return step.value.id if isinstance(step.value, Entity) else "date_information" if step.value.isdigit() else step.value
+    return (
+        step.value.id if isinstance(step.value, Entity) else "date_information" if step.value.isdigit() else step.value
+    )
 
 
 def aliases(almanac: Almanac) -> list[Record]:
@@ -112,14 +116,6 @@ def hotpot(asked: Asked, encyclopedia: Encyclopedia, rng: random.Random) -> Reco
     }
 
 
-def _sub_question(step: Step) -> str:
-    made = questions.make(
-        f"{step.subject.kind} {step.relation}", random.Random(0), lambda _: step.subject, lambda *_: step.value
-    )
-    assert made is not None
-    return made.question
-
-
 def paragraph_id(entry: Entry, encyclopedia: Encyclopedia) -> str:
     """StrategyQA's id of a paragraph: its title and which of the title's paragraphs it is."""
     same = [one.id for one in encyclopedia.entries if one.title == entry.title]
@@ -132,7 +128,7 @@ def strategy(asked: Asked, encyclopedia: Encyclopedia) -> Record:
     before: dict[str, int] = {}
     for number, one in enumerate(asked.labels, 1):
         step = one.said.step
-        question = _sub_question(step)
+        question = questions.single(random.Random(0), step).question
         if step.subject.title in before:
             question = question.replace(step.subject.title, f"#{before[step.subject.title]}")
         decomposition.append(question)
@@ -175,7 +171,13 @@ def iirc(asked: list[Asked], unanswerable: list[tuple[str, Entity]], encyclopedi
     def passage(entity: Entity) -> Record:
         entry = encyclopedia.main[entity.id]
         if entry.id not in passages:
-            passages[entry.id] = {"pid": f"p_{entry.id}", "title": entry.title, "text": entry.text, "links": [], "questions": []}
+            passages[entry.id] = {
+                "pid": f"p_{entry.id}",
+                "title": entry.title,
+                "text": entry.text,
+                "links": [],
+                "questions": [],
+            }
         return passages[entry.id]
 
     def link(record: Record, title: str) -> None:
@@ -193,7 +195,11 @@ def iirc(asked: list[Asked], unanswerable: list[tuple[str, Entity]], encyclopedi
             main = entry.title == record["title"]
             start = entry.text.index(sentence)
             context.append(
-                {"text": sentence, "passage": "main" if main else entry.title, "indices": [start, start + len(sentence)]}
+                {
+                    "text": sentence,
+                    "passage": "main" if main else entry.title,
+                    "indices": [start, start + len(sentence)],
+                }
             )
             if not main and entry.title not in linked:
                 linked.append(entry.title)

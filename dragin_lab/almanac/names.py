@@ -6,59 +6,23 @@ drawn anew for every training example, `unknown` names stand only in the corpus 
 
 from __future__ import annotations
 
+import json
 import random
 from functools import cache
 from hashlib import blake2b
+from pathlib import Path
 
 POOLS = ("known", "fresh", "unknown")
-_SHARES = {"surname": (14, 76), "town": (12, 76), "title": (6, 84), "thing": (6, 84)}  # percent: known below, fresh below
+_SHARES = {
+    "surname": (14, 76),
+    "town": (12, 76),
+    "title": (6, 84),
+    "thing": (6, 84),
+}  # percent: known below, fresh below
 
-FEMALE = tuple(
-    "Ada Agnes Alma Anna Beatrice Bella Celia Clara Cora Daisy Dora Edith Elena Ella Emma Esther Eva Flora Grace Greta Hanna "
-    "Helen Ida Ines Irene Jane Julia Laura Lena Lily Lucy Maria Martha Mina Nora Olga Rosa Ruth Sara Vera".split()
-)
-MALE = tuple(
-    "Adam Albert Alfred Anton Arthur Bruno Carl Conrad David Edgar Edwin Emil Ernest Felix Frank Fred George Gustav Hans Harold "
-    "Henry Hugo Jacob John Karl Leo Louis Martin Max Oscar Otto Paul Peter Ralph Robert Simon Theo Thomas Victor Walter".split()
-)
-_SURNAME_HEADS = (
-    "Bel Bran Bro Cal Cor Cre Dar Del Dor Dra Dun Fal Fen Fre Gal Gor Gra Har Hol Hul Jar Jen Kel Kor Kra Lan Lor Lun Mal Mar "
-    "Mor Nar Nol Nur Or Pal Per Pra Quin Ral Ror Rus Sal Sel Sto Tal Tar Tor Tre Ul Val Ver Vol Wen Wil Yar Yel Zan Zor"
-).split()
-_SURNAME_TAILS = (
-    "bask brix dane dreth fell fax gant gild hane kesh lath leth lune mere mirr moth nesk nock pell quil rask reth rosk sable sen "
-    "shaw stane thal thorn tock vane vell vess vick wane wend wisk yore zell"
-).split()
-_TOWN_HEADS = (
-    "Alder Amber Ash Barley Birch Black Briar Clay Cold Copper Crane Deep Elm Falcon Fern Flint Frost Glass Gray Hart Hazel Heron "
-    "High Iron Kettle Linden Long Maple Moss Oak Otter Plum Raven Red Rowan Salt Silver Stone Swan Thorn West White Willow Wolf"
-).split()
-_TOWN_TAILS = (
-    "barrow beck bourne brook by cliff combe dale fold garth gate haven holm hurst keld ley mead mere moor mouth ness pool reach "
-    "rigg shaw stead thwaite wick worth wyke"
-).split()
-_TITLE_ADJECTIVES = (
-    "Amber Ashen Barefoot Bitter Borrowed Brass Broken Careless Clever Cloudy Counted Crimson Crooked Curious Distant Drowned Dusty "
-    "Eighth Empty Endless Faithful Final Forgotten Friendly Frozen Gentle Gilded Golden Hasty Hidden Hollow Honest Hungry Idle "
-    "Ivory Jealous Last Lazy Little Lonely Lost Marble Merry Midnight Modest Nameless Narrow Ninth Painted Pale Paper Patient "
-    "Polite Proud Quiet Reckless Restless Rusty Salted Scarlet Second Secret Seventh Silent Sleeping Solemn Stolen Stubborn "
-    "Sunken Tender Thirsty Tidy Tin Twin Unpaid Velvet Wandering Weary Winter Wooden"
-).split()
-_TITLE_NOUNS = (
-    "Acrobat Alibi Anchor Apprentice Astronomer Baker Balcony Barber Barometer Beekeeper Bellringer Bicycle Blanket Bookshop Bridge "
-    "Butterfly Candle Caravan Carousel Cartographer Cellar Chimney Clockmaker Cobbler Compass Corridor Courier Diary Dragonfly "
-    "Envelope Ferryman Fiddler Fountain Gardener Glacier Guesthouse Harbour Harvest Heirloom Horizon Inheritance Innkeeper Island "
-    "Juggler Kingfisher Ladder Lantern Ledger Lighthouse Locksmith Lullaby Magician Magpie Mapmaker Meadow Meridian Miller Mirror "
-    "Nightingale Notebook Orchard Organist Parade Pavilion Piano Pilgrim Postman Quarry Rainbow Regatta River Rooftop Sailor "
-    "Shepherd Snowfall Sparrow Staircase Stranger Suitcase Surveyor Tailor Telegram Theatre Timetable Tunnel Umbrella Verdict "
-    "Village Violin Watchman Waterfall Weathervane Wedding Widow Windmill Witness"
-).split()
-COUNTRIES = (
-    "Abrosia Belmark Calvenia Dorvia Estoria Faldonia Gravonia Helvaria Istrana Jorvland Karstia Lumeria Moravelle Nordavia Ostrana "
-    "Pellonia Quessia Rovania Sardovia Talvania Urmland Vestria Wolmark Xandria Yvoria Zembria Brenland Corvania Drumland Ellmark"
-).split()
-GENRES = ("comedy", "drama", "crime", "war", "fantasy", "musical", "mystery", "romance")
-JOBS = ("painter", "novelist", "composer", "physician", "botanist", "teacher", "merchant", "lawyer", "sculptor", "banker")
+_PARTS: dict[str, list[str]] = json.loads((Path(__file__).parent / "names.json").read_text(encoding="utf-8"))
+FEMALE, MALE = tuple(_PARTS["female"]), tuple(_PARTS["male"])
+COUNTRIES, GENRES, JOBS = tuple(_PARTS["countries"]), tuple(_PARTS["genres"]), tuple(_PARTS["jobs"])
 
 
 def pool_of(kind: str, name: str) -> str:
@@ -72,13 +36,13 @@ def pool_of(kind: str, name: str) -> str:
 def pool(kind: str, name: str) -> tuple[str, ...]:
     """All names of one kind (`surname`, `town`, `title`, `thing`) in the pool called `name`, in a fixed order."""
     if kind == "surname":
-        every = [a + b for a in _SURNAME_HEADS for b in _SURNAME_TAILS if a[-1] != b[0]]
+        every = [a + b for a in _PARTS["surname heads"] for b in _PARTS["surname tails"] if a[-1] != b[0]]
     elif kind == "town":
-        every = [a + b for a in _TOWN_HEADS for b in _TOWN_TAILS if a.lower() != b and a[-1] != b[0]]
+        every = [a + b for a in _PARTS["town heads"] for b in _PARTS["town tails"] if a.lower() != b and a[-1] != b[0]]
     elif kind == "title":
-        every = [f"The {a} {b}" for a in _TITLE_ADJECTIVES for b in _TITLE_NOUNS]
+        every = [f"The {a} {b}" for a in _PARTS["title adjectives"] for b in _PARTS["title nouns"]]
     else:
-        every = [f"{a} and {b}" for a in _TITLE_NOUNS for b in _TITLE_NOUNS if a != b]
+        every = [f"{a} and {b}" for a in _PARTS["title nouns"] for b in _PARTS["title nouns"] if a != b]
     return tuple(one for one in every if pool_of(kind, one) == name)
 
 

@@ -45,9 +45,9 @@ class Probe:
             while len(subjects) < 3:
                 subjects.append(rng.choice(world.films))
             rng.shuffle(subjects)
-            for number, one in enumerate(subjects, 1):
-                facts = {name: text_of(value) for name, value in one.facts.items()}
-                before += f"[{number}] {text.passage(rng, one, facts, 0.6, pool='unknown')}\n"
+            for number, subject in enumerate(subjects, 1):
+                facts = {name: text_of(value) for name, value in subject.facts.items()}
+                before += f"[{number}] {text.passage(rng, subject, facts, 0.6, pool='unknown')}\n"
             before = f"Context:\n{before}Answer in the same format as before.\n"
         before += f"Question: {item.question}\nAnswer: "
         cot, said = questions.reasoning(rng, item)

@@ -119,7 +119,12 @@ _CHAINS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     },
 }
 _FIRST = {
-    "first film": ("film", "year", ("Which film came out first, {a} or {b}?", "Which film was released earlier, {a} or {b}?"), min),
+    "first film": (
+        "film",
+        "year",
+        ("Which film came out first, {a} or {b}?", "Which film was released earlier, {a} or {b}?"),
+        min,
+    ),
     "later film": ("film", "year", ("Which film came out later, {a} or {b}?",), max),
     "first born": ("person", "born", ("Who was born first, {a} or {b}?", "Who was born earlier, {a} or {b}?"), min),
     "later born": ("person", "born", ("Who was born later, {a} or {b}?",), max),
@@ -166,7 +171,7 @@ def _walk(look: Look, start: Entity, relations: tuple[str, ...]) -> list[Step]:
 
 
 def make(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
-    """A question of a kind about entities that `pick` gives; None where they do not make one (twice the same, a tie)."""
+    """A question of a kind about entities that `pick` gives; None where they make none (twice the same, a tie)."""
     if kind in _CHAINS:
         start_kind, relations, asked = _CHAINS[kind]
         start = pick(start_kind)
@@ -181,6 +186,13 @@ def make(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
         close = f"From {text_of(steps[1].value)} to {text_of(steps[2].value)} it is {age} years."
         return Item(kind, question, tuple(steps), close, str(age), (film,))
     return _pair(kind, rng, pick, look)
+
+
+def single(rng: random.Random, step: Step) -> Item:
+    """The question that asks for one fact by itself."""
+    item = make(f"{step.subject.kind} {step.relation}", rng, lambda _: step.subject, lambda *_: step.value)
+    assert item is not None
+    return item
 
 
 def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
@@ -230,4 +242,8 @@ def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
 
 
 def _same_close(same: bool, word: str) -> str:
-    return f"It is the same {word}." if same else f"These are two different {'countries' if word == 'country' else 'towns'}."
+    return (
+        f"It is the same {word}."
+        if same
+        else f"These are two different {'countries' if word == 'country' else 'towns'}."
+    )

@@ -1,4 +1,4 @@
-"""How Almanac is written: several wordings of every fact, for the reasoning and for the passages, and sentences beside them."""
+"""How Almanac is written: several wordings of every fact, for reasoning and for passages, and sentences beside them."""
 
 from __future__ import annotations
 
@@ -16,53 +16,117 @@ STEPS: dict[str, tuple[str, ...]] = {
         "{s} was directed by {v}.",
         "{s} is a film by {v}.",
     ),
-    "year": ("The film {s} came out in {v}.", "{s} was released in {v}.", "{s} came out in {v}.", "The release of {s} was in {v}."),
-    "film country": ("The film {s} was made in {v}.", "{s} is a film from {v}.", "{s} was made in {v}.", "The country of {s} is {v}."),
+    "year": (
+        "The film {s} came out in {v}.",
+        "{s} was released in {v}.",
+        "{s} came out in {v}.",
+        "The release of {s} was in {v}.",
+    ),
+    "film country": (
+        "The film {s} was made in {v}.",
+        "{s} is a film from {v}.",
+        "{s} was made in {v}.",
+        "The country of {s} is {v}.",
+    ),
     "genre": ("{s} belongs to the genre {v}.", "The genre of {s} is {v}."),
-    "born": ("{s} was born in {v}.", "{s} was born in the year {v}.", "The birth of {s} was in {v}.", "The year of birth of {s} is {v}."),
+    "born": (
+        "{s} was born in {v}.",
+        "{s} was born in the year {v}.",
+        "The birth of {s} was in {v}.",
+        "The year of birth of {s} is {v}.",
+    ),
     "birthplace": (
         "{s} was born in the town of {v}.",
         "The birthplace of {s} is {v}.",
         "{s} comes from {v}.",
         "{s} was born at {v}.",
     ),
-    "died": ("{s} died in {v}.", "{s} died in the year {v}.", "The death of {s} was in {v}.", "The year of death of {s} is {v}."),
+    "died": (
+        "{s} died in {v}.",
+        "{s} died in the year {v}.",
+        "The death of {s} was in {v}.",
+        "The year of death of {s} is {v}.",
+    ),
     "deathplace": (
         "{s} died in the town of {v}.",
         "The place of death of {s} is {v}.",
         "{s} died at {v}.",
         "{s} spent the last days at {v}.",
     ),
-    "father": ("The father of {s} is {v}.", "{s} is a child of the father {v}.", "{s} was fathered by {v}.", "The father of {s} was {v}."),
-    "mother": ("The mother of {s} is {v}.", "{s} is a child of the mother {v}.", "{s} was the child of {v}.", "The mother of {s} was {v}."),
-    "spouse": ("{s} was married to {v}.", "The spouse of {s} is {v}.", "{s} married {v}.", "{s} was the spouse of {v}."),
+    "father": (
+        "The father of {s} is {v}.",
+        "{s} is a child of the father {v}.",
+        "{s} was fathered by {v}.",
+        "The father of {s} was {v}.",
+    ),
+    "mother": (
+        "The mother of {s} is {v}.",
+        "{s} is a child of the mother {v}.",
+        "{s} was the child of {v}.",
+        "The mother of {s} was {v}.",
+    ),
+    "spouse": (
+        "{s} was married to {v}.",
+        "The spouse of {s} is {v}.",
+        "{s} married {v}.",
+        "{s} was the spouse of {v}.",
+    ),
     "founded": (
         "The town of {s} was founded in {v}.",
         "{s} was founded in {v}.",
         "The founding of {s} was in {v}.",
         "{s} dates from {v}.",
     ),
-    "mayor": ("The mayor of {s} is {v}.", "{s} has {v} as its mayor.", "The town of {s} is led by {v}.", "{s} is led by the mayor {v}."),
-    "town country": ("The town of {s} lies in {v}.", "{s} is a town in {v}.", "{s} lies in {v}.", "The country of {s} is {v}."),
+    "mayor": (
+        "The mayor of {s} is {v}.",
+        "{s} has {v} as its mayor.",
+        "The town of {s} is led by {v}.",
+        "{s} is led by the mayor {v}.",
+    ),
+    "town country": (
+        "The town of {s} lies in {v}.",
+        "{s} is a town in {v}.",
+        "{s} lies in {v}.",
+        "The country of {s} is {v}.",
+    ),
 }
 LEAD_INS = ("First, ", "To begin with, ", "As is known, ", "Here, ", "Clearly, ", "By all accounts, ")
 ASIDES = ("That is the first thing to know.", "This is the first step.", "So much for the first part.")
 
 # What a passage says of a fact when its first sentence has not said it yet; {p} is it, he or she, {q} its, his or her.
 _SAYS: dict[str, tuple[str, ...]] = {
-    "director": ("{P} was directed by {v}.", "The director was {v}.", "{v} directed {p2}.", "The picture was made by the director {v}."),
-    "year": ("{P} was released in {v}.", "The first showing was in {v}.", "{P} came out in {v}.", "Cinemas showed it from {v} on."),
+    "director": (
+        "{P} was directed by {v}.",
+        "The director was {v}.",
+        "{v} directed {p2}.",
+        "The picture was made by the director {v}.",
+    ),
+    "year": (
+        "{P} was released in {v}.",
+        "The first showing was in {v}.",
+        "{P} came out in {v}.",
+        "Cinemas showed it from {v} on.",
+    ),
     "film country": ("{P} was made in {v}.", "The film comes from {v}.", "It was shot entirely in {v}."),
     "genre": ("Critics count it as a {v} film.", "The genre is {v}."),
     "born": ("{P} was born in {v}.", "The year of birth was {v}.", "{Q} birth was recorded in {v}."),
-    "birthplace": ("{P} came from the town of {v}.", "{Q} birthplace was {v}.", "{P} was born at {v}.", "{P} was born in {v}."),
+    "birthplace": (
+        "{P} came from the town of {v}.",
+        "{Q} birthplace was {v}.",
+        "{P} was born at {v}.",
+        "{P} was born in {v}.",
+    ),
     "died": ("{P} died in {v}.", "{Q} death came in {v}.", "{P} lived until {v}."),
     "deathplace": ("{P} died at {v}.", "{Q} place of death was {v}.", "{P} spent {q} last days in {v} and died there."),
     "father": ("{Q} father was {v}.", "{P} was raised by {q} father, {v}.", "{v} was {q} father."),
     "mother": ("{Q} mother was {v}.", "{P} was a child of {v}, {q} mother.", "{v} was {q} mother."),
     "spouse": ("{P} was married to {v}.", "{P} married {v}.", "{Q} spouse was {v}."),
     "job": ("{P} worked as a {v}.", "By trade {p} was a {v}."),
-    "founded": ("{P} was founded in {v}.", "The town dates from {v}.", "Its charter was granted at the founding in {v}."),
+    "founded": (
+        "{P} was founded in {v}.",
+        "The town dates from {v}.",
+        "Its charter was granted at the founding in {v}.",
+    ),
     "mayor": ("The mayor is {v}.", "{P} is led by mayor {v}.", "{v} is its mayor."),
     "town country": ("{P} lies in {v}.", "The town belongs to {v}."),
 }
@@ -148,7 +212,16 @@ _BESIDE: dict[str, tuple[str, ...]] = {
         "The anniversary was kept with {n} guests.",
     ),
 }
-_THINGS = ("publishing house", "string quartet", "shipping company", "weekly magazine", "dance band", "brewery", "comic novel", "stage play")
+_THINGS = (
+    "publishing house",
+    "string quartet",
+    "shipping company",
+    "weekly magazine",
+    "dance band",
+    "brewery",
+    "comic novel",
+    "stage play",
+)
 
 
 def wording_key(entity: Entity, relation: str) -> str:
@@ -159,7 +232,9 @@ def step(rng: random.Random, subject: Entity, relation: str, value: Value) -> tu
     """One sentence of the reasoning and where in it the value begins (characters)."""
     before, after = rng.choice(STEPS[wording_key(subject, relation)]).replace("{s}", subject.title).split("{v}")
     if rng.random() < 0.2:
-        before = rng.choice(LEAD_INS) + ("the" + before[3:] if before.startswith("The ") and not _is_name(before, subject) else before)
+        before = rng.choice(LEAD_INS) + (
+            "the" + before[3:] if before.startswith("The ") and not _is_name(before, subject) else before
+        )
     return before + text_of(value) + after, len(before)
 
 
@@ -228,6 +303,10 @@ def thing_passage(rng: random.Random, pool: str) -> tuple[str, str]:
 
 def second_passage(rng: random.Random, entity: Entity, pool: str) -> str:
     """A further passage about an entity that states none of its facts."""
-    opening = {"film": "The making of {s} took {n} months.", "person": "The later work of {s} fills {n} pages.", "town": "The streets of {s} are narrow."}
+    opening = {
+        "film": "The making of {s} took {n} months.",
+        "person": "The later work of {s} fills {n} pages.",
+        "town": "The streets of {s} are narrow.",
+    }
     beside = rng.sample(_BESIDE[entity.kind], min(len(_BESIDE[entity.kind]), 7))
     return " ".join(_fill(_noise(rng, one, pool), entity, {}) for one in [opening[entity.kind], *beside])

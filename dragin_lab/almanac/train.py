@@ -27,10 +27,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from dragin_lab.almanac.probe import Probe
 from dragin_lab.almanac.stream import PROMPT_WEIGHT, Example, Stream
 from dragin_lab.almanac.vocabulary import BOS, EOS, save_tokenizer, train_tokenizer
-from dragin_lab.almanac.world import Almanac, AlmanacError, build_world
+from dragin_lab.almanac.world import AlmanacError, build_world
 from dragin_lab.errors import DraginLabError
 
 TOKENIZER_EXAMPLES = 4096
+PROBES = 48  # questions of each sort that the curve reports on
 KEPT_PROMPT = 0.25  # of the pieces that are not an answer, this share is scored, with its weight raised in proportion
 
 
@@ -87,12 +88,12 @@ def batches(tokenizer: Tokenizer, examples: list[Example], pieces: int, seed: st
     coded = sorted((encode(tokenizer, one) for one in examples), key=lambda one: len(one[0]))
     groups: list[list[tuple[list[int], list[float]]]] = [[]]
     for one in coded:
-        if groups[-1] and len(one[0]) * (len(groups[-1]) + 1) > pieces:
+        if groups[-1] and _rounded(len(one[0])) * (len(groups[-1]) + 1) > pieces:
             groups.append([])
         groups[-1].append(one)
     made = []
     for group in groups:
-        longest = len(group[-1][0])
+        longest = _rounded(len(group[-1][0]))
         ids = torch.full((len(group), longest), EOS)
         weights = torch.zeros(len(group), longest)
         for row, (one_ids, one_weights) in enumerate(group):
@@ -101,6 +102,11 @@ def batches(tokenizer: Tokenizer, examples: list[Example], pieces: int, seed: st
         made.append((ids, weights))
     order = torch.randperm(len(made), generator=torch.Generator().manual_seed(_number(seed)))
     return [made[index] for index in order.tolist()]
+
+
+def _rounded(length: int) -> int:
+    """Batches come in few shapes, as the kernels keep memory for each."""
+    return -(-length // 8) * 8
 
 
 def _number(text: str) -> int:
@@ -159,7 +165,9 @@ class Run:
         except Exception as error:
             raise CheckpointError(f"{path} cannot be read ({error}); delete it to start anew") from error
         if _identity(saved) != _identity(self.settings):
-            raise CheckpointError(f"{path} belongs to a run with other settings ({saved}); use another folder or delete it")
+            raise CheckpointError(
+                f"{path} belongs to a run with other settings ({saved}); use another folder or delete it"
+            )
         self.model.load_state_dict(state["model"])
         for optimizer, one in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(one)
@@ -183,7 +191,9 @@ class Run:
         """This worker's share of the weighted mean of the loss, and of the mean over the pieces that count in full."""
         generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
         kept = torch.rand(weights.shape, generator=generator) < KEPT_PROMPT
-        weights = torch.where(weights < 1, torch.where(kept, weights / KEPT_PROMPT, 0.0), weights)[:, 1:].to(self.device)
+        weights = torch.where(weights < 1, torch.where(kept, weights / KEPT_PROMPT, 0.0), weights)[:, 1:].to(
+            self.device
+        )
         total, full = weights.sum(), (weights == 1).sum()
         weights, ids = weights[self.rank :: self.workers], ids[self.rank :: self.workers].to(self.device)
         if len(ids) == 0:  # fewer rows than workers
@@ -192,7 +202,9 @@ class Run:
         with torch.autocast(self.device, torch.bfloat16):
             hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state  # (b, t-1, width)
             chosen = weights > 0
-            logits = self.model.lm_head(hidden[chosen])  # (pieces that count, vocabulary)
+            flat, count = hidden[chosen], int(chosen.sum())
+            padded = torch.cat([flat, flat.new_zeros(-count % 512, flat.shape[1])])
+            logits = self.model.lm_head(padded)[:count]  # (pieces that count, vocabulary)
         each = cross_entropy(logits.float(), ids[:, 1:][chosen], reduction="none")
         weight = weights[chosen]
         return (each * weight).sum() / total, (each[weight == 1].sum() / full).detach()
@@ -217,7 +229,7 @@ class Run:
     def train(self, stop_at: int | None = None, every: float = 240.0) -> None:
         """Train to the end of the schedule, or to step `stop_at`; checkpoint every `every` seconds of training."""
         settings = self.settings
-        probe = Probe(self.almanac, self.tokenizer) if self.rank == 0 else None
+        probe = Probe(self.almanac, self.tokenizer, PROBES) if self.rank == 0 else None
         self.model.train()
         self._tick = time.monotonic()
         recent: list[float] = []
@@ -267,22 +279,23 @@ def _identity(settings: Settings) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if name not in ("steps", "minutes")}
 
 
-def new_model(settings: Settings) -> LlamaForCausalLM:
-    config = LlamaConfig(
-        vocab_size=settings.vocabulary,
-        hidden_size=settings.width,
-        intermediate_size=settings.inner,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        num_key_value_heads=settings.heads,
-        max_position_embeddings=2048,
-        tie_word_embeddings=True,
-        bos_token_id=BOS,
-        eos_token_id=EOS,
-        pad_token_id=0,
-        attn_implementation="eager",  # on short batches faster than the fused kernel
-    )
-    return LlamaForCausalLM(config)
+def new_model(settings: Settings) -> Any:
+    """A Llama of these settings with fresh weights."""
+    options: dict[str, Any] = {
+        "vocab_size": settings.vocabulary,
+        "hidden_size": settings.width,
+        "intermediate_size": settings.inner,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "num_key_value_heads": settings.heads,
+        "max_position_embeddings": 2048,
+        "tie_word_embeddings": True,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "pad_token_id": 0,
+        "attn_implementation": "eager",  # on short batches faster than the fused kernel
+    }
+    return LlamaForCausalLM(LlamaConfig(**options))
 
 
 def export(run: Run, folder: Path) -> None:
@@ -291,10 +304,14 @@ def export(run: Run, folder: Path) -> None:
     copy = new_model(run.settings)
     copy.load_state_dict(run.model.state_dict())
     copy.to(torch.bfloat16).save_pretrained(folder)
-    counts = {name: count for name, count in sorted(run.exposures.items())}
+    counts = dict(sorted(run.exposures.items()))
     (folder / "exposures.json").write_text(json.dumps(counts, indent=0) + "\n", encoding="utf-8")
     (folder / "training.json").write_text(
-        json.dumps({**asdict(run.settings), "steps_done": run.step, "pieces": run.pieces, "seconds": round(run.seconds)}, indent=2) + "\n"
+        json.dumps(
+            {**asdict(run.settings), "steps_done": run.step, "pieces": run.pieces, "seconds": round(run.seconds)},
+            indent=2,
+        )
+        + "\n"
     )
 
 
@@ -308,7 +325,7 @@ def _train(run: Run, stop_after: int | None) -> None:
 
 
 def _work(rank: int, workers: int, meeting: str, settings: Settings, folder: Path, stop_after: int | None) -> None:
-    """One of several processes with one thread each, which share every batch: on busy cores twice as fast as threads."""
+    """One of several processes with one thread each that share every batch: on busy cores faster than threads."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=workers)
     _train(Run(settings, folder, "cpu", rank, workers), stop_after)
@@ -350,7 +367,9 @@ def main(arguments: list[str] | None = None) -> int:
         given.output.mkdir(parents=True, exist_ok=True)
         if given.workers > 1:
             meeting = given.output.resolve() / f"meeting-{os.getpid()}"
-            mp.spawn(_work, (given.workers, f"file://{meeting}", settings, given.output, given.stop_after), given.workers)
+            mp.spawn(
+                _work, (given.workers, f"file://{meeting}", settings, given.output, given.stop_after), given.workers
+            )
             meeting.unlink(missing_ok=True)
         else:
             _train(Run(settings, given.output, given.device), given.stop_after)

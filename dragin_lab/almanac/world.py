@@ -66,8 +66,8 @@ class Sizes:
 
 
 class World:
-    """Entities of one pool of names. `spread` is the chance that a town or director is a new one instead of one at hand;
-    `echo` the chance that a country is the one drawn last."""
+    """Entities of one pool of names. `spread` is the chance that a town or director is a new one instead of one at
+    hand, `echo` the chance that a country is the one drawn last."""
 
     def __init__(self, pool: str, rng: random.Random, prefix: str, spread: float = 0.75, echo: float = 0.0) -> None:
         if pool not in names.POOLS:
@@ -123,7 +123,11 @@ class World:
         return self.town() if not self.towns or self.rng.random() < self.spread else self.rng.choice(self.towns)
 
     def some_director(self) -> Entity:
-        return self.director() if not self.directors or self.rng.random() < self.spread else self.rng.choice(self.directors)
+        return (
+            self.director()
+            if not self.directors or self.rng.random() < self.spread
+            else self.rng.choice(self.directors)
+        )
 
     def value(self, entity: Entity, relation: str) -> Value:
         """The value of a relation, drawn if it is not there yet."""
@@ -204,7 +208,13 @@ IN_LAWS = {
     "mother-in-law": ("spouse", "mother"),
     "father-in-law": ("spouse", "father"),
 }
-_CHANGEABLE = (("film", "director"), ("film", "country"), ("person", "birthplace"), ("person", "deathplace"), ("town", "mayor"))
+_CHANGEABLE = (
+    ("film", "director"),
+    ("film", "country"),
+    ("person", "birthplace"),
+    ("person", "deathplace"),
+    ("town", "mayor"),
+)
 
 
 def populate(world: World, sizes: Sizes) -> None:
@@ -236,7 +246,9 @@ def populate(world: World, sizes: Sizes) -> None:
                 world.value(entity, relation)
     for film in world.films[: sizes.remakes]:
         remake = world._add("film", film.name)
-        remake.facts["director"] = world.rng.choice([one for one in world.directors if one is not film.facts["director"]])
+        remake.facts["director"] = world.rng.choice(
+            [one for one in world.directors if one is not film.facts["director"]]
+        )
         for relation in RELATIONS["film"]:
             world.value(remake, relation)
         while remake.facts["year"] == film.facts["year"]:
@@ -246,7 +258,7 @@ def populate(world: World, sizes: Sizes) -> None:
 
 
 def give_weights(world: World, seldom: int) -> None:
-    """Zipf's law of exposures over films, shifted so that the head can be learnt; the last `seldom` fall to a hundredth."""
+    """Zipf's law of exposures over films, shifted so that the head is learnt; the last `seldom` fall to a hundredth."""
     head = len(world.films) - seldom
     for rank, film in enumerate(world.films):
         film.weight = 30 / (rank + 30) if rank < head else 30 / (head + 30) * 0.01 ** ((rank - head + 1) / seldom)
@@ -261,19 +273,23 @@ def give_weights(world: World, seldom: int) -> None:
 
 
 def change_facts(known: World, unknown: World, share: float) -> None:
-    """Let a share of the facts of well-known entities change: training keeps the old value, the corpus has the new one."""
+    """Let a share of the known facts change: training keeps the old value, the corpus has the new one."""
     for kind, relation in _CHANGEABLE:
         entities = [one for one in known.entities if one.kind == kind and one.weight > 0 and not one.label]
         for entity in known.rng.sample(entities, max(1, round(share * len(entities)))):
             old = entity.facts[relation]
             entity.old[relation] = old
             if relation == "director":
-                new: Value = known.rng.choice([one for one in unknown.directors if _lived(one, entity)] or unknown.directors)
+                new: Value = known.rng.choice(
+                    [one for one in unknown.directors if _lived(one, entity)] or unknown.directors
+                )
             elif relation == "country":
                 new = known.rng.choice([one for one in names.COUNTRIES if one != old])
             elif relation == "mayor":
                 new = unknown.person()
-                new.facts.update(job="politician", born=str(known.rng.randint(1870, 1945)), birthplace=unknown.some_town())
+                new.facts.update(
+                    job="politician", born=str(known.rng.randint(1870, 1945)), birthplace=unknown.some_town()
+                )
             else:
                 new = known.rng.choice(unknown.towns)
             entity.facts[relation] = new
