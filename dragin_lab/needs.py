@@ -233,7 +233,7 @@ def free_items(
     ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
     """
     prompt = template.render(labelled.question)
-    made = lm.generate(Draft(prompt, max_new_tokens, AnswerSentence(pipeline)))
+    made = lm.generate(Draft(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
     found, ended = find_facts(made.text, labelled.facts, wordings)
     if not found:
         return [], ended
