@@ -48,7 +48,7 @@ class Results:
     ends: Sequence[str]  # how the reading of each free text ended
     lost: int  # facts read in texts before they were lost
     asked: Mapping[str, Sequence[Asked]]  # "variant what" -> queries
-    top_n: Mapping[str, int]
+    top_n: Mapping[str, Mapping[str, int]]  # variant -> what
     thetas: Mapping[str, float]
     tried: Mapping[str, Mapping[float, tuple[float, float]]]
     answered: Mapping[str, Mapping[str, Sequence[Row]]]  # benchmark -> method -> rows
@@ -188,15 +188,15 @@ def _what(found: Results) -> str:
             difference = paired_difference([a.recall for a in ours], recall)
             line.append("" if what == "qfs" else _with(*difference, sign=True))
         rows.append(line)
-    n = len(next(iter(found.asked.values())))
+    n, size = len(next(iter(found.asked.values()))), found.top_n
     columns = [f"{v}: {c}" for v in ("reference", "paper") for c in ("recall@3", "MRR", "QFS minus it")]
     return f"""## What
 
 For each of the {n} missing facts the gold reasoning stands up to its value and the model ends the sentence by itself;
 the words it writes for the value are the hits. So *when* is right for every formulator, and they differ in what they
 ask. A query is good when its first three passages hold the one that states the fact. QFS keeps
-{found.top_n["reference"]} words (reference) and {found.top_n["paper"]} (paper), chosen on development; `last-n` keeps
-as many pieces. MRR counts the first ten.
+{size["reference"]["qfs"]} words (reference) and {size["paper"]["qfs"]} (paper), `last-n` {size["reference"]["last-n"]}
+and {size["paper"]["last-n"]} pieces, chosen on development. MRR counts the first ten.
 
 {_table(("formulator", *columns), rows)}"""
 
@@ -230,7 +230,8 @@ def _methods(found: Results) -> str:
 Exact match (on StrategyQA: accuracy), by what the question needs: *known*: every fact was taught; *changed*: some fact
 was taught with its old value; *unknown*: some fact was never taught. Retrievals a question, in brackets those on known
 questions, where none is needed. *Found*: share of the missing facts whose passage was among those retrieved at some
-time. Pieces: all that the model generated for a question, thrown away or not. Reference variant unless said otherwise.
+time; then exact match on the questions of which all were. Pieces: all that the model generated for a question, thrown
+away or not. Reference variant unless said otherwise.
 
 {body}
 
@@ -253,19 +254,26 @@ def _answers(by_method: Mapping[str, Sequence[Row]], labels: Mapping[str, Labell
         calls = f"{_mean(of, 'retrievals'):.2f} ({_n(_mean(known['known'], 'retrievals'))})"
         em = _with(*mean_interval([r["em"] for r in of]))
         parts = [_n(_mean(part, "em")) for part in known.values()]
-        rows.append([NAMES[key], em, *parts, calls, _n(_found(of, labels)), f"{_mean(of, 'pieces'):.0f}"])
+        share, right = _found(of, labels)
+        rows.append([NAMES[key], em, *parts, calls, _n(share), right, f"{_mean(of, 'pieces'):.0f}"])
     first = next(iter(by_method.values()))
     count = Counter(labels[r["qid"]].knowledge for r in first)
     columns = [f"{k} (n = {count[k]})" for k in ("known", "changed", "unknown")]
-    return _table(("method", "exact match", *columns, "retrievals", "found", "pieces"), rows)
+    return _table(
+        ("method", "exact match", *columns, "retrievals", "found", "exact match where all found", "pieces"), rows
+    )
 
 
-def _found(rows: Iterable[Row], labels: Mapping[str, Labelled]) -> float:
-    hits = []
+def _found(rows: Iterable[Row], labels: Mapping[str, Labelled]) -> tuple[float, str]:
+    """The share of missing facts whose passage was retrieved; and exact match where all of a question's were."""
+    hits, right = [], []
     for row in rows:
         got = {passage for passages in row["passages"] for passage in passages}
-        hits += [fact.passage in got for fact in labels[row["qid"]].facts if fact.missing]
-    return fmean(hits) if hits else math.nan
+        each = [fact.passage in got for fact in labels[row["qid"]].facts if fact.missing]
+        hits += each
+        if each and all(each):
+            right.append(row["em"])
+    return fmean(hits) if hits else math.nan, f"{fmean(right):.3f} (n = {len(right)})" if right else "–"
 
 
 def _difference(by_method: Mapping[str, Sequence[Row]], key: str) -> str:

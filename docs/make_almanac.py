@@ -12,29 +12,32 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from almanac_page import Results, write_page
 
 import dragin_lab as dl
 from dragin_lab import datasets, needs, needs_query
 from dragin_lab.almanac.text import STEPS
+from dragin_lab.episode import Draft
 from dragin_lab.exemplars import load_exemplars
 from dragin_lab.labels import Labelled, load_labels
 from dragin_lab.methods import Method
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.sentences import load_pipeline
-from dragin_lab.trace import Question, Trace
+from dragin_lab.trace import Continuation, Question, Trace
 
 HERE = Path(__file__).resolve().parent
 SHOTS = 2  # exemplars in a prompt: the model's context is short
 NEW_PIECES = 96
 CHUNK = 10  # questions of each benchmark for every method before the next ones, so that a stopped run is balanced
+VARIANTS = ("reference", "paper")
 TOP_NS = (5, 10, 15, 25)
 THETAS = {
     "dragin": (0.5, 1.0, 1.5, 2.0, 3.0),
@@ -44,6 +47,37 @@ THETAS = {
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-paper")
 
 Row = dict[str, Any]
+TopN = dict[str, dict[str, int]]  # variant -> what -> words or pieces of a query
+
+
+class Remembering:
+    """A model that writes no draft twice: greedy text is the same whichever method or θ asks for it."""
+
+    def __init__(self, lm: Any) -> None:
+        self.lm = lm
+        self.drafts: dict[Any, Continuation] = {}
+        self.maps: dict[tuple[int, ...], np.ndarray] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lm, name)
+
+    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+        key = (draft.prompt.text, draft.max_new_tokens, draft.stop, draft.run_on)
+        if draft.attention:  # too large to keep
+            return (yield from self.lm.stream(draft, seed))
+        if key not in self.drafts:
+            self.drafts[key] = yield from self.lm.stream(draft, seed)
+        return self.drafts[key]
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        key = tuple(ids)
+        if key not in self.maps:
+            self.maps[key] = self.lm.attend(ids)
+        return self.maps[key]
+
+    def forget(self) -> None:
+        self.drafts.clear()
+        self.maps.clear()
 
 
 class Work:
@@ -52,6 +86,7 @@ class Work:
     def __init__(self, given: argparse.Namespace) -> None:
         data = datasets.almanac_folder()
         self.lm = dl.LanguageModel.load(given.model)
+        self.memory: Any = Remembering(self.lm)
         self.given = given
         self.pipeline = load_pipeline()
         self.provenance = self.lm.provenance()
@@ -120,11 +155,13 @@ class Work:
             rows += self.each(f"what.{split}.{tag}.{name}", self.labels[name, split][:limit], work)
         return rows
 
-    def choose_top_n(self) -> dict[str, int]:
-        """Words of a QFS query, by variant: the best recall@3, then MRR, on development."""
+    def choose_top_n(self) -> TopN:
+        """Words of a QFS query and pieces of last-n's, by variant: the best recall@3, then MRR, on development."""
+        sized = ("qfs", "last-n")
         tried = {
-            f"{variant} {n}": needs_query.formulators(variant, n)["qfs"]
-            for variant in ("reference", "paper")
+            f"{variant} {what} {n}": needs_query.formulators(variant, {what: n})[what]
+            for variant in VARIANTS
+            for what in sized
             for n in TOP_NS
         }
         rows = self.what("dev", self.given.dev_limit, tried, "top-n")
@@ -132,30 +169,34 @@ class Work:
         for key in tried:
             asked = [needs_query.Asked(**a) for row in rows for a in row["asked"][key]]
             values[key] = (fmean(a.recall for a in asked), fmean(a.reciprocal_rank for a in asked))
-        return {v: max(TOP_NS, key=lambda n: (values[f"{v} {n}"], -n)) for v in ("reference", "paper")}
+        return {
+            v: {what: max(TOP_NS, key=lambda n, at=f"{v} {what}": (values[f"{at} {n}"], -n)) for what in sized}
+            for v in VARIANTS
+        }
 
     # -- methods --------------------------------------------------------------------------------------------------
 
-    def method(self, key: str, theta: float | None, top_n: dict[str, int]) -> Method:
+    def method(self, key: str, theta: float | None, top_n: TopN) -> Method:
         name, _, variant = key.partition("-paper")
         variant = "paper" if key.endswith("-paper") else "reference"
-        words = top_n[variant] if name == "dragin" else None
+        words = top_n[variant]["qfs"] if name == "dragin" else None
         return dl.method(name, variant=variant, threshold=theta, top_n=words, max_new_tokens=NEW_PIECES, top_k=3)
 
     def episodes(self, split: str, benchmark: str, limit: int, key: str, method: Method) -> list[Row]:
         template = self.templates[benchmark]
 
         def work(question: Question) -> Row:
-            return _prediction(dl.run(method, self.lm, self.retriever, question, prompt=template))
+            return _prediction(dl.run(method, self.memory, self.retriever, question, prompt=template))
 
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
         words = "" if method.what != "qfs" else f".n{method.top_n}"
         name = f"episodes.{split}.{benchmark}.{key}{theta}{words}"
         return self.each(name, self.questions[benchmark, split][:limit], work, until=split == "test")
 
-    def choose_theta(self, key: str, top_n: dict[str, int]) -> tuple[float, dict[float, tuple[float, float]]]:
+    def choose_theta(self, key: str, top_n: TopN) -> tuple[float, dict[float, tuple[float, float]]]:
         """θ with the best exact match over all four development splits, then with fewer retrievals; and all tried."""
         tried = {}
+        self.memory.forget()
         for theta in THETAS[key]:
             _say(f"dev: {key}, θ {theta:g}")
             method = self.method(key, theta, top_n)
@@ -172,6 +213,7 @@ class Work:
                 for key, method in methods.items():
                     found[benchmark][key] = self.episodes("test", benchmark, reach, key, method)
                 _say(f"test: {benchmark}, up to question {reach}")
+                self.memory.forget()
             if time.monotonic() > self.deadline:
                 _say("the time is up")
                 break
@@ -208,7 +250,6 @@ def _prediction(trace: Trace) -> Row:
         "drafts": count["drafts"],
         "pieces": count["generated"],
         "ended": trace.ended,
-        "seconds": round(trace.seconds, 3),
     }
 
 
@@ -242,7 +283,12 @@ def main() -> None:
     top_n = work.choose_top_n()
     if given.part != "methods":
         formulators = {f"{v} {w}": m for v in top_n for w, m in needs_query.formulators(v, top_n[v]).items()}
-        asked = work.what("test", given.needs_limit, formulators, f"all-{top_n['reference']}-{top_n['paper']}")
+        asked = work.what(
+            "test",
+            given.needs_limit,
+            formulators,
+            "all-" + "-".join(str(n) for of in top_n.values() for n in of.values()),
+        )
     if given.part != "needs":
         chosen = {key: work.choose_theta(key, top_n) for key in THETAS}
         thetas, tried = ({key: pair[at] for key, pair in chosen.items()} for at in (0, 1))

@@ -64,9 +64,13 @@ class Place:
     end: int
 
 
-def formulators(variant: str, top_n: int | None = None, nlp: Any = None) -> dict[str, Method]:
-    """Every *what* of a variant as DRAGIN's, asking for ``DEPTH`` passages."""
-    return {what: method("dragin", variant=variant, what=what, top_n=top_n, top_k=DEPTH, nlp=nlp) for what in WHATS}
+def formulators(variant: str, top_n: Mapping[str, int] | None = None, nlp: Any = None) -> dict[str, Method]:
+    """Every *what* of a variant as DRAGIN's, asking for ``DEPTH`` passages; ``top_n`` by *what* (qfs, last-n)."""
+    sizes = top_n or {}
+    return {
+        what: method("dragin", variant=variant, what=what, top_n=sizes.get(what), top_k=DEPTH, nlp=nlp)
+        for what in WHATS
+    }
 
 
 def place_of(

@@ -317,7 +317,7 @@ def test_every_formulator_asks_at_the_same_place(lm: LanguageModel, pipeline: Pi
     retriever = Fixed(["3", "7", "1"])
     one = labelled()
     methods = {
-        f"{v} {what}": m for v in ("reference", "paper") for what, m in needs_query.formulators(v, 5).items()
+        f"{v} {what}": m for v in ("reference", "paper") for what, m in needs_query.formulators(v, {"qfs": 5}).items()
     }  # fmt: skip
     found = needs_query.ask(lm, retriever, one, PromptTemplate(), methods, pipeline)
     assert set(found) == set(methods)
