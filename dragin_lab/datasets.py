@@ -14,7 +14,7 @@ from typing import Any
 
 from dragin_lab.errors import DraginLabError
 from dragin_lab.prompts import Exemplar, PromptTemplate
-from dragin_lab.trace import Question
+from dragin_lab.trace import Passage, Question
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 #: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
@@ -76,6 +76,29 @@ def load(source: str | Path, limit: int | None = None, *, split: str | None = No
     if not questions:
         raise DataError(f"{path}: holds no question that can be answered")
     return questions
+
+
+def paragraphs(source: str | Path, *, split: str | None = None) -> list[Passage]:
+    """The paragraphs that come with a benchmark's questions, each once, in the order of their file.
+
+    2WikiMultihopQA and HotpotQA: the contexts, sentences joined as their files have them. StrategyQA: the file
+    ``…_paragraphs.json`` beside the questions. IIRC: the passages asked about (some copies give them no title). Ids are
+    StrategyQA's and IIRC's own; else the question's id and the paragraph's number.
+
+    Raises:
+        DataError: as ``load``.
+    """
+    path = find(source, split)
+    records = _records(path)
+    kind = _kind(path, records)
+    if kind == "strategyqa":
+        found = _strategy_paragraphs(path.with_name(f"{path.stem}_paragraphs.json"))
+    elif kind == "iirc":
+        found = [_iirc_passage(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
+    else:
+        glue = " " if kind == "2wikimultihopqa" else ""
+        found = [p for where, record in _each(path, kind, records) for p in _context(where, record, glue)]
+    return list({(passage.title, passage.text): passage for passage in reversed(found)}.values())[::-1]
 
 
 def benchmark(source: str | Path, split: str | None = None) -> str:
@@ -231,6 +254,37 @@ def _question(where: str, kind: str, record: Any, names: dict[str, list[str]]) -
             answer_id = _field(where, record, "answer_id", (str, type(None)))
             golds += names.get(answer_id, []) if answer_id else []
     return Question(qid, text, tuple(dict.fromkeys(golds)))
+
+
+def _context(where: str, record: Any, glue: str) -> list[Passage]:
+    qid = _field(where, record, "_id", str)
+    found = []
+    for number, entry in enumerate(_field(f"{where} ({qid})", record, "context", list)):
+        if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(s, str) for s in entry[1])):
+            raise DataError(f"{where} ({qid}): field 'context' holds something else than [title, [sentences]]")
+        found.append(Passage(f"{qid}-{number}", str(entry[0]), glue.join(entry[1]).strip()))
+    return found
+
+
+def _strategy_paragraphs(path: Path) -> list[Passage]:
+    try:
+        records = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); StrategyQA's paragraphs stand in it") from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path}, line {error.lineno}: is not JSON ({error.msg}); fetch the file again") from None
+    if not isinstance(records, dict):
+        raise DataError(f"{path}: holds no mapping of paragraph ids")
+    found = []
+    for name, record in records.items():
+        where = f"{path}, {name!r}"
+        found.append(Passage(name, _field(where, record, "title", str), _field(where, record, "content", str)))
+    return found
+
+
+def _iirc_passage(where: str, record: Any) -> Passage:
+    title = _field(where, record, "title", str) if "title" in record else ""
+    return Passage(_field(where, record, "pid", str), title, _field(where, record, "text", str))
 
 
 def _iirc_golds(where: str, answer: Record) -> list[str]:

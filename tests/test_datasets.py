@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dragin_lab import datasets
-from dragin_lab.datasets import BENCHMARKS, DataError, load, template
+from dragin_lab.datasets import BENCHMARKS, DataError, load, paragraphs, template
 from dragin_lab.errors import DraginLabError
 from dragin_lab.prompts import Exemplar
 
@@ -72,6 +72,28 @@ def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
     write(tmp_path, "hotpot_dev_distractor_v1.json", [HOTPOT])
     assert datasets.benchmark(tmp_path) == "hotpotqa"
     assert len(load(tmp_path)) == 1
+
+
+def test_paragraphs_of_each_format(tmp_path: Path) -> None:
+    context = [["A", ["One.", " Two."]], ["B", ["Three."]]]
+    aliases(tmp_path)
+    wiki = TWOWIKI | {"context": [["A", ["One.", "Two."]], ["B", ["Three."]]]}
+    path = write(tmp_path, "dev.json", [wiki, wiki | {"_id": "a2"}])
+    assert [(p.id, p.title, p.text) for p in paragraphs(path)] == [("a1-0", "A", "One. Two."), ("a1-1", "B", "Three.")]
+    assert paragraphs(write(tmp_path, "h.json", [HOTPOT | {"context": context}]))[0].text == "One. Two."
+    write(tmp_path, "s_paragraphs.json", {"A-1": {"title": "A", "content": "One.", "para_index": 1}})
+    assert [(p.id, p.text) for p in paragraphs(write(tmp_path, "s.json", [STRATEGY]))] == [("A-1", "One.")]
+    assert [(p.id, p.title) for p in paragraphs(write(tmp_path, "i.json", iirc()))] == [("p", "")]
+
+
+def test_paragraphs_that_are_wrong_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"s_paragraphs\.json: cannot be read"):
+        paragraphs(write(tmp_path, "s.json", [STRATEGY]))
+    write(tmp_path, "s_paragraphs.json", {"A-1": {"title": "A"}})
+    with pytest.raises(DataError, match="'A-1': has no field 'content'"):
+        paragraphs(tmp_path / "s.json")
+    with pytest.raises(DataError, match=r"record 1 \(h1\): field 'context' holds something else"):
+        paragraphs(write(tmp_path, "h.json", [HOTPOT | {"context": [["A", [1]]]}]))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +171,13 @@ def test_the_real_files(name: str, count: int) -> None:
     questions = load(name)
     assert len(questions) == count
     assert datasets.benchmark(path) == name
+    found = paragraphs(name)
+    if name in ("strategyqa", "iirc"):
+        assert len(found) == {"strategyqa": 893, "iirc": 71}[name]
+    else:
+        records = json.loads(path.read_text(encoding="utf-8"))
+        assert {t for r in records for t, _ in r["supporting_facts"]} <= {p.title for p in found}
+        assert len({p.id for p in found}) == len(found)
     if name == "strategyqa":
         assert {g for q in questions for g in q.golds} == {"yes", "no"}
     if name == "2wikimultihopqa":
