@@ -90,6 +90,7 @@ label: could the model know it, or did it have to look?
 def _when(found: Results) -> str:
     facts, best = found.facts, found.best
     half = [item for item in facts if item.degree != "seldom"]
+    own = needs.own_view(facts)
     rows = []
     for row in needs.when_table(facts, best):
         rows.append(
@@ -98,27 +99,36 @@ def _when(found: Results) -> str:
                 _with(row.area, row.low, row.high),
                 _n(row.average_precision),
                 _n(_area(half, row.trigger)),
-                _n(_area(facts, row.trigger, said=True)),
+                _n(_area(own, row.trigger)),
+                _n(_area(own, row.trigger, said=True)),
                 "" if row.trigger in needs.CLOCKS else f"{row.threshold:.3g}",
                 _n(row.precision),
                 _n(row.recall),
             ]
         )
-    head = ("trigger", "ROC area", "average precision", "area without half-known", "area against first choices")
-    table = _table((*head, "θ", "precision", "recall"), rows)
+    areas = ("ROC area", "average precision", "area without half-known", "own view", "own view, own mistakes")
+    table = _table(("trigger", *areas, "θ", "precision", "recall"), rows)
     fired = needs.fired_by_degree(facts, best)
     count = Counter(item.degree for item in facts)
     degrees = [d for d in DEGREES if count[d]]
+    fired_own = needs.fired_by_degree(own, best)
     by_degree = _table(
-        ("trigger", *(f"{d} (n = {count[d]})" for d in degrees)),
-        [[_trigger(name), *(_n(fired[name][d]) for d in degrees)] for name in needs.TRIGGERS],
+        ("trigger", *(f"{d} (n = {count[d]})" for d in degrees), "changed, own view", "never, own view"),
+        [
+            [
+                _trigger(name),
+                *(_n(fired[name][d]) for d in degrees),
+                *(_n(fired_own[name].get(d, math.nan)) for d in ("changed", "never")),
+            ]
+            for name in needs.TRIGGERS
+        ],
     )
-    own = []
+    at_theta = []
     for method, theta in found.thetas.items():
         name = TRIGGER_OF[method]
         scores, labels = _arrays(facts, name)
         precision, recall = precision_recall(scores, labels, theta)
-        own.append([NAMES[method], _trigger(name), f"{theta:g}", _n(precision), _n(recall)])
+        at_theta.append([NAMES[method], _trigger(name), f"{theta:g}", _n(precision), _n(recall)])
     sentences = [
         [_trigger(r.trigger), _with(r.area, r.low, r.high), _n(r.average_precision)]
         for r in needs.when_table(found.sentences, {})
@@ -130,16 +140,20 @@ def _when(found: Results) -> str:
 The gold reasoning is forced on the model behind the question's direct prompt. A fact's score is the largest over its
 value's pieces. Positive: the {positive} facts that the model could not know (never taught, or taught with another value
 since changed); negative: the {len(facts) - positive} that it was taught. *Half-known*: taught, but seldom (a stretch of
-8,192 training examples asks for it fewer than 12 times); it counts as known, and the fourth column leaves it out. The
-fifth column asks another question of the same scores: do they tell the facts that the model's first choices would have
-got wrong from those it would have got right? θ has the best F1 on development's facts. A clock has "fired" on a fact
-when a retrieval falls between the start of its sentence and the end of its value.
+8,192 training examples asks for it fewer than 12 times); it counts as known, and the third area leaves it out. θ has
+the best F1 on development's facts. A clock has "fired" on a fact when a retrieval falls between the start of its
+sentence and the end of its value.
+
+Forcing shows a trigger more than it would see: behind the first piece that the model would not have written, its
+surprise about the gold value shows, and `probability` is that of the gold piece. *Own view* takes a value's pieces only
+up to and with that first piece (`probability-first` is then what FLARE would see there). *Own mistakes*: do these
+scores tell the facts that the model would have got wrong from those it would have got right, whatever it was taught?
 
 {table}
 
 At the θ that the methods below use:
 
-{_table(("method", "score", "θ", "precision", "recall"), own)}
+{_table(("method", "score", "θ", "precision", "recall"), at_theta)}
 
 Share of facts on which each fires at the θ of the first table, by how often the fact was taught (*changed*: taught
 with its old value; *never*: it could only be read):

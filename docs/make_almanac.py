@@ -34,6 +34,7 @@ from dragin_lab.sentences import load_pipeline
 from dragin_lab.trace import Continuation, Question, Trace
 
 HERE = Path(__file__).resolve().parent
+FORMAT = 2  # of the lines below runs/almanac; another number starts anew
 SHOTS = 2  # exemplars in a prompt: the model's context is short
 NEW_PIECES = 96
 CHUNK = 10  # questions of each benchmark for every method before the next ones, so that a stopped run is balanced
@@ -102,7 +103,7 @@ class Work:
                 asked = {q.id: q for q in datasets.load(f"almanac/{name}", split=split)}
                 self.labels[name, split] = labelled
                 self.questions[name, split] = [asked[one.qid] for one in labelled]
-        read = repr((self.labels, self.templates, self.retriever.corpus.fingerprint)).encode()
+        read = repr((FORMAT, self.labels, self.templates, self.retriever.corpus.fingerprint)).encode()
         self.folder = given.output / f"{self.provenance['weights_sha256'][:12]}-{sha256(read).hexdigest()[:6]}"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.deadline = time.monotonic() + 60 * given.minutes

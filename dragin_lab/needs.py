@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +37,8 @@ TRIGGERS = {
     "entropy": "entropy alone",
     "attention-reference": "attention alone, as the released RIND scales it",
     "attention-paper": "attention alone, the largest that a later piece pays",
-    "probability": "FLARE: 1 - p",
+    "probability": "FLARE: 1 - p of the piece that stands there",
+    "probability-first": "1 - p of the likeliest piece, which FLARE would have seen in a text of the model's own",
     "probability-sentence": "FLARE as released: mean 1 - p of the sentence",
     "every-sentence": "a retrieval at the start of every sentence",
     "every-n": "a retrieval every n pieces",
@@ -57,7 +58,8 @@ class Item:
 
     ``degree`` is the fact's (``labels.DEGREES``); of a sentence, that of the fact in it that is known least, "none"
     where it has none. ``missing``: the model could not know it. ``said``: the model's own first choice at each piece of
-    the value was that piece; None where it does not apply.
+    the value was that piece; None where it does not apply. ``own`` are a forced fact's scores over the pieces up to the
+    first that the model would not have written: what comes behind it, no draft of its own would have shown.
     """
 
     qid: str
@@ -65,6 +67,7 @@ class Item:
     missing: bool
     scores: Mapping[str, float]
     said: bool | None = None
+    own: Mapping[str, float] = field(default_factory=dict)
 
 
 # -- scores -------------------------------------------------------------------------------------------------------
@@ -104,6 +107,7 @@ def piece_scores(
         "attention-reference": scaled,
         "attention-paper": made.received.astype(np.float64),
         "probability": doubt,
+        "probability-first": 1.0 - made.alternative_probs[:, 0].astype(np.float64),
         "probability-sentence": mean_doubt,
         "every-sentence": starts,
         "every-n": clock,
@@ -153,8 +157,11 @@ def forced_items(
     facts = []
     for fact in labelled.facts:
         value = pieces_of(made, fact.start + lead, fact.end + lead)
-        found = _gather(scores, value, _sentence_at(made, spans, fact.start + lead))
-        facts.append(Item(labelled.qid, fact.degree, fact.missing, found, bool(first_choice[value].all())))
+        sentence = _sentence_at(made, spans, fact.start + lead)
+        said = first_choice[value]  # (m,)
+        seen = value if said.all() else value[: int(said.argmin()) + 1]
+        found, own = _gather(scores, value, sentence), _gather(scores, seen, sentence)
+        facts.append(Item(labelled.qid, fact.degree, fact.missing, found, bool(said.all()), own))
     sentences = []
     for start, end in spans:
         inside = [fact for fact in labelled.facts if start <= fact.start + lead < end]
@@ -243,7 +250,7 @@ def free_items(
     for one in found:
         value = pieces_of(made, one.start, one.end)
         gathered = _gather(scores, value, _sentence_at(made, spans, one.start))
-        items.append(Item(labelled.qid, one.fact.degree, not one.right, gathered, one.right))
+        items.append(Item(labelled.qid, one.fact.degree, not one.right, gathered, one.right, gathered))
     return items, ended
 
 
@@ -287,6 +294,11 @@ def when_table(
 
 def _area_of(scores: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], float]:
     return lambda at: ranking.roc_area(scores[at], labels[at])
+
+
+def own_view(items: Iterable[Item]) -> list[Item]:
+    """The same items with their scores up to the first piece that the model would not have written."""
+    return [replace(item, scores=item.own) for item in items]
 
 
 def best_thresholds(items: Sequence[Item]) -> dict[str, float]:

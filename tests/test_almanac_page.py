@@ -40,7 +40,9 @@ def results(page: Any) -> Any:
     for number in range(12):
         scores = dict.fromkeys(needs.TRIGGERS, 0.2) | {"entropy": 5.0 if number % 2 else 0.1}
         items.append(
-            needs.Item(f"q{number}", "never" if number % 2 else "often", number % 2 == 1, scores, number % 3 == 0)
+            needs.Item(
+                f"q{number}", "never" if number % 2 else "often", number % 2 == 1, scores, number % 3 == 0, scores
+            )
         )
     rows = {}
     for method, right in (("wo-rag", (1.0, 0.0)), ("dragin", (1.0, 1.0))):

@@ -174,6 +174,9 @@ def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, tem
     np.testing.assert_allclose(scores["entropy"], made.entropy)
     np.testing.assert_allclose(scores["attention-paper"], made.received)
     np.testing.assert_allclose(scores["probability"], doubts(made.logprob))
+    chosen = made.alternative_ids[:, 0] == made.ids
+    np.testing.assert_allclose(scores["probability-first"][chosen], scores["probability"][chosen], atol=1e-5)
+    assert (scores["probability-first"][~chosen] < scores["probability"][~chosen]).all()
     assert np.flatnonzero(scores["every-n"]).tolist() == list(range(0, n, 16))
     starts = np.flatnonzero(scores["every-sentence"])
     assert [made.text[made.offsets[i, 0] :].split()[0] for i in starts] == ["Ada", "She", "She"]
@@ -193,7 +196,10 @@ def test_a_fact_has_the_largest_score_of_its_value(lm: LanguageModel, pipeline: 
         assert item.scores["entropy"] == pytest.approx(made.entropy[value].max())
         assert item.scores["probability"] == pytest.approx(doubts(made.logprob)[value].max())
         assert item.said == all(made.alternative_ids[i, 0] == made.ids[i] for i in value)
+        first = next((i for i in value if made.alternative_ids[i, 0] != made.ids[i]), value[-1])
+        assert item.own["entropy"] == pytest.approx(made.entropy[value[0] : first + 1].max())
         assert item.scores["every-sentence"] == 1
+    assert [i.scores for i in needs.own_view(facts)] == [i.own for i in facts]
     assert [(i.missing, i.degree) for i in facts] == [(False, "often"), (True, "never")]
     assert [(i.missing, i.degree) for i in sentences] == [(False, "often"), (True, "never"), (False, "none")]
     assert sentences[0].scores["entropy"] >= facts[0].scores["entropy"]
