@@ -207,21 +207,21 @@ class Work:
 
     def test(self, methods: dict[str, Method]) -> dict[str, dict[str, list[Row]]]:
         """benchmark -> method -> rows, of the questions that every method has answered."""
-        found: dict[str, dict[str, list[Row]]] = {name: {} for name in datasets.BENCHMARKS}
         limit = self.given.limit
         for reach in [*range(CHUNK, limit, CHUNK), limit]:
             for benchmark in datasets.BENCHMARKS:
                 for key, method in methods.items():
-                    found[benchmark][key] = self.episodes("test", benchmark, reach, key, method)
+                    self.episodes("test", benchmark, reach, key, method)
                 _say(f"test: {benchmark}, up to question {reach}")
                 self.memory.forget()
             if time.monotonic() > self.deadline:
                 _say("the time is up")
                 break
-        for rows in found.values():
-            common = min(len(of) for of in rows.values())
-            for key in rows:
-                rows[key] = rows[key][:common]
+        found = {}
+        for benchmark in datasets.BENCHMARKS:
+            done = {key: self.episodes("test", benchmark, limit, key, method) for key, method in methods.items()}
+            common = min(map(len, done.values()))
+            found[benchmark] = {key: rows[:common] for key, rows in done.items()}
         return found
 
 
