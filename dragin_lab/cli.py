@@ -12,6 +12,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -33,7 +34,7 @@ from dragin_lab.outputs import (
 from dragin_lab.prompts import PromptTemplate
 
 if TYPE_CHECKING:
-    from dragin_lab.run import Stream
+    from dragin_lab.drivers import Stream
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -81,20 +82,25 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def size_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that every method has."""
-    for option in (
-        click.option(
-            "--max-new-tokens", type=int, default=64, show_default=True, help="Most pieces of a draft and of an answer."
-        ),
-        click.option("--top-k", type=int, help="Passages a retrieval; default 3 (2 for the paper variant of flare)."),
-        click.option(
-            "--variant", type=Name(VARIANTS), default="reference", show_default=True,
-            help="The authors' released code to the letter, or the paper's equations.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that every method has; ``most`` pieces by default."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--max-new-tokens", type=int, default=most, show_default=True,
+                help="Most pieces of a draft and of an answer.",
+            ),
+            click.option("--top-k", type=int, help="Passages a retrieval; default 3 (flare, paper variant: 2)."),
+            click.option(
+                "--variant", type=Name(VARIANTS), default="reference", show_default=True,
+                help="The authors' released code to the letter, or the paper's equations.",
+            ),
+        ):  # fmt: skip
+            command = option(command)
+        return command
+
+    return decorate
 
 
 @cli.command(short_help="Answer a question and show where the method retrieved.")
@@ -110,7 +116,7 @@ def size_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="θ, from 0: on the RIND score for dragin (default 1.2), on 1 - p for flare (default 0.1; paper variant 0.2).",
 )
 @click.option("--top-n", type=int, help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin.")
-@size_options
+@size_options(64)
 @click.option("--exemplars", help="A YAML file of worked examples (question, rationale, answer).")
 @click.option("--gold", multiple=True, help="A right answer, to score against; may be repeated.")
 @click.option("--sample", is_flag=True, help="Sample by the model's generation config instead of taking the likeliest.")
@@ -132,10 +138,9 @@ def ask(
     for path in (save, html):
         check_writable(path)
     check_apart(save, html)
-    if corpus is not None and not Path(corpus).expanduser().exists():
-        raise click.UsageError(f"--corpus {corpus}: no such file or folder")
+    check_corpus(corpus)
+    from dragin_lab.drivers import default_template, stream
     from dragin_lab.exemplars import load_exemplars
-    from dragin_lab.run import default_template, stream
 
     examples = None if exemplars is None else load_exemplars(exemplars)
     lm = load_model(options)
@@ -198,7 +203,7 @@ def doctor(**options: Any) -> None:
 @click.option("--threshold", type=float, help="θ of dragin, on the RIND score; default 1.2.")
 @click.option("--flare-threshold", type=float, help="θ of flare, on 1 - p; default 0.1 (paper variant 0.2).")
 @click.option("--top-n", type=int, help="Words of a query of dragin; default 25.")
-@size_options
+@size_options(96)
 @debug_option
 def demo(limit: int, output: str, threshold: float | None, flare_threshold: float | None, **options: Any) -> None:
     """Answer questions on the embedded passages with every method of the paper, and compare.
@@ -214,6 +219,7 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     }
     methods = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
     folder = make_folder(output)
+    use_one_thread()
     from dragin_lab.demo import run_demo
 
     try:
@@ -221,7 +227,8 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     except TraceFileError as error:
         raise RunFailedError(str(error)) from error
     if failures:
-        raise RunFailedError(f"{len(failures)} questions failed; the first with: {failures[0]}")
+        count = "1 answer" if len(failures) == 1 else f"{len(failures)} answers"
+        raise RunFailedError(f"{count} failed; the first with: {(failures[0].splitlines() or ['?'])[0][:300]}")
 
 
 # -- what is checked before anything is loaded ------------------------------------------------------------------------
@@ -259,6 +266,20 @@ def check_tap(options: dict[str, Any]) -> None:
         raise click.UsageError(f"--heads {heads}: give whole numbers between commas, such as 0,3,5") from None
 
 
+def check_corpus(corpus: str | None) -> None:
+    """Find out by its first passage whether this is a corpus, before a model is loaded."""
+    if corpus is None:
+        return
+    from dragin_lab.corpus_files import read_rows, total_bytes
+
+    path = Path(corpus).expanduser()
+    if not path.exists():
+        raise click.UsageError(f"--corpus {corpus}: no such file or folder")
+    with suppress(OSError):  # reading it all names what is wrong
+        if total_bytes(path):
+            next(read_rows(path, lambda _: None), None)
+
+
 def check_length(question: str, lm: Any, method: Method) -> None:
     """Refuse a question that alone fills the context window; the reference variant, which never drops, goes on."""
     window = lm.context_window
@@ -274,7 +295,14 @@ def check_length(question: str, lm: Any, method: Method) -> None:
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
+def use_one_thread() -> None:
+    """For the embedded model, whose threads would only wait for one another; to be called before torch is loaded."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
+    if options["model"] is None:
+        use_one_thread()
     from dragin_lab.lm.load import LanguageModel
 
     wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
@@ -290,7 +318,7 @@ def load_retriever(corpus: str | None) -> Any:
 
 def follow(events: Stream) -> None:
     """Run an episode to its end; on a terminal, pieces appear as they are made."""
-    from dragin_lab.run import PieceMade, Retrieved
+    from dragin_lab.drivers import PieceMade, Retrieved
 
     live = sys.stderr.isatty()
     try:

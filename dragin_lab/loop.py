@@ -104,7 +104,7 @@ class Loop:
         step.query = query
         step.passages = tuple((yield from search(query.sent, self.method.top_k)))
         if len(step.passages) < self.method.top_k:
-            step.notes.append(f"asked for {self.method.top_k} passages, {len(step.passages)} match the query")
+            step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
 
     def scheduled(self, step: Step, reason: str) -> None:
         """The decision of a trigger that looks at no draft."""

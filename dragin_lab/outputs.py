@@ -112,10 +112,11 @@ def write_text(text: str, path: str | Path) -> Path:
 
 def warn_of_overrun(trace: Trace, window: int | None) -> None:
     longest = max((len(made.prompt_ids) + len(made) for made in trace.continuations), default=0)
-    if window is not None and longest > window:
-        click.echo(
-            f"warning: prompt and text grew to {longest:,} pieces and the model's window holds {window:,}, so what it "
-            "wrote means little;\nlower --top-k, shorten the passages or the question, or use --variant paper, which "
-            "drops what does not fit",
-            err=True,
-        )
+    if window is None or longest <= window:
+        return
+    drops = "" if trace.method["variant"] == "paper" else ", or use --variant paper, which drops what does not fit"
+    click.echo(
+        f"warning: prompt and text grew to {longest:,} pieces and the model's window holds {window:,}, so what it "
+        f"wrote means little;\nlower --top-k, shorten the passages or the question{drops}",
+        err=True,
+    )

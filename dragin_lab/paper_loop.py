@@ -130,7 +130,8 @@ class PaperLoop(Loop):
             return
         first = int(np.flatnonzero(doubt > theta)[0])
         word = int(np.flatnonzero(step.words.hit)[0])
-        reason = f"{step.words.text[word]!r} has 1 - p = {score[word]:.3g}, above θ {theta:g}"
+        shown = step.words.text[word] or known.pieces[first]
+        reason = f"{shown!r} has 1 - p = {score[word]:.3g}, above θ {theta:g}"
         step.decision = Decision(True, reason, cut=0, piece=first, sentence=0)
         step.discarded = made.text
         assert step.prompt is not None
@@ -219,7 +220,8 @@ class PaperLoop(Loop):
                 return True
             return len(self.tokenizer.encode(prompt.text, special=True)) + room <= self.window
 
-        return self.template.fit(build, passages, fits)
+        limit = f"the model's window of {self.window} pieces, {room} of them for what is to be written"
+        return self.template.fit(build, passages, fits, limit)
 
     def _fetch(self, step: Step, query: Query) -> Episode[None]:
         yield from self.retrieve(step, query)

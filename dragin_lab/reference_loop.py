@@ -1,4 +1,4 @@
-"""``variant="reference"``: what the authors' released code does, to the letter (reference-behaviour.md).
+"""``variant="reference"``: what the authors' released code does, to the letter (docs/reference-behaviour.md).
 
 Spaces count: prompts and answer text are joined exactly as the page says, doubled spaces and stray ones included.
 """

@@ -1,4 +1,4 @@
-"""The paper's triggers on a growing draft: where RIND fires, and what ends a draft early (DRAGIN §3.1; design §2)."""
+"""The paper's triggers on a growing draft: where RIND fires, and what ends a draft early (DRAGIN §3.1)."""
 
 from __future__ import annotations
 

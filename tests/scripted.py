@@ -77,7 +77,8 @@ class Say:
 class ScriptedModel:
     """Has what drivers use of a ``LanguageModel``; says the entries of ``script`` in turn, raises the exceptions.
 
-    ``looks`` weighs pieces by their text: every position pays the ones before it in proportion (1 where not named).
+    ``looks`` weighs pieces by their text: every position pays the ones before it in proportion (1 where not named);
+    "by>film" is what "by" alone pays "film".
     """
 
     embedded = False
@@ -108,8 +109,9 @@ class ScriptedModel:
 
     def rows(self, ids: Sequence[int]) -> np.ndarray:
         """(n, n) float32 causal attention."""
-        weights = np.array([self.looks.get(self._bare(i), 1.0) for i in ids])  # (n,)
-        rows = np.tril(np.tile(weights, (len(ids), 1)))  # (n, n)
+        bare = [self._bare(i) for i in ids]
+        weights = [[self.looks.get(f"{q}>{k}", self.looks.get(k, 1.0)) for k in bare] for q in bare]
+        rows = np.tril(np.array(weights))  # (n, n)
         return (rows / rows.sum(1, keepdims=True)).astype(np.float32)
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:

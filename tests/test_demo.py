@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from command import Command
 
-from dragin_lab import cli, demo, outputs, run
+from dragin_lab import cli, demo, drivers, outputs
 from dragin_lab.methods import METHODS, Method
 from dragin_lab.trace import Trace
 
@@ -32,7 +32,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, name: str, after: int, error: BaseE
     """Let ``error`` come in the middle of one method, behind ``after`` questions."""
 
     def broken(method: Method, *args: Any, **options: Any) -> Iterator[Trace]:
-        for i, trace in enumerate(run.run_many(method, *args, **options)):
+        for i, trace in enumerate(drivers.run_many(method, *args, **options)):
             if method.name == name and i == after:
                 raise error
             yield trace
@@ -113,12 +113,13 @@ def test_questions_that_fail_are_counted_and_named(
     from dragin_lab.retrieval.bm25 import BM25
 
     def broken(self: BM25, query: str, k: int) -> None:
-        raise ModelError("the index is upside down")
+        raise ModelError("the index is upside down\nand more")
 
     monkeypatch.setattr(BM25, "search", broken)
     ran = command("demo", "--limit", 1, "--output", tmp_path)
     assert ran.code == cli.FAILED
-    assert "questions failed; the first with: the index is upside down" in ran.err
+    assert ran.err.startswith(f"error: {len(METHODS) - 1} answers failed; the first with: ")
+    assert ran.err.endswith("the index is upside down\n")
     assert rows(ran.out)[:2] == ["wo-rag", "sr-rag (1 failed)"]
 
 

@@ -49,6 +49,14 @@ def test_what_rind_may_ask(what: str, settings: dict, query: str, marker: str) -
 
 
 @MARKERS
+def test_qfs_asks_what_the_word_itself_looks_at(marker: str) -> None:
+    """Not what the position looked at that predicted it, as the released code has it."""
+    looks = {"Bo>far": 9.0, "by>made": 9.0}
+    driven = drive(paper(top_n=1), DRAFT, ANSWERED, marker=marker, looks=looks)
+    assert driven.queries == ["far."]
+
+
+@MARKERS
 @pytest.mark.parametrize("what", ["current-without-hits", "confident-sentence"])
 def test_a_hit_at_the_start_of_a_later_sentence_is_taken_out(what: str, marker: str) -> None:
     """Its first piece brings the space before the sentence."""
@@ -150,7 +158,7 @@ def test_other_ids_than_were_generated_are_noted() -> None:
 
 def test_fewer_passages_than_asked_are_noted() -> None:
     driven = drive(paper("sr-rag"), ANSWERED, passages=["Only."])
-    assert driven.trace.steps[0].notes == ["asked for 3 passages, 1 match the query"]
+    assert driven.trace.steps[0].notes == ["asked for 3 passages, found 1"]
     assert driven.lm.prompts == ["Context:\n[1] Only.\nAnswer in the same format as before.\n" + CASE]
 
 

@@ -40,6 +40,7 @@ def test_the_papers_four_steps(words: list[Word], top_n: int, data: st.DataObjec
 def test_equal_weights_go_to_the_earlier_word() -> None:
     weights = np.array([0.2, 0.5, 0.2, 0.2], np.float32)
     assert top_words(weights, 2).tolist() == [True, True, False, False]
+    assert np.flatnonzero(top_words(np.tile([0.1, 0.2], 60), 5)).tolist() == [1, 3, 5, 7, 9]
 
 
 def test_only_eligible_words_are_chosen_and_never_more_than_there_are() -> None:

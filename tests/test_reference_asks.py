@@ -64,6 +64,12 @@ def test_a_clock_may_ask_everything(when: str, what: str) -> None:
     assert notes[2] == ("the last word stands for the hits that this trigger does not give" if needs_hits else "")
 
 
+def test_qfs_asks_what_the_position_before_the_word_looked_at() -> None:
+    looks = {"Bo>far": 9.0, "by>directed": 9.0}
+    driven = drive(method("dragin", top_n=1), DRAFT, LAST, question=QUESTION, looks=looks)
+    assert driven.queries == ["directed"]
+
+
 def test_a_context_of_no_more_than_n_pieces_is_the_query_itself() -> None:
     driven = drive(method("dragin", what="last-n", top_n=50), DRAFT, LAST, question=QUESTION)
     assert driven.queries == [f"{QUESTION} It was far."]

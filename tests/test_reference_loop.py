@@ -72,7 +72,7 @@ def test_fewer_passages_are_written_as_empty_lines() -> None:
     assert driven.lm.prompts == [
         "Context:\n[1] Only.\n[2] \n[3] \nAnswer in the same format as before.\n" + CASE,
     ]
-    assert driven.trace.steps[0].notes == ["asked for 3 passages, 1 match the query"]
+    assert driven.trace.steps[0].notes == ["asked for 3 passages, found 1"]
 
 
 def test_queries_are_cut_to_their_last_64_pieces_without_special_tokens() -> None:

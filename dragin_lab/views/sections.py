@@ -111,6 +111,11 @@ def method_line(trace: Trace) -> str:
     return " · ".join(parts)
 
 
+def no_answer(trace: Trace) -> str:
+    """What stands in the place of an answer that is empty."""
+    return "no answer yet" if trace.ended == "running" else "no answer"
+
+
 def model_line(trace: Trace) -> str:
     """Which model wrote, with which retriever; "" where the provenance has neither."""
     named = []

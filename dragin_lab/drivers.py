@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.methods import Method
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.trace import Passage, Question, Step, Trace
@@ -152,7 +152,7 @@ def run_many(
         except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
             asked = question if isinstance(question, Question) else Question("", question)
             trace = getattr(error, "trace", None) or Trace(
-                asked, method.settings, ended="error", error=f"{type(error).__name__}: {error}"
+                asked, method.settings, ended="error", error=_what_happened(error)
             )
         yield trace
 
@@ -228,7 +228,7 @@ def _serve(
         trace.ended = "cancelled" if trace.ended == "running" else trace.ended
         raise
     except Exception as error:
-        trace.ended, trace.error = "error", f"{type(error).__name__}: {error}"
+        trace.ended, trace.error = "error", _what_happened(error)
         raise
     except KeyboardInterrupt:
         trace.ended = "cancelled"
@@ -268,6 +268,11 @@ def _kind(request: Draft, trace: Trace) -> str:
     if request.prompt is trace.extraction_prompt:
         return "answer"
     return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"
+
+
+def _what_happened(error: Exception) -> str:
+    """Our own errors are sentences for people; others are named."""
+    return str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"
 
 
 def _count_seconds(trace: Trace, request: Request, seconds: float) -> None:
