@@ -158,8 +158,10 @@ class Maker:
         def look(entity: Entity, relation: str) -> Value:
             return entity.facts.get(relation, "")
 
-        for _ in range(4000):
-            kind = self.rng.choice(kinds)
+        kind = self.rng.choice(kinds)  # before the answer: else a kind would tell whether it is yes or no
+        for draw in range(6000):
+            if draw % 2000 == 1999:
+                kind = self.rng.choice(kinds)
             item = questions.make(kind, self.rng, lambda one: self._pick(world, one), look)
             if item is None or any(step.value == "" for step in item.steps) or questions.split_of(item.key) != split:
                 continue
