@@ -99,7 +99,7 @@ class PaperLoop(Loop):
         stop = int(known.offsets[int(found.words.spans[found.word, 1]) - 1, 1])
         assert step.prompt is not None
         spot = Spot(known, step.prompt, found.piece, cut, _around(self.method.pipeline, known.text, cut), [(cut, stop)])
-        yield from self._fetch(step, self._formulate(spot))
+        yield from self._fetch(step, self.formulate(spot))
         self._keep(step, known, cut, ended=False)
         return True
 
@@ -141,7 +141,7 @@ class PaperLoop(Loop):
             if hit
         ]
         spot = Spot(known, step.prompt, first, int(known.offsets[words[word].start, 0]), (start, end), hits)
-        yield from self._fetch(step, self._formulate(spot))
+        yield from self._fetch(step, self.formulate(spot))
         again = yield from self._continue(step, FirstSentence(pipeline))
         spans = pipeline.spans(again.text)
         self._keep(step, again, spans[0][1] if spans else len(again.text))
@@ -282,9 +282,10 @@ class PaperLoop(Loop):
         piece = int(visible[-1]) if len(visible) else 0
         note = "the last piece stands for the hits that this trigger does not give"
         last = (int(made.offsets[piece, 0]), int(made.offsets[piece, 1])) if len(visible) else (0, 0)
-        return self._formulate(Spot(made, step.passages_prompt, piece, end, (0, end), [last], note), scheduled=True)
+        return self.formulate(Spot(made, step.passages_prompt, piece, end, (0, end), [last], note), scheduled=True)
 
-    def _formulate(self, spot: Spot, *, scheduled: bool = False) -> Query:
+    def formulate(self, spot: Spot, *, scheduled: bool = False) -> Query:
+        """The query that the method's *what* makes of a spot; ``scheduled`` where a clock asks, not a trigger."""
         what, made = self.method.what, spot.written
         start, end = spot.sentence
         # A clock's loop has kept what it wrote; a trigger's loop keeps what stands before the cut.

@@ -99,7 +99,7 @@ class ReferenceLoop(Loop):
                 new = f"{text.strip()} {step.draft.raw_text.strip()}"
             else:
                 kept = kept.strip()
-                yield from self.retrieve(step, (yield from self._formulate(need)))
+                yield from self.retrieve(step, (yield from self.formulate(need)))
                 self._prompt_with_passages(step, _tail(text, kept) if dragin else f" {text} {kept}", _CLOSING)
                 # Only the first sentence of DRAGIN's second generation is kept, so it need not be written further.
                 stop = FirstSentence(self.method.pipeline, self.tokenizer) if dragin else None
@@ -242,9 +242,10 @@ class ReferenceLoop(Loop):
             chunk=chunk,
             note="the last word stands for the hits that this trigger does not give",
         )
-        return (yield from self._formulate(need))
+        return (yield from self.formulate(need))
 
-    def _formulate(self, need: Need) -> Episode[Query]:
+    def formulate(self, need: Need) -> Episode[Query]:
+        """The query that the method's *what* makes of a need."""
         what, top_n, pipeline = self.method.what, self.method.top_n, self.method.pipeline
         note = ""
         if what == "qfs":

@@ -19,12 +19,12 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly"}
 FLOORS = [
     {"errors", "files"},
     {"trace", "episode", "tracefile", "frames"},
-    {"rind", "qfs", "words", "metrics", "prompts", "sentences", "confidence", "exemplars"},
+    {"rind", "qfs", "words", "metrics", "prompts", "sentences", "confidence", "exemplars", "ranking"},
     {"loop", "trigger", "reference_loop", "paper_loop", "methods"},
-    {"almanac", "corpus", "corpus_files", "retrieval", "datasets"},
+    {"almanac", "corpus", "corpus_files", "retrieval", "datasets", "labels"},
     {"lm"},
     {"drivers", "store", "bench", "sweep"},
-    {"needs", "tables", "paper"},
+    {"needs", "needs_query", "tables", "paper"},
     {"views", "widgets"},
     {"cli", "outputs", "demo", "doctor", "__main__"},
 ]

@@ -16,12 +16,12 @@ import transformers
 
 from dragin_lab.episode import Draft
 from dragin_lab.errors import ModelError
-from dragin_lab.lm import decode
+from dragin_lab.lm import decode, score
 from dragin_lab.lm.check import Check, run_checks
 from dragin_lab.lm.sources import find_source, load_pair, weight_files, weights_hash
 from dragin_lab.lm.tap import lay
 from dragin_lab.lm.tokenizer import HFTokenizer
-from dragin_lab.trace import Continuation
+from dragin_lab.trace import Continuation, Prompt
 
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _FAR = 8  # windows that a text may run over its model before it is refused
@@ -141,6 +141,17 @@ class LanguageModel:
     def generate(self, draft: Draft, seed: int | None = None) -> Continuation:
         """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
         return decode.finish(decode.stream(self, draft, seed, every=False))
+
+    def score(self, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
+        """``text`` as if the model had written it behind ``prompt`` (teacher forcing), with everything measured.
+
+        ``text`` stands there to the character, its leading space included. One forward over prompt and text that
+        leaves the cache of the drafts alone; ``attention`` keeps the rows in full. ``stopped`` is "forced".
+
+        Raises:
+            ModelError: no text; a text that merges with the prompt's last piece; one longer than the position table.
+        """
+        return score.score(self, prompt, text, attention=attention)
 
     @torch.inference_mode()
     def attend(self, ids: Sequence[int]) -> np.ndarray:
