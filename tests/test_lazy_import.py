@@ -29,7 +29,7 @@ FLOORS = [
     {"cli", "outputs", "demo", "doctor", "__main__"},
 ]
 #: What may import torch or transformers at any depth.
-TORCH = ("lm/", "retrieval/dense", "almanac/train")
+TORCH = ("lm/", "retrieval/dense", "almanac/train", "almanac/evaluate", "almanac/probe")
 
 
 def module_name(path: Path) -> str:
