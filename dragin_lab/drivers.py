@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.methods import Method
 from dragin_lab.prompts import PromptTemplate
-from dragin_lab.trace import Passage, Question, Step, Trace
+from dragin_lab.trace import Decision, Passage, Question, Step, Trace
 
 if TYPE_CHECKING:
     from dragin_lab.lm.load import LanguageModel
@@ -29,6 +29,14 @@ class PieceMade:
     text: str  # what the piece added to the text
     entropy: float  # nats
     logprob: float  # nats
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The method has decided whether to retrieve, before it searches or goes on."""
+
+    step: int
+    decision: Decision
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Ended:
     trace: Trace
 
 
-Event = PieceMade | Retrieved | StepDone | Ended
+Event = PieceMade | Decided | Retrieved | StepDone | Ended
 
 
 class Stream:
@@ -201,7 +209,7 @@ def _serve(
 ) -> Generator[Event, None, None]:
     """Answer the episode's requests until it ends; a request that fails is thrown into it."""
     begun = time.perf_counter()
-    shown = 0  # steps whose end was announced
+    news = _News(trace)
     answer: Any = None
     failure: Exception | None = None
     try:
@@ -210,9 +218,7 @@ def _serve(
                 request = episode.throw(failure) if failure is not None else episode.send(answer)
             except StopIteration:
                 break
-            for step in trace.steps[shown:-1]:
-                shown += 1
-                yield StepDone(step)
+            yield from news.of_steps(trace.steps[:-1])
             failure = answer = None
             started = time.perf_counter()
             try:
@@ -220,8 +226,7 @@ def _serve(
             except Exception as error:  # noqa: BLE001 - whatever a model or a retriever raises belongs to the episode
                 failure = error
             _count_seconds(trace, request, time.perf_counter() - started)
-        for step in trace.steps[shown:]:
-            yield StepDone(step)
+        yield from news.of_steps(trace.steps)
         trace.seconds = time.perf_counter() - begun
         yield Ended(trace)
     except GeneratorExit:
@@ -236,6 +241,25 @@ def _serve(
     finally:
         trace.seconds = time.perf_counter() - begun
         episode.close()
+
+
+@dataclass
+class _News:
+    """What of a trace has been announced already."""
+
+    trace: Trace
+    decided: int = 0  # steps whose decision was announced
+    done: int = 0  # steps whose end was announced
+
+    def of_steps(self, ended: Sequence[Step]) -> Iterator[Event]:
+        """Decisions taken and steps ended since the last call; ``ended`` are the steps that nothing is added to."""
+        for step in self.trace.steps[self.done :]:
+            if step.decision is not None and step.index >= self.decided:
+                self.decided = step.index + 1
+                yield Decided(step.index, step.decision)
+            if step.index < len(ended):
+                self.done += 1
+                yield StepDone(step)
 
 
 def _answer(

@@ -9,7 +9,7 @@ import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.drivers import Ended, PieceMade, Retrieved, StepDone, default_template, run, run_many, stream
+from dragin_lab.drivers import Decided, Ended, PieceMade, Retrieved, StepDone, default_template, run, run_many, stream
 from dragin_lab.errors import ModelError
 from dragin_lab.methods import method
 from dragin_lab.trace import Question
@@ -27,7 +27,7 @@ def model(*script: Any, **options: Any) -> ScriptedModel:
 def test_events_come_in_order() -> None:
     events = list(stream(DRAGIN, model(LOUD, LAST), ScriptedRetriever(), QUESTION))
     kinds = [type(event) for event in events if not isinstance(event, PieceMade)]
-    assert kinds == [Retrieved, StepDone, StepDone, Ended]
+    assert kinds == [Decided, Retrieved, StepDone, Decided, StepDone, Ended]
     pieces = [event for event in events if isinstance(event, PieceMade)]
     first = [piece for piece in pieces if piece.step == 0]
     assert [piece.index for piece in first] == list(range(len(first)))
