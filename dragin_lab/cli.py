@@ -321,15 +321,17 @@ def load_retriever(corpus: str | None) -> Any:
 
 def follow(events: Stream) -> None:
     """Run an episode to its end; on a terminal, pieces appear as they are made."""
-    from dragin_lab.drivers import PieceMade, Retrieved
+    from dragin_lab.drivers import Decided, PieceMade, Retrieved
 
     live = sys.stderr.isatty()
     try:
         for event in events:
             if live and isinstance(event, PieceMade):
                 click.secho(event.text, nl=False, err=True, dim=True)
+            elif live and isinstance(event, Decided) and event.decision.retrieve:
+                click.secho(f"\n  retrieving: {event.decision.reason}", err=True, dim=True)
             elif live and isinstance(event, Retrieved):
-                click.secho(f"\n  searching: {event.query}", err=True, dim=True)
+                click.secho(f"  {len(event.passages)} passages for: {event.query}", err=True, dim=True)
     finally:
         if live:
             click.echo("\n", err=True)
