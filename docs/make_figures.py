@@ -1,8 +1,9 @@
 """Write the figures that README.md and docs/measured.md show.
 
-    python docs/make_figures.py
+    python docs/make_figures.py [--measured]
 
-Runs the demo for README.md; docs/measured.md holds what the benchmarks wrote into benchmarks/results/, for instance
+Runs the demo for README.md (not with --measured); docs/measured.md holds what the benchmarks wrote into
+benchmarks/results/, for instance
 ``python benchmarks/capture.py --out benchmarks/results/capture.json``.
 """
 
@@ -37,25 +38,51 @@ def demo_table() -> str:
         return (Path(folder) / "table.txt").read_text(encoding="utf-8")
 
 
+def capture_section(found: dict) -> str:
+    """What ``benchmarks/capture.py`` wrote, as a table; ratios are wall time, processor time in brackets."""
+    machine = found["machine"]
+    lines = [
+        f"torch {machine['torch']}, transformers {machine['transformers']}, {machine['machine']}, "
+        f"{machine['threads']} thread(s), Python {machine['python']}.\n",
+        "| model | parameters | prompt + pieces | rounds | capture / bare loop | / without attention | / `generate` |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["decoding"]:
+        wall, cpu = row["capture_over"], row["capture_over_cpu"]
+        ratios = " | ".join(f"{wall[k]:.3f} ({cpu[k]:.3f})" for k in ("bare", "untapped", "generate"))
+        size = f"{row['parameters'] / 1e6:.1f} M | {row['prompt']} + {row['pieces']} | {row['runs']}"
+        lines.append(f"| {row['model']} | {size} | {ratios} |")
+    memory = found["memory"]
+    kept = f"p = {memory['p']}, n = {memory['n']}, {memory['h']} heads: {memory['MiB']:.1f} MiB"
+    return "\n".join([*lines, "", f"Attention of one layer kept in full, {kept}.", ""])
+
+
+SECTIONS = {"capture": capture_section}
+
+
 def measured() -> str:
-    """Every benchmark's file as a section: what ran it, where, and its figures."""
+    """Every benchmark's file as a section."""
     parts = [
         "# Measured\n\nWritten by `docs/make_figures.py` from `benchmarks/results/`. Times are medians of interleaved "
         "runs, as ratios within one run.\n"
     ]
     for path in sorted(RESULTS.glob("*.json")):
         found = json.loads(path.read_text(encoding="utf-8"))
-        parts.append(
-            f"\n## {path.stem}\n\n`python benchmarks/{path.stem}.py`\n\n```json\n{json.dumps(found, indent=1)}\n```\n"
-        )
+        write = SECTIONS.get(path.stem, lambda value: f"```json\n{json.dumps(value, indent=1)}\n```\n")
+        parts.append(f"\n## {path.stem}\n\n`python benchmarks/{path.stem}.py`\n\n{write(found)}")
     return "".join(parts)
 
 
 def main() -> None:
-    put_between(ROOT / "README.md", "demo-table", f"```\n{demo_table().rstrip()}\n```\n")
+    if "--measured" not in sys.argv[1:]:
+        put_demo_table()
     if RESULTS.is_dir():
         (ROOT / "docs" / "measured.md").write_text(measured(), encoding="utf-8")
         print(ROOT / "docs" / "measured.md")
+
+
+def put_demo_table() -> None:
+    put_between(ROOT / "README.md", "demo-table", f"```\n{demo_table().rstrip()}\n```\n")
 
 
 if __name__ == "__main__":
