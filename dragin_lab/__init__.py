@@ -22,9 +22,9 @@ _WHERE = {
     "Trace": "trace",
     "capture": "lm.capture",
     "method": "methods",
-    "run": "run",
-    "run_many": "run",
-    "stream": "run",
+    "run": "drivers",
+    "run_many": "drivers",
+    "stream": "drivers",
 }
 
 __all__ = sorted(_WHERE)

@@ -5,37 +5,68 @@ Exit status: 0 done, 1 something failed on the way, 2 wrong usage or input, 130 
 
 from __future__ import annotations
 
-import shutil
+import difflib
+import io
+import os
 import sys
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from dragin_lab import __version__
-from dragin_lab.errors import DraginLabError, TraceFileError
+from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.methods import METHODS, VARIANTS, WHATS, WHENS, Method
+from dragin_lab.outputs import (
+    RunFailedError,
+    check_apart,
+    check_writable,
+    deliver,
+    make_folder,
+    print_trace,
+    warn_of_overrun,
+    write_page,
+)
 from dragin_lab.prompts import PromptTemplate
 
 if TYPE_CHECKING:
-    from dragin_lab.run import Stream
-    from dragin_lab.trace import Trace
+    from dragin_lab.drivers import Stream
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
+_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.2 and later
 
-class RunFailedError(Exception):
-    """Something failed after the work had begun; what was done is kept."""
+
+class Name(click.Choice):
+    """A choice of names that also says which one was probably meant."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            near = difflib.get_close_matches(str(value), [str(choice) for choice in self.choices], n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.BadParameter(error.message + hint, ctx=ctx, param=param) from None
+
+
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="dragin-lab")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def cli(debug: bool) -> None:
-    """See, piece by piece, where a language model lacks information, what it looks for, and what that changes."""
+@debug_option
+def cli() -> None:
+    """See, piece by piece, where a language model lacks information, what it looks for, and what that changes.
+
+    Start with 'dragin-lab demo', or 'dragin-lab ask "Who …?"'. Exit status: 0 done, 1 something failed on the way,
+    2 wrong usage or input, 130 interrupted.
+    """
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,7 +74,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--heads", help="Heads to capture, such as 0,3,5; default all."),
         click.option("--layer", default="last", show_default=True, help="Layer to capture: last, or an index."),
-        click.option("--dtype", help="float32, bfloat16 or float16; default by device."),
+        click.option("--dtype", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."),
         click.option("--device", help="cpu or cuda; default the first GPU, else the CPU."),
         click.option("--model", help="A folder or a Hugging Face id; default the embedded model."),
     ):
@@ -51,128 +82,234 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def method_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that set a method."""
-    for option in (
-        click.option(
-            "--max-new-tokens", type=int, default=64, show_default=True, help="Bounds a draft and the answer."
-        ),
-        click.option("--top-k", type=int, help="Passages a retrieval; default 3."),
-        click.option("--top-n", type=int, help="Words (qfs) or pieces (last-n) of a query; default 25."),
-        click.option("--threshold", type=float, help="θ: on the RIND score, for flare on 1 - p."),
-        click.option("--what", type=click.Choice(WHATS), help="What to ask for, instead of the method's own."),
-        click.option("--when", type=click.Choice(tuple(WHENS)), help="When to retrieve, instead of the method's own."),
-        click.option("--variant", type=click.Choice(VARIANTS), default="reference", show_default=True),
-    ):
-        command = option(command)
-    return command
+def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that every method has; ``most`` pieces by default."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--max-new-tokens", type=int, default=most, show_default=True,
+                help="Most pieces of a draft and of an answer.",
+            ),
+            click.option("--top-k", type=int, help="Passages a retrieval; default 3 (flare, paper variant: 2)."),
+            click.option(
+                "--variant", type=Name(VARIANTS), default="reference", show_default=True,
+                help="The authors' released code to the letter, or the paper's equations.",
+            ),
+        ):  # fmt: skip
+            command = option(command)
+        return command
+
+    return decorate
 
 
-@cli.command()
+@cli.command(short_help="Answer a question and show where the method retrieved.")
 @click.argument("question")
 @model_options
 @click.option("--corpus", help="A .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages.")
-@click.option("--method", "name", type=click.Choice(tuple(METHODS)), default="dragin", show_default=True)
-@method_options
+@click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
+@click.option("--when", type=Name(tuple(WHENS)), help="When to retrieve, instead of the method's own.")
+@click.option("--what", type=Name(WHATS), help="What to ask for, instead of the method's own.")
+@click.option(
+    "--threshold",
+    type=float,
+    help="θ, from 0: on the RIND score for dragin (default 1.2), on 1 - p for flare (default 0.1; paper variant 0.2).",
+)
+@click.option("--top-n", type=int, help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin.")
+@size_options(64)
 @click.option("--exemplars", help="A YAML file of worked examples (question, rationale, answer).")
 @click.option("--gold", multiple=True, help="A right answer, to score against; may be repeated.")
 @click.option("--sample", is_flag=True, help="Sample by the model's generation config instead of taking the likeliest.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampling.")
-@click.option("--save", help="Write the trace to this file.")
+@click.option("--save", help="Write the trace to this file; 'dragin-lab show' reads it.")
 @click.option("--html", help="Write the trace as a page to this file.")
+@debug_option
 def ask(
     question: str, corpus: str | None, name: str, exemplars: str | None, gold: tuple[str, ...], **options: Any
 ) -> None:
-    """Answer QUESTION and show where the method retrieved, what it asked, and what it found."""
+    """Answer QUESTION and show where the method retrieved, what it asked, and what it found.
+
+    On a terminal the pieces appear as they are made. Ctrl-C ends it; what was done by then is shown and saved.
+    """
+    if options["model"] is None:
+        use_one_thread()
     chosen = build_method(name, options)
-    for option in ("save", "html"):
-        check_writable(options[option])
-    if not question.strip():
-        raise click.UsageError("the question is empty; write one between quotes")
+    check_question(question)
+    check_tap(options)
+    save, html = options["save"], options["html"]
+    for path in (save, html):
+        check_writable(path)
+    check_apart(save, html)
+    check_corpus(corpus)
+    from dragin_lab.drivers import default_template, stream
     from dragin_lab.exemplars import load_exemplars
-    from dragin_lab.run import default_template, stream
 
     examples = None if exemplars is None else load_exemplars(exemplars)
-    retriever = load_retriever(corpus) if chosen.when != "never" else None
     lm = load_model(options)
+    check_length(question, lm, chosen)
+    retriever = load_retriever(corpus) if chosen.when != "never" else None
     template = default_template(lm) if examples is None else PromptTemplate(examples)
     events = stream(chosen, lm, retriever, question, prompt=template, gold=gold, seed=options["seed"])
+    trace, delivered = events.trace, True
     try:
         follow(events)
-    except DraginLabError as error:
-        raise RunFailedError(str(error)) from error
+    except (DraginLabError, MemoryError, RuntimeError) as error:
+        if isinstance(error, SettingError) and not trace.continuations:
+            raise
+        raise RunFailedError(reason(error)) from error
     finally:
         events.close()
-        print_trace(events.trace)
-        write_outputs(events.trace, options["save"], options["html"])
+        if trace.continuations or trace.ended != "error":
+            delivered = deliver(trace, save, html)
+            warn_of_overrun(trace, lm.context_window)
+    if not delivered:
+        raise click.exceptions.Exit(FAILED)
 
 
-@cli.command()
+@cli.command(short_help="Print a stored trace, or write it as a page.")
 @click.argument("trace")
 @click.option("--html", help="Write the trace as a page to this file instead of printing it.")
+@debug_option
 def show(trace: str, html: str | None) -> None:
     """Print a stored TRACE, or write it as a page that opens offline."""
     from dragin_lab.trace import Trace
 
+    check_writable(html)
+    check_apart(trace, html)
     loaded = Trace.load(trace)
     if html is None:
         print_trace(loaded)
     else:
-        write_outputs(loaded, None, html)
+        click.echo(write_page(loaded, html), err=True)
 
 
-@cli.command()
+@cli.command(short_help="Check the installation and a model.")
 @model_options
+@debug_option
 def doctor(**options: Any) -> None:
-    """Check the installation and that a model's attention can be captured."""
+    """Check the installation, and that a model's attention can be captured and is what it should be."""
     from dragin_lab.doctor import report
 
-    healthy = True
+    check_tap(options)
+    bad = 0
     for line, good in report(lambda: load_model(options, check=False)):
         click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
-        healthy &= good
-    if not healthy:
-        raise RunFailedError("something above needs mending")
+        bad += not good
+    if bad:
+        raise RunFailedError(f"{bad} of the lines above {'needs' if bad == 1 else 'need'} mending: those marked FAIL")
 
 
-@cli.command()
+@cli.command(short_help="Compare all methods on the embedded questions.")
 @click.option("--limit", type=int, default=40, show_default=True, help="How many questions.")
-@click.option("--output", default="runs/demo", show_default=True, help="Folder for the table and the traces.")
-@method_options
-def demo(limit: int, output: str, **options: Any) -> None:
-    """Answer questions on the embedded passages with every method of the paper, and compare."""
-    from dragin_lab.demo import run_demo
+@click.option("--output", default="runs/demo", show_default=True, help="Folder for the table and one trace.")
+@click.option("--threshold", type=float, help="θ of dragin, on the RIND score; default 1.2.")
+@click.option("--flare-threshold", type=float, help="θ of flare, on 1 - p; default 0.1 (paper variant 0.2).")
+@click.option("--top-n", type=int, help="Words of a query of dragin; default 25.")
+@size_options(96)
+@debug_option
+def demo(limit: int, output: str, threshold: float | None, flare_threshold: float | None, **options: Any) -> None:
+    """Answer questions on the embedded passages with every method of the paper, and compare.
 
+    Ctrl-C ends it; the table then holds what was done by then.
+    """
+    use_one_thread()
     if limit < 1:
         raise click.UsageError(f"--limit {limit}: give 1 or more")
+    sizes = {key: options[key] for key in ("variant", "top_k", "max_new_tokens")}
+    own = {
+        "dragin": {"threshold": threshold, "top_n": options["top_n"]},
+        "flare": {"threshold": flare_threshold},
+    }
+    methods = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
     folder = make_folder(output)
-    methods = [build_method(name, options) for name in METHODS]
-    run_demo(methods, limit, folder, click.echo)
+    from dragin_lab.demo import run_demo
+
+    try:
+        failures = run_demo(methods, limit, folder, click.echo)
+    except TraceFileError as error:
+        raise RunFailedError(str(error)) from error
+    if failures:
+        count = "1 answer" if len(failures) == 1 else f"{len(failures)} answers"
+        raise RunFailedError(f"{count} failed; the first with: {(failures[0].splitlines() or ['?'])[0][:300]}")
+
+
+# -- what is checked before anything is loaded ------------------------------------------------------------------------
+
+
+def build_method(name: str, options: dict[str, Any]) -> Method:
+    """The method that the options describe; what an option leaves open is left to the method."""
+    from dragin_lab.methods import method
+
+    names = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
+    return method(name, **{key: options[key] for key in names if key in options})
+
+
+def check_question(question: str) -> None:
+    if not question.strip():
+        raise click.UsageError("the question is empty; write one between quotes")
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:
+        raise click.UsageError(
+            f"character {error.start + 1} of the question is not valid in the terminal's encoding; type it anew"
+        ) from None
+
+
+def check_tap(options: dict[str, Any]) -> None:
+    """Turn --layer and --heads into what ``LanguageModel.load`` takes."""
+    layer, heads = options["layer"], options["heads"]
+    try:
+        options["layer"] = layer if layer == "last" else int(layer)
+    except ValueError:
+        raise click.UsageError(f"--layer {layer}: give last, or a whole number such as 0 or -1") from None
+    try:
+        options["heads"] = None if heads is None else [int(head) for head in heads.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--heads {heads}: give whole numbers between commas, such as 0,3,5") from None
+
+
+def check_corpus(corpus: str | None) -> None:
+    """Find out by its first passage whether this is a corpus, before a model is loaded."""
+    if corpus is None:
+        return
+    from dragin_lab.corpus_files import read_rows, total_bytes
+
+    path = Path(corpus).expanduser()
+    if not path.exists():
+        raise click.UsageError(f"--corpus {corpus}: no such file or folder")
+    with suppress(OSError):  # reading it all names what is wrong
+        if total_bytes(path):
+            next(read_rows(path, lambda _: None), None)
+
+
+def check_length(question: str, lm: Any, method: Method) -> None:
+    """Refuse a question that alone fills the context window; the reference variant, which never drops, goes on."""
+    window = lm.context_window
+    pieces = len(lm.tokenizer.encode(question, special=True))
+    if window is None or pieces + method.max_new_tokens <= window or method.variant == "reference":
+        return
+    raise SettingError(
+        f"the question has {pieces:,} pieces, which with {method.max_new_tokens} new ones do not fit into the context "
+        f"window of {lm.name}, {window:,} pieces; shorten it, or use a model with a longer context"
+    )
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def build_method(name: str, options: dict[str, Any]) -> Method:
-    """The method that the options describe; θ is left to the methods that have one."""
-    from dragin_lab.methods import method
+def use_one_thread() -> None:
+    """For the embedded model, whose threads would only wait for one another.
 
-    names = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
-    return method(name, **{key: options[key] for key in names})
+    To be called before torch is loaded, which spaCy does too where it finds it.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
     from dragin_lab.lm.load import LanguageModel
 
-    layer, heads = options["layer"], options["heads"]
-    try:
-        chosen = layer if layer == "last" else int(layer)
-        picked = None if heads is None else [int(h) for h in heads.split(",")]
-    except ValueError:
-        raise click.UsageError(f"--layer {layer!r} --heads {heads!r}: give whole numbers, or last") from None
-    wanted = {key: options[key] for key in ("device", "dtype")}
-    sample = options.get("sample", False)
-    return LanguageModel.load(options["model"], layer=chosen, heads=picked, sample=sample, check=check, **wanted)
+    wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
+    return LanguageModel.load(options["model"], sample=options.get("sample", False), check=check, **wanted)
 
 
 def load_retriever(corpus: str | None) -> Any:
@@ -184,75 +321,71 @@ def load_retriever(corpus: str | None) -> Any:
 
 def follow(events: Stream) -> None:
     """Run an episode to its end; on a terminal, pieces appear as they are made."""
-    from dragin_lab.run import PieceMade, Retrieved
+    from dragin_lab.drivers import Decided, PieceMade, Retrieved
 
     live = sys.stderr.isatty()
-    for event in events:
-        if live and isinstance(event, PieceMade):
-            click.secho(event.text, nl=False, err=True, dim=True)
-        elif live and isinstance(event, Retrieved):
-            click.secho(f"\n  searching: {event.query}", err=True, dim=True)
-    if live:
-        click.echo(err=True)
-
-
-def print_trace(trace: Trace) -> None:
-    from dragin_lab.views.trace import trace_text
-
-    width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
-    click.echo(trace_text(trace, width=width, color=sys.stdout.isatty()))
-
-
-def check_writable(path: str | None) -> None:
-    """Refuse an output that cannot be written before any work is done."""
-    if path is None:
-        return
-    target = Path(path)
-    if target.is_dir():
-        raise click.UsageError(f"{path} is a folder; give the name of a file")
-    if not target.parent.is_dir():
-        raise click.UsageError(f"the folder {target.parent} does not exist; make it first")
-
-
-def make_folder(path: str) -> Path:
     try:
-        Path(path).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.UsageError(f"--output {path}: {error.strerror}; give a folder that can be written") from None
-    return Path(path)
+        for event in events:
+            if live and isinstance(event, PieceMade):
+                click.secho(event.text, nl=False, err=True, dim=True)
+            elif live and isinstance(event, Decided) and event.decision.retrieve:
+                click.secho(f"\n  retrieving: {event.decision.reason}", err=True, dim=True)
+            elif live and isinstance(event, Retrieved):
+                click.secho(f"  {len(event.passages)} passages for: {event.query}", err=True, dim=True)
+    finally:
+        if live:
+            click.echo("\n", err=True)
 
 
-def write_outputs(trace: Trace, save: str | None, html: str | None) -> None:
-    try:
-        if save is not None:
-            click.echo(f"trace written to {trace.save(save)}", err=True)
-        if html is not None:
-            from dragin_lab.views.trace import trace_html
+def reason(error: Exception) -> str:
+    """What failed in an episode, in one or two lines."""
+    if isinstance(error, DraginLabError):
+        return str(error)
+    lines = str(error).strip().splitlines() or [""]
+    if isinstance(error, MemoryError) or "out of memory" in lines[0].lower() or "allocate memory" in lines[0]:
+        return (
+            "the prompt is too long for this machine's memory; cut the corpus into shorter passages, lower --top-k, "
+            "or use --variant paper, which drops what does not fit into the model's window"
+        )
+    return f"{type(error).__name__}: {lines[0][:300]}\n(run again with --debug for the details)"
 
-            Path(html).write_text(trace_html(trace, full_page=True), encoding="utf-8")
-            click.echo(f"page written to {html}", err=True)
-    except (OSError, TraceFileError) as error:
-        raise RunFailedError(str(error)) from error
+
+# -- errors and exit status -------------------------------------------------------------------------------------------
 
 
 def main(args: list[str] | None = None) -> None:
     """Run the command line and exit with its status."""
-    sys.exit(status(args if args is not None else sys.argv[1:]))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character still shows the rest
+    code = status(args if args is not None else sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # What could not be written would be tried, and complained about, once more when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def status(args: list[str]) -> int:
     """Run one command; errors become one or two lines, with ``--debug`` a traceback too."""
-    warnings.showwarning = lambda message, *_, **__: click.echo(f"warning: {message}", err=True)
+    with warnings.catch_warnings():
+        warnings.showwarning = _warn_all if "--debug" in args else _warn
+        return _status(args)
+
+
+def _status(args: list[str]) -> int:
     try:
-        cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        return stop.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("\ninterrupted", err=True)
-        return INTERRUPTED
-    except click.ClickException as error:
+        code = cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _complain(error, args, INTERRUPTED, "interrupted")
+    except _NO_ARGUMENTS as error:
         error.show()
         return USAGE
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        command = "dragin-lab" if context is None else context.command_path
+        return _complain(error, args, USAGE, f"{error.format_message()}\n('{command} --help' lists what can be given)")
     except DraginLabError as error:
         return _complain(error, args, USAGE)
     except RunFailedError as error:
@@ -260,14 +393,25 @@ def status(args: list[str]) -> int:
     except BrokenPipeError:
         return FAILED
     except Exception as error:  # noqa: BLE001 - the last line of defence names the error instead of a traceback
-        return _complain(
-            error, args, FAILED, f"{type(error).__name__}: {error}\n(run again with --debug for the details)"
-        )
-    return DONE
+        return _complain(error, args, FAILED, reason(error))
+    return code if isinstance(code, int) else DONE
 
 
-def _complain(error: Exception, args: list[str], code: int, text: str | None = None) -> int:
+def _complain(error: BaseException, args: list[str], code: int, text: str | None = None) -> int:
     if "--debug" in args:
         traceback.print_exception(error)
-    click.echo(f"error: {text or error}", err=True)
+    click.echo(f"error: {text or error}" if code != INTERRUPTED else "\ninterrupted", err=True)
     return code
+
+
+def _warn(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
+    line: str | None = None,
+) -> None:  # fmt: skip
+    """Show our own warnings; those of libraries are for ``--debug``."""
+    if Path(filename).is_relative_to(Path(__file__).parent):
+        click.echo(f"warning: {message}", err=True)
+
+
+def _warn_all(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
+    click.echo(f"warning: {message} ({category.__name__}, {filename})", err=True)

@@ -10,47 +10,65 @@ from tqdm.auto import tqdm
 
 from dragin_lab.almanac import demo_questions
 from dragin_lab.corpus import Corpus
+from dragin_lab.drivers import run_many
 from dragin_lab.lm.load import LanguageModel
 from dragin_lab.methods import Method
+from dragin_lab.outputs import write_page, write_text
 from dragin_lab.retrieval.bm25 import BM25
-from dragin_lab.run import run_many
 from dragin_lab.trace import Trace
-from dragin_lab.views.trace import trace_html
 
 COLUMNS = ("method", "EM", "F1", "retrievals", "pieces", "seconds")
 
 
-def run_demo(methods: Sequence[Method], limit: int, folder: Path, say: Callable[[str], None]) -> None:
-    """Run the methods over the first ``limit`` questions; print the table, write it and a trace into ``folder``."""
+def run_demo(methods: Sequence[Method], limit: int, folder: Path, say: Callable[[str], None]) -> list[str]:
+    """Run the methods over the first ``limit`` questions; print the table, write it and a trace into ``folder``.
+
+    What was done when it is interrupted, or when something breaks, is printed and written all the same. Returns the
+    errors of the questions that failed. Raises ``RunFailedError`` and ``TraceFileError`` where nothing can be written.
+    """
     lm = LanguageModel.load()
     retriever = BM25(Corpus.load())
-    questions = demo_questions()[:limit]
+    questions = demo_questions()
+    if limit > len(questions):
+        say(f"the embedded set has {len(questions)} questions, fewer than the {limit} asked for")
+    questions = questions[:limit]
     say(f"{lm!r}")
     say(f"{len(questions)} questions, {len(retriever.corpus):,} passages, variant {methods[0].variant}\n")
-    rows, shown = [], None
-    for method in methods:
-        bar = tqdm(run_many(method, lm, retriever, questions), total=len(questions), desc=method.name, leave=False)
-        traces = list(bar)
-        rows.append(_row(method, traces))
-        if method.name == "dragin":
-            shown = _telling(traces)
+    done: list[tuple[Method, list[Trace]]] = []
+    try:
+        for method in methods:
+            traces: list[Trace] = []
+            done.append((method, traces))
+            answers = run_many(method, lm, retriever, questions)
+            for trace in tqdm(answers, method.name, len(questions), leave=False, disable=None):  # None: on a terminal
+                traces.append(trace)
+    finally:
+        _report(done, len(questions), folder, say)
+    return [t.error for _, traces in done for t in traces if t.ended == "error"]
+
+
+def _report(done: Sequence[tuple[Method, list[Trace]]], asked: int, folder: Path, say: Callable[[str], None]) -> None:
+    """Print and write the table of what was done, and the trace that shows most."""
+    rows = [_row(method, traces, asked) for method, traces in done if traces]
+    if not rows:
+        return
     text = table_text(rows)
     say(text)
-    (folder / "table.txt").write_text(text + "\n", encoding="utf-8")
+    say("\nEM and F1 are means over the questions, the rest are means a question.")
+    write_text(f"{text}\n", folder / "table.txt")
+    shown = next((_telling(traces) for method, traces in done if method.name == "dragin" and traces), None)
     if shown is not None:
         shown.save(folder / "dragin.trace")
-        (folder / "dragin.html").write_text(trace_html(shown, full_page=True), encoding="utf-8")
-        say(
-            "\nEM and F1 are means over the questions, the rest are means a question.\n"
-            f"Open {folder / 'dragin.html'}: {shown!r}"
-        )
+        write_page(shown, folder / "dragin.html")
+        say(f"Open {folder / 'dragin.html'}: {shown!r}")
 
 
-def _row(method: Method, traces: Sequence[Trace]) -> tuple[str, ...]:
+def _row(method: Method, traces: Sequence[Trace], asked: int) -> tuple[str, ...]:
     scored = [t.scores for t in traces if t.scores]
-    failed = len(traces) - len(scored)
+    failed = sum(t.ended == "error" for t in traces)
+    remarks = [f"{len(traces)} of {asked}"] * (len(traces) < asked) + [f"{failed} failed"] * (failed > 0)
     return (
-        method.name + (f" ({failed} failed)" if failed else ""),
+        method.name + (f" ({', '.join(remarks)})" if remarks else ""),
         f"{fmean(s['em'] for s in scored):.3f}" if scored else "-",
         f"{fmean(s['f1'] for s in scored):.3f}" if scored else "-",
         f"{fmean(t.counters['retrievals'] for t in traces):.2f}",

@@ -17,15 +17,19 @@ def load_exemplars(path: str | Path) -> tuple[Exemplar, ...]:
 
     try:
         rows = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingError(f"{path}: cannot be read ({error}); give a YAML file of exemplars") from None
-    except yaml.YAMLError as error:
+    except OSError as error:
+        why = error.strerror or error
+        raise SettingError(f"{path}: cannot be read ({why}); give a YAML file of exemplars") from None
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path}: byte {error.start + 1} is not UTF-8; give a YAML file of exemplars") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise SettingError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(rows, list):
         raise SettingError(f"{path}: holds no list; write '- question: …' with rationale and answer below it")
     names = ("question", "rationale", "answer")
     for number, row in enumerate(rows, 1):
-        wrong = [n for n in names if not isinstance(row, dict) or not isinstance(row.get(n), str)]
+        fields = row if isinstance(row, dict) else {}
+        wrong = [n for n in names if not isinstance(fields.get(n), str) or not fields[n].strip()]
         if wrong:
             raise SettingError(
                 f"{path}: exemplar {number} has no text {', '.join(map(repr, wrong))} (quote numbers and yes/no)"

@@ -108,9 +108,7 @@ def _kept_of_draft(step: Step) -> int | None:
     """The character of the draft's text where its kept part ends; None while nothing is decided."""
     if step.draft is None or step.decision is None:
         return None
-    if step.decision.retrieve and step.decision.cut is not None:
-        return step.decision.cut
-    return len(step.draft.text) - len(step.discarded)
+    return len(step.draft.text) if step.decision.cut is None else step.decision.cut
 
 
 # -- retrievals -------------------------------------------------------------------------------------------------------

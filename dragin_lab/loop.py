@@ -18,7 +18,7 @@ from dragin_lab.metrics import (
 )
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.sentences import Pipeline
-from dragin_lab.trace import Continuation, Decision, Query, Step, Trace
+from dragin_lab.trace import Continuation, Decision, Prompt, Query, Step, Trace
 
 if TYPE_CHECKING:
     from dragin_lab.methods import Method
@@ -26,12 +26,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FirstSentence:
-    """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide."""
+    """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide.
+
+    With a ``tokenizer`` it is the first sentence of the text with special tokens, which the released code splits.
+    """
 
     pipeline: Pipeline
+    tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)
 
     def reached(self, so_far: SoFar) -> str | None:
-        return "sentence" if self.pipeline.complete(so_far.text.lstrip()) else None
+        text = so_far.text if self.tokenizer is None else self.tokenizer.decode(so_far.ids, special=True)
+        return "sentence" if self.pipeline.complete(text.lstrip()) else None
 
 
 @dataclass
@@ -78,10 +83,18 @@ class Loop:
         prompt = step.passages_prompt if with_passages else step.prompt
         assert prompt is not None
         made = yield from draft(prompt, prompt_max, stop, **options)
-        total = len(made.prompt_ids) + len(made)
-        if self.window is not None and total > self.window:
-            step.notes.append(f"prompt and text have {total} pieces, more than the model's window of {self.window}")
+        step.notes.extend(self._overrun(made))
         return made
+
+    def _overrun(self, made: Continuation) -> list[str]:
+        total = len(made.prompt_ids) + len(made)
+        if self.window is None or total <= self.window:
+            return []
+        return [f"prompt and text have {total} pieces, more than the model's window of {self.window}"]
+
+    def extraction_prompt(self, tail: str) -> Prompt:
+        """What the answer is asked for behind, where the text has none."""
+        return self.template.render(self.question, tail)
 
     def retrieve(self, step: Step, query: Query) -> Episode[None]:
         """Cut the query to the pieces the variant sends, search, and record both."""
@@ -91,7 +104,7 @@ class Loop:
         step.query = query
         step.passages = tuple((yield from search(query.sent, self.method.top_k)))
         if len(step.passages) < self.method.top_k:
-            step.notes.append(f"asked for {self.method.top_k} passages, {len(step.passages)} match the query")
+            step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
 
     def scheduled(self, step: Step, reason: str) -> None:
         """The decision of a trigger that looks at no draft."""
@@ -102,9 +115,10 @@ class Loop:
         text = cut_prediction(self.trace.text.strip())
         if ANSWER_PHRASE not in text:
             text += ANSWER_PROMPT
-            self.trace.extraction_prompt = self.template.render(self.question, " " + text)
+            self.trace.extraction_prompt = self.extraction_prompt(" " + text)
             made = yield from draft(self.trace.extraction_prompt, ANSWER_PIECES)
             self.trace.extraction = made
+            self.trace.notes.extend(self._overrun(made))
             text = cut_prediction(text + made.raw_text.strip(), at_start=True)
         self.trace.answer = extract_answer(text, self.template.answer_rule)
         if self.trace.question.golds:

@@ -1,4 +1,4 @@
-"""The methods: each is *when* to retrieve x *what* to ask for, with settings (design: when x what; paper Table 1)."""
+"""The methods: each is *when* to retrieve x *what* to ask for, with settings (paper, Table 1)."""
 
 from __future__ import annotations
 
@@ -136,11 +136,12 @@ def method(
     """A method by name, with any part or setting exchanged.
 
     ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6).
-    ``variant="reference"`` is the authors' released code to the letter (reference-behaviour.md), ``"paper"`` the
-    equations. ``threshold`` is θ on the RIND score, for FLARE on 1 - p. ``top_n`` counts words for ``qfs`` (default
-    25) and pieces for ``last-n``. ``top_k`` defaults to 3 passages (2 for the paper variant of ``flare``).
-    ``doubt_limit`` is the 1 - p above which ``confident-sentence`` drops a piece (default: θ of the reference
-    FLARE, 0.6 = 1 - β of the FLARE paper in the paper variant). ``nlp`` is any spaCy pipeline that finds sentences.
+    ``variant="reference"`` is the authors' released code to the letter (docs/reference-behaviour.md), ``"paper"`` the
+    equations. ``threshold`` is θ on the RIND score, for FLARE on 1 - p. ``top_n`` counts words for ``qfs`` (default 25)
+    and pieces for ``last-n``; for any other ``what`` it becomes None, so that a preset may be kept while ``what`` is
+    exchanged. ``top_k`` defaults to 3 passages (2 for the paper variant of ``flare``). ``doubt_limit`` is the 1 - p
+    above which ``confident-sentence`` drops a piece (default: θ of the reference FLARE, 0.6 = 1 - β of the FLARE paper
+    in the paper variant). ``nlp`` is any spaCy pipeline that finds sentences.
 
     Raises ``SettingError`` for names that do not exist, values out of range and parts that make no sense together.
     """
@@ -177,7 +178,7 @@ def method(
         when=when,
         what=what,
         threshold=theta,
-        top_n=None if top_n is None else _count("top_n", top_n),
+        top_n=None if top_n is None or what not in ("qfs", "last-n") else _count("top_n", top_n),
         n=_count("n", n),
         max_new_tokens=_count("max_new_tokens", max_new_tokens),
         top_k=_count("top_k", top_k),

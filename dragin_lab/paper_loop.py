@@ -14,11 +14,12 @@ import numpy as np
 from dragin_lab.confidence import confident_text, doubts
 from dragin_lab.episode import Episode, Stop
 from dragin_lab.loop import FirstSentence, Loop
+from dragin_lab.metrics import ANSWER_PIECES
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.qfs import top_words, word_weights
 from dragin_lab.sentences import Pipeline
 from dragin_lab.trace import Continuation, Decision, Passage, Prompt, Query, Step, Words
-from dragin_lab.trigger import AnswerSentence, AnyOf, RindTrigger, answer_end
+from dragin_lab.trigger import AnswerSentence, AnyOf, RindTrigger, answer_end, lead
 from dragin_lab.words import character_words
 
 
@@ -73,16 +74,17 @@ class PaperLoop(Loop):
         made = yield from self._draft(step, trigger, run_on=self.method.full_drafts)
         ended = made.stopped in ("eos", "length") and made.decided is None
         known = made.as_decided()
-        found = trigger.judge(known.text, known.offsets, known.entropy, known.received, ended=ended)
+        end = self._answer_end(known)
+        found = trigger.judge(known.text, known.offsets, known.entropy, known.received, ended=ended, until=end)
         step.words = found.words
         if found.word is None or found.piece is None:
             best = max(found.words.score[found.judged].tolist(), default=0.0)
             reason = f"no word scores above θ {trigger.threshold:g} (the highest: {best:.3g})"
-            spared = (found.words.score > trigger.threshold) & ~found.judged
+            spared = (found.words.score > trigger.threshold) & ~found.judged & (found.words.sentence == 0)
             if resumed and spared.any():
                 word = found.words.text[int(np.flatnonzero(spared)[0])]
                 reason += f"; {word!r} does, but in the sentence being resumed nothing may fire"
-            step.decision = Decision(False, reason, certain=made.stopped != "length")
+            step.decision = Decision(False, reason, certain=known.stopped != "length")
             self._keep(step, known, len(known.text))
             return False
         cut = int(known.offsets[int(found.words.spans[found.word, 0]), 0])
@@ -97,7 +99,7 @@ class PaperLoop(Loop):
         stop = int(known.offsets[int(found.words.spans[found.word, 1]) - 1, 1])
         assert step.prompt is not None
         spot = Spot(known, step.prompt, found.piece, cut, _around(self.method.pipeline, known.text, cut), [(cut, stop)])
-        yield from self._fetch(step, self._formulate(spot))
+        yield from self._fetch(step, self.formulate(spot))
         self._keep(step, known, cut, ended=False)
         return True
 
@@ -128,9 +130,10 @@ class PaperLoop(Loop):
             return
         first = int(np.flatnonzero(doubt > theta)[0])
         word = int(np.flatnonzero(step.words.hit)[0])
-        reason = f"{step.words.text[word]!r} has 1 - p = {score[word]:.3g}, above θ {theta:g}"
+        shown = step.words.text[word] or known.pieces[first]
+        reason = f"{shown!r} has 1 - p = {score[word]:.3g}, above θ {theta:g}"
         step.decision = Decision(True, reason, cut=0, piece=first, sentence=0)
-        step.discarded = known.text
+        step.discarded = made.text
         assert step.prompt is not None
         hits = [
             (int(known.offsets[w.start, 0]), int(known.offsets[w.stop - 1, 1]))
@@ -138,7 +141,7 @@ class PaperLoop(Loop):
             if hit
         ]
         spot = Spot(known, step.prompt, first, int(known.offsets[words[word].start, 0]), (start, end), hits)
-        yield from self._fetch(step, self._formulate(spot))
+        yield from self._fetch(step, self.formulate(spot))
         again = yield from self._continue(step, FirstSentence(pipeline))
         spans = pipeline.spans(again.text)
         self._keep(step, again, spans[0][1] if spans else len(again.text))
@@ -182,7 +185,7 @@ class PaperLoop(Loop):
         self, step: Step, stop: Stop | None, limit: int | None, *, with_passages: bool, run_on: bool = False
     ) -> Episode[Continuation]:
         left = self.method.max_new_tokens - len(self.kept_ids)
-        answer = AnswerSentence(self.method.pipeline, self.text)
+        answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text)
         made = yield from self.write(
             step,
             min(left, limit or left),
@@ -197,19 +200,28 @@ class PaperLoop(Loop):
         return made
 
     def _prompt(self, step: Step) -> Prompt:
-        left = self.method.max_new_tokens - len(self.kept_ids)
+        prompt = self._fitting(self.text, self.passages, self.method.max_new_tokens - len(self.kept_ids))
+        step.notes.extend(prompt.notes)
+        return prompt
+
+    def extraction_prompt(self, tail: str) -> Prompt:
+        prompt = self._fitting(tail, None, ANSWER_PIECES)
+        self.trace.notes.extend(prompt.notes)
+        return prompt
+
+    def _fitting(self, tail: str, passages: Sequence[Passage] | None, room: int) -> Prompt:
+        """The prompt, with as little dropped as leaves room for ``room`` pieces in the window."""
 
         def build(template: PromptTemplate, passages: Sequence[Passage] | None) -> Prompt:
-            return template.render(self.question, self.text, passages or None)
+            return template.render(self.question, tail, passages or None)
 
         def fits(prompt: Prompt) -> bool:
             if self.window is None:
                 return True
-            return len(self.tokenizer.encode(prompt.text, special=True)) + left <= self.window
+            return len(self.tokenizer.encode(prompt.text, special=True)) + room <= self.window
 
-        prompt = self.template.fit(build, self.passages, fits)
-        step.notes.extend(prompt.notes)
-        return prompt
+        limit = f"the model's window of {self.window} pieces, {room} of them for what is to be written"
+        return self.template.fit(build, passages, fits, limit)
 
     def _fetch(self, step: Step, query: Query) -> Episode[None]:
         yield from self.retrieve(step, query)
@@ -218,19 +230,21 @@ class PaperLoop(Loop):
     def _keep(self, step: Step, made: Continuation, end: int, *, ended: bool = True) -> None:
         """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
         lead = self._lead(made)
-        whole = made.stopped in ("eos", "length") and end >= len(made.text)
+        whole = made.stopped in ("eos", "length") and not made.text[end:].strip()
         new = self.text + lead + made.text[:end]
         if ended:
             close = answer_end(self.method.pipeline, new, ended=True)
-            if close is not None and (close < len(new) or made.stopped != "length"):
-                end -= len(new) - close
+            if close is not None and (close < len(new) or made.text[end:].strip() or made.stopped == "eos"):
+                end = max(end - (len(new) - close), 0)
                 new = new[:close]
                 self.trace.ended = "answered"
         pieces = int((made.offsets[:, 0] < end).sum())
         step.kept, step.answer = new[len(self.text) :], new
         if made is not step.continuation:
             written = step.draft.text if step.draft is not None else made.text
-            step.discarded = written[max(end, 0) :]
+            step.discarded = written[end:]
+            if step.decision is not None and step.discarded:
+                step.decision.cut = end
         else:
             step.continuation_kept = end
         grew = len(new) > len(self.text)
@@ -245,11 +259,14 @@ class PaperLoop(Loop):
         elif not grew:
             self.trace.ended = "stalled"
 
+    def _answer_end(self, made: Continuation) -> int | None:
+        """The character of what was written behind which nothing belongs to the answer any more, where it is there."""
+        before = self.text + self._lead(made)
+        close = answer_end(self.method.pipeline, before + made.text, ended=True)
+        return None if close is None else max(close - len(before), 0)
+
     def _lead(self, made: Continuation) -> str:
-        """The space before a text that decoding by itself drops (SentencePiece vocabularies)."""
-        marker = self.tokenizer.marker
-        opens = bool(marker) and bool(made.pieces) and made.pieces[0].startswith(marker)
-        return " " if opens and not made.text.startswith(" ") else ""
+        return lead(self.tokenizer, made.ids.tolist(), made.text)
 
     # -- what --------------------------------------------------------------------------------------------------------
 
@@ -265,9 +282,10 @@ class PaperLoop(Loop):
         piece = int(visible[-1]) if len(visible) else 0
         note = "the last piece stands for the hits that this trigger does not give"
         last = (int(made.offsets[piece, 0]), int(made.offsets[piece, 1])) if len(visible) else (0, 0)
-        return self._formulate(Spot(made, step.passages_prompt, piece, end, (0, end), [last], note), scheduled=True)
+        return self.formulate(Spot(made, step.passages_prompt, piece, end, (0, end), [last], note), scheduled=True)
 
-    def _formulate(self, spot: Spot, *, scheduled: bool = False) -> Query:
+    def formulate(self, spot: Spot, *, scheduled: bool = False) -> Query:
+        """The query that the method's *what* makes of a spot; ``scheduled`` where a clock asks, not a trigger."""
         what, made = self.method.what, spot.written
         start, end = spot.sentence
         # A clock's loop has kept what it wrote; a trigger's loop keeps what stands before the cut.
@@ -286,8 +304,8 @@ class PaperLoop(Loop):
         elif what == "last-sentence":
             text = (self.method.pipeline.split(answer) or [self.question])[-1]
         elif what == "confident-sentence":
-            inside = (made.offsets[:, 0] >= start) & (made.offsets[:, 0] < end)
-            spans = made.offsets[inside] - start
+            inside = (made.offsets[:, 1] > start) & (made.offsets[:, 0] < end)
+            spans = np.clip(made.offsets[inside], start, end) - start
             text = confident_text(
                 made.text[start:end], spans, np.exp(made.logprob[inside]), 1 - self.method.doubt_limit
             )
@@ -297,7 +315,7 @@ class PaperLoop(Loop):
             note = spot.note
             text = made.text[start:end]
             for a, b in reversed(spot.hits):
-                text = text[: a - start] + " " + text[b - start :]
+                text = text[: max(a - start, 0)] + " " + text[b - start :]
             text = " ".join(text.split())
         return Query(text.strip(), text.strip(), note=note)
 

@@ -81,11 +81,13 @@ class PromptTemplate:
         build: Callable[[PromptTemplate, Sequence[Passage] | None], Prompt],
         passages: Sequence[Passage] | None,
         fits: Callable[[Prompt], bool],
+        limit: str = "the context window",
     ) -> Prompt:
         """The prompt with as little dropped as needed: passages from the last rank up, then exemplars from the first.
 
-        ``build(template, passages)`` makes the prompt, ``fits`` says whether it goes into the context window; what
-        was dropped stands in the prompt's notes. Raises ``SettingError`` when the question alone is too long.
+        ``build(template, passages)`` makes the prompt, ``fits`` says whether it goes into the context window, ``limit``
+        names that window for people; what was dropped stands in the prompt's notes. Raises ``SettingError`` when the
+        question alone is too long.
         """
         prompt = build(self, passages)
         if fits(prompt):
@@ -105,7 +107,8 @@ class PromptTemplate:
                         f"dropped {len(all_exemplars) - m} of {len(all_exemplars)} exemplars to fit the window"
                     )
                 return replace(prompt, notes=tuple(notes))
+        alone = len(build(replace(self, exemplars=()), None).text)
         raise SettingError(
-            "the question does not fit into the model's context window even without exemplars and passages; "
-            "shorten it, lower max_new_tokens, or use a model with a longer context"
+            f"the question with the answer so far, {alone:,} characters, does not fit into {limit} "
+            "even without exemplars and passages; shorten it, lower max_new_tokens, or use another model"
         )

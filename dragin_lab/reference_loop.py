@@ -1,4 +1,4 @@
-"""``variant="reference"``: what the authors' released code does, to the letter (reference-behaviour.md).
+"""``variant="reference"``: what the authors' released code does, to the letter (docs/reference-behaviour.md).
 
 Spaces count: prompts and answer text are joined exactly as the page says, doubled spaces and stray ones included.
 """
@@ -19,7 +19,7 @@ from dragin_lab.metrics import ANSWER_PHRASE
 from dragin_lab.qfs import reference_word_attention, top_words
 from dragin_lab.rind import contains_any, over_words, reference_attention, reference_scores
 from dragin_lab.trace import Continuation, Decision, Query, Step, Words
-from dragin_lab.words import lay_sentences, reference_words
+from dragin_lab.words import Word, lay_sentences, reference_words
 
 _STRAY = "Answer in t he same format as before."
 _CLOSING = "Answer in the same format as before."
@@ -72,7 +72,7 @@ class ReferenceLoop(Loop):
                 chunk = last.raw_text.strip()
                 step.continuation_kept = len(last.text)
             else:
-                stop = FirstSentence(self.method.pipeline)
+                stop = FirstSentence(self.method.pipeline, self.tokenizer)
                 last = step.continuation = yield from self.write(
                     step, self.method.max_new_tokens, stop, with_passages=True
                 )
@@ -99,10 +99,10 @@ class ReferenceLoop(Loop):
                 new = f"{text.strip()} {step.draft.raw_text.strip()}"
             else:
                 kept = kept.strip()
-                yield from self.retrieve(step, (yield from self._formulate(need)))
+                yield from self.retrieve(step, (yield from self.formulate(need)))
                 self._prompt_with_passages(step, _tail(text, kept) if dragin else f" {text} {kept}", _CLOSING)
                 # Only the first sentence of DRAGIN's second generation is kept, so it need not be written further.
-                stop = FirstSentence(self.method.pipeline) if dragin else None
+                stop = FirstSentence(self.method.pipeline, self.tokenizer) if dragin else None
                 made = step.continuation = yield from self.write(
                     step, self.method.max_new_tokens, stop, with_passages=True
                 )
@@ -191,9 +191,8 @@ class ReferenceLoop(Loop):
             hits &= content
         table.hit[start:stop] = hits
         kept = " ".join(sentences[:fired])
-        step.decision = self._decision(
-            made, sentences, fired, peaks[fired], words[start].start if stop > start else None
-        )
+        loudest = words[start + int(scores[fired].argmax())] if stop > start else None
+        step.decision = self._decision(made, sentences, fired, peaks[fired], loudest)
         a, b = piece_ranges[fired]
         need = Need(
             context=_join(self.question, text, kept),
@@ -207,16 +206,19 @@ class ReferenceLoop(Loop):
         return need, kept
 
     def _decision(
-        self, made: Continuation, sentences: list[str], fired: int, peak: float, first_piece: int | None
+        self, made: Continuation, sentences: list[str], fired: int, peak: float, loudest: Word | None
     ) -> Decision:
-        place = 0
+        cut = end = 0
         for sentence in sentences[: fired + 1]:
-            found = made.text.find(sentence, place)
-            cut = found if found >= 0 else place
-            place = cut + len(sentence) if found >= 0 else place
-        solver = "" if self.method.when == "rind" else f"{self.method.sentence_solver} of 1 - p, "
-        reason = f"sentence {fired + 1} scores {peak:.3g} ({solver}θ {self.method.threshold:g})"
-        return Decision(True, reason, cut=cut, piece=first_piece, sentence=fired)
+            found = made.text.find(sentence, end)
+            cut = found if found >= 0 else end
+            end = cut + len(sentence) if found >= 0 else end
+        theta = f"above θ {self.method.threshold:g}"
+        if self.method.when == "rind" and loudest is not None:
+            reason = f"{loudest.text!r} in sentence {fired + 1} scores {peak:.3g}, {theta}"
+        else:
+            reason = f"sentence {fired + 1} has 1 - p of {peak:.3g} ({self.method.sentence_solver}), {theta}"
+        return Decision(True, reason, cut=cut, piece=loudest.start if loudest else None, sentence=fired)
 
     # -- what (§3, §5) -----------------------------------------------------------------------------------------------
 
@@ -240,9 +242,10 @@ class ReferenceLoop(Loop):
             chunk=chunk,
             note="the last word stands for the hits that this trigger does not give",
         )
-        return (yield from self._formulate(need))
+        return (yield from self.formulate(need))
 
-    def _formulate(self, need: Need) -> Episode[Query]:
+    def formulate(self, need: Need) -> Episode[Query]:
+        """The query that the method's *what* makes of a need."""
         what, top_n, pipeline = self.method.what, self.method.top_n, self.method.pipeline
         note = ""
         if what == "qfs":

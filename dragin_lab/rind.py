@@ -33,7 +33,7 @@ def received(attention: np.ndarray) -> np.ndarray:
 def rind_scores(entropy: np.ndarray, received: np.ndarray, stop: np.ndarray) -> np.ndarray:
     """Eq. 5: S_RIND(t_i) = H_i · a_max(i) · s_i, with s_i = 0 where the piece's word is a stop word (Eq. 4); (n,)."""
     s = np.where(stop, 0.0, 1.0)  # (n,)
-    return entropy * received * s  # (n,)
+    return s * entropy * received  # (n,)
 
 
 def sentence_scaled(received: np.ndarray, sentence: np.ndarray) -> np.ndarray:

@@ -152,7 +152,7 @@ class Decision:
 
     retrieve: bool
     reason: str  # one line for people: "'Leshia' scores 2.69 > θ 1.2"
-    cut: int | None = None  # character of draft.text where the kept part ends
+    cut: int | None = None  # character of draft.text where its kept part ends; None: all of it was kept
     piece: int | None = None  # the piece that fired, where one did
     sentence: int | None = None  # the sentence that fired, where one did
     certain: bool = True  # False: the draft ended before a longer one could have decided otherwise
@@ -251,7 +251,7 @@ class Trace:
     @staticmethod
     def _discarded_pieces(step: Step) -> int:
         """Pieces of a step's draft behind its cut and of its continuation behind what was kept."""
-        cut = step.decision.cut if step.decision is not None and step.decision.retrieve else None
+        cut = None if step.decision is None else step.decision.cut
         ends = ((step.draft, cut), (step.continuation, step.continuation_kept))
         return sum(int((c.offsets[:, 1] > end).sum()) for c, end in ends if c is not None and end is not None)
 

@@ -7,12 +7,9 @@ The code follows the type hints of ``trace.py``, so a new field is saved without
 
 from __future__ import annotations
 
-import errno
 import json
 import math
 import os
-import secrets
-from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -24,23 +21,13 @@ import safetensors
 import safetensors.numpy
 
 from dragin_lab.errors import TraceFileError
+from dragin_lab.files import not_saved, write_whole
 from dragin_lab.trace import Trace
 
 FORMAT = "dragin_lab.trace"
 VERSION = 1
 #: safetensors refuses to read a longer header.
 LONGEST_HEADER = 100_000_000
-
-_REMEDIES = {
-    errno.ENOSPC: "free some space, or save it on another disk",
-    errno.EDQUOT: "free some space, or save it on another disk",
-    errno.EACCES: "save it in a folder that you may write to",
-    errno.EPERM: "save it in a folder that you may write to",
-    errno.EROFS: "save it in a folder that you may write to",
-    errno.ENOENT: "create the folder first",
-    errno.ENOTDIR: "create the folder first",
-    errno.ENAMETOOLONG: "choose a shorter name",
-}
 
 
 def save_trace(trace: Trace, path: str | Path) -> Path:
@@ -60,21 +47,10 @@ def save_trace(trace: Trace, path: str | Path) -> Path:
     data = safetensors.numpy.save(tensors, {"format": FORMAT, "version": str(VERSION), "trace": text})
     if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
         raise TraceFileError(f"{path}: not saved; this is not a regular file; give the name of a file")
-    target = Path(os.path.realpath(path))  # through a link, not over it
-    draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with draft.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
+        write_whole(path, data)
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "try another path")
-        kept = "; the file that was there is unchanged" if os.path.isfile(path) else ""
-        raise TraceFileError(f"{path}: not saved: {error.strerror or error}; {remedy}{kept}") from error
-    finally:
-        with suppress(OSError):  # it is not there, or the error that is under way says more
-            draft.unlink()
+        raise TraceFileError(not_saved(path, error)) from error
     return path
 
 

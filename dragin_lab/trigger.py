@@ -1,12 +1,13 @@
-"""The paper's triggers on a growing draft: where RIND fires, and what ends a draft early (DRAGIN §3.1; design §2)."""
+"""The paper's triggers on a growing draft: where RIND fires, and what ends a draft early (DRAGIN §3.1)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from dragin_lab.episode import SoFar, Stop
+from dragin_lab.episode import SoFar, Stop, Tokenizer
 from dragin_lab.metrics import ANSWER_PHRASE
 from dragin_lab.rind import rind_scores, sentence_scaled
 from dragin_lab.sentences import Pipeline
@@ -48,12 +49,20 @@ class RindTrigger:
         return None if found.word is None else "rind"
 
     def judge(
-        self, text: str, offsets: np.ndarray, entropy: np.ndarray, received: np.ndarray, *, ended: bool
+        self,
+        text: str,
+        offsets: np.ndarray,
+        entropy: np.ndarray,
+        received: np.ndarray,
+        *,
+        ended: bool,
+        until: int | None = None,
     ) -> Judgement:
         """Score every word of a draft and find the first that fires.
 
         ``text`` with ``offsets`` (n, 2), ``entropy`` (n,) nats, ``received`` (n,); ``ended`` says that no further piece
-        follows, so that the last word and the last sentence are complete.
+        follows, so that the last word and the last sentence are complete. Words that begin at or behind the character
+        ``until`` are not judged.
         """
         words = character_words(text, offsets)
         spans = np.array([(w.start, w.stop) for w in words], dtype=np.int32).reshape(-1, 2)  # (w, 2)
@@ -70,11 +79,15 @@ class RindTrigger:
         score = pieces[loudest]  # (w,)
         judged = np.ones(len(words), dtype=bool)  # (w,)
         if not ended:
-            judged[-1:] = False
+            # Pieces without characters may yet turn out to be bytes of the word before them.
+            written = np.flatnonzero([offsets[w.stop - 1, 1] > offsets[w.start, 0] for w in words])
+            judged[written[-1] if len(written) else 0 :] = False
         if self.normalize is not None:
             judged &= of_word < settled
         if self.resumed:
             judged &= (of_word >= 1) & (settled >= 1)
+        if until is not None:
+            judged &= np.array(starts, dtype=int) < until
         fires = np.flatnonzero(judged & (score > self.threshold))
         word = int(fires[0]) if len(fires) else None
         hit = np.zeros(len(words), dtype=bool)
@@ -101,12 +114,11 @@ class AnswerSentence:
     """Stop once the sentence that says "the answer is" has ended; ``before`` is the answer so far."""
 
     pipeline: Pipeline
+    tokenizer: Tokenizer = field(compare=False, repr=False)
     before: str = ""
 
     def reached(self, so_far: SoFar) -> str | None:
-        # Decoding by itself drops a SentencePiece text's first space; a mid-word draft is only seen as ended later.
-        glue = "" if so_far.text.startswith(" ") or not self.before else " "
-        text = self.before + glue + so_far.text
+        text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
         return "answer" if answer_end(self.pipeline, text, ended=False) is not None else None
 
 
@@ -118,6 +130,13 @@ class AnyOf:
 
     def reached(self, so_far: SoFar) -> str | None:
         return next((reason for stop in self.stops if (reason := stop.reached(so_far))), None)
+
+
+def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
+    """The space before ``text``, written by ``ids``, that decoding it by itself drops (SentencePiece vocabularies)."""
+    first = tokenizer.pieces(ids[:1])
+    opens = bool(tokenizer.marker) and bool(first) and first[0].startswith(tokenizer.marker)
+    return " " if opens and not text.startswith(" ") else ""
 
 
 def answer_end(pipeline: Pipeline, text: str, *, ended: bool) -> int | None:

@@ -41,7 +41,7 @@ def reference_words(pieces: Sequence[str], ids: Sequence[int], marker: str, *, e
     starts = [i for i, is_open in enumerate(opens) if is_open]
     return [
         Word("".join(p.replace(marker, "") if marker else p for p in pieces[start:stop]), start, stop)
-        for start, stop in zip(starts, [*starts[1:], len(pieces)], strict=True)
+        for start, stop in zip(starts, [*starts, len(pieces)][1:], strict=True)
     ]
 
 

@@ -67,7 +67,8 @@ def test_token_table_follows_what_was_thrown_away_without_a_retrieval() -> None:
     trace = make_trace()
     last = trace.steps[1]
     assert last.draft is not None
-    last.discarded = last.draft.text[-3:]
+    assert last.decision is not None
+    last.decision.cut = len(last.draft.text) - 3
     kept = trace.tokens.query("step == 1 and kept")
     assert "".join(kept["text"]) == last.draft.text[:-3]
     last.decision = None  # under way: nothing of the draft is in the answer yet

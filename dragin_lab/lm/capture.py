@@ -216,13 +216,13 @@ class _Call:
             self._insist(end == self.prompt)
             self.started = True
             self.recorder = Recorder(self.prompt, 128, self.owner.alternatives, self.owner.keep, weights.device)
-            self.recorder.looked_back(0, weights)
+            self.recorder.looked_back(weights)
         else:
             assert self.recorder is not None
             assert self.logits is not None
             self._insist(end == self.prompt + len(self.recorder.ids) + 1)
             self.recorder.chose(int(ids[0, -1]), self.logits)
-            self.recorder.looked_back(len(self.recorder.ids), weights)
+            self.recorder.looked_back(weights)
         self.logits = output.logits[0, -1].clone()
 
     @staticmethod
@@ -247,7 +247,7 @@ class _Call:
         if inputs["use_cache"]:
             self.cache.crop(-1)  # the caller may go on with this cache
         assert weights is not None
-        self.recorder.looked_back(len(self.recorder.ids), weights)
+        self.recorder.looked_back(weights)
 
     def continuation(self, sequence: list[int], **rest: Any) -> Continuation:
         assert self.recorder is not None

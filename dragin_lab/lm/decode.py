@@ -11,6 +11,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
@@ -18,10 +19,13 @@ from transformers import DynamicCache
 from dragin_lab.episode import Draft, Never, SoFar
 from dragin_lab.errors import ModelError
 from dragin_lab.lm.measure import Recorder
+from dragin_lab.lm.tap import Pending
 from dragin_lab.trace import Continuation
 
 if TYPE_CHECKING:
     from dragin_lab.lm.load import LanguageModel
+
+_ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
 
 
 @dataclass(frozen=True)
@@ -63,23 +67,55 @@ class Prefix:
 
 
 @torch.inference_mode()
-def _feed(lm: LanguageModel, prefix: Prefix, ids: list[int], capture: bool) -> tuple[Tensor, Tensor | None]:
-    """Feed ids behind the cache; returns the last position's logits (V,) and its row (1, h, 1, keys) if wanted."""
-    inputs = torch.tensor([ids], device=lm.device)  # (1, q)
+def feed(lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | None) -> Tensor:
+    """Feed ids behind the cache; returns the last position's logits (V,) and puts its row into ``pending``."""
+    inputs = {"input_ids": torch.tensor([ids], device=lm.device), "past_key_values": prefix.cache, "use_cache": True}
     prefix.sound = False
     with lm.lock:
-        output, weights = lm.tap.forward(
-            int(capture), input_ids=inputs, past_key_values=prefix.cache, use_cache=True, **lm.only_last
-        )
+        if pending is None:
+            output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
+        else:
+            output = lm.tap.step(pending, **inputs, **lm.only_last)
     prefix.ids += ids
     prefix.sound = True
-    return output.logits[0, -1], weights  # (V,)
+    logits: Tensor = output.logits[0, -1]  # (V,)
+    return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
+
+
+def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
+    """Run a stream to its end."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            made: Continuation = end.value
+            return made
 
 
 @torch.inference_mode()
-def _record(recorder: Recorder, row: int, weights: Tensor | None) -> None:
-    if weights is not None:
-        recorder.looked_back(row, weights)
+def _look_back(lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
+    """Hand the rows made so far to the recorder."""
+    with lm.lock:
+        rows = lm.tap.flush(pending)
+    for weights in rows:
+        recorder.looked_back(weights)
+
+
+class _Watched(SoFar):
+    """A ``SoFar`` whose ``received`` is worked out when a ``Stop`` looks at it; most never do."""
+
+    def __init__(self, lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
+        self._source = (lm, recorder, pending)
+        super().__init__(entropy=recorder.entropy, logprob=recorder.logprob)
+
+    @property
+    def received(self) -> np.ndarray:
+        _look_back(*self._source)
+        return self._source[1].received()
+
+    @received.setter
+    def received(self, value: np.ndarray) -> None:
+        """The dataclass sets its default; there is nothing to keep."""
 
 
 class Chooser:
@@ -142,14 +178,14 @@ def stream(
     recorder = Recorder(p, limit, lm.alternatives, draft.attention and capture, lm.device)
     watched = not isinstance(draft.stop, Never)
     spans = lm.tokenizer.spans() if every or watched else None
-    so_far = SoFar(entropy=recorder.entropy, logprob=recorder.logprob)
-    stopped, decided, shown = "length", None, ""
+    pending = Pending()
+    so_far = _Watched(lm, recorder, pending)
+    stopped, decided, decided_by, received_decided, shown = "length", None, "", None, ""
 
     prefix, reused = lm.take_prefix(prompt_ids)
     try:
-        logits, weights = _feed(lm, prefix, prompt_ids[reused:], capture)
+        logits = feed(lm, prefix, prompt_ids[reused:], pending if capture else None)
         for t in range(limit):
-            _record(recorder, t, weights)
             piece, processed = chooser(logits)
             recorder.chose(piece, logits, processed)
             if spans is not None:
@@ -157,29 +193,26 @@ def stream(
                 delta = spans.push(piece)
                 shown = spans.text
                 if every:
-                    yield PieceEvent(
-                        t,
-                        piece,
-                        lm.tokenizer.pieces([piece])[0],
-                        shown,
-                        delta,
-                        recorder.entropy[t],
-                        recorder.logprob[t],
-                    )
+                    vocabulary = lm.tokenizer.pieces([piece])[0]
+                    yield PieceEvent(t, piece, vocabulary, shown, delta, recorder.entropy[t], recorder.logprob[t])
                 if watched and decided is None:
                     so_far.ids, so_far.text, so_far.offsets = recorder.ids, shown, spans.provisional()
-                    so_far.received = recorder.received()
                     reason = draft.stop.reached(so_far)
                     if reason is not None:
-                        decided = t + 1
+                        decided, decided_by = t + 1, reason
                         if not draft.run_on:
                             stopped = reason
-            logits, weights = _feed(lm, prefix, [piece], capture)
+            if len(pending) >= _ROWS_AT_ONCE:
+                _look_back(lm, recorder, pending)
+            logits = feed(lm, prefix, [piece], pending if capture else None)
+            if draft.run_on and decided == t + 1:
+                _look_back(lm, recorder, pending)
+                received_decided = recorder.received()  # (decided,)
             if piece in lm.eos:
                 stopped = "eos"
             if stopped != "length":
                 break
-        _record(recorder, len(recorder.ids), weights)
+        _look_back(lm, recorder, pending)
     finally:
         lm.keep_prefix(prefix)
     return recorder.continuation(
@@ -188,6 +221,8 @@ def stream(
         prompt_offsets,
         stopped=stopped,
         decided=decided if draft.run_on else None,
+        decided_by=decided_by if draft.run_on else "",
+        received_decided=received_decided,
         seconds=time.perf_counter() - began,
         reused=reused,
     )

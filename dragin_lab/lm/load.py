@@ -16,14 +16,15 @@ import transformers
 
 from dragin_lab.episode import Draft
 from dragin_lab.errors import ModelError
-from dragin_lab.lm import decode
+from dragin_lab.lm import decode, score
 from dragin_lab.lm.check import Check, run_checks
 from dragin_lab.lm.sources import find_source, load_pair, weight_files, weights_hash
 from dragin_lab.lm.tap import lay
 from dragin_lab.lm.tokenizer import HFTokenizer
-from dragin_lab.trace import Continuation
+from dragin_lab.trace import Continuation, Prompt
 
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
+_FAR = 8  # windows that a text may run over its model before it is refused
 _POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_embeddings")
 
 
@@ -139,13 +140,18 @@ class LanguageModel:
 
     def generate(self, draft: Draft, seed: int | None = None) -> Continuation:
         """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
-        pieces = decode.stream(self, draft, seed, every=False)
-        while True:
-            try:
-                next(pieces)
-            except StopIteration as end:
-                made: Continuation = end.value
-                return made
+        return decode.finish(decode.stream(self, draft, seed, every=False))
+
+    def score(self, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
+        """``text`` as if the model had written it behind ``prompt`` (teacher forcing), with everything measured.
+
+        ``text`` stands there to the character, its leading space included. One forward over prompt and text that
+        leaves the cache of the drafts alone; ``attention`` keeps the rows in full. ``stopped`` is "forced".
+
+        Raises:
+            ModelError: no text; a text that merges with the prompt's last piece; one longer than the position table.
+        """
+        return score.score(self, prompt, text, attention=attention)
 
     @torch.inference_mode()
     def attend(self, ids: Sequence[int]) -> np.ndarray:
@@ -181,12 +187,24 @@ class LanguageModel:
         return [int(bos)], np.zeros((1, 2), np.int32)
 
     def refuse_overrun(self, p: int, new: int) -> None:
-        """Raise ``ModelError`` where p + new pieces do not fit into a table of positions."""
-        if self.hard_window and self.context_window is not None and p + new > self.context_window:
-            what = f"{p} prompt pieces and {new} new ones" if new else f"{p} pieces"
+        """Raise ``ModelError`` where p + new pieces do not fit into a table of positions, or are far too many.
+
+        Without such a table a model can read on behind its window, if to little use; cost grows with the square, so
+        beyond ``_FAR`` windows it is refused before it eats the machine's memory.
+        """
+        if self.context_window is None:
+            return
+        what = f"{p:,} prompt pieces and {new} new ones" if new else f"{p:,} pieces"
+        if self.hard_window and p + new > self.context_window:
             raise ModelError(
-                f"{what} do not fit into the {self.context_window} positions of {self.name}; "
+                f"{what} do not fit into the {self.context_window:,} positions of {self.name}; "
                 "shorten the prompt or lower max_new_tokens"
+            )
+        if p + new > _FAR * self.context_window:
+            raise ModelError(
+                f"{what} are more than {_FAR} times the {self.context_window:,} that {self.name} was made for; shorten "
+                'the question or the passages, ask for fewer (top_k), or use variant="paper", which drops what does '
+                "not fit"
             )
 
     def processors(self, p: int) -> Any:

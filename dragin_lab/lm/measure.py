@@ -32,6 +32,7 @@ class Recorder:
     def __init__(self, p: int, room: int, alternatives: int, keep: bool, device: torch.device) -> None:
         self.p = p
         self.ids: list[int] = []
+        self.rows = 0  # attention rows taken so far
         self.device = device
         self._alternatives = alternatives
         self._room = room
@@ -56,24 +57,28 @@ class Recorder:
         if len(self._waiting) == _AT_ONCE:
             self._measure()
 
-    def looked_back(self, row: int, weights: Tensor) -> None:
-        """Take row ``row`` (query position p - 1 + row) from weights (1, h, 1, keys); keys end at the query itself."""
-        found = weights[0, :, 0]  # (h, k)
-        if row > self._room:
+    def looked_back(self, weights: Tensor) -> None:
+        """Take the next rows (1, h, c, keys) of query positions in order; the keys end at the last query itself."""
+        found = weights[0]  # (h, c, k)
+        first = self.rows  # of these rows; row r is query position p - 1 + r
+        self.rows += found.shape[1]
+        end = self.p + self.rows - 1
+        begin = end - found.shape[2]  # a sliding window returns its last keys only
+        while self.rows > self._room + 1:
             self._grow()
-        end = self.p + row
-        begin = end - found.shape[1]  # a sliding window returns its last keys only
-        if row > 1:
-            # Piece row - 1 looks back at the pieces before it: Eq. 2 and the running maximum of Eq. 3.
-            first = max(self.p, begin)
-            mean = found[:, first - begin : -1].mean(0)  # (row - 1,)
-            seen = self._received[first - self.p : row - 1]
-            torch.maximum(seen, mean, out=seen)
+        if self.rows > 2:
+            # Row r is piece r - 1 looking back at the pieces before it: Eq. 2, and the running maximum of Eq. 3.
+            start = max(self.p, begin)
+            mean = found[:, :, start - begin :].mean(0)  # (c, end - start)
+            earlier = mean.tril(first - 2 - (start - self.p)) if first < 2 or len(mean) > 1 else mean[:, :-1]
+            highest = earlier.amax(0)  # what column i got from the pieces behind it
+            seen = self._received[start - self.p : start - self.p + len(highest)]
+            torch.maximum(seen, highest, out=seen)
         if self._keep:
             if self._attention is None:
                 shape = (found.shape[0], self._room + 1, self.p + self._room)
                 self._attention = torch.zeros(shape, dtype=torch.float16, device=self.device)
-            self._attention[:, row, begin:end] = found
+            self._attention[:, first : self.rows, begin:end] = found
 
     def _grow(self) -> None:
         more, self._room = self._room, 2 * self._room
@@ -93,6 +98,10 @@ class Recorder:
     def received(self) -> np.ndarray:
         """(n,) float32, from the rows known so far."""
         return self._received[: len(self.ids)].cpu().numpy().copy()
+
+    def kept_bytes(self) -> int:
+        """Bytes of the attention kept."""
+        return 0 if self._attention is None else self._attention.nbytes
 
     def _measure(self) -> None:
         logits = torch.stack(self._waiting).float()  # (c, V)

@@ -22,6 +22,7 @@ from dragin_lab.lm.tokenizer import HFTokenizer
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _TRANSPORTS = ("httpx", "httpcore", "requests", "urllib3")  # what the hub's client may be built on
+_LOADING = (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError)
 _PATIENCE = 5.0  # seconds to wait for the hub before saying that it cannot be reached
 
 
@@ -88,17 +89,19 @@ def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tupl
     """Model (in eval mode, on its device) and tokenizer of a checked source."""
     try:
         with _quiet():
-            AutoConfig.from_pretrained(name)
-            tokenizer = HFTokenizer(AutoTokenizer.from_pretrained(name))
-            pair: Any = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, output_loading_info=True)
+            # Code that comes with a model is never run, and nobody is asked whether it should be.
+            AutoConfig.from_pretrained(name, trust_remote_code=False)
+            tokenizer = _tokenizer(name)
+            pair: Any = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, output_loading_info=True, trust_remote_code=False
+            )
             model, info = pair
     except ModelError:
         raise
     except SafetensorError as error:
         raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError) as error:
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(f"{name} cannot be loaded as a causal language model: {said[0][:300]}") from error
+    except _LOADING as error:
+        raise ModelError(f"{name} cannot be loaded as a causal language model: {_said(error)}") from error
     lost = sorted({*info.get("missing_keys", ()), *(str(k) for k in info.get("mismatched_keys", ()))})
     if lost:
         raise ModelError(
@@ -106,6 +109,22 @@ def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tupl
             "they would be random. Use the complete folder of a causal language model"
         )
     return model.to(device).eval(), tokenizer
+
+
+def _tokenizer(name: str) -> HFTokenizer:
+    try:
+        found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except _LOADING as error:
+        raise ModelError(
+            f"the tokenizer of {name} has no fast encoding or cannot be loaded ({_said(error)}); "
+            "use a model folder with a sound tokenizer.json"
+        ) from error
+    return HFTokenizer(found)
+
+
+def _said(error: Exception) -> str:
+    """The first line of an error of the library, which may go on for a page."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(": ")
 
 
 @contextmanager

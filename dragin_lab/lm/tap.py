@@ -30,6 +30,23 @@ class EnoughError(Exception):
     """Raised inside a forward when the wanted rows are there and the rest of the model is not needed."""
 
 
+class Pending:
+    """Attention rows of one continuation, query position after query position, that nobody has asked for yet.
+
+    A row needs the query of its own step, but the keys of any later step begin with the keys it saw. So a step puts
+    its query aside, and many rows are computed at once, with the keys of the last step.
+    """
+
+    def __init__(self) -> None:
+        self.queries: list[Tensor] = []  # (1, H, 1, d) each
+        self.last: tuple[Tensor, dict[str, Any]] | None = None  # keys (1, H_kv, k, d) and further arguments
+        self.ready: list[Tensor] = []  # (1, h, c, k) float32 each, rows that could not wait
+        self.count = 0  # rows put in since the last flush
+
+    def __len__(self) -> int:
+        return self.count
+
+
 def full_attention_layers(config: Any) -> list[int]:
     """Indices of the layers whose queries see the whole text, first to last."""
     text = config.get_text_config()
@@ -102,6 +119,19 @@ class EagerTap:
         output = self.model(output_attentions=True, **inputs)
         return output, self.read(output, rows)
 
+    def step(self, pending: Pending, **inputs: Any) -> Any:
+        """Run the model and put the last query's row into ``pending``; returns the output."""
+        output, weights = self.forward(1, **inputs)
+        assert weights is not None
+        pending.ready.append(weights)
+        pending.count += 1
+        return output
+
+    def flush(self, pending: Pending) -> list[Tensor]:
+        """The rows of ``pending`` in order, as in ``Tap.flush``."""
+        ready, pending.ready, pending.count = pending.ready, [], 0
+        return ready
+
     def read(self, output: Any, rows: int) -> Tensor:
         """The rows of an output that was asked for its attentions."""
         maps = getattr(output, "attentions", None)
@@ -139,6 +169,8 @@ class Tap:
         self.rows = 0
         self.alone = False  # stop the forward as soon as the rows are there
         self.weights: Tensor | None = None  # (B, h, rows, keys) float32
+        self.pending: Pending | None = None  # where the row of the forward under way goes
+        self._waits = layer in full_attention_layers(model.config)  # its keys stay in the cache
         home = sys.modules[type(module).__module__]
         self.eager: Callable[..., Any] = home.eager_attention_forward
         self._before = (module.config, getattr(module, _SLOT, None))
@@ -162,6 +194,29 @@ class Tap:
         finally:
             self.rows = 0
         return output, self.take() if rows else None
+
+    def step(self, pending: Pending, **inputs: Any) -> Any:
+        """Run the model on one text without padding and put the last query's row into ``pending``; its output."""
+        before = len(pending)
+        self.pending = pending
+        try:
+            output = self.model(**inputs)
+        finally:
+            self.pending = None
+        if len(pending) == before:
+            self.take()  # says that the layer was not reached
+        return output
+
+    def flush(self, pending: Pending) -> list[Tensor]:
+        """The rows of ``pending`` in order: tensors (1, h, c, keys) float32, whose last row sees all of its keys."""
+        if pending.queries:
+            assert pending.last is not None
+            key, kwargs = pending.last
+            query = torch.cat(pending.queries, 2) if len(pending.queries) > 1 else pending.queries[0]  # (1, H, c, d)
+            pending.ready.append(self.measure(query.shape[2], query, key, None, kwargs))
+        ready, pending.ready, pending.count = pending.ready, [], 0
+        pending.queries, pending.last = [], None
+        return ready
 
     def take(self) -> Tensor:
         """The rows of the last forward, handed over."""
@@ -198,7 +253,7 @@ class Tap:
     ) -> tuple[Tensor, Tensor | None]:
         """What the tapped module calls instead of its own attention function."""
         if self.alone:
-            self.weights = self.measure(query, key, value, mask, kwargs)
+            self.weights = self.measure(self.rows, query, key, mask, kwargs)
             raise EnoughError
         if self.below is not None:
             output, weights = self.below.attend(query, key, value, mask, kwargs)
@@ -208,18 +263,38 @@ class Tap:
             if weights is not None and weights.dtype == torch.float32:
                 self.weights = _pick(weights[:, :, -self.rows :], self.heads)
             else:
-                self.weights = self.measure(query, key, value, mask, kwargs)
+                self.weights = self.measure(self.rows, query, key, mask, kwargs)
+        elif self.pending is not None:
+            self._put_aside(self.pending, query, key, weights, mask, kwargs)
         return output, weights
 
-    def measure(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+    def _put_aside(
+        self,
+        pending: Pending,
+        query: Tensor,
+        key: Tensor,
+        weights: Tensor | None,
+        mask: Tensor | None,
+        kwargs: dict[str, Any],
+    ) -> None:
+        pending.count += 1
+        if weights is not None and weights.dtype == torch.float32:
+            pending.ready.append(_pick(weights[:, :, -1:], self.heads))
+        elif self._waits and kwargs.get("sliding_window") is None and kwargs.get("position_bias") is None:
+            pending.queries.append(query if query.shape[2] == 1 else query[:, :, -1:].clone())
+            pending.last = (key, kwargs)
+        else:
+            pending.ready.append(self.measure(1, query, key, mask, kwargs))
+
+    def measure(self, rows: int, query: Tensor, key: Tensor, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
         """The last ``rows`` rows by the model file's own eager function, in float32: (B, h, rows, keys)."""
         queries, keys = query.shape[2], key.shape[2]
-        rows = min(self.rows, queries)
+        rows = min(rows, queries)
         query = query[:, :, queries - rows :]  # (B, H, rows, d)
         mask = _additive(mask, rows, queries, keys, kwargs.get("sliding_window"), query.device)  # (B or 1, 1, rows, k)
-        # The weighted sum is not wanted, so one column of the values will do.
-        kwargs = {**kwargs, "dropout": 0.0}
-        _, weights = self.eager(self.module, query.float(), key.float(), value[..., :1].float(), mask, **kwargs)
+        key = key.float()
+        # The weighted sum is not wanted, so anything as long as the values will do for them.
+        _, weights = self.eager(self.module, query.float(), key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
         return _pick(weights.float(), self.heads)
 
 

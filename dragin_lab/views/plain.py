@@ -36,7 +36,7 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     kind, line = sections.verdict(trace)
     sign = {"right": "✓ ", "wrong": "✗ ", "partly": "≈ "}.get(kind, "")
     gold = f"; gold: {' or '.join(trace.question.golds)}" if trace.question.golds else ""
-    paper.put("Answer", [(trace.answer or "no answer yet", _BOLD), (f"   ({sign}{line}{gold})", "")])
+    paper.put("Answer", [(trace.answer or sections.no_answer(trace), _BOLD), (f"   ({sign}{line}{gold})", "")])
     paper.put("Answer text", _answer(trace, scale))
     paper.put("Method", [(sections.method_line(trace), "")])
     if sections.model_line(trace):
@@ -68,13 +68,21 @@ def _answer(trace: Trace, scale: Scale) -> list[Run]:
         runs.append((trace.text[place : origin.start], ""))
         if origin.step.query is not None and origin.made is origin.step.continuation and origin.step.index not in said:
             said.add(origin.step.index)
-            runs.append((f"◆{origin.step.index + 1} ", _BOLD))
+            runs.append((_mark(trace.text, origin.start, origin.step), _BOLD))
         words = origin.step.words if origin.made is origin.step.draft else Words()
         runs += _runs(Look.of(origin.made, words, scale), origin.at, origin.at + origin.stop - origin.start)
         place = origin.stop
         if origin.step.query is not None and origin.step.continuation is None:
-            runs.append((f" ◆{origin.step.index + 1}", _BOLD))
+            runs.append((_mark(trace.text, place, origin.step), _BOLD))
     return [*runs, (trace.text[place:], "")]
+
+
+def _mark(text: str, place: int, step: Step) -> str:
+    """``◆n`` where passages came in, apart from the words beside it; inside a word in brackets."""
+    before, after = text[:place][-1:], text[place : place + 1]
+    if before.strip() and after.strip() and not before.endswith((".", "!", "?")):
+        return f"[◆{step.index + 1}]"
+    return f"{' ' if before.strip() else ''}◆{step.index + 1}{' ' if after.strip() else ''}"
 
 
 def _runs(look: Look, start: int, stop: int, *, dim: bool = False) -> list[Run]:
@@ -88,11 +96,14 @@ def _runs(look: Look, start: int, stop: int, *, dim: bool = False) -> list[Run]:
         if open_word >= 0 and word != open_word:
             runs.append(("⟧", _BOLD))
         runs.append((look.made.text[place : cell.start], ""))
+        shown = look.text(cell)
         if word >= 0 and word != open_word:
-            runs.append(("⟦", _BOLD))
+            bare = shown.lstrip()
+            runs += [(shown[: len(shown) - len(bare)], ""), ("⟦", _BOLD)]
+            shown = bare
         open_word = word
         style = _HEAT[int(look.levels[cell.first : cell.last].max())]
-        runs.append((look.text(cell), ";".join(s for s in (_BOLD if word >= 0 else _DIM if dim else "", style) if s)))
+        runs.append((shown, ";".join(s for s in (_BOLD if word >= 0 else _DIM if dim else "", style) if s)))
         place = cell.stop
     if open_word >= 0:
         runs.append(("⟧", _BOLD))
@@ -102,7 +113,7 @@ def _runs(look: Look, start: int, stop: int, *, dim: bool = False) -> list[Run]:
 def _step(paper: _Paper, trace: Trace, step: Step, scale: Scale) -> None:
     line = sections.outcome(trace, step)[1]
     paper.line(f"\nStep {step.index + 1} · {line}")
-    kept = sections.kept_of(trace, step)
+    kept = sections.kept_of(step)
     for part in sections.step_parts(step):
         label = sections.PARTS[part][0]
         if part == "draft" and step.draft is not None:

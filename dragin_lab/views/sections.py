@@ -72,7 +72,8 @@ def outcome(trace: Trace, step: Step) -> tuple[str, str]:
     if step.decision is not None and not step.decision.retrieve and step.query is None:
         return "kept", "kept as written" if step.draft is not None else "no retrieval"
     if step.query is not None:
-        before = "drafted, then retrieved" if step.draft is not None else "retrieved, then wrote"
+        after = "retrieved, then wrote" if step.continuation is not None else "retrieved"
+        before = "drafted, then retrieved" if step.draft is not None else after
         return "retrieved", before
     if step.decision is not None:
         return "open", "called for a retrieval that is not recorded"
@@ -108,6 +109,11 @@ def method_line(trace: Trace) -> str:
         if value is not None and (key != "n" or method.get("when") == "every-n"):
             parts.append(form.format(plain(value)))
     return " · ".join(parts)
+
+
+def no_answer(trace: Trace) -> str:
+    """What stands in the place of an answer that is empty."""
+    return "no answer yet" if trace.ended == "running" else "no answer"
 
 
 def model_line(trace: Trace) -> str:
@@ -174,21 +180,6 @@ def provenance_rows(trace: Trace) -> list[tuple[str, str]]:
 # -- what was kept of what ------------------------------------------------------------------------------------------
 
 
-def cut_in_text(made: Continuation, cut: int, variant: str) -> int:
-    """A decision's cut as a character of ``made.text``: the reference variant counts in ``raw_text``."""
-    if variant == "paper" or made.raw_text.startswith(made.text):
-        return max(0, min(cut, len(made.text)))
-    at = made.raw_text.find(made.text)
-    if at >= 0:
-        return max(0, min(cut - at, len(made.text)))
-    # Specials stand inside the text: count the characters of the text that were passed before the cut.
-    place = 0
-    for char in made.raw_text[:cut]:
-        if place < len(made.text) and made.text[place] == char:
-            place += 1
-    return place
-
-
 @dataclass(frozen=True)
 class Kept:
     """What a step kept: half-open character ranges of its texts. None: nobody has decided yet."""
@@ -197,15 +188,14 @@ class Kept:
     continuation: tuple[int, int] | None = None
 
 
-def kept_of(trace: Trace, step: Step) -> Kept:
+def kept_of(step: Step) -> Kept:
     """Which part of a step's draft and continuation entered the answer."""
-    variant = str(trace.method.get("variant", "paper"))
     draft, rest = None, step.kept
     if step.draft is not None:
         text = step.draft.text
         if step.decision is not None:
-            whole = not step.decision.retrieve or step.decision.cut is None
-            draft = (0, len(text) if whole else cut_in_text(step.draft, step.decision.cut or 0, variant))
+            cut = len(text) if step.decision.cut is None else step.decision.cut
+            draft = (0, max(0, min(cut, len(text))))
         elif step.kept:
             draft = _shared(text, step.kept)
         if draft is not None:
@@ -213,7 +203,9 @@ def kept_of(trace: Trace, step: Step) -> Kept:
             rest = rest.lstrip()
             rest = rest[len(head) :] if rest.startswith(head) else rest
     after = None
-    if step.continuation is not None and (rest.strip() or step.answer):
+    if step.continuation is not None and step.continuation_kept is not None:
+        after = (0, max(0, min(step.continuation_kept, len(step.continuation.text))))
+    elif step.continuation is not None and (rest.strip() or step.answer):
         after = _shared(step.continuation.text, rest)
     return Kept(draft, after)
 
@@ -249,7 +241,7 @@ def origins(trace: Trace) -> list[Origin]:
     found: list[Origin] = []
     place = 0
     for step in trace.steps:
-        kept = kept_of(trace, step)
+        kept = kept_of(step)
         for made, span in ((step.draft, kept.draft), (step.continuation, kept.continuation)):
             if made is None or span is None:
                 continue
@@ -279,7 +271,7 @@ def resumed(trace: Trace, step: Step) -> tuple[str, str]:
     last = trace.steps[place - 1]
     if last.query is None or last.continuation is not None or last.draft is None or last.decision is None:
         return "", ""
-    cut = kept_of(trace, last).draft
+    cut = kept_of(last).draft
     if cut is None:
         return "", ""
     before = last.draft.text[cut[1] : _sentence_end(last.draft, last.words, last.decision.sentence, cut[1])].strip()

@@ -95,12 +95,12 @@ def _draft(canvas: Canvas, step: Step) -> str:
     assert made is not None
     look = canvas.look(made, step)
     room, end = canvas.room.get(id(made), 0), len(made.text)
-    kept = sections.kept_of(canvas.trace, step).draft
+    kept = sections.kept_of(step).draft
     out = []
     if kept is None:
         out.append(stretch(look, room, 0, end) + tag("not decided yet", "dim"))
     else:
-        if kept[1] > 0:
+        if made.text[: kept[1]].strip():
             out.append(tag("kept", "ok") + stretch(look, room, 0, kept[1], special=kept[1] >= end))
         if kept[1] < end:
             out.append(tag("✂ cut here · thrown away") + f'<del class="cut">{stretch(look, room, kept[1], end)}</del>')
@@ -127,7 +127,7 @@ def _decision(canvas: Canvas, step: Step) -> str:
     if not decision.certain:
         out.append(soft("⚠ Not certain: the draft ended before a longer one could have decided otherwise."))
     if decision.retrieve and step.draft is not None and decision.cut is not None:
-        at = sections.cut_in_text(step.draft, decision.cut, str(canvas.trace.method.get("variant", "paper")))
+        at = max(0, min(decision.cut, len(step.draft.text)))
         gone = count(sum(c.last - c.first for c in cells(step.draft) if c.start >= at), "piece")
         whole = len(step.draft.text)
         out.append(soft(f"Cut at character {at:,} of {whole:,}: {gone} of the draft thrown away."))
@@ -228,7 +228,7 @@ def changes(before: str, after: str) -> str:
 def _continuation(canvas: Canvas, step: Step) -> str:
     made = step.continuation
     assert made is not None
-    look, kept = canvas.look(made, step), sections.kept_of(canvas.trace, step)
+    look, kept = canvas.look(made, step), sections.kept_of(step)
     room, end = canvas.room.get(id(made), 0), len(made.text)
     before, after = sections.before_after(step, kept)
     out = []

@@ -71,7 +71,9 @@ def _head(trace: Trace) -> str:
     golds = " or ".join(f"<bdi>{esc(g)}</bdi>" for g in trace.question.golds[:8])
     more = f' <span class="more">… {len(trace.question.golds) - 8} more</span>' if len(trace.question.golds) > 8 else ""
     answer = (
-        f'<b dir="auto">{clipped(trace.answer, 600)}</b>' if trace.answer else '<span class="soft">no answer yet</span>'
+        f'<b dir="auto">{clipped(trace.answer, 600)}</b>'
+        if trace.answer
+        else f'<span class="soft">{sections.no_answer(trace)}</span>'
     )
     facts = [
         ("method", sections.method_line(trace)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from dragin_lab.episode import Draft, SoFar
 from dragin_lab.errors import ModelError
+from dragin_lab.lm import decode
 from dragin_lab.lm.decode import PieceEvent
 from dragin_lab.lm.load import LanguageModel
 from dragin_lab.trace import Continuation, Prompt
@@ -104,6 +106,23 @@ def test_two_streams_at_once_do_not_share_a_cache() -> None:
     same(drain(two)[1], expected[1])
 
 
+def test_threads_may_share_a_model() -> None:
+    lm = tiny()
+    prompts = [Prompt(f"{lm_tiny.PROMPT} {i}") for i in range(4)]
+    expected = [tiny().generate(Draft(p, 12)) for p in prompts]
+    maps = lm.attend([9, 8, 7, 6])
+
+    def work(i: int) -> Continuation:
+        for _ in range(3):
+            made = lm.generate(Draft(prompts[i], 12))
+            np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), maps, atol=1e-6)
+        return made
+
+    with ThreadPoolExecutor(4) as pool:
+        for made, wanted in zip(pool.map(work, range(4)), expected, strict=True):
+            same(made, wanted)
+
+
 def test_attend_is_independent_of_drafts() -> None:
     lm = tiny()
     before = lm.attend([9, 8, 7, 6])
@@ -146,9 +165,14 @@ def test_run_on_goes_to_the_end_and_says_where_it_was_decided() -> None:
     stop = After(4)
     made = tiny().generate(Draft(PROMPT, 12, stop, run_on=True))
     same(made, full)
-    assert (made.stopped, made.decided) == ("length", 4)
+    assert (made.stopped, made.decided, made.decided_by) == ("length", 4, "enough")
     assert len(stop.seen) == 4
-    assert tiny().generate(Draft(PROMPT, 3, After(4), run_on=True)).decided is None
+    short = tiny().generate(Draft(PROMPT, 12, After(4), attention=True))
+    assert made.received_decided is not None
+    np.testing.assert_allclose(made.received_decided, short.received, atol=1e-6)
+    assert not np.allclose(made.received[:4], short.received, atol=1e-3)  # later pieces looked back too
+    late = tiny().generate(Draft(PROMPT, 3, After(4), run_on=True))
+    assert (late.decided, late.decided_by, late.received_decided) == (None, "", None)
 
 
 def test_end_of_sequence_is_kept_as_the_last_piece() -> None:
@@ -222,6 +246,18 @@ def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.M
     made = lm.generate(Draft(PROMPT, 12))
     assert made.reused == 0
     same(made, tiny().generate(Draft(PROMPT, 12)))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "mistral", "gpt-oss"])
+def test_rows_are_the_same_however_many_are_computed_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Draft(PROMPT, 40, attention=True)
+    made = [tiny(kind).generate(draft)]
+    for at_once in (1, 7, 1000):
+        monkeypatch.setattr(decode, "_ROWS_AT_ONCE", at_once)
+        made.append(tiny(kind).generate(draft))
+    for other in made[1:]:
+        np.testing.assert_allclose(other.received, made[0].received, atol=1e-6)
+        np.testing.assert_allclose(other.attention, made[0].attention, atol=5e-4)  # type: ignore[arg-type]
 
 
 # -- sampling -----------------------------------------------------------------------------------------------------

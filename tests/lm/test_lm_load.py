@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 import dragin_lab as dl
 from dragin_lab.episode import Draft
 from dragin_lab.errors import ModelError
-from dragin_lab.lm import sources
+from dragin_lab.lm import sources, tap
 from dragin_lab.lm.load import LanguageModel
 
 SMALL = lm_tiny.PARITY / "almanac-small"
@@ -177,6 +177,17 @@ def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest
     refused(SMALL, "attention rows sum to 1: FAILED .*check=False")
     lm = LanguageModel.load(SMALL, check=False)
     assert [c.name for c in lm.check() if not c.passed] == ["attention rows sum to 1"]
+
+
+def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    additive = tap._additive
+
+    def no_mask(mask: Any, rows: int, queries: int, keys: int, window: Any, device: Any) -> Any:
+        return additive(None, rows, queries, keys, window, device)
+
+    monkeypatch.setattr(tap, "_additive", no_mask)
+    lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level(), check=False)
+    assert [c.name for c in lm.check() if not c.passed] == ["its attention rows too"]
 
 
 def test_a_model_that_sees_the_future_is_refused() -> None:

@@ -14,10 +14,10 @@ import spacy
 from rank_bm25 import BM25Okapi
 from spacy.language import Language
 
+from dragin_lab.drivers import stream
 from dragin_lab.lm.load import LanguageModel
 from dragin_lab.methods import Method, method
 from dragin_lab.prompts import Exemplar, PromptTemplate
-from dragin_lab.run import stream
 from dragin_lab.trace import Passage, Trace
 
 HERE = Path(__file__).parent

@@ -261,16 +261,6 @@ def test_answer_pieces_are_where_they_were_written():
         assert trace.text[place:] in ("", "</s>")
 
 
-def test_cut_of_the_reference_variant_counts_special_tokens():
-    made = samples.make("One two. Three.")
-    made.raw_text = "<s>One two. Three.</s>"
-    assert sections.cut_in_text(made, 3 + 9, "reference") == 9
-    assert sections.cut_in_text(made, 9, "paper") == 9
-    made.raw_text = "One two.</s> Three."
-    assert sections.cut_in_text(made, 13, "reference") == 9
-    assert sections.cut_in_text(made, 999, "reference") == len(made.text)
-
-
 @pytest.mark.parametrize(("pieces", "per_draft"), [(2000, 60), (2000, 2000), (5000, 60), (5000, 5000)])
 def test_long_traces_stay_within_the_budget_and_say_what_is_left_out(pieces, per_draft):
     trace = samples.long_trace(pieces, per_draft)
@@ -444,7 +434,7 @@ def test_continuation_of_nothing_keeps_nothing():
     trace = samples.almanac_trace()
     step = trace.steps[0]
     step.continuation = samples.make("Quite another text.")
-    kept = sections.kept_of(trace, step)
+    kept = sections.kept_of(step)
     assert kept.continuation == (0, 0)
 
 

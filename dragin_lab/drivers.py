@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.methods import Method
 from dragin_lab.prompts import PromptTemplate
-from dragin_lab.trace import Passage, Question, Step, Trace
+from dragin_lab.trace import Decision, Passage, Question, Step, Trace
 
 if TYPE_CHECKING:
     from dragin_lab.lm.load import LanguageModel
@@ -27,6 +29,14 @@ class PieceMade:
     text: str  # what the piece added to the text
     entropy: float  # nats
     logprob: float  # nats
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The method has decided whether to retrieve, before it searches or goes on."""
+
+    step: int
+    decision: Decision
 
 
 @dataclass(frozen=True)
@@ -52,7 +62,7 @@ class Ended:
     trace: Trace
 
 
-Event = PieceMade | Retrieved | StepDone | Ended
+Event = PieceMade | Decided | Retrieved | StepDone | Ended
 
 
 class Stream:
@@ -93,13 +103,13 @@ def stream(
 ) -> Stream:
     """Answer one question, yielding an event for each piece, retrieval and step as it happens.
 
-    ``prompt=None`` takes the model's own default template (``default_template``). ``seed`` matters under sampling.
+    ``prompt=None`` takes the model's own default template (``default_template``). ``seed`` (at least 0) matters under
+    sampling: each draft draws from a seed made of it and of its place in the episode.
     Raises ``SettingError`` for an empty question before anything is generated; what fails later ends the episode
     with ``trace.ended == "error"`` and is raised.
     """
     template = default_template(lm) if prompt is None else prompt
-    if method.when != "never" and retriever is None:
-        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
+    _check_retriever(method, retriever)
     trace = Trace(_question(question, gold), method.settings, provenance=_provenance(lm, retriever, template, seed))
     episode = method.episode(trace, template, lm.tokenizer, window=lm.context_window)
     return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
@@ -139,15 +149,20 @@ def run_many(
     prompt: PromptTemplate | None = None,
     seed: int = 0,
 ) -> Iterator[Trace]:
-    """Answer questions one after another, yielding each trace as it ends; one that fails says so and the rest go on."""
+    """Answer questions one after another, yielding each trace as it ends; one that fails says so and the rest go on.
+
+    Raises ``SettingError`` for a method that retrieves without a retriever.
+    """
+    _check_retriever(method, retriever)
     for question in questions:
-        events = stream(method, lm, retriever, question, prompt=prompt, seed=seed)
         try:
-            for _ in events:
-                pass
-        except DraginLabError as error:
-            events.trace.ended, events.trace.error = "error", str(error)
-        yield events.trace
+            trace = run(method, lm, retriever, question, prompt=prompt, seed=seed)
+        except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
+            asked = question if isinstance(question, Question) else Question("", question)
+            trace = getattr(error, "trace", None) or Trace(
+                asked, method.settings, ended="error", error=_what_happened(error)
+            )
+        yield trace
 
 
 def default_template(lm: LanguageModel) -> PromptTemplate:
@@ -157,10 +172,16 @@ def default_template(lm: LanguageModel) -> PromptTemplate:
     return PromptTemplate(default_exemplars() if lm.embedded else ())
 
 
+def _check_retriever(method: Method, retriever: Retriever | None) -> None:
+    if method.when != "never" and retriever is None:
+        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
+
+
 def _question(question: str | Question, gold: str | Iterable[str] | None) -> Question:
     if isinstance(question, str):
-        golds = (gold,) if isinstance(gold, str) else tuple(gold or ())
-        question = Question("", question, golds)
+        question = Question("", question)
+    if gold is not None:
+        question = replace(question, golds=(gold,) if isinstance(gold, str) else tuple(gold))
     if not question.text.strip():
         raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
     return question
@@ -172,7 +193,7 @@ def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, see
     describe = getattr(retriever, "provenance", None)
     return lm.provenance() | {
         "dragin_lab": __version__,
-        "retriever": describe() if describe is not None else {"kind": type(retriever).__name__},
+        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
         "seed": seed,
         "template": {
             "exemplars": len(template.exemplars),
@@ -188,7 +209,7 @@ def _serve(
 ) -> Generator[Event, None, None]:
     """Answer the episode's requests until it ends; a request that fails is thrown into it."""
     begun = time.perf_counter()
-    shown = 0  # steps whose end was announced
+    news = _News(trace)
     answer: Any = None
     failure: Exception | None = None
     try:
@@ -197,9 +218,7 @@ def _serve(
                 request = episode.throw(failure) if failure is not None else episode.send(answer)
             except StopIteration:
                 break
-            for step in trace.steps[shown:-1]:
-                shown += 1
-                yield StepDone(step)
+            yield from news.of_steps(trace.steps[:-1])
             failure = answer = None
             started = time.perf_counter()
             try:
@@ -207,15 +226,14 @@ def _serve(
             except Exception as error:  # noqa: BLE001 - whatever a model or a retriever raises belongs to the episode
                 failure = error
             _count_seconds(trace, request, time.perf_counter() - started)
-        for step in trace.steps[shown:]:
-            yield StepDone(step)
+        yield from news.of_steps(trace.steps)
         trace.seconds = time.perf_counter() - begun
         yield Ended(trace)
     except GeneratorExit:
         trace.ended = "cancelled" if trace.ended == "running" else trace.ended
         raise
     except Exception as error:
-        trace.ended, trace.error = "error", f"{type(error).__name__}: {error}"
+        trace.ended, trace.error = "error", _what_happened(error)
         raise
     except KeyboardInterrupt:
         trace.ended = "cancelled"
@@ -223,6 +241,25 @@ def _serve(
     finally:
         trace.seconds = time.perf_counter() - begun
         episode.close()
+
+
+@dataclass
+class _News:
+    """What of a trace has been announced already."""
+
+    trace: Trace
+    decided: int = 0  # steps whose decision was announced
+    done: int = 0  # steps whose end was announced
+
+    def of_steps(self, ended: Sequence[Step]) -> Iterator[Event]:
+        """Decisions taken and steps ended since the last call; ``ended`` are the steps that nothing is added to."""
+        for step in self.trace.steps[self.done :]:
+            if step.decision is not None and step.index >= self.decided:
+                self.decided = step.index + 1
+                yield Decided(step.index, step.decision)
+            if step.index < len(ended):
+                self.done += 1
+                yield StepDone(step)
 
 
 def _answer(
@@ -233,7 +270,7 @@ def _answer(
     step = trace.steps[-1].index if trace.steps else 0
     if isinstance(request, Draft):
         kind = _kind(request, trace)
-        pieces = lm.stream(request, seed=seed)
+        pieces = lm.stream(request, seed=_seed_of_draft(seed, len(trace.continuations)))
         while True:
             try:
                 made = next(pieces)
@@ -246,10 +283,20 @@ def _answer(
     return found
 
 
+def _seed_of_draft(seed: int, drafts: int) -> int:
+    """A seed of its own for each draft of an episode, so that a second one does not repeat the draws of the first."""
+    return int(np.random.SeedSequence([seed, drafts]).generate_state(1)[0])
+
+
 def _kind(request: Draft, trace: Trace) -> str:
     if request.prompt is trace.extraction_prompt:
         return "answer"
     return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"
+
+
+def _what_happened(error: Exception) -> str:
+    """Our own errors are sentences for people; others are named."""
+    return str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"
 
 
 def _count_seconds(trace: Trace, request: Request, seconds: float) -> None:

@@ -1,0 +1,328 @@
+"""Make docs/almanac.md: on Almanac, did each method retrieve at the right moment, and did it ask the right thing?
+
+    python docs/make_almanac.py                     everything; hours on two cores, resumed where it was stopped
+    python docs/make_almanac.py --limit 5           a quick look
+
+What is computed goes line by line into runs/almanac/, in a folder for these weights and questions; what is there is
+not computed again. Thresholds and query lengths are chosen on the development split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from almanac_page import Results, write_page
+
+import dragin_lab as dl
+from dragin_lab import datasets, needs, needs_query
+from dragin_lab.almanac.text import STEPS
+from dragin_lab.episode import Draft
+from dragin_lab.exemplars import load_exemplars
+from dragin_lab.labels import Labelled, load_labels
+from dragin_lab.methods import Method
+from dragin_lab.prompts import PromptTemplate
+from dragin_lab.sentences import load_pipeline
+from dragin_lab.trace import Continuation, Question, Trace
+
+HERE = Path(__file__).resolve().parent
+FORMAT = 2  # of the lines below runs/almanac; another number starts anew
+SHOTS = 2  # exemplars in a prompt: the model's context is short
+NEW_PIECES = 96
+CHUNK = 10  # questions of each benchmark for every method before the next ones, so that a stopped run is balanced
+VARIANTS = ("reference", "paper")
+TOP_NS = (5, 10, 15, 25)
+THETAS = {
+    "dragin": (0.5, 1.0, 1.5, 2.0, 3.0),
+    "dragin-paper": (0.1, 0.2, 0.4, 0.8, 1.2),
+    "flare": (0.05, 0.1, 0.2, 0.4, 0.6),
+}
+METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-paper")
+
+Row = dict[str, Any]
+TopN = dict[str, dict[str, int]]  # variant -> what -> words or pieces of a query
+
+
+class Remembering:
+    """A model that writes no draft twice: greedy text is the same whichever method or θ asks for it."""
+
+    def __init__(self, lm: Any) -> None:
+        self.lm = lm
+        self.drafts: dict[Any, Continuation] = {}
+        self.maps: dict[tuple[int, ...], np.ndarray] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lm, name)
+
+    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+        key = (draft.prompt.text, draft.max_new_tokens, draft.stop, draft.run_on)
+        if draft.attention:  # too large to keep
+            return (yield from self.lm.stream(draft, seed))
+        if key not in self.drafts:
+            self.drafts[key] = yield from self.lm.stream(draft, seed)
+        return self.drafts[key]
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        key = tuple(ids)
+        if key not in self.maps:
+            self.maps[key] = self.lm.attend(ids)
+        return self.maps[key]
+
+    def forget(self) -> None:
+        self.drafts.clear()
+        self.maps.clear()
+
+
+class Work:
+    """The model, the passages and the folder of results."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        data = datasets.almanac_folder()
+        self.lm = dl.LanguageModel.load(given.model)
+        self.memory: Any = Remembering(self.lm)
+        self.given = given
+        self.pipeline = load_pipeline()
+        self.provenance = self.lm.provenance()
+        self.retriever = dl.BM25(dl.Corpus.load(data / "psgs_w100.tsv"))
+        self.templates: dict[str, PromptTemplate] = {}
+        self.labels: dict[tuple[str, str], list[Labelled]] = {}
+        self.questions: dict[tuple[str, str], list[Question]] = {}
+        for name in datasets.BENCHMARKS:
+            shots = load_exemplars(data / "exemplars" / f"{name}.json")[:SHOTS]
+            self.templates[name] = datasets.template(name, shots)
+            for split in ("dev", "test"):
+                labelled = load_labels(data / "labels" / f"{name}.{split}.jsonl")
+                asked = {q.id: q for q in datasets.load(f"almanac/{name}", split=split)}
+                self.labels[name, split] = labelled
+                self.questions[name, split] = [asked[one.qid] for one in labelled]
+        read = repr((FORMAT, self.labels, self.templates, self.retriever.corpus.fingerprint)).encode()
+        self.folder = given.output / f"{self.provenance['weights_sha256'][:12]}-{sha256(read).hexdigest()[:6]}"
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.deadline = time.monotonic() + 60 * given.minutes
+
+    def each(self, name: str, items: Sequence[Any], work: Callable[[Any], Row], *, until: bool = False) -> list[Row]:
+        """A row for each item, those in ``name`` taken from there and the others added, a line as each is done.
+
+        With ``until`` it ends early when the time is up.
+        """
+        path = self.folder / f"{name}.jsonl"
+        done = _read(path)
+        with path.open("a", encoding="utf-8") as file:
+            for item in items[len(done) :]:
+                if until and time.monotonic() > self.deadline:
+                    break
+                row = work(item)
+                done.append(row)
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                file.flush()
+        return done[: len(items)]
+
+    # -- when and what --------------------------------------------------------------------------------------------
+
+    def when(self, split: str, limit: int) -> list[Row]:
+        rows = []
+        for name in datasets.BENCHMARKS:
+            _say(f"when: {name}, {split}, {limit} questions")
+            template = self.templates[name]
+
+            def work(one: Labelled, template: PromptTemplate = template) -> Row:
+                facts, sentences = needs.forced_items(self.lm, one, template, self.pipeline)
+                free, ended = needs.free_items(self.lm, one, template, self.pipeline, STEPS, max_new_tokens=NEW_PIECES)
+                groups = {"facts": facts, "sentences": sentences, "free": free}
+                plain = {key: [asdict(item) for item in items] for key, items in groups.items()}
+                return {"qid": one.qid, "ended": ended, **plain}
+
+            rows += self.each(f"when.{split}.{name}", self.labels[name, split][:limit], work)
+        return rows
+
+    def what(self, split: str, limit: int, methods: dict[str, Method], tag: str) -> list[Row]:
+        rows = []
+        for name in datasets.BENCHMARKS:
+            _say(f"what: {name}, {split}, {limit} questions")
+            template = self.templates[name]
+
+            def work(one: Labelled, template: PromptTemplate = template) -> Row:
+                found = needs_query.ask(self.lm, self.retriever, one, template, methods, self.pipeline)
+                return {"qid": one.qid, "asked": {key: [asdict(a) for a in asked] for key, asked in found.items()}}
+
+            rows += self.each(f"what.{split}.{tag}.{name}", self.labels[name, split][:limit], work)
+        return rows
+
+    def choose_top_n(self) -> TopN:
+        """Words of a QFS query and pieces of last-n's, by variant: the best recall@3, then MRR, on development."""
+        sized = ("qfs", "last-n")
+        tried = {
+            f"{variant} {what} {n}": needs_query.formulators(variant, {what: n})[what]
+            for variant in VARIANTS
+            for what in sized
+            for n in TOP_NS
+        }
+        rows = self.what("dev", self.given.dev_limit, tried, "top-n")
+        values = {}
+        for key in tried:
+            asked = [needs_query.Asked(**a) for row in rows for a in row["asked"][key]]
+            values[key] = (fmean(a.recall for a in asked), fmean(a.reciprocal_rank for a in asked))
+        return {
+            v: {what: max(TOP_NS, key=lambda n, at=f"{v} {what}": (values[f"{at} {n}"], -n)) for what in sized}
+            for v in VARIANTS
+        }
+
+    # -- methods --------------------------------------------------------------------------------------------------
+
+    def method(self, key: str, theta: float | None, top_n: TopN) -> Method:
+        name, _, variant = key.partition("-paper")
+        variant = "paper" if key.endswith("-paper") else "reference"
+        words = top_n[variant]["qfs"] if name == "dragin" else None
+        return dl.method(name, variant=variant, threshold=theta, top_n=words, max_new_tokens=NEW_PIECES, top_k=3)
+
+    def episodes(self, split: str, benchmark: str, limit: int, key: str, method: Method) -> list[Row]:
+        template = self.templates[benchmark]
+
+        def work(question: Question) -> Row:
+            return _prediction(dl.run(method, self.memory, self.retriever, question, prompt=template))
+
+        theta = "" if method.threshold is None else f".theta{method.threshold:g}"
+        words = "" if method.what != "qfs" else f".n{method.top_n}"
+        name = f"episodes.{split}.{benchmark}.{key}{theta}{words}"
+        return self.each(name, self.questions[benchmark, split][:limit], work, until=split == "test")
+
+    def choose_theta(self, key: str, top_n: TopN) -> tuple[float, dict[float, tuple[float, float]]]:
+        """θ with the best exact match over all four development splits, then with fewer retrievals; and all tried."""
+        tried = {}
+        self.memory.forget()
+        for theta in THETAS[key]:
+            _say(f"dev: {key}, θ {theta:g}")
+            method = self.method(key, theta, top_n)
+            rows = [r for b in datasets.BENCHMARKS for r in self.episodes("dev", b, self.given.dev_limit, key, method)]
+            tried[theta] = (fmean(r["em"] for r in rows), fmean(r["retrievals"] for r in rows))
+        return max(tried, key=lambda theta: (tried[theta][0], -tried[theta][1])), tried
+
+    def test(self, methods: dict[str, Method]) -> dict[str, dict[str, list[Row]]]:
+        """benchmark -> method -> rows, of the questions that every method has answered."""
+        limit = self.given.limit
+        for reach in [*range(CHUNK, limit, CHUNK), limit]:
+            for benchmark in datasets.BENCHMARKS:
+                for key, method in methods.items():
+                    self.episodes("test", benchmark, reach, key, method)
+                _say(f"test: {benchmark}, up to question {reach}")
+                self.memory.forget()
+            if time.monotonic() > self.deadline:
+                _say("the time is up")
+                break
+        found = {}
+        for benchmark in datasets.BENCHMARKS:
+            done = {key: self.episodes("test", benchmark, limit, key, method) for key, method in methods.items()}
+            common = min(map(len, done.values()))
+            found[benchmark] = {key: rows[:common] for key, rows in done.items()}
+        return found
+
+
+def _read(path: Path) -> list[Row]:
+    """The rows of a file; a last line that a kill has torn is cut off."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _prediction(trace: Trace) -> Row:
+    count = trace.counters
+    return {
+        "qid": trace.question.id,
+        "question": trace.question.text,
+        "text": trace.text,
+        "answer": trace.answer,
+        "gold": list(trace.question.golds),
+        **trace.scores,
+        "retrievals": count["retrievals"],
+        "queries": trace.queries,
+        "passages": [[p.id for p in s.passages] for s in trace.steps if s.query is not None],
+        "drafts": count["drafts"],
+        "pieces": count["generated"],
+        "ended": trace.ended,
+    }
+
+
+def _say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="a folder or an id; default: the embedded model")
+    parser.add_argument("--limit", type=int, default=240, help="test questions a benchmark for the methods")
+    parser.add_argument(
+        "--needs-limit", type=int, help="test questions a benchmark for when and what (default: --limit)"
+    )
+    parser.add_argument(
+        "--dev-limit", type=int, help="development questions a benchmark (default: 20, at most --limit)"
+    )
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no further test question after so long")
+    parser.add_argument("--output", type=Path, default=HERE.parent / "runs" / "almanac")
+    parser.add_argument("--page", type=Path, default=HERE / "almanac.md")
+    parser.add_argument("--part", choices=("needs", "methods"), help="compute this part only, and write no page")
+    given = parser.parse_args()
+    given.needs_limit = given.needs_limit or given.limit
+    given.dev_limit = given.dev_limit or min(20, given.limit)
+
+    work = Work(given)
+    _say(f"{work.lm!r}; results in {work.folder}")
+    if given.part != "methods":
+        dev_items = _items(work.when("dev", given.dev_limit), "facts")
+        test_rows = work.when("test", given.needs_limit)
+    top_n = work.choose_top_n()
+    if given.part != "methods":
+        formulators = {f"{v} {w}": m for v in top_n for w, m in needs_query.formulators(v, top_n[v]).items()}
+        asked = work.what(
+            "test",
+            given.needs_limit,
+            formulators,
+            "all-" + "-".join(str(n) for of in top_n.values() for n in of.values()),
+        )
+    if given.part != "needs":
+        chosen = {key: work.choose_theta(key, top_n) for key in THETAS}
+        thetas, tried = ({key: pair[at] for key, pair in chosen.items()} for at in (0, 1))
+        answered = work.test({key: work.method(key, thetas.get(key), top_n) for key in METHODS})
+    if given.part is not None:
+        return
+    write_page(
+        given.page,
+        Results(
+            model=work.provenance,
+            passages=len(work.retriever.corpus),
+            pipeline=work.pipeline.name,
+            dev_limit=given.dev_limit,
+            best=needs.best_thresholds(dev_items),
+            facts=_items(test_rows, "facts"),
+            sentences=_items(test_rows, "sentences"),
+            free=_items(test_rows, "free"),
+            ends=[row["ended"] for row in test_rows],
+            lost=sum(len(row["free"]) for row in test_rows if row["ended"] == "lost"),
+            asked={key: [needs_query.Asked(**a) for row in asked for a in row["asked"][key]] for key in formulators},
+            top_n=top_n,
+            thetas=thetas,
+            tried=tried,
+            answered=answered,
+            labels={one.qid: one for (_, split), of in work.labels.items() if split == "test" for one in of},
+        ),
+    )
+    _say(f"wrote {given.page}")
+
+
+def _items(rows: Sequence[Row], group: str) -> list[needs.Item]:
+    return [needs.Item(**item) for row in rows for item in row[group]]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""Files that are written whole or not at all, and what to do where they cannot be."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+_REMEDIES = {
+    errno.ENOSPC: "free some space, or save it on another disk",
+    errno.EDQUOT: "free some space, or save it on another disk",
+    errno.EACCES: "save it in a folder that you may write to",
+    errno.EPERM: "save it in a folder that you may write to",
+    errno.EROFS: "save it in a folder that you may write to",
+    errno.ENOENT: "create the folder first",
+    errno.ENOTDIR: "create the folder first",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+def write_whole(path: str | Path, data: bytes) -> None:
+    """Write a file under another name and rename it, so that an old file is replaced whole or not at all.
+
+    What is no regular file (a pipe, a terminal) is written to directly. Raises ``OSError``; see ``not_saved``.
+    """
+    if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
+        with open(path, "wb") as file:
+            file.write(data)
+        return
+    target = Path(os.path.realpath(path))  # through a link, not over it
+    draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with draft.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, target)
+    finally:
+        with suppress(OSError):  # it is not there, or the error that is under way says more
+            draft.unlink()
+
+
+def not_saved(path: str | Path, error: OSError) -> str:
+    """One line on a file that could not be written: which, why, what to do, and what became of the old one."""
+    remedy = _REMEDIES.get(error.errno or 0, "try another path")
+    kept = "; the file that was there is unchanged" if os.path.isfile(path) else ""
+    return f"{path}: not saved: {error.strerror or error}; {remedy}{kept}"

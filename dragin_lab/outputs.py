@@ -1,0 +1,122 @@
+"""Where the command line's results go: the terminal, trace files, pages, folders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dragin_lab.errors import DraginLabError
+from dragin_lab.files import not_saved, write_whole
+
+if TYPE_CHECKING:
+    from dragin_lab.trace import Trace
+
+
+class RunFailedError(Exception):
+    """Something failed after the work had begun; what was done is kept."""
+
+
+def check_writable(path: str | None) -> None:
+    """Refuse an output that cannot be written before any work is done."""
+    if path is None:
+        return
+    target = Path(path).expanduser()
+    if not path.strip() or target.is_dir():
+        raise click.UsageError(f"{path!r} is a folder; give the name of a file")
+    if not target.parent.is_dir():
+        raise click.UsageError(f"the folder {target.parent} does not exist; make it first")
+    if not os.access(target.parent, os.W_OK):
+        raise click.UsageError(f"the folder {target.parent} cannot be written to; choose another")
+
+
+def check_apart(trace: str | None, page: str | None) -> None:
+    """Refuse to write a page over the trace it shows."""
+    if (
+        trace is not None
+        and page is not None
+        and Path(trace).expanduser().resolve() == Path(page).expanduser().resolve()
+    ):
+        raise click.UsageError(f"{page} cannot hold both the trace and its page; give --html a name of its own")
+
+
+def make_folder(path: str) -> Path:
+    folder = Path(path).expanduser()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"--output {path}: {error.strerror}; give a folder that can be written") from None
+    if not os.access(folder, os.W_OK):
+        raise click.UsageError(f"--output {path}: you may not write there; give a folder that can be written")
+    return folder
+
+
+def deliver(trace: Trace, save: str | None, html: str | None) -> bool:
+    """Save, write and print a trace; whether all of it could be done. One that fails does not keep the others back."""
+    done: list[str] = []
+    wrong: list[str] = []
+    closed: BrokenPipeError | None = None
+    for path, write in ((save, write_trace), (html, write_page)):
+        try:
+            done += [] if path is None else [write(trace, path)]
+        except (DraginLabError, RunFailedError) as error:
+            wrong.append(str(error))
+    try:
+        print_trace(trace)
+    except BrokenPipeError as error:
+        closed = error
+    except RunFailedError as error:
+        wrong.append(str(error))
+    for line in [*done, *(f"error: {line}" for line in wrong)]:
+        click.echo(line, err=True)
+    if closed is not None:
+        raise closed
+    return not wrong
+
+
+def print_trace(trace: Trace) -> None:
+    from dragin_lab.views.trace import trace_text
+
+    width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
+    try:
+        click.echo(trace_text(trace, width=width, color=sys.stdout.isatty()))
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise RunFailedError(f"the trace cannot be printed: {error.strerror or error}") from error
+
+
+def write_trace(trace: Trace, path: str) -> str:
+    return f"trace written to {trace.save(path)}"
+
+
+def write_page(trace: Trace, path: str | Path) -> str:
+    from dragin_lab.views.trace import trace_html
+
+    return f"page written to {write_text(trace_html(trace, full_page=True), path)}"
+
+
+def write_text(text: str, path: str | Path) -> Path:
+    """Write a file whole; ``RunFailedError`` says what to do where that cannot be."""
+    target = Path(path).expanduser()
+    try:
+        write_whole(target, text.encode("utf-8", errors="replace"))
+    except OSError as error:
+        raise RunFailedError(not_saved(target, error)) from error
+    return target
+
+
+def warn_of_overrun(trace: Trace, window: int | None) -> None:
+    longest = max((len(made.prompt_ids) + len(made) for made in trace.continuations), default=0)
+    if window is None or longest <= window:
+        return
+    drops = "" if trace.method["variant"] == "paper" else ", or use --variant paper, which drops what does not fit"
+    click.echo(
+        f"warning: prompt and text grew to {longest:,} pieces and the model's window holds {window:,}, so what it "
+        f"wrote means little;\nlower --top-k, shorten the passages or the question{drops}",
+        err=True,
+    )

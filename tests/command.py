@@ -1,0 +1,62 @@
+"""Run the command line from tests: in this process, or in one of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragin_lab import cli
+
+ROOT = Path(__file__).parents[1]
+QUESTION = "Who is the mother of the director of The Silent Fukain?"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command printed and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass(frozen=True)
+class Command:
+    """``dragin-lab`` in this process."""
+
+    captured: pytest.CaptureFixture[str]
+
+    def __call__(self, *args: object) -> Ran:
+        self.captured.readouterr()
+        code = cli.status([str(arg) for arg in args])
+        said = self.captured.readouterr()
+        return Ran(code, said.out, said.err)
+
+    def refused(self, *args: object, says: tuple[str, ...] = (), code: int = cli.USAGE) -> Ran:
+        """The command ends with ``code`` and one or two lines that hold all of ``says``; it prints nothing else."""
+        ran = self(*args)
+        assert ran.code == code, ran.err
+        assert ran.out == ""
+        assert ran.err.startswith("error: ")
+        assert len(ran.err.strip().splitlines()) <= 2
+        for part in says:
+            assert part in ran.err
+        return ran
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a process that runs this tree's package."""
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"} | more
+
+
+def start(*args: object, **options: Any) -> subprocess.Popen[bytes]:
+    """``dragin-lab`` in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dragin_lab", *(str(arg) for arg in args)], env=environment(), **options
+    )

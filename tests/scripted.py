@@ -1,0 +1,247 @@
+"""A model that says what it is told to, and a tokenizer simple enough to follow by eye."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from dragin_lab.episode import Attend, Draft, Request, SoFar
+from dragin_lab.methods import Method
+from dragin_lab.prompts import PromptTemplate
+from dragin_lab.trace import Continuation, Passage, Question, Trace
+
+QUESTION = "Who made it?"
+UNK, BOS, EOS, NEWLINE = 0, 1, 2, 13
+_SPECIAL = {"<unk>": UNK, "<s>": BOS, "</s>": EOS}
+_PIECE = re.compile(r" (?=</?s>|<unk>)|<unk>|</?s>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s")
+
+
+class WordTokenizer:
+    """Words, single digits and single marks, each with the space before it.
+
+    ``marker="▁"`` behaves as SentencePiece vocabularies do (a text's first space is not there when it is decoded),
+    ``"Ġ"`` as byte-level ones do (it is).
+    """
+
+    def __init__(self, marker: str = "▁") -> None:
+        self.marker = marker
+        self._strings = [*_SPECIAL, *(f"<filler {i}>" for i in range(3, NEWLINE)), "<0x0A>" if marker == "▁" else "Ċ"]
+        self._ids = {piece: i for i, piece in enumerate(self._strings)}
+
+    def cut(self, text: str) -> list[tuple[int, int, int]]:
+        """The id and the character span of every piece of a text, as it stands behind another text."""
+        found = []
+        for match in _PIECE.finditer(text):
+            string = self._strings[NEWLINE] if match[0] == "\n" else match[0].replace(" ", self.marker)
+            if string not in self._ids:
+                self._ids[string] = len(self._strings)
+                self._strings.append(string)
+            found.append((self._ids[string], *match.span()))
+        return found
+
+    def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray]:
+        opening = [] if self.marker != "▁" or text.startswith((" ", "\n", "<")) or not text else [" "]
+        cut = self.cut("".join(opening) + text)
+        spans = np.array([(a, b) for _, a, b in cut], np.int32).reshape(-1, 2) - len(opening)
+        return [BOS, *(i for i, _, _ in cut)], np.vstack([[(0, 0)], spans.clip(0)]).astype(np.int32)
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        ids, _ = self.encode_with_offsets(text)
+        return ids if special else ids[1:]
+
+    def decode(self, ids: Sequence[int], special: bool) -> str:
+        pieces = [self._strings[i] for i in ids if special or i not in _SPECIAL.values()]
+        text = "".join(pieces).replace(self._strings[NEWLINE], "\n").replace(self.marker, " ")
+        return text.removeprefix(" ") if self.marker == "▁" else text
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return [self._strings[i] for i in ids]
+
+
+@dataclass
+class Say:
+    """What the model says to one draft before it closes it, and what is measured on pieces, by text without space."""
+
+    text: str
+    entropy: dict[str, float] = field(default_factory=dict)  # else 0.1
+    received: dict[str, float] = field(default_factory=dict)  # else 0.2
+    doubt: dict[str, float] = field(default_factory=dict)  # 1 - p, else 0.01
+
+
+class ScriptedModel:
+    """Has what drivers use of a ``LanguageModel``; says the entries of ``script`` in turn, raises the exceptions.
+
+    ``looks`` weighs pieces by their text: every position pays the ones before it in proportion (1 where not named);
+    "by>film" is what "by" alone pays "film".
+    """
+
+    embedded = False
+    name = "scripted"
+
+    def __init__(
+        self,
+        script: Sequence[Say | BaseException],
+        *,
+        looks: dict[str, float] | None = None,
+        marker: str = "▁",
+        window: int | None = None,
+    ) -> None:
+        self.script = list(script)
+        self.tokenizer = WordTokenizer(marker)
+        self.context_window = window
+        self.looks = looks or {}
+        self.drafts: list[Draft] = []
+        self.attended: list[str] = []
+
+    @property
+    def prompts(self) -> list[str]:
+        """The prompts drafted behind so far."""
+        return [draft.prompt.text for draft in self.drafts]
+
+    def provenance(self) -> dict[str, Any]:
+        return {"model": {"id": self.name}}
+
+    def rows(self, ids: Sequence[int]) -> np.ndarray:
+        """(n, n) float32 causal attention."""
+        bare = [self._bare(i) for i in ids]
+        weights = [[self.looks.get(f"{q}>{k}", self.looks.get(k, 1.0)) for k in bare] for q in bare]
+        rows = np.tril(np.array(weights))  # (n, n)
+        return (rows / rows.sum(1, keepdims=True)).astype(np.float32)
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        self.attended.append(self.tokenizer.decode(ids, special=True))
+        return self.rows(ids)[None]
+
+    def _bare(self, piece: int) -> str:
+        return self.tokenizer.pieces([piece])[0].replace(self.tokenizer.marker, "")
+
+    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+        self.drafts.append(draft)
+        say = self.script.pop(0)
+        if isinstance(say, BaseException):
+            raise say
+        ids = [i for i, _, _ in self.tokenizer.cut(say.text)] + [EOS]
+        stopped, decided, reason, n = "length", None, "", 0
+        for n in range(1, min(len(ids), draft.max_new_tokens) + 1):
+            made = self._made(draft, say, ids[:n], rows_known=n - 1)
+            spans = [(int(a), int(b)) for a, b in made.offsets]
+            start = spans[-2][1] if n > 1 else 0
+            yield SimpleNamespace(index=n - 1, delta=made.text[start:], entropy=0.1, logprob=-0.1)
+            if decided is None:
+                so_far = SoFar(
+                    made.ids.tolist(), made.text, spans, made.entropy.tolist(), made.logprob.tolist(), made.received
+                )
+                reason = draft.stop.reached(so_far) or ""
+                decided = n if reason else None
+            if ids[n - 1] == EOS:
+                stopped = "eos"
+                break
+            if decided is not None and not draft.run_on:
+                stopped = reason
+                break
+        made = self._made(draft, say, ids[:n], rows_known=n)
+        made.stopped = stopped
+        if draft.run_on and decided is not None:
+            made.decided, made.decided_by = decided, reason
+            made.received_decided = self._made(draft, say, ids[:decided], rows_known=decided).received
+        return made
+
+    def _made(self, draft: Draft, say: Say, ids: list[int], rows_known: int) -> Continuation:
+        tokenizer, n = self.tokenizer, len(ids)
+        prompt_ids, prompt_offsets = tokenizer.encode_with_offsets(draft.prompt.text)
+        p = len(prompt_ids)
+        bare = [self._bare(i) for i in ids]
+        ends = [0, *(len(tokenizer.decode(ids[: i + 1], special=False)) for i in range(n))]
+        rows = self.rows([*prompt_ids, *ids])[p - 1 :]  # (n + 1, p + n)
+        seen = [say.received.get(b, 0.2) if i < rows_known - 1 else 0.0 for i, b in enumerate(bare)]
+        probability = 1 - np.array([say.doubt.get(b, 0.01) for b in bare])
+        return Continuation(
+            prompt_ids=np.array(prompt_ids, np.int32),
+            prompt_offsets=prompt_offsets,
+            ids=np.array(ids, np.int32),
+            pieces=tuple(tokenizer.pieces(ids)),
+            text=tokenizer.decode(ids, special=False),
+            raw_text=tokenizer.decode(ids, special=True),
+            offsets=np.array(list(itertools.pairwise(ends)), np.int32).reshape(-1, 2),
+            entropy=np.array([say.entropy.get(b, 0.1) for b in bare], np.float32),
+            logprob=np.log(probability).astype(np.float32),
+            alternative_ids=np.array(ids, np.int32)[:, None],
+            alternative_probs=probability.astype(np.float32)[:, None],
+            received=np.array(seen, np.float32),
+            attention=rows[None].astype(np.float16) if draft.attention else None,
+        )
+
+
+class ScriptedRetriever:
+    """Finds the same passages for every query, at most k; raises what stands in their place."""
+
+    def __init__(self, *texts: str | Exception) -> None:
+        self.texts = texts or ("First passage.", "Second passage.", "Third passage.")
+        self.queries: list[str] = []
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        self.queries.append(query)
+        for text in self.texts:
+            if isinstance(text, Exception):
+                raise text
+        return [Passage(str(i), "title", str(text), float(-i)) for i, text in enumerate(self.texts[:k])]
+
+
+@dataclass
+class Driven:
+    """An episode that was driven by hand, and everything it was given."""
+
+    trace: Trace
+    lm: ScriptedModel
+    retriever: ScriptedRetriever
+
+    @property
+    def queries(self) -> list[str]:
+        return [step.query.text for step in self.trace.steps if step.query is not None]
+
+
+def drive(
+    method: Method,
+    *script: Say | BaseException,
+    question: str = QUESTION,
+    golds: tuple[str, ...] = (),
+    passages: Sequence[str | Exception] = (),
+    template: PromptTemplate = PromptTemplate(),  # noqa: B008 - frozen
+    looks: dict[str, float] | None = None,
+    marker: str = "▁",
+    window: int | None = None,
+) -> Driven:
+    """Run an episode on scripted answers, one request after the other."""
+    lm = ScriptedModel(script, looks=looks, marker=marker, window=window)
+    retriever = ScriptedRetriever(*passages)
+    trace = Trace(Question("q", question, golds), method.settings)
+    episode = method.episode(trace, template, lm.tokenizer, window=window)
+    answer: Any = None
+    while True:
+        try:
+            request: Request = episode.send(answer)
+        except StopIteration:
+            break
+        if isinstance(request, Draft):
+            answer = _finish(lm.stream(request))
+        elif isinstance(request, Attend):
+            answer = lm.attend(request.ids)
+        else:
+            answer = retriever.search(request.query, request.k)
+    assert not lm.script, f"{len(lm.script)} answers were not asked for"
+    return Driven(trace, lm, retriever)
+
+
+def _finish(pieces: Generator[Any, None, Continuation]) -> Continuation:
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as stop:
+            made: Continuation = stop.value
+            return made

@@ -1,0 +1,112 @@
+"""Names and settings of methods: what is refused, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import spacy
+
+import dragin_lab as dl
+from dragin_lab.methods import METHODS, WHATS, WHENS, method
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_every_method_in_both_variants(name: str, variant: str) -> None:
+    made = method(name, variant=variant)
+    assert (made.when, made.what) == METHODS[name]
+    assert (made.threshold is not None) == (name in ("flare", "dragin"))
+    assert (made.top_n is not None) == (name == "dragin")
+    assert made.top_k == (2 if (name, variant) == ("flare", "paper") else 3)
+    assert made.query_pieces == (64 if variant == "reference" else None)
+    assert hash(made) == hash(method(name, variant=variant))
+    assert made == method(name, variant=variant)
+    settings = json.loads(json.dumps(made.settings))
+    assert (settings["name"], settings["when"], settings["pipeline"]) == (name, made.when, made.pipeline.name)
+    assert dl.method is method
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threshold": "abc"}, "threshold='abc' is not a number"),
+        ({"threshold": []}, r"threshold=\[\] is not a number"),
+        ({"threshold": float("nan")}, "threshold=nan is out of range; it must be at least 0"),
+        ({"threshold": float("inf")}, "threshold=inf is out of range"),
+        ({"threshold": -0.1}, "threshold=-0.1 is out of range"),
+        ({"top_n": 0}, "top_n=0 is out of range; it must be at least 1"),
+        ({"top_n": 1.5}, "top_n=1.5 must be a whole number"),
+        ({"top_n": -3}, "top_n=-3 is out of range"),
+        ({"top_n": "many"}, "top_n='many' is not a number"),
+        ({"n": 0}, "n=0 is out of range"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0 is out of range"),
+        ({"top_k": 0}, "top_k=0 is out of range"),
+        ({"doubt_limit": -1}, "doubt_limit=-1 is out of range"),
+        ({"sentence_solver": "mean"}, "sentence_solver 'mean' does not exist; one of avg, max, min"),
+        ({"variant": "papr"}, "variant 'papr' does not exist; did you mean 'paper'\\?"),
+        ({"variant": None}, "variant None does not exist"),
+        ({"when": "every"}, "when 'every' does not exist; did you mean 'every-n'"),
+        ({"what": "qsf"}, "what 'qsf' does not exist; did you mean 'qfs'"),
+        ({"normalize": "word", "variant": "paper"}, "normalize 'word' does not exist"),
+        ({"normalize": "sentence"}, "the reference variant always does"),
+        ({"normalize": "sentence", "variant": "paper", "when": "probability"}, "scales paper-variant RIND"),
+        ({"when": "never"}, "when='never' with what='qfs' makes no sense.*use what='question'"),
+        ({"when": "once", "what": "last-sentence"}, "when='once' with what='last-sentence' makes no sense"),
+        ({"when": "every-n", "threshold": 1.0}, "threshold=1.0 has no meaning for when='every-n'"),
+        ({"nlp": spacy.blank("en")}, "finds no sentences"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(dl.DraginLabError, match=message) as caught:
+        method("dragin", **settings)
+    assert str(caught.value).count("\n") <= 1
+
+
+@pytest.mark.parametrize("name", ["wo-rag", "sr-rag", "fl-rag", "fs-rag"])
+def test_a_method_without_a_threshold_takes_none(name: str) -> None:
+    with pytest.raises(ValueError, match=r"threshold=1\.2 has no meaning"):
+        method(name, threshold=1.2)
+
+
+def test_unknown_methods_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(
+        dl.DraginLabError, match="method 'dragon' does not exist; did you mean 'dragin'\\? one of wo-rag"
+    ):
+        method("dragon")
+    with pytest.raises(dl.DraginLabError, match=re.escape("method 'xyz' does not exist; one of wo-rag, sr-rag")):
+        method("xyz")
+
+
+def test_numbers_may_be_texts_and_zero_is_a_threshold() -> None:
+    assert method("dragin", threshold="1.5").threshold == 1.5  # type: ignore[arg-type]
+    assert method("dragin", threshold=0).threshold == 0
+    assert method("dragin", top_n=3.0).top_n == 3  # type: ignore[arg-type]
+
+
+def test_defaults_of_flare_follow_its_threshold_or_beta() -> None:
+    assert method("flare", threshold=0.3).doubt_limit == 0.3
+    assert method("flare", variant="paper", threshold=0.3).doubt_limit == pytest.approx(0.6)
+    assert method("flare", doubt_limit=0.2).doubt_limit == 0.2
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_senseless_pairs_are_refused_and_all_others_are_made(variant: str) -> None:
+    for when in WHENS:
+        for what in WHATS:
+            senseless = when in ("never", "once") and what != "question"
+            if senseless:
+                with pytest.raises(dl.DraginLabError, match="makes no sense"):
+                    method("dragin", variant=variant, when=when, what=what)
+            else:
+                made = method("dragin", variant=variant, when=when, what=what)
+                assert (made.when, made.what) == (when, what)
+                assert made.what != "qfs" or made.top_n == 25
+
+
+def test_a_pipeline_of_ones_own() -> None:
+    nlp = spacy.blank("de")
+    nlp.add_pipe("sentencizer")
+    assert "de_pipeline" in method("dragin", nlp=nlp).settings["pipeline"]
