@@ -30,12 +30,13 @@ def browser() -> str:
 
 
 def telling_trace() -> dl.Trace:
-    """The first demo question that DRAGIN answers right after exactly two retrievals."""
-    lm, retriever, method = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load()), dl.method("dragin")
-    for trace in dl.run_many(method, lm, retriever, demo_questions()):
-        if trace.scores["em"] and trace.counters["retrievals"] == 2:
+    """The first demo question that is answered wrong without retrieval and right by DRAGIN after two of them."""
+    lm, retriever, questions = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load()), demo_questions()
+    alone = dl.run_many(dl.method("wo-rag"), lm, retriever, questions)
+    for without, trace in zip(alone, dl.run_many(dl.method("dragin"), lm, retriever, questions), strict=True):
+        if not without.scores["em"] and trace.scores["em"] and trace.counters["retrievals"] == 2:
             return trace
-    sys.exit("no demo question was answered right after two retrievals")
+    sys.exit("no demo question shows what retrieval changed")
 
 
 def shoot(program: str, page: Path, picture: Path, *, dark: bool) -> None:
