@@ -440,7 +440,7 @@ def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_pat
     )  # fmt: skip
     os.close(far)
     seen = b""
-    while seen.count(b"searching:") < 3:  # two steps are behind it, it writes the third
+    while seen.count(b"passages for:") < 3:  # two steps are behind it, it writes the third
         seen += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=120)
