@@ -13,7 +13,7 @@ from dragin_lab.almanac.world import text_of
 
 PROMPT_WEIGHT = 0.1  # of the loss on what is not an answer
 LATE = 34  # the buffer from which reading has the larger part: facts are learnt sooner than reading
-BRIEF = range(47, 80)  # buffers in which most passages are few and short, from which copying is learnt sooner
+BRIEF = range(53, 80)  # buffers in which most passages are few and short, from which copying is learnt sooner
 # Closed book about the known half, closed book about nobody, with passages, self-ask, FLARE-instruct: each up to.
 _EARLY_SHARES = (0.40, 0.47, 0.90, 0.96, 1.0)
 _LATE_SHARES = (0.20, 0.30, 0.88, 0.94, 1.0)
