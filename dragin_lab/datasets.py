@@ -118,11 +118,10 @@ def template(name: str, exemplars: tuple[Exemplar, ...] = ()) -> PromptTemplate:
 
 
 def almanac_folder() -> Path:
-    """Where Almanac's question files stand."""
-    folder = Path(__file__).parents[1] / "corpora" / "almanac"
-    if not folder.is_dir():
-        raise DataError(f"{folder}: Almanac's questions are not there; make them with python -m dragin_lab.almanac")
-    return folder
+    """Where Almanac's question files stand: in a checkout, else in the user's cache, made there once."""
+    from dragin_lab.almanac.build import almanac_folder as find_or_make
+
+    return find_or_make()
 
 
 def find(source: str | Path, split: str | None = None) -> Path:
