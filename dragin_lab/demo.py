@@ -56,7 +56,8 @@ def _report(done: Sequence[tuple[Method, list[Trace]]], asked: int, folder: Path
     say(text)
     say("\nEM and F1 are means over the questions, the rest are means a question.")
     write_text(f"{text}\n", folder / "table.txt")
-    shown = next((_telling(traces) for method, traces in done if method.name == "dragin" and traces), None)
+    alone = {t.question.id for method, traces in done if method.when == "never" for t in traces if t.scores.get("em")}
+    shown = next((_telling(traces, alone) for method, traces in done if method.name == "dragin" and traces), None)
     if shown is not None:
         shown.save(folder / "dragin.trace")
         write_page(shown, folder / "dragin.html")
@@ -77,11 +78,12 @@ def _row(method: Method, traces: Sequence[Trace], asked: int) -> tuple[str, ...]
     )
 
 
-def _telling(traces: Sequence[Trace]) -> Trace:
-    """The trace that shows most: answered right after a retrieval, else one that retrieved, else the first."""
+def _telling(traces: Sequence[Trace], alone: set[str]) -> Trace:
+    """The trace that shows most: right after a retrieval, best where the model ``alone`` (question ids) was not."""
     retrieved = [t for t in traces if t.counters["retrievals"]]
     right = [t for t in retrieved if t.scores.get("em")]
-    return (right or retrieved or list(traces))[0]
+    changed = [t for t in right if t.question.id not in alone]
+    return (changed or right or retrieved or list(traces))[0]
 
 
 def table_text(rows: Sequence[tuple[str, ...]]) -> str:
