@@ -239,15 +239,15 @@ class Run:
             examples = self.stream.buffer(self.buffer)
             if self.batch == 0:
                 self.exposures.update(f"{entity} {relation}" for one in examples for entity, relation in one.taught)
-            todo = batches(self.tokenizer, examples, settings.batch_pieces, f"{settings.seed} {self.buffer}")
-            while self.batch < len(todo) and not done:
-                recent.append(self._update(todo[self.batch]))
+            ahead = batches(self.tokenizer, examples, settings.batch_pieces, f"{settings.seed} {self.buffer}")
+            while self.batch < len(ahead) and not done:
+                recent.append(self._update(ahead[self.batch]))
                 self.batch += 1
                 done = settings.progress(self.step, self.seconds) >= 1 or self.step == stop_at
                 if probe is not None and (self.step % 50 == 0 or done):
                     self.log(loss=round(sum(recent) / len(recent), 4))
                     recent = []
-                if self.batch == len(todo):
+                if self.batch == len(ahead):
                     self.buffer, self.batch = self.buffer + 1, 0
                 if self.seconds - saved > every or done:
                     saved = self.seconds
