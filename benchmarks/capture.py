@@ -36,20 +36,10 @@ from dragin_lab.lm.measure import Recorder
 from dragin_lab.trace import Prompt
 
 MIB = 2**20
-PROTOTYPE = Path(__file__).parents[1] / "tests" / "parity" / "models" / "almanac-prototype"
 PASSAGE = (
     "Question: When was the city where the director of film Gewair Lantern was born founded?\n"
     "Answer: The film Gewair Lantern was directed by Graizond Loththaimpan. So the answer is 1450.\n"
 )
-
-
-def embedded() -> LanguageModel:
-    """The embedded model; the prototype of the parity cases where the tree has no embedded one."""
-    try:
-        from dragin_lab.almanac import embedded_model_path
-    except ImportError:
-        return LanguageModel.load(PROTOTYPE)
-    return LanguageModel.load(embedded_model_path())
 
 
 def half_billion() -> LanguageModel:
@@ -190,7 +180,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.threads:
         torch.set_num_threads(args.threads)
-    results = [compare(embedded(), PASSAGE * 8 + PASSAGE[:96], args.pieces, args.runs)]
+    results = [compare(LanguageModel.load(), PASSAGE * 8 + PASSAGE[:96], args.pieces, args.runs)]
     if args.large_runs:
         words = np.random.default_rng(0).integers(3, 32_000, 1024)
         results.append(compare(half_billion(), " ".join(f"w{i}" for i in words), args.large_pieces, args.large_runs))

@@ -158,13 +158,17 @@ def _almanac_file(kind: str, split: str) -> Path:
     return path
 
 
-def _records(path: Path) -> list[Any]:
+def _json(path: Path) -> Any:
     try:
-        records = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error})") from None
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: is not JSON ({error.msg}); fetch the file again") from None
+
+
+def _records(path: Path) -> list[Any]:
+    records = _json(path)
     if not isinstance(records, list) or not records:
         raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
     return records
@@ -266,12 +270,7 @@ def _context(where: str, record: Any, glue: str) -> list[Passage]:
 
 
 def _strategy_paragraphs(path: Path) -> list[Passage]:
-    try:
-        records = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); StrategyQA's paragraphs stand in it") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: is not JSON ({error.msg}); fetch the file again") from None
+    records = _json(path)
     if not isinstance(records, dict):
         raise DataError(f"{path}: holds no mapping of paragraph ids")
     found = []

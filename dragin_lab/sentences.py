@@ -21,11 +21,7 @@ class Pipeline:
 
     name: str
     nlp: Any = field(compare=False, repr=False)
-
-    @property
-    def tags(self) -> bool:
-        """Whether the pipeline assigns parts of speech; without them content words are the non-stop-words."""
-        return "non-stop" not in self.name
+    tags: bool = False  # whether it assigns parts of speech; without them content words are the non-stop-words
 
     @property
     def decided_by_prefix(self) -> bool:
@@ -77,11 +73,11 @@ class Pipeline:
 
         spaCy's list holds no punctuation; read literally, Eq. 4 would let a comma fire.
         """
-        return _is_stop(word, self.nlp.vocab.strings, self.nlp.tokenizer)
+        return _is_stop(word, self.nlp.tokenizer)
 
 
 @lru_cache(maxsize=65536)
-def _is_stop(word: str, _strings: Any, tokenizer: Any) -> bool:
+def _is_stop(word: str, tokenizer: Any) -> bool:
     return all(token.is_stop or not any(c.isalnum() for c in token.text) for token in tokenizer(word))
 
 
@@ -104,7 +100,7 @@ def load_pipeline(nlp: Any = None) -> Pipeline:
     meta = f"{nlp.meta.get('lang', '?')}_{nlp.meta.get('name', 'pipeline')}"
     tagged = any(token.pos_ for token in probe)
     content = "content words by part of speech" if tagged else "content words are the non-stop-words"
-    return Pipeline(f"{meta} {nlp.meta.get('version', '')} [{', '.join(nlp.pipe_names)}]; {content}", nlp)
+    return Pipeline(f"{meta} {nlp.meta.get('version', '')} [{', '.join(nlp.pipe_names)}]; {content}", nlp, tagged)
 
 
 @lru_cache(maxsize=1)
