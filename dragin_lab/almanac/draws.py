@@ -21,13 +21,13 @@ class Draws:
 
     def _kind(self) -> str:
         draw = self.rng.random()
-        if draw < 0.22:
+        if draw < 0.20:
             return self.rng.choice(questions.SINGLE)
-        if draw < 0.62:
+        if draw < 0.58:
             return self.rng.choice(questions.LONG_CHAINS)
-        if draw < 0.79:
+        if draw < 0.75:
             return self.rng.choice(questions.COMPARE)
-        if draw < 0.96:
+        if draw < 0.93:
             return self.rng.choice(questions.YES_NO)
         return questions.AGE
 

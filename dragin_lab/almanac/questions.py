@@ -206,7 +206,7 @@ def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
         if years[0] == years[1] or walks[0][-1].subject is walks[1][-1].subject:
             return None
         year = best(years)
-        close = f"The {'earlier' if best is min else 'later'} year is {year}."
+        close = _order(years, "earlier" if best is min else "later", year)
         answer = (a, b)[years.index(year)].title
         return Item(kind, rng.choice(asked).format(a=a.title, b=b.title), (*walks[0], *walks[1]), close, answer, (a, b))
     if kind in _SAME:
@@ -219,13 +219,21 @@ def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
             return None
         same = text_of(walks[0][-1].value) == text_of(walks[1][-1].value)
         question = rng.choice(asked).format(a=a.title, b=b.title)
-        return Item(kind, question, (*walks[0], *walks[1]), _same_close(same, word), "yes" if same else "no", (a, b))
+        return Item(
+            kind,
+            question,
+            (*walks[0], *walks[1]),
+            _same_close(*(text_of(walk[-1].value) for walk in walks), word),
+            "yes" if same else "no",
+            (a, b),
+        )
     if kind == CROSS:
         a, b = pick("film"), pick("town")
         steps = (*_walk(look, a, ("country",)), *_walk(look, b, ("country",)))
-        same = steps[0].value == steps[1].value
+        countries = [text_of(one.value) for one in steps]
+        answer = "yes" if countries[0] == countries[1] else "no"
         question = f"Was the film {a.title} made in the country of {b.title}?"
-        return Item(kind, question, steps, _same_close(same, "country"), "yes" if same else "no", (a, b))
+        return Item(kind, question, steps, _same_close(*countries, "country"), answer, (a, b))
     if kind not in _BEFORE:
         raise AlmanacError(f"there is no kind of question {kind!r}; kinds are {', '.join(ALL_KINDS)}")
     first_kind, first, second_kind, second, asks = _BEFORE[kind]
@@ -237,13 +245,15 @@ def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
     if early == late:
         return None
     before = early < late
-    close = f"The earlier year is {min(early, late)}."
+    close = _order([early, late], "earlier", min(early, late))
     return Item(kind, asks.format(a=a.title, b=b.title), steps, close, "yes" if before else "no", (a, b))
 
 
-def _same_close(same: bool, word: str) -> str:
-    return (
-        f"It is the same {word}."
-        if same
-        else f"These are two different {'countries' if word == 'country' else 'towns'}."
-    )
+def _order(years: list[int], which: str, year: int) -> str:
+    """The years side by side, as a small model compares what stands at a fixed distance."""
+    return f"Of {years[0]} and {years[1]} the {which} year is {year}."
+
+
+def _same_close(first: str, second: str, word: str) -> str:
+    plural = "countries" if word == "country" else "towns"
+    return f"{first} and {second} are {f'the same {word}' if first == second else f'two different {plural}'}."

@@ -44,7 +44,7 @@ class Scenes(Draws):
                 return fresh.value(entity, relation)
             if (entity.id, relation) not in swapped:
                 value = memory(entity, relation) or ""
-                if present(entity) and value and self.rng.random() < 0.4:
+                if present(entity) and value and self.rng.random() < 0.5:
                     value = self._other(fresh, relation, value)
                 swapped[entity.id, relation] = value
             return swapped[entity.id, relation]

@@ -12,6 +12,7 @@ from dragin_lab.almanac.scene import Fact, Scenes
 from dragin_lab.almanac.world import text_of
 
 PROMPT_WEIGHT = 0.1  # of the loss on what is not an answer
+CLOSE_WEIGHT = 3.0  # of a sentence that compares or reckons, and of the answer behind it: few pieces, hard to learn
 LATE = 34  # the buffer from which reading has the larger part: facts are learnt sooner than reading
 BRIEF = range(53, 80)  # buffers in which most passages are few and short, from which copying is learnt sooner
 # Closed book about the known half, closed book about nobody, with passages, self-ask, FLARE-instruct: each up to.
@@ -74,6 +75,9 @@ class Stream(Scenes):
     def _ask(self, example: Example, item: Item, weight: float, last: bool) -> None:
         example.add(f"Question: {item.question}\nAnswer:")
         example.add(self._answer(item), weight)
+        if item.close and weight == 1.0:
+            start = example.text.rindex(item.close)
+            example.answers.append((start, len(example.text), CLOSE_WEIGHT))
         if not last:
             example.skip.append((len(example.text), len(example.text) + 1))
             example.add("\n")

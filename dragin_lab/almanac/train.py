@@ -45,7 +45,7 @@ class Settings:
     width: int = 256
     inner: int = 704
     heads: int = 8
-    batch_pieces: int = 6000
+    batch_pieces: int = 8000
     rate: float = 0.02  # of the matrices, under Muon
     rate_rest: float = 3e-3  # of embeddings and norms, under AdamW
     warmup: int = 100
@@ -194,7 +194,7 @@ class Run:
         weights = torch.where(weights < 1, torch.where(kept, weights / KEPT_PROMPT, 0.0), weights)[:, 1:].to(
             self.device
         )
-        total, full = weights.sum(), (weights == 1).sum()
+        total, full = weights.sum(), (weights >= 1).sum()
         weights, ids = weights[self.rank :: self.workers], ids[self.rank :: self.workers].to(self.device)
         if len(ids) == 0:  # fewer rows than workers
             nothing = torch.stack([one.sum() * 0 for one in self.model.parameters()]).sum()
@@ -207,7 +207,7 @@ class Run:
             logits = self.model.lm_head(padded)[:count]  # (pieces that count, vocabulary)
         each = cross_entropy(logits.float(), ids[:, 1:][chosen], reduction="none")
         weight = weights[chosen]
-        return (each * weight).sum() / total, (each[weight == 1].sum() / full).detach()
+        return (each * weight).sum() / total, (each[weight >= 1].sum() / full).detach()
 
     def _share(self, answers: torch.Tensor, spent: float) -> tuple[float, float]:
         """Sum gradients and answer losses over the workers; the first worker's clock counts for all."""
