@@ -10,6 +10,7 @@ import torch
 
 from dragin_lab.almanac import train as training
 from dragin_lab.almanac.evaluate import Answerer, evaluate
+from dragin_lab.almanac.stream import CLOSE_WEIGHT, Example
 from dragin_lab.almanac.train import CheckpointError, Run, Settings, encode, main
 from dragin_lab.almanac.world import AlmanacError
 
@@ -103,4 +104,16 @@ def test_weights_of_the_loss(tmp_path: Path) -> None:
         assert len(ids) == len(weights)
         assert weights[0] == 0.0  # the first piece is given
         assert weights[-1] == 1.0  # the end is learnt
-        assert set(weights) <= {0.0, training.PROMPT_WEIGHT, 1.0}
+        assert set(weights) <= {0.0, training.PROMPT_WEIGHT, 1.0, CLOSE_WEIGHT}
+
+
+def test_a_conclusion_weighs_more_than_the_facts_before_it(tmp_path: Path) -> None:
+    run = Run(TINY, tmp_path)
+    example = Example()
+    item = run.stream.known_item_of("same country", "yes")
+    run.stream._ask(example, item, 1.0, last=True)
+    ids, weights = encode(run.tokenizer, example)
+    heavy = run.tokenizer.decode([one for one, weight in zip(ids, weights, strict=True) if weight == CLOSE_WEIGHT])
+    assert heavy.rstrip().endswith("are the same country. So the answer is yes.")
+    facts = run.tokenizer.decode([one for one, weight in zip(ids, weights, strict=True) if weight == 1.0])
+    assert str(item.steps[0].value).split()[0] in facts
