@@ -1,0 +1,105 @@
+"""A model served as the authors' released code serves it: ``generate``, whole drafts, nothing reused, second passes.
+
+It answers the same requests as ``LanguageModel``, so ``dl.run`` and every method work on it unchanged, and what an
+episode costs can be compared at equal answers. Attention comes from forwards with ``output_attentions`` and
+``transformers``' eager attention, as no other kernel of it returns weights.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from dragin_lab.episode import Draft, SoFar, Stop
+from dragin_lab.lm.load import LanguageModel
+from dragin_lab.lm.measure import Recorder
+from dragin_lab.trace import Continuation
+
+
+class Naive:
+    """``lm`` without anything that saves work; greedy decoding."""
+
+    def __init__(self, lm: LanguageModel) -> None:
+        self.lm = lm
+        config = copy.deepcopy(lm.model.config)
+        model: Any = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=lm.model.dtype)
+        model.load_state_dict(lm.model.state_dict())
+        model.generation_config = lm.model.generation_config
+        self.model = model.to(lm.device).eval()
+        self.generated = 0  # pieces, those thrown away too
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lm, name)
+
+    @torch.inference_mode()
+    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+        """The continuation of a draft, made whole and cut where its stop is reached."""
+        if False:
+            yield  # a generator, as the driver expects, that announces no pieces
+        lm = self.lm
+        prompt_ids, prompt_offsets = lm.prompt(draft.prompt.text)
+        p = len(prompt_ids)
+        inputs = torch.tensor([prompt_ids], device=lm.device)
+        out = self.model.generate(
+            inputs,
+            attention_mask=torch.ones_like(inputs),
+            max_new_tokens=draft.max_new_tokens,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+        ids = out.sequences[0, p:].tolist()
+        self.generated += len(ids)
+        recorder = Recorder(p, len(ids), lm.alternatives, draft.attention, lm.device)
+        for piece, logits in zip(ids, out.logits, strict=True):
+            recorder.chose(piece, logits[0])
+        looks = np.zeros((len(ids), len(ids)), np.float32)  # (n, n) what piece j pays to piece i
+        if draft.attention:
+            rows = self._map(out.sequences[0].tolist())[:, :, p - 1 :]  # (1, h, n + 1, p + n)
+            recorder.looked_back(rows)
+            looks = rows[0, :, 1:, p:].mean(0).cpu().numpy()  # (n, n)
+        stopped = "eos" if ids[-1] in lm.eos else "length"
+        whole = recorder.continuation(lm.tokenizer, prompt_ids, prompt_offsets, stopped=stopped)
+        whole.decided, whole.decided_by, whole.received_decided = self._decide(whole, looks, draft.stop)
+        return whole if draft.run_on else whole.as_decided()
+
+    def _decide(self, whole: Continuation, looks: np.ndarray, stop: Stop) -> tuple[int | None, str, np.ndarray | None]:
+        """Where the stop is reached, why, and what each piece had received until then."""
+        spans = self.lm.tokenizer.spans()
+        looks = np.tril(looks, -1)
+        for t in range(len(whole)):
+            spans.push(int(whole.ids[t]))
+            so_far = SoFar(
+                ids=whole.ids[: t + 1].tolist(),
+                text=spans.text,
+                offsets=spans.provisional(),
+                entropy=whole.entropy[: t + 1].tolist(),
+                logprob=whole.logprob[: t + 1].tolist(),
+                received=_received(looks, t, t + 1),
+            )
+            if reason := stop.reached(so_far):
+                return t + 1, reason, _received(looks, t + 1, t + 1)
+        return None, "", None
+
+    @torch.inference_mode()
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """The attention map of some ids by themselves, (h, n, n) float32."""
+        found: np.ndarray = self._map(list(ids))[0].float().cpu().numpy()
+        return found
+
+    def _map(self, ids: list[int]) -> Tensor:
+        """Weights of the captured layer, (1, h, n, n), by a forward that returns those of all layers."""
+        out = self.model(torch.tensor([ids], device=self.lm.device), output_attentions=True, use_cache=False)
+        weights: Tensor = out.attentions[self.lm.layer]
+        return weights
+
+
+def _received(looks: np.ndarray, rows: int, n: int) -> np.ndarray:
+    """(n,) float32: the most that each of n pieces got from the first ``rows`` pieces."""
+    return looks[:rows, :n].max(0, initial=0.0).astype(np.float32)
