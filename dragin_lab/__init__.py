@@ -21,6 +21,7 @@ _WHERE = {
     "Step": "trace",
     "Trace": "trace",
     "capture": "lm.capture",
+    "load_exemplars": "exemplars",
     "method": "methods",
     "run": "drivers",
     "run_many": "drivers",

@@ -1,25 +1,42 @@
-"""Worked examples from a file."""
+"""Worked examples: this package's own sets, the published ones, or a file's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from dragin_lab.errors import SettingError
+from dragin_lab.files import user_cache
 from dragin_lab.prompts import Exemplar
 
+#: How many examples stand in a prompt of each benchmark (reference-behaviour §6, "Data").
+SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
+#: What stands before a benchmark's name where the set that was published with the paper is meant.
+PUBLISHED = "published:"
+#: This package's own sets, one file a benchmark.
+OWN_SETS = Path(__file__).parent / "exemplar_sets"
 
-def load_exemplars(path: str | Path) -> tuple[Exemplar, ...]:
-    """Exemplars from a YAML (or JSON) list of mappings with ``question``, ``rationale`` and ``answer``, all texts.
+
+def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
+    """Exemplars by the name of a benchmark, or from a file.
+
+    Args:
+        source: a benchmark's name, for the set of this package (``SHOTS`` has the names and sizes);
+            ``published:NAME``, for the set of the authors' released code, which ``dragin-lab data fetch exemplars``
+            puts in the user's cache; or a YAML (or JSON) list of mappings with ``question``, ``rationale`` and
+            ``answer``, all texts.
 
     Raises ``SettingError`` naming the file, the entry and the field that is wrong.
     """
     import yaml
 
+    path = _file_of(source)
     try:
-        rows = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        rows = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = error.strerror or error
-        raise SettingError(f"{path}: cannot be read ({why}); give a YAML file of exemplars") from None
+        raise SettingError(
+            f"{path}: cannot be read ({why}); give a YAML file of exemplars, or a name: {', '.join(SHOTS)}"
+        ) from None
     except UnicodeDecodeError as error:
         raise SettingError(f"{path}: byte {error.start + 1} is not UTF-8; give a YAML file of exemplars") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
@@ -35,3 +52,25 @@ def load_exemplars(path: str | Path) -> tuple[Exemplar, ...]:
                 f"{path}: exemplar {number} has no text {', '.join(map(repr, wrong))} (quote numbers and yes/no)"
             )
     return tuple(Exemplar(**{n: row[n] for n in names}) for row in rows)
+
+
+def published_file(name: str) -> Path:
+    """Where the published set of a benchmark is kept, once it was fetched."""
+    return user_cache() / "exemplars" / "published" / f"{name}.yaml"
+
+
+def _file_of(source: str | Path) -> Path:
+    name = str(source)
+    if name.startswith(PUBLISHED):
+        kind = name.removeprefix(PUBLISHED)
+        if kind not in SHOTS:
+            raise SettingError(f"exemplars {name!r}: {kind!r} is none of {', '.join(SHOTS)}")
+        path = published_file(kind)
+        if not path.is_file():
+            raise SettingError(
+                f"exemplars {name!r} are not in {path.parent}; run 'dragin-lab data fetch exemplars' first"
+            )
+        return path
+    if name in SHOTS and not Path(name).is_file():
+        return OWN_SETS / f"{name}.yaml"
+    return Path(source).expanduser()

@@ -17,7 +17,13 @@ _REMEDIES = {
     errno.ENOENT: "create the folder first",
     errno.ENOTDIR: "create the folder first",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EFBIG: "the limit on a file's size (ulimit -f) is too low; raise it, or save it on another disk",
 }
+
+
+def user_cache() -> Path:
+    """The folder of what is made or fetched once for a user: below ``XDG_CACHE_HOME``, by default ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragin_lab"
 
 
 def write_whole(path: str | Path, data: bytes) -> None:

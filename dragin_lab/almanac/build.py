@@ -17,6 +17,7 @@ from dragin_lab.almanac.benchmarks import BENCHMARKS, Asked, Knowledge, ask_all,
 from dragin_lab.almanac.encyclopedia import Encyclopedia, Entry
 from dragin_lab.almanac.stream import Stream
 from dragin_lab.almanac.world import AlmanacError, build_world
+from dragin_lab.files import user_cache
 
 SPLITS = questions.SPLITS
 FILES = {  # questions of a benchmark; the names of the originals with the split in them
@@ -199,8 +200,7 @@ def almanac_folder(cache: Path | None = None) -> Path:
     here = Path(__file__).resolve().parents[2] / "corpora" / "almanac"
     if cache is None and (here / "psgs_w100.tsv").exists():
         return here
-    root = cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragin_lab"
-    folder = root / f"almanac-{_VERSION}"
+    folder = (cache or user_cache()) / f"almanac-{_VERSION}"
     if not (folder / "psgs_w100.tsv").exists():
         build(folder, force=True)
     return folder
