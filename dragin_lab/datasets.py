@@ -1,22 +1,26 @@
 """The four benchmarks of the paper, read from their original files, with the paper's prompt for each.
 
 2WikiMultihopQA (``dev.json`` with ``id_aliases.json`` beside it), HotpotQA (distractor file), StrategyQA
-(``strategyqa_train.json``), IIRC (passages with questions). Almanac's own questions have the same formats.
+(``strategyqa_train.json`` with ``…_paragraphs.json`` beside it), IIRC (passages with questions). Almanac's own
+questions have the same formats. Questions of one's own are a ``.jsonl`` file, one JSON object a line: ``question``,
+then ``answer`` (a text) or ``answers`` (a list of texts, any of which counts), and ``id`` where they have one; else
+the question's number in the file, from 1, is the id.
 """
 
 from __future__ import annotations
 
-import json
+import difflib
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from dragin_lab.errors import DraginLabError
+from dragin_lab import datasets_formats as formats
+from dragin_lab.datasets_formats import ALIASES, BENCHMARKS, PLAIN, DataError
+from dragin_lab.exemplars import PUBLISHED, load_exemplars
 from dragin_lab.prompts import Exemplar, PromptTemplate
 from dragin_lab.trace import Passage, Question
 
-BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 #: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
 FILES = {
     "2wikimultihopqa": "dev.json",
@@ -31,51 +35,62 @@ INSTRUCTIONS = {
     "strategyqa": "Following the examples above, answer the question by reasoning step-by-step.\n\n",
     "iirc": "",
 }
-ALIASES = "id_aliases.json"
-
-Record = dict[str, Any]
 
 
-class DataError(DraginLabError):
-    """A question file that is missing, is not what it should be, or lacks a field."""
-
-
-def load(source: str | Path, limit: int | None = None, *, split: str | None = None) -> list[Question]:
+def load(
+    source: str | Path, limit: int | None = None, *, split: str | None = None, sample: int | None = None, seed: int = 0
+) -> list[Question]:
     """The questions of a benchmark, in the order of their file.
 
     Args:
         source: a benchmark's name (``BENCHMARKS``), looked for below ``DRAGIN_LAB_DATA`` (default ``data``);
             ``almanac/NAME`` for Almanac's; or a file, or a folder that holds the original file.
-        limit: take the first so many only.
+        limit: take the first so many only, as the authors do (reference-behaviour §6).
         split: Almanac's "train", "dev" or "test" (default); the real files hold one split each.
+        sample: take so many at random instead, in the order of the file. The same ``seed`` takes the same questions
+            everywhere, and a larger sample holds every smaller one.
+        seed: of the sample.
 
-    Gold answers: 2WikiMultihopQA the answer, then the aliases of its ``answer_id``; IIRC each span, or the bare value;
-    StrategyQA yes or no. IIRC questions without an answer are left out (reference-behaviour §6).
+    Gold answers: 2WikiMultihopQA the answer, then the aliases of its ``answer_id``; IIRC each span, or the bare value
+    without its unit; StrategyQA yes or no. IIRC questions without an answer are left out (reference-behaviour §6).
 
     Raises:
-        DataError: the file, the record and the field that is wrong; a name, split or limit that does not exist.
+        DataError: the file, the record and the field that is wrong; an id that was used before; a name, split, limit
+            or sample that does not exist.
     """
-    if limit is not None and limit < 1:
-        raise DataError(f"limit={limit}: give 1 or more, or None for all questions")
+    for name, count in (("limit", limit), ("sample", sample)):
+        if count is not None and count < 1:
+            raise DataError(f"{name}={count}: give 1 or more, or None for all questions")
+    if limit is not None and sample is not None:
+        raise DataError(f"limit={limit} and sample={sample}: give one of them, the first so many or a random choice")
     path = find(source, split)
-    records = _records(path)
-    kind = _kind(path, records)
-    names = _aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
+    records = formats.read_records(path)
+    kind = formats.kind_of(path, records)
+    names = formats.read_aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
     questions = []
     seen: dict[str, str] = {}
-    for where, record in _each(path, kind, records):
-        question = _question(where, kind, record, names)
+    for number, (where, record, _) in enumerate(formats.each_question(kind, records), 1):
+        question = formats.read_question(where, kind, record, names, number)
         if question is None:
             continue
         if question.id in seen:
-            raise DataError(f"{where}: the id {question.id!r} was used before, at {seen[question.id]}")
+            raise DataError(
+                f"{where}: the id {question.id!r} was used before, at {seen[question.id]}; give every question its own"
+            )
         seen[question.id] = where
         questions.append(question)
         if len(questions) == limit:
             break
     if not questions:
         raise DataError(f"{path}: holds no question that can be answered")
-    return questions
+    return questions if sample is None else _sample(questions, sample, seed)
+
+
+def _sample(questions: list[Question], count: int, seed: int) -> list[Question]:
+    """The questions whose ids hash lowest under the seed, in the order they came: no generator's version matters."""
+    ranked = sorted(questions, key=lambda q: hashlib.sha256(f"{seed} {q.id}".encode()).digest())
+    chosen = {q.id for q in ranked[:count]}
+    return [q for q in questions if q.id in chosen]
 
 
 def paragraphs(source: str | Path, *, split: str | None = None) -> list[Passage]:
@@ -86,35 +101,102 @@ def paragraphs(source: str | Path, *, split: str | None = None) -> list[Passage]
     StrategyQA's and IIRC's own; else the question's id and the paragraph's number.
 
     Raises:
-        DataError: as ``load``.
+        DataError: as ``load``; a file of one's own, which has no paragraphs.
     """
-    path = find(source, split)
-    records = _records(path)
-    kind = _kind(path, records)
+    path, kind, records = _with_paragraphs(source, split)
     if kind == "strategyqa":
-        found = _strategy_paragraphs(path.with_name(f"{path.stem}_paragraphs.json"))
+        found = formats.read_strategy_paragraphs(_paragraphs_file(path))
     elif kind == "iirc":
-        found = [_iirc_passage(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
+        found = [formats.read_iirc_passage(where, record, n) for n, (where, record) in enumerate(records)]
     else:
         glue = " " if kind == "2wikimultihopqa" else ""
-        found = [p for where, record in _each(path, kind, records) for p in _context(where, record, glue)]
+        found = [p for where, record in records for p in formats.read_context(where, record, glue)]
     return list({(passage.title, passage.text): passage for passage in reversed(found)}.values())[::-1]
 
 
+def gold_titles(source: str | Path, *, split: str | None = None) -> dict[str, tuple[str, ...]]:
+    """The titles of the paragraphs that each question's answer rests on, by the question's id.
+
+    2WikiMultihopQA and HotpotQA: of the supporting facts. StrategyQA: of every annotator's evidence. IIRC: of the
+    evidence, as its links spell them (a passage asked about has no title in some copies, and is then left out);
+    questions without an answer are among them.
+
+    Raises:
+        DataError: as ``paragraphs``; evidence that names a paragraph which is not there.
+    """
+    path, kind, records = _with_paragraphs(source, split)
+    titles = (
+        {p.id: p.title for p in formats.read_strategy_paragraphs(_paragraphs_file(path))}
+        if kind == "strategyqa"
+        else {}
+    )
+    found = {}
+    for number, (where, record, parent) in enumerate(formats.each_question(kind, records), 1):
+        qid = formats.question_id(where, kind, record, number)
+        found[qid] = tuple(formats.read_titles(f"{where} ({qid})", kind, record, parent, titles))
+    return found
+
+
 def benchmark(source: str | Path, split: str | None = None) -> str:
-    """Which benchmark a source is, read off its first record."""
+    """Which benchmark a source is, read off its first record; ``PLAIN`` for a file of one's own questions."""
     path = find(source, split)
-    return _kind(path, _records(path))
+    return formats.kind_of(path, formats.read_records(path))
 
 
-def template(name: str, exemplars: tuple[Exemplar, ...] = ()) -> PromptTemplate:
-    """The paper's prompt for a benchmark: its instruction, its way to read answers (reference-behaviour §1, §6)."""
-    if name not in BENCHMARKS:
+def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:
+    """The paper's prompt for a benchmark: its instruction, its way to read answers (reference-behaviour §1, §6).
+
+    Args:
+        name: a benchmark; ``almanac/NAME`` for Almanac's; ``PLAIN`` for one's own questions.
+        exemplars: worked examples, or what ``load_exemplars`` takes. By default the benchmark's own set of this
+            package; Almanac's examples for Almanac's; none for one's own questions.
+    """
+    kind = name.removeprefix("almanac/")
+    if kind not in BENCHMARKS and name != PLAIN:
         raise DataError(f"benchmark {name!r} does not exist; one of {', '.join(BENCHMARKS)}")
-    return PromptTemplate(exemplars, INSTRUCTIONS[name], answer_rule=name)
+    if isinstance(exemplars, str | Path):
+        exemplars = load_exemplars(exemplars)
+    elif exemplars is None:
+        exemplars = _own_exemplars(name, kind)
+    rule = kind if kind in BENCHMARKS else "2wikimultihopqa"  # which takes the whole text where the phrase is missing
+    return PromptTemplate(tuple(exemplars), INSTRUCTIONS.get(kind, ""), answer_rule=rule)
+
+
+def template_of(exemplars: str | Path) -> PromptTemplate:
+    """The prompt for what ``load_exemplars`` takes: of the benchmark that a set is named after, else a bare one."""
+    kind = str(exemplars).removeprefix(PUBLISHED)
+    return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
+
+
+def _own_exemplars(name: str, kind: str) -> tuple[Exemplar, ...]:
+    if name == PLAIN:
+        return ()
+    if name == kind:
+        return load_exemplars(name)
+    from dragin_lab.almanac import DEFAULT_EXEMPLARS
+
+    return load_exemplars(almanac_folder() / "exemplars" / f"{kind}.json")[:DEFAULT_EXEMPLARS]
 
 
 # -- files --------------------------------------------------------------------------------------------------------
+
+
+def _with_paragraphs(source: str | Path, split: str | None) -> tuple[Path, str, list[formats.Placed]]:
+    path = find(source, split)
+    records = formats.read_records(path)
+    kind = formats.kind_of(path, records)
+    if kind == PLAIN:
+        raise DataError(f"{path}: questions of one's own bring no paragraphs; give a corpus instead")
+    return path, kind, records
+
+
+def _paragraphs_file(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_paragraphs.json")
+
+
+def data_folder() -> Path:
+    """Where the benchmarks' folders are looked for, and put: ``DRAGIN_LAB_DATA``, by default ``data``."""
+    return Path(os.environ.get("DRAGIN_LAB_DATA") or "data").expanduser()
 
 
 def almanac_folder() -> Path:
@@ -130,9 +212,12 @@ def find(source: str | Path, split: str | None = None) -> Path:
     if name.startswith("almanac/") and (kind := name.removeprefix("almanac/")) in BENCHMARKS:
         return _almanac_file(kind, split or "test")
     if name in BENCHMARKS and not Path(name).exists():
-        path = Path(os.environ.get("DRAGIN_LAB_DATA", "data")) / name / FILES[name]
+        path = data_folder() / name / FILES[name]
         if not path.is_file():
-            raise DataError(f"{path}: no such file; put {name} there, set DRAGIN_LAB_DATA, or give the file itself")
+            raise DataError(
+                f"{path}: no such file; get it with 'dragin-lab data fetch {name}', set DRAGIN_LAB_DATA, "
+                "or give the file itself"
+            )
     else:
         path = Path(source).expanduser()
         if path.is_dir():
@@ -141,8 +226,10 @@ def find(source: str | Path, split: str | None = None) -> Path:
                 raise DataError(f"{path}: holds none of {', '.join(sorted(set(FILES.values())))}; give the file itself")
             path = inside[0]
         elif not path.is_file():
-            known = ", ".join((*BENCHMARKS, *(f"almanac/{n}" for n in BENCHMARKS)))
-            raise DataError(f"{name!r} is neither a file, a folder nor a benchmark; the benchmarks are {known}")
+            known = [*BENCHMARKS, *(f"almanac/{n}" for n in BENCHMARKS)]
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the benchmarks are {', '.join(known)}"
+            raise DataError(f"{name!r} is neither a file, a folder nor a benchmark; {hint}")
     if split is not None and split not in path.name:
         raise DataError(f"{path}: this file holds one split only; leave split={split!r} out")
     return path
@@ -156,144 +243,3 @@ def _almanac_file(kind: str, split: str) -> Path:
     if not path.is_file():
         raise DataError(f"{path}: no such file; make it with python -m dragin_lab.almanac")
     return path
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error})") from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"{path}, line {error.lineno}: is not JSON ({error.msg}); fetch the file again") from None
-
-
-def _records(path: Path) -> list[Any]:
-    records = _json(path)
-    if not isinstance(records, list) or not records:
-        raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
-    return records
-
-
-def _kind(path: Path, records: list[Any]) -> str:
-    first = records[0] if isinstance(records[0], dict) else {}
-    if "questions" in first:
-        return "iirc"
-    if "qid" in first:
-        return "strategyqa"
-    if "answer_id" in first or "evidences" in first:
-        return "2wikimultihopqa"
-    if "_id" in first:
-        return "hotpotqa"
-    fields = ", ".join(sorted(first)) or "none"
-    raise DataError(f"{path}, record 1: is of none of the formats {', '.join(BENCHMARKS)} (its fields: {fields})")
-
-
-def _aliases(path: Path) -> dict[str, list[str]]:
-    """id -> names, from 2WikiMultihopQA's JSON lines."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); 2WikiMultihopQA's answers need it") from None
-    found: dict[str, list[str]] = {}
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{where}: is not JSON ({error.msg}); fetch the file again") from None
-        name = _field(where, row, "Q_id", str)
-        found.setdefault(name, []).extend(_texts(where, row, "aliases"))
-    return found
-
-
-# -- records ------------------------------------------------------------------------------------------------------
-
-
-def _field(where: str, record: Any, name: str, kind: type | tuple[type, ...]) -> Any:
-    if not isinstance(record, dict) or name not in record:
-        raise DataError(f"{where}: has no field {name!r}")
-    value = record[name]
-    if not isinstance(value, kind):
-        wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise DataError(f"{where}: field {name!r} is {type(value).__name__}, not {wanted}")
-    if isinstance(value, str) and not value.strip():
-        raise DataError(f"{where}: field {name!r} is empty")
-    return value
-
-
-def _texts(where: str, record: Any, name: str) -> list[str]:
-    values = _field(where, record, name, list)
-    if not all(isinstance(value, str) for value in values):
-        raise DataError(f"{where}: field {name!r} holds something that is no text")
-    return values
-
-
-def _each(path: Path, kind: str, records: list[Any]) -> Iterator[tuple[str, Any]]:
-    """Every question record with its place for messages."""
-    for number, record in enumerate(records, 1):
-        where = f"{path}, record {number}"
-        if kind != "iirc":
-            yield where, record
-            continue
-        for count, question in enumerate(_field(where, record, "questions", list), 1):
-            yield f"{where}, question {count}", question
-
-
-def _question(where: str, kind: str, record: Any, names: dict[str, list[str]]) -> Question | None:
-    qid = _field(where, record, "qid" if kind in ("strategyqa", "iirc") else "_id", str)
-    where = f"{where} ({qid})"
-    text = _field(where, record, "question", str).strip()
-    if kind == "strategyqa":
-        golds = ["yes" if _field(where, record, "answer", bool) else "no"]
-    elif kind == "iirc":
-        golds = _iirc_golds(where, _field(where, record, "answer", dict))
-        if not golds:
-            return None
-    else:
-        golds = [_field(where, record, "answer", str)]
-        if kind == "2wikimultihopqa":
-            answer_id = _field(where, record, "answer_id", (str, type(None)))
-            golds += names.get(answer_id, []) if answer_id else []
-    return Question(qid, text, tuple(dict.fromkeys(golds)))
-
-
-def _context(where: str, record: Any, glue: str) -> list[Passage]:
-    qid = _field(where, record, "_id", str)
-    found = []
-    for number, entry in enumerate(_field(f"{where} ({qid})", record, "context", list)):
-        if not (isinstance(entry, list) and len(entry) == 2 and all(isinstance(s, str) for s in entry[1])):
-            raise DataError(f"{where} ({qid}): field 'context' holds something else than [title, [sentences]]")
-        found.append(Passage(f"{qid}-{number}", str(entry[0]), glue.join(entry[1]).strip()))
-    return found
-
-
-def _strategy_paragraphs(path: Path) -> list[Passage]:
-    records = _json(path)
-    if not isinstance(records, dict):
-        raise DataError(f"{path}: holds no mapping of paragraph ids")
-    found = []
-    for name, record in records.items():
-        where = f"{path}, {name!r}"
-        found.append(Passage(name, _field(where, record, "title", str), _field(where, record, "content", str)))
-    return found
-
-
-def _iirc_passage(where: str, record: Any) -> Passage:
-    title = _field(where, record, "title", str) if "title" in record else ""
-    return Passage(_field(where, record, "pid", str), title, _field(where, record, "text", str))
-
-
-def _iirc_golds(where: str, answer: Record) -> list[str]:
-    kind = _field(where, answer, "type", str)
-    if kind == "none":
-        return []
-    if kind == "span":
-        spans = _field(where, answer, "answer_spans", list)
-        if not spans:
-            raise DataError(f"{where}: field 'answer_spans' is empty")
-        return [_field(where, span, "text", str) for span in spans]
-    if kind in ("value", "binary"):
-        return [str(_field(where, answer, "answer_value", (str, int, float)))]
-    raise DataError(f"{where}: field 'type' is {kind!r}; it must be span, value, binary or none")

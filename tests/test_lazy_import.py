@@ -21,12 +21,13 @@ FLOORS = [
     {"trace", "episode", "tracefile", "frames"},
     {"rind", "qfs", "words", "metrics", "prompts", "sentences", "confidence", "exemplars", "ranking"},
     {"loop", "trigger", "reference_loop", "paper_loop", "methods"},
-    {"almanac", "corpus", "corpus_files", "retrieval", "datasets", "labels"},
+    {"almanac", "corpus", "corpus_files", "retrieval", "datasets", "datasets_formats", "labels"},
+    {"download", "published", "fetch"},
     {"lm"},
     {"drivers", "store", "bench", "sweep"},
     {"needs", "needs_query", "tables", "paper"},
     {"views", "widgets"},
-    {"cli", "outputs", "demo", "doctor", "__main__"},
+    {"cli", "cli_options", "cli_data", "outputs", "demo", "doctor", "__main__"},
 ]
 #: What may import torch or transformers at any depth.
 TORCH = ("lm/", "retrieval/dense", "almanac/train", "almanac/evaluate", "almanac/probe")
