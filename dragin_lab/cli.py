@@ -1,11 +1,10 @@
-"""The command line: ``dragin-lab ask``, ``show``, ``demo``, ``doctor``.
+"""The command line: ``dragin-lab ask``, ``show``, ``demo``, ``doctor``, ``data``.
 
 Exit status: 0 done, 1 something failed on the way, 2 wrong usage or input, 130 interrupted.
 """
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 import sys
@@ -19,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from dragin_lab import __version__
+from dragin_lab.cli_data import data
+from dragin_lab.cli_options import Name, debug_option
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.methods import METHODS, VARIANTS, WHATS, WHENS, Method
 from dragin_lab.outputs import (
@@ -31,7 +32,6 @@ from dragin_lab.outputs import (
     warn_of_overrun,
     write_page,
 )
-from dragin_lab.prompts import PromptTemplate
 
 if TYPE_CHECKING:
     from dragin_lab.drivers import Stream
@@ -39,23 +39,6 @@ if TYPE_CHECKING:
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 _NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.2 and later
-
-
-class Name(click.Choice):
-    """A choice of names that also says which one was probably meant."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter as error:
-            near = difflib.get_close_matches(str(value), [str(choice) for choice in self.choices], n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise click.BadParameter(error.message + hint, ctx=ctx, param=param) from None
-
-
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
-)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,6 +50,9 @@ def cli() -> None:
     Start with 'dragin-lab demo', or 'dragin-lab ask "Who …?"'. Exit status: 0 done, 1 something failed on the way,
     2 wrong usage or input, 130 interrupted.
     """
+
+
+cli.add_command(data)
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,7 +103,11 @@ def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]
 )
 @click.option("--top-n", type=int, help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin.")
 @size_options(64)
-@click.option("--exemplars", help="A YAML file of worked examples (question, rationale, answer).")
+@click.option(
+    "--exemplars",
+    help="Worked examples: a YAML file (question, rationale, answer), a benchmark's name for this package's own set, "
+    "or published:NAME for the set published with the paper.",
+)
 @click.option("--gold", multiple=True, help="A right answer, to score against; may be repeated.")
 @click.option("--sample", is_flag=True, help="Sample by the model's generation config instead of taking the likeliest.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampling.")
@@ -141,15 +131,15 @@ def ask(
         check_writable(path)
     check_apart(save, html)
     check_corpus(corpus)
+    from dragin_lab.datasets import template_of
     from dragin_lab.drivers import default_template, stream
-    from dragin_lab.exemplars import load_exemplars
 
-    examples = None if exemplars is None else load_exemplars(exemplars)
+    template = None if exemplars is None else template_of(exemplars)
     lm = load_model(options)
     check_length(question, lm, chosen)
     retriever = load_retriever(corpus) if chosen.when != "never" else None
-    template = default_template(lm) if examples is None else PromptTemplate(examples)
-    events = stream(chosen, lm, retriever, question, prompt=template, gold=gold, seed=options["seed"])
+    prompt = template or default_template(lm)
+    events = stream(chosen, lm, retriever, question, prompt=prompt, gold=gold, seed=options["seed"])
     trace, delivered = events.trace, True
     try:
         follow(events)

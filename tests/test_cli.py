@@ -19,6 +19,7 @@ from command import QUESTION, Command, start
 
 from dragin_lab import cli
 from dragin_lab.almanac import embedded_corpus_path, embedded_model_path
+from dragin_lab.datasets import template
 from dragin_lab.trace import Trace
 
 HEADER = b"id\ttext\ttitle\n"
@@ -131,6 +132,15 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     assert [said.provenance[key] for key in ("layer", "heads", "decoding", "seed")] == [0, [0, 1], "sample", 3]
     assert said.steps[0].prompt is not None
     assert "Is ice cold?" in said.steps[0].prompt.text
+
+
+def test_ask_takes_a_benchmarks_own_exemplars_with_its_instruction(command: Command, tmp_path: Path) -> None:
+    ran = command("ask", QUESTION, "--exemplars", "hotpotqa", "--max-new-tokens", "3", "--save", tmp_path / "a.trace")
+    assert ran.code == cli.DONE, ran.err
+    said = Trace.load(tmp_path / "a.trace").steps[0].prompt
+    assert said is not None
+    assert said.text == template("hotpotqa").render(QUESTION).text
+    command.refused("ask", QUESTION, "--exemplars", "hotpot", says=("hotpot: cannot be read", "or a name: 2wiki"))
 
 
 def test_what_was_written_replaces_an_older_file_whole(command: Command, tmp_path: Path) -> None:

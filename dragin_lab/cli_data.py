@@ -1,0 +1,61 @@
+"""``dragin-lab data fetch``: bring the benchmarks, and the published exemplars, from where they are public."""
+
+from __future__ import annotations
+
+import click
+
+from dragin_lab.cli_options import Name, debug_option
+from dragin_lab.outputs import RunFailedError
+
+NAMES = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc", "exemplars")
+
+
+@click.group(short_help="Fetch the benchmarks' files.")
+def data() -> None:
+    """The files of the benchmarks: fetch them from where they are public."""
+
+
+@data.command(short_help="Download a benchmark, or the published exemplars.")
+@click.argument("name", type=Name(NAMES), metavar="NAME")
+@click.option("--url", help="Another address of the same file, such as a mirror.")
+@click.option("--sha256", help="The checksum of what --url serves, where it is another file than the released one.")
+@click.option("--again", is_flag=True, help="Download it although it is there, and replace it.")
+@debug_option
+def fetch(name: str, url: str | None, sha256: str | None, again: bool) -> None:
+    """Download NAME from its public origin, check it, and put it where the other commands look for it.
+
+    NAME is 2wikimultihopqa, hotpotqa, strategyqa, iirc or exemplars.
+
+    A benchmark goes into the folder NAME below DRAGIN_LAB_DATA, by default 'data'. 'exemplars' are the worked examples
+    that were published with the paper; they go into your cache, and '--exemplars published:BENCHMARK' takes them. A
+    download that was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
+    """
+    from tqdm.auto import tqdm
+
+    from dragin_lab import datasets
+    from dragin_lab.download import FetchError
+    from dragin_lab.fetch import fetch as bring
+    from dragin_lab.fetch import folder_of
+
+    with tqdm(desc=name, unit="B", unit_scale=True, disable=None, leave=False) as bar:  # None: only on a terminal
+
+        def advance(have: int, total: int | None) -> None:
+            bar.total = total
+            bar.update(have - bar.n)
+
+        try:
+            fetched = bring(name, url=url, sha256=sha256, again=again, advance=advance)
+        except FetchError as error:
+            raise RunFailedError(str(error)) from error
+        except KeyboardInterrupt:
+            bar.close()
+            click.echo(f"\nwhat came so far is kept in {folder_of(name)}; run it again to go on", err=True)
+            raise
+    for path in fetched.files:
+        click.echo(path)
+    click.echo(fetched.note, err=True)
+    if name in datasets.BENCHMARKS:
+        try:
+            click.echo(f"questions that can be answered: {len(datasets.load(name)):,}", err=True)
+        except datasets.DataError as error:
+            raise RunFailedError(str(error)) from error

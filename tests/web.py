@@ -1,0 +1,80 @@
+"""A web server on this machine that sends files well or badly, and remembers what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Web:
+    """Files by path, and how they are sent."""
+
+    files: dict[str, bytes]
+    ranges: bool = True  # answers requests for a rest
+    validator: str | None = '"one"'  # the ETag; None sends none
+    cuts: list[int] = field(default_factory=list)  # bytes after which the next connections end
+    answers: list[int] = field(default_factory=list)  # statuses that the next requests get instead
+    skew: int = 0  # how far beside the rest that it was asked for it starts
+    asked: list[dict[str, str]] = field(default_factory=list)  # the headers of each request
+    address: str = ""
+
+    def url(self, path: str) -> str:
+        return f"{self.address}/{path}"
+
+
+@contextmanager
+def serve(web: Web) -> Iterator[Web]:
+    """The server, on a port of 127.0.0.1 of its own, until the block ends."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *args: object) -> None: ...
+
+        def do_GET(self) -> None:
+            web.asked.append(dict(self.headers))
+            data = web.files.get(self.path.lstrip("/"))
+            if web.answers:
+                self.send_error(web.answers.pop(0))
+                return
+            if self.path.startswith("/moved/"):
+                self.send_response(302)
+                self.send_header("Location", self.path.removeprefix("/moved"))
+                self.end_headers()
+                return
+            if data is None:
+                self.send_error(404)
+                return
+            start = 0
+            wanted = self.headers.get("Range") if web.ranges else None
+            if wanted and self.headers.get("If-Range", web.validator) == web.validator:
+                start = int(wanted.removeprefix("bytes=").rstrip("-"))
+                if start >= len(data):
+                    self.send_response(416)
+                    self.send_header("Content-Range", f"bytes */{len(data)}")
+                    self.end_headers()
+                    return
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start + web.skew}-{len(data) - 1}/{len(data)}")
+            else:
+                self.send_response(200)
+            if web.validator:
+                self.send_header("ETag", web.validator)
+            self.send_header("Content-Length", str(len(data) - start))
+            self.end_headers()
+            rest = data[start:]
+            self.wfile.write(rest[: web.cuts.pop(0)] if web.cuts else rest)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    web.address = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield web
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
