@@ -40,7 +40,9 @@ def fetch(name: str, url: str | None, sha256: str | None, again: bool) -> None:
     with tqdm(desc=name, unit="B", unit_scale=True, disable=None, leave=False) as bar:  # None: only on a terminal
 
         def advance(have: int, total: int | None) -> None:
-            bar.total = total
+            if have < bar.n or not bar.n:  # it begins, maybe where an earlier download ended, which is no rate of this
+                bar.reset(total)
+                bar.n = bar.initial = bar.last_print_n = have
             bar.update(have - bar.n)
 
         try:

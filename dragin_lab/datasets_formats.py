@@ -44,7 +44,7 @@ def _parsed(path: Path, text: str, line: int | None = None) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(
-            f"{path}, line {line or error.lineno}: is not JSON ({error.msg}); fetch the file again"
+            f"{path}, line {line or error.lineno}: is not JSON ({error.msg}); mend it, or fetch the file again"
         ) from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists in lists
         place = f"{path}, line {line}" if line else str(path)
