@@ -148,14 +148,17 @@ def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
 
     Args:
         name: a benchmark; ``almanac/NAME`` for Almanac's; ``PLAIN`` for one's own questions.
-        exemplars: worked examples, or what ``load_exemplars`` takes. By default the benchmark's own set of this
-            package; Almanac's examples for Almanac's; none for one's own questions.
+        exemplars: worked examples, or what ``load_exemplars`` takes, or ``published`` for the published set of this
+            benchmark. By default the benchmark's own set of this package; Almanac's examples for Almanac's; none for
+            one's own questions.
+
+    Raises ``DataError`` for a name that does not exist, ``SettingError`` for exemplars that cannot be read.
     """
     kind = name.removeprefix("almanac/")
     if kind not in BENCHMARKS and name != PLAIN:
         raise DataError(f"benchmark {name!r} does not exist; one of {', '.join(BENCHMARKS)}")
     if isinstance(exemplars, str | Path):
-        exemplars = load_exemplars(exemplars)
+        exemplars = load_exemplars(PUBLISHED + kind if exemplars == PUBLISHED.rstrip(":") else exemplars)
     elif exemplars is None:
         exemplars = _own_exemplars(name, kind)
     rule = kind if kind in BENCHMARKS else "2wikimultihopqa"  # which takes the whole text where the phrase is missing

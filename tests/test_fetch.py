@@ -311,6 +311,7 @@ def test_published_exemplars_are_read_and_not_run(web: Web, command: Command) ->
         cots = [r["cot"] if isinstance(r["cot"], str) else "".join(r["cot"]) for r in rows]  # type: ignore[arg-type]
         assert found == tuple(Exemplar(str(r["question"]), c, "yes") for r, c in zip(rows, cots, strict=True))
         assert datasets.template(name, f"published:{name}").exemplars == found
+        assert datasets.template(name, "published").exemplars == found
     assert "already there" in command("data", "fetch", "exemplars").err
 
 
