@@ -217,23 +217,13 @@ def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
         walks = [_walk(look, one, relations) for one in (a, b)]
         if len(relations) > 1 and walks[0][-1].subject is walks[1][-1].subject:
             return None
-        same = text_of(walks[0][-1].value) == text_of(walks[1][-1].value)
         question = rng.choice(asked).format(a=a.title, b=b.title)
-        return Item(
-            kind,
-            question,
-            (*walks[0], *walks[1]),
-            _same_close(*(text_of(walk[-1].value) for walk in walks), word),
-            "yes" if same else "no",
-            (a, b),
-        )
+        return _same(kind, question, (*walks[0], *walks[1]), (walks[0][-1], walks[1][-1]), word, (a, b))
     if kind == CROSS:
         a, b = pick("film"), pick("town")
-        steps = (*_walk(look, a, ("country",)), *_walk(look, b, ("country",)))
-        countries = [text_of(one.value) for one in steps]
-        answer = "yes" if countries[0] == countries[1] else "no"
+        ends = (*_walk(look, a, ("country",)), *_walk(look, b, ("country",)))
         question = f"Was the film {a.title} made in the country of {b.title}?"
-        return Item(kind, question, steps, _same_close(*countries, "country"), answer, (a, b))
+        return _same(kind, question, ends, (ends[0], ends[1]), "country", (a, b))
     if kind not in _BEFORE:
         raise AlmanacError(f"there is no kind of question {kind!r}; kinds are {', '.join(ALL_KINDS)}")
     first_kind, first, second_kind, second, asks = _BEFORE[kind]
@@ -254,6 +244,12 @@ def _order(years: list[int], which: str, year: int) -> str:
     return f"Of {years[0]} and {years[1]} the {which} year is {year}."
 
 
-def _same_close(first: str, second: str, word: str) -> str:
+def _same(
+    kind: str, question: str, steps: tuple[Step, ...], ends: tuple[Step, Step], word: str, about: tuple[Entity, ...]
+) -> Item:
+    """Yes where both chains end at the same value, which stands there twice, side by side."""
+    first, second = (text_of(one.value) for one in ends)
+    same = first == second
     plural = "countries" if word == "country" else "towns"
-    return f"{first} and {second} are {f'the same {word}' if first == second else f'two different {plural}'}."
+    close = f"{first} and {second} are {f'the same {word}' if same else f'two different {plural}'}."
+    return Item(kind, question, steps, close, "yes" if same else "no", about)
