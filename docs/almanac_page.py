@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from dragin_lab import needs
+from dragin_lab.intervals import bootstrap, paired
 from dragin_lab.labels import DEGREES, Labelled
 from dragin_lab.needs_query import Asked
-from dragin_lab.ranking import mean_interval, paired_difference, precision_recall, roc_area
+from dragin_lab.ranking import precision_recall, roc_area
 
 READING = ("<!-- reading: written by hand, kept when the page is made again -->", "<!-- end of reading -->")
 NAMES = {
@@ -29,6 +30,7 @@ NAMES = {
 }
 #: The trigger whose score a method holds against its θ.
 TRIGGER_OF = {"dragin": "rind-reference", "dragin-paper": "rind-paper", "flare": "probability-sentence"}
+SAMPLES = 1_000  # of the questions, for an interval
 
 Row = dict[str, Any]
 
@@ -84,7 +86,7 @@ label: could the model know it, or did it have to look?
 | θ and query lengths | chosen on {found.dev_limit} development questions a benchmark |
 | *when* and *what* | {len(found.ends)} test questions |
 | methods | {asked} test questions |
-| brackets | 95 % bootstrap intervals, 1,000 draws of questions |"""
+| brackets | 95 % bootstrap intervals, {SAMPLES:,} draws of questions |"""
 
 
 def _when(found: Results) -> str:
@@ -198,9 +200,8 @@ def _what(found: Results) -> str:
         for variant in ("reference", "paper"):
             asked, ours = found.asked[f"{variant} {what}"], found.asked[f"{variant} qfs"]
             recall = [a.recall for a in asked]
-            line += [_with(*mean_interval(recall)), _n(fmean(a.reciprocal_rank for a in asked) if asked else math.nan)]
-            difference = paired_difference([a.recall for a in ours], recall)
-            line.append("" if what == "qfs" else _with(*difference, sign=True))
+            line += [_mean_with(recall), _n(fmean(a.reciprocal_rank for a in asked) if asked else math.nan)]
+            line.append("" if what == "qfs" else _less([a.recall for a in ours], recall))
         rows.append(line)
     n, size = len(next(iter(found.asked.values()))), found.top_n
     columns = [f"{v}: {c}" for v in ("reference", "paper") for c in ("recall@3", "MRR", "QFS minus it")]
@@ -266,7 +267,7 @@ def _answers(by_method: Mapping[str, Sequence[Row]], labels: Mapping[str, Labell
     for key, of in by_method.items():
         known = {k: [r for r in of if labels[r["qid"]].knowledge == k] for k in ("known", "changed", "unknown")}
         calls = f"{_mean(of, 'retrievals'):.2f} ({_n(_mean(known['known'], 'retrievals'))})"
-        em = _with(*mean_interval([r["em"] for r in of]))
+        em = _mean_with([r["em"] for r in of])
         parts = [_n(_mean(part, "em")) for part in known.values()]
         share, right = _found(of, labels)
         rows.append([NAMES[key], em, *parts, calls, _n(share), right, f"{_mean(of, 'pieces'):.0f}"])
@@ -292,7 +293,7 @@ def _found(rows: Iterable[Row], labels: Mapping[str, Labelled]) -> tuple[float, 
 
 def _difference(by_method: Mapping[str, Sequence[Row]], key: str) -> str:
     ours, theirs = ([r["em"] for r in by_method[k]] for k in ("dragin", key))
-    return _with(*paired_difference(ours, theirs), sign=True)
+    return _less(ours, theirs)
 
 
 # -- small things -------------------------------------------------------------------------------------------------
@@ -317,6 +318,21 @@ def _trigger(name: str) -> str:
 
 def _n(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def _mean_with(values: Sequence[float]) -> str:
+    if not values:
+        return "–"
+    found = bootstrap(values, samples=SAMPLES)
+    return _with(found.mean, found.low, found.high)
+
+
+def _less(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """The mean of ours - theirs on the same questions."""
+    if not ours:
+        return "–"
+    found = paired(ours, theirs, samples=SAMPLES)
+    return _with(found.difference, found.low, found.high, sign=True)
 
 
 def _with(value: float, low: float, high: float, *, sign: bool = False) -> str:

@@ -19,6 +19,7 @@ from dragin_lab import ranking
 from dragin_lab.confidence import doubts, reference_piece_ranges
 from dragin_lab.episode import Draft
 from dragin_lab.errors import DraginLabError
+from dragin_lab.intervals import bootstrap_statistic
 from dragin_lab.labels import Fact, Labelled
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.rind import over_words, reference_attention, reference_scores
@@ -46,6 +47,7 @@ TRIGGERS = {
 #: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
 #: its sentence and the end of its value.
 CLOCKS = ("every-sentence", "every-n")
+SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all facts anew
 
 
 class NeedsError(DraginLabError):
@@ -276,7 +278,7 @@ def when_table(
     thresholds: Mapping[str, float],
     positive: Callable[[Item], bool] = lambda item: item.missing,
     *,
-    draws: int = ranking.DRAWS,
+    samples: int = SAMPLES,
 ) -> list[Row]:
     """One row a trigger. ``thresholds`` holds what each is judged at; clocks fire at 0.5. Questions are resampled."""
     labels = np.array([positive(item) for item in items], dtype=bool)  # (m,)
@@ -285,7 +287,7 @@ def when_table(
     for name in TRIGGERS:
         scores = np.array([item.scores[name] for item in items])  # (m,)
         theta = 0.5 if name in CLOCKS else thresholds.get(name, float("nan"))
-        low, high = ranking.bootstrap(_area_of(scores, labels), groups, draws=draws)
+        low, high = bootstrap_statistic(_area_of(scores, labels), groups, samples=samples)
         precision, recall = ranking.precision_recall(scores, labels, theta)
         area, average = ranking.roc_area(scores, labels), ranking.average_precision(scores, labels)
         rows.append(Row(name, area, low, high, average, theta, precision, recall))

@@ -1,17 +1,15 @@
-"""How well a score tells two kinds of things apart, and how sure one can be of that: pure functions on arrays.
+"""How well a score tells two kinds of things apart: pure functions on arrays.
 
 ``scores`` is (m,) float, larger meaning "more likely positive"; ``positive`` is (m,) bool. Ties count as ties.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from dragin_lab.errors import SettingError
-
-DRAWS = 1000
 
 
 def _sorted(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -88,55 +86,3 @@ def reciprocal_rank(found: Sequence[str], wanted: str) -> float:
     """1 / rank of the wanted id (the first is rank 1), 0.0 where it was not found."""
     ids = list(found)
     return 1 / (1 + ids.index(wanted)) if wanted in ids else 0.0
-
-
-def bootstrap(
-    statistic: Callable[[np.ndarray], float],
-    groups: Sequence[object] | int,
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
-    level: float = 0.95,
-) -> tuple[float, float]:
-    """A percentile interval of ``statistic(indexes)`` under resampling with replacement.
-
-    ``groups`` names the group of each thing, such as its question: groups are drawn whole, as the facts of a question
-    are not independent. A number n stands for n groups of one. Draws whose statistic is NaN are left out.
-    """
-    names = list(range(groups)) if isinstance(groups, int) else list(groups)
-    if not names:
-        return float("nan"), float("nan")
-    members: dict[object, list[int]] = {}
-    for place, name in enumerate(names):
-        members.setdefault(name, []).append(place)
-    parts = [np.array(of) for of in members.values()]
-    rng = np.random.default_rng(seed)
-    values = np.array(
-        [statistic(np.concatenate([parts[g] for g in rng.integers(len(parts), size=len(parts))])) for _ in range(draws)]
-    )
-    values = values[~np.isnan(values)]
-    if not len(values):
-        return float("nan"), float("nan")
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def mean_interval(
-    values: Sequence[float] | np.ndarray, *, draws: int = DRAWS, seed: int = 0
-) -> tuple[float, float, float]:
-    """A mean with its 95 % bootstrap interval: (mean, low, high)."""
-    array = np.asarray(values, np.float64)
-    if not len(array):
-        return float("nan"), float("nan"), float("nan")
-    low, high = bootstrap(lambda at: float(array[at].mean()), len(array), draws=draws, seed=seed)
-    return float(array.mean()), low, high
-
-
-def paired_difference(
-    ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray, *, draws: int = DRAWS, seed: int = 0
-) -> tuple[float, float, float]:
-    """Mean of ours - theirs on the same questions with its 95 % bootstrap interval: (mean, low, high)."""
-    a, b = np.asarray(ours, np.float64), np.asarray(theirs, np.float64)
-    if a.shape != b.shape:
-        raise SettingError(f"{len(a)} and {len(b)} results cannot be paired; give both for the same questions")
-    return mean_interval(a - b, draws=draws, seed=seed)

@@ -19,7 +19,7 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly"}
 FLOORS = [
     {"errors", "files"},
     {"trace", "episode", "tracefile", "frames"},
-    {"rind", "qfs", "words", "metrics", "prompts", "sentences", "confidence", "exemplars", "ranking"},
+    {"rind", "qfs", "words", "metrics", "prompts", "sentences", "confidence", "exemplars", "ranking", "intervals"},
     {"loop", "trigger", "reference_loop", "paper_loop", "methods"},
     {"almanac", "corpus", "corpus_files", "retrieval", "datasets", "datasets_formats", "labels"},
     {"download", "published", "fetch"},
@@ -120,7 +120,9 @@ def test_a_trace_needs_numpy_only() -> None:
     assert outside - set(sys.stdlib_module_names) == {"numpy"}
 
 
-@pytest.mark.parametrize("name", ["rind", "qfs", "words", "prompts", "metrics", "confidence", "episode", "loop"])
+@pytest.mark.parametrize(
+    "name", ["rind", "qfs", "words", "prompts", "metrics", "confidence", "episode", "loop", "intervals"]
+)
 def test_pure_modules_import_nothing_heavy_even_later(name: str) -> None:
     targets = {target.split(".")[0] for target, checking in imports(MODULES[f"dragin_lab.{name}"]) if not checking}
     assert not HEAVY & targets

@@ -293,7 +293,7 @@ def items() -> list[needs.Item]:
 
 def test_when_table() -> None:
     best = needs.best_thresholds(items())
-    rows = {row.trigger: row for row in needs.when_table(items(), best, draws=50)}
+    rows = {row.trigger: row for row in needs.when_table(items(), best, samples=50)}
     assert list(rows) == list(needs.TRIGGERS)
     rind, entropy = rows["rind-reference"], rows["entropy"]
     assert (rind.area, rind.low, rind.high, rind.average_precision) == (1, 1, 1, 1)

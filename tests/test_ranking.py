@@ -84,8 +84,6 @@ def test_scores_that_cannot_be_ranked_are_refused() -> None:
         ranking.roc_area(np.array([np.nan, 1]), np.array([True, False]))
     with pytest.raises(SettingError, match="do not go with"):
         ranking.roc_area(np.zeros(3), np.zeros(2, bool))
-    with pytest.raises(SettingError, match="cannot be paired"):
-        ranking.paired_difference([1, 2], [1])
 
 
 def test_recall_and_reciprocal_rank() -> None:
@@ -93,32 +91,3 @@ def test_recall_and_reciprocal_rank() -> None:
     assert [ranking.recall_at(found, x, 3) for x in "acdx"] == [1, 1, 0, 0]
     assert [ranking.reciprocal_rank(found, x) for x in "acx"] == [1, 1 / 3, 0]
     assert ranking.reciprocal_rank([], "a") == 0
-
-
-def test_bootstrap_of_a_mean_is_the_normal_interval() -> None:
-    values = np.random.default_rng(1).normal(3, 2, 400)
-    mean, low, high = ranking.mean_interval(values)
-    assert mean == pytest.approx(values.mean())
-    half = 1.96 * values.std() / 20
-    assert (low, high) == (pytest.approx(mean - half, abs=0.04), pytest.approx(mean + half, abs=0.04))
-    assert ranking.mean_interval(values) == (mean, low, high)
-    assert ranking.mean_interval(values, seed=1) != (mean, low, high)
-
-
-def test_bootstrap_draws_groups_whole() -> None:
-    values = np.random.default_rng(2).normal(size=50)
-    copied = np.repeat(values, 8)  # eight copies of a thing say no more than one
-    low, high = ranking.bootstrap(lambda at: float(copied[at].mean()), np.repeat(np.arange(50), 8).tolist())
-    once = ranking.bootstrap(lambda at: float(values[at].mean()), 50)
-    assert (low, high) == (pytest.approx(once[0]), pytest.approx(once[1]))
-
-
-def test_paired_difference_sees_what_separate_intervals_hide() -> None:
-    hard = np.random.default_rng(3).normal(0, 5, 200)
-    mean, low, high = ranking.paired_difference(hard + 1, hard)
-    assert (mean, low, high) == (pytest.approx(1), pytest.approx(1), pytest.approx(1))
-
-
-def test_nothing_to_resample_is_nan() -> None:
-    assert all(map(math.isnan, ranking.mean_interval([])))
-    assert all(map(math.isnan, ranking.bootstrap(lambda at: float("nan"), 3)))
