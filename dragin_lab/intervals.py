@@ -65,13 +65,13 @@ def bootstrap(values: Numbers, *, level: float = LEVEL, samples: int = SAMPLES, 
     # How often each distinct value is drawn decides a draw's mean, and scores have few distinct values.
     distinct, counts = np.unique(array, return_counts=True)  # (d,), (d,)
     rng = np.random.default_rng(seed)
-    means = np.concatenate(
+    sums = np.concatenate(
         [
             rng.multinomial(len(array), counts / len(array), size=rows) @ distinct
             for rows in _rows(samples, len(distinct))
         ]
-    )  # (samples,), times n
-    low, high = np.quantile(means, _tails(level)) / len(array)
+    )  # (samples,)
+    low, high = np.quantile(sums, _tails(level)) / len(array)
     return Interval(mean, float(low), float(high), len(array))
 
 
