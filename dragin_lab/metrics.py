@@ -24,6 +24,11 @@ _STRIPPED = {
 }
 #: Benchmarks that an answer can be extracted for; each has its own rule.
 ANSWER_RULES = tuple(_STRIPPED)
+_PARTS = ("em", "f1", "precision", "recall")
+#: What is reported on each benchmark (paper, Table 8). StrategyQA's accuracy is the exact match of its yes or no.
+MEASURES = {"2wikimultihopqa": _PARTS, "hotpotqa": _PARTS, "iirc": _PARTS, "strategyqa": ("accuracy",)}
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def cut_prediction(text: str, *, at_start: bool = False) -> str:
@@ -55,7 +60,7 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa") -> str:
 
 def normalize_answer(text: str) -> str:
     """SQuAD's normal form: lower case, no punctuation, no articles, single spaces."""
-    text = "".join(c for c in text.lower() if c not in set(string.punctuation))
+    text = text.lower().translate(_PUNCTUATION)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
