@@ -26,6 +26,7 @@ _WHERE = {
     "run": "drivers",
     "run_many": "drivers",
     "stream": "drivers",
+    "table": "tables",
 }
 
 __all__ = sorted(_WHERE)

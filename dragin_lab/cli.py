@@ -1,4 +1,4 @@
-"""The command line: ``dragin-lab ask``, ``show``, ``demo``, ``doctor``, ``data``.
+"""The command line: ``dragin-lab ask``, ``show``, ``demo``, ``doctor``, ``data``, ``table``.
 
 Exit status: 0 done, 1 something failed on the way, 2 wrong usage or input, 130 interrupted.
 """
@@ -20,6 +20,7 @@ import click
 from dragin_lab import __version__
 from dragin_lab.cli_data import data
 from dragin_lab.cli_options import Name, debug_option
+from dragin_lab.cli_table import table
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 from dragin_lab.methods import METHODS, VARIANTS, WHATS, WHENS, Method
 from dragin_lab.outputs import (
@@ -53,6 +54,7 @@ def cli() -> None:
 
 
 cli.add_command(data)
+cli.add_command(table)
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:

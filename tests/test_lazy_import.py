@@ -25,9 +25,9 @@ FLOORS = [
     {"download", "published", "fetch"},
     {"lm"},
     {"drivers", "store", "bench", "sweep"},
-    {"needs", "needs_query", "tables", "paper"},
+    {"needs", "needs_query", "tables", "table_layouts", "table_runs", "table_settings", "table_formats", "paper"},
     {"views", "widgets"},
-    {"cli", "cli_options", "cli_data", "outputs", "demo", "doctor", "__main__"},
+    {"cli", "cli_options", "cli_data", "cli_table", "outputs", "demo", "doctor", "__main__"},
 ]
 #: What may import torch or transformers at any depth.
 TORCH = ("lm/", "retrieval/dense", "almanac/train", "almanac/evaluate", "almanac/probe")

@@ -1,0 +1,71 @@
+"""Run directories as a benchmark run writes them, made without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dragin_lab as dl
+
+
+def write_run(
+    root: Path,
+    method: str = "dragin",
+    dataset: str = "almanac/hotpotqa",
+    em: Sequence[float | None] = (1.0, 0.0, 1.0, 1.0),
+    *,
+    asked: int | None = None,
+    model: str = "almanac",
+    retriever: str | None = "bm25",
+    label: str | None = None,
+    retrievals: Sequence[int] | None = None,
+    pieces: Sequence[int] | None = None,
+    limit: int | None = None,
+    **settings: Any,
+) -> Path:
+    """``root/<dataset>/<label>`` with a line for each of ``em``; None is an episode that failed.
+
+    f1 is halfway between em and 1, precision 0.5, recall 0.75; ``asked`` is how many questions the run is about.
+    """
+    made = dl.method(method, **settings)
+    changed = "".join(f"-{key}={value}" for key, value in settings.items())
+    folder = root / dataset / (label or method + changed)
+    folder.mkdir(parents=True)
+    config = {
+        "format": 1,
+        "method": made.settings,
+        "model": {"model": model, "weights_sha256": "0" * 64},
+        "retriever": None if retriever is None or made.when == "never" else {"kind": retriever, "corpus": "psgs_w100"},
+        "template": {"exemplars": [{}, {}], "instruction": "", "layout": "dragin", "answer_rule": "hotpotqa"},
+        "dataset": {"name": dataset, "split": "test", "questions": asked or len(em), "fingerprint": "f"},
+        "seed": 0,
+        "limit": limit,
+        "versions": {},
+    }
+    (folder / "run.json").write_text(json.dumps(config), encoding="utf-8")
+    lines = []
+    for at, right in enumerate(em):
+        failed = right is None
+        lines.append(
+            {
+                "qid": f"q{at}",
+                "question": "Who?",
+                "text": "",
+                "answer": "",
+                "gold": ["Bo"],
+                "em": right,
+                "f1": None if right is None else (right + 1) / 2,
+                "precision": None if failed else 0.5,
+                "recall": None if failed else 0.75,
+                "retrievals": at % 3 if retrievals is None else retrievals[at],
+                "queries": [],
+                "passages": [],
+                "drafts": 1,
+                "pieces": 40 + at if pieces is None else pieces[at],
+                "ended": "error" if failed else "answered",
+            }
+        )
+    (folder / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return folder
