@@ -122,7 +122,7 @@ def _main(row: dict[str, str], names: list[str]) -> Line:
 
 
 def _counts(row: dict[str, str]) -> Line:
-    """A line of Table 3. FL-RAG throws nothing away, so the pieces of its runs are those of its responses."""
+    """A line of Table 3. FL-RAG keeps all it writes, so the pieces of its runs are those of its responses."""
     key, measure = ("fl-rag", "pieces") if row["method"] == TOKENS else (row["method"].lower(), "retrievals")
     model = paper.MODELS[row["llm"]]
     slots = tuple(Slot(row[name], False, Want(model, name, *METHODS[key], measure)) for name in _SHORT)

@@ -237,6 +237,8 @@ def missing_lines(wants: Sequence[Want], sources: Sources) -> list[str]:
         lines += [f"  {command}" for command in _commands(benchmarks, rest, sources)]
         if dense:
             lines.append("  bench.run_benchmark in Python, with a dense retriever")
+    if lines and not all(source.almanac for source in sources.all):
+        lines.append("with --corpus and --exemplars as for the runs given")
     return lines
 
 

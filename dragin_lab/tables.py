@@ -232,15 +232,17 @@ class _Filling:
         if not used:
             return []
         models = {source.model: source.paper_model for source in used}
+        variants = " and ".join(sorted({source.settings["variant"] for source in used}))
         lines = [
-            f"ours: {', '.join(map(_called, models.items()))}; {_questions(used)}; brackets: 95 % bootstrap intervals"
+            f"ours: {', '.join(map(_called, models.items()))}, {variants} variant; {_questions(used)}; "
+            "brackets: 95 % bootstrap intervals"
         ]
         if None in models.values() and self.plan.labels[0] == "LLM":
             lines.append("the model is none of the paper's and stands beside each of them; --as (as_model=) names one")
         if self.plan.number in (5, 7) and set(models.values()) != {ALONE}:
             lines.append(f"the paper's values are {ALONE}'s")
         if self.plan.number == 3:
-            lines.append("ours in Avg. Tokens: all pieces that FL-RAG generated, which throws none away")
+            lines.append("ours in Avg. Tokens: the pieces that FL-RAG generated, which keeps all it writes")
         if self.base:
             lines.append(
                 f"− {self.base}: difference to that row on the same questions, with the p value of a two-sided "
