@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from dragin_lab import metrics, paper
+from dragin_lab.exemplars import SHOTS
 from dragin_lab.methods import METHODS, method
 from dragin_lab.table_layouts import BM25, MEASURES, NAMES
 from dragin_lab.table_runs import Source, Sources
@@ -42,7 +43,8 @@ def settings_table(number: int, sources: Sources) -> Table:
             for row in rows
         ]
         labels = ("LLM", "Hyperparameters")
-    whose = "of the runs given" if sources.all else "of the package where nothing else is asked for"
+    own = "of the package, where nothing else is asked for"
+    whose = own if not sources.all else "of the runs given" + (", else of the package" if number == 8 else "")
     marked = any(cell.marks for row in filled for cell in row.cells)
     return Table(
         number, paper.TITLES[number], labels, columns, filled, [f"ours: settings {whose}"],
@@ -73,7 +75,9 @@ def _data_cell(row: dict[str, str], benchmark: str, sources: Sources) -> Cell:
         "Corpus": lambda: (config["retriever"].get("corpus") for config in searched),
         "Retriever": lambda: ("BM25" if s.retriever == BM25 else s.searched_with for s in found if s.retriever),
         "Top-k": lambda: (config["method"]["top_k"] for config in searched) if found else [method().top_k],
-        "#Examplars": lambda: (len(config["template"]["exemplars"]) for config in configs),
+        "#Examplars": lambda: (
+            [len(config["template"]["exemplars"]) for config in configs] if found else [SHOTS[benchmark]]
+        ),
     }
     return _cell(row[benchmark], ours[row["setting"]](), [] if row["setting"] == "Metrics" else found)
 

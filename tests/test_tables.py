@@ -389,7 +389,7 @@ def test_tables_8_and_9_show_what_the_runs_were_set_to(tmp_path: Path) -> None:
     rows = {row.labels[1]: row for row in eight.rows}
     assert [c.setting for c in rows["#Examples"].cells] == ["", "1000", "8", ""]
     assert [c.setting for c in rows["Retriever"].cells] == ["", "BM25", "", ""]
-    assert [c.setting for c in rows["#Examplars"].cells] == ["", "2", "2", ""]
+    assert [c.setting for c in rows["#Examplars"].cells] == ["6", "2", "2", "6"]  # our own sets where no run is
     assert [c.marks for c in rows["#Examples"].cells] == [(), (), ("a",), ()]
     assert all(c.printed == c.setting for c in rows["Metrics"].cells)
     assert "have 6" in eight.show()
@@ -401,7 +401,7 @@ def test_settings_without_runs_are_the_packages_own() -> None:
     assert nine["Llama2-7b-chat", "θ"] == f"{dragin.threshold:g}"
     assert nine["Llama2-7b-chat", "top n tokens"] == str(dragin.top_n)
     eight = {row.labels[1]: row.cells[0].setting for row in table(8).rows}
-    assert (eight["Top-k"], eight["#Examples"]) == (str(dragin.top_k), "")
+    assert (eight["Top-k"], eight["#Examplars"], eight["#Examples"]) == (str(dragin.top_k), "6", "")
 
 
 # -- formats ----------------------------------------------------------------------------------------------------------
