@@ -95,19 +95,14 @@ def to_text(table: Table, width: int | None = None) -> str:
         for i in range(len(parts)):
             for texts, text in zip(cells, _aligned([row[at][i] for row in cells]), strict=True):
                 texts[at][i] = text
-    blocks: list[list[int]] = [[]]
     widths = [
         [max(_width(part), *(_width(row[at][i]) for row in cells)) for i, part in enumerate(shown.parts[at])]
         for at in range(len(table.columns))
     ]
-    for at, (heading, measure) in enumerate(table.columns):
-        widths[at][-1] += max(0, _width(" ".join((heading, measure)).strip()) - _total(widths[at]))
-        used = _total(label_widths) + sum(len(_GAP) + _total(widths[i]) for i in blocks[-1])
-        if width is not None and blocks[-1] and used + len(_GAP) + _total(widths[at]) > width:
-            blocks.append([])
-        blocks[-1].append(at)
+    for at, column in enumerate(table.columns):  # a heading may be wider than all that stands below it
+        widths[at][-1] += max(0, _width(" ".join(column).strip()) - _total(widths[at]))
     lines = [f"Table {table.number}. {table.title} (DRAGIN, ACL 2024)"]
-    for block in blocks:
+    for block in _folded([_total(of) for of in widths], _total(label_widths), width):
         head = _line([""] * len(label_widths), label_widths)
         titles = _GAP.join(" ".join(table.columns[at]).strip().center(_total(widths[at])) for at in block)
         names = _GAP.join(_line(shown.parts[at], widths[at], right[at]) for at in block)
@@ -119,6 +114,17 @@ def to_text(table: Table, width: int | None = None) -> str:
             values = _GAP.join(_line(cells[place][at], widths[at], right[at]) for at in block)
             lines.append(f"{_line(labels[place + 1], label_widths)}{_GAP}{values}")
     return "\n".join(line.rstrip() for line in [*lines, "", *shown.below()]).rstrip()
+
+
+def _folded(columns: Sequence[int], labels: int, width: int | None) -> list[list[int]]:
+    """Which columns of a table stand side by side; a column is never cut, however narrow ``width`` is."""
+    blocks: list[list[int]] = [[]]
+    for at, own in enumerate(columns):
+        used = labels + sum(len(_GAP) + columns[i] for i in blocks[-1])
+        if width is not None and blocks[-1] and used + len(_GAP) + own > width:
+            blocks.append([])
+        blocks[-1].append(at)
+    return blocks
 
 
 def _width(text: str) -> int:
