@@ -82,7 +82,7 @@ def bare(lm: LanguageModel, ids: list[int], n: int) -> list[int]:
 def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
     """Median seconds of each variant over interleaved rounds, and medians of their ratios within a round."""
     lm.eos = frozenset()
-    ids, _ = lm.prompt(text)
+    ids, _ = lm.prompt(Prompt(text))
     inputs = torch.tensor([ids])
 
     def ours(capture: bool) -> list[int]:

@@ -50,6 +50,20 @@ class Never:
 
 
 @dataclass(frozen=True)
+class Bias:
+    """Added to the logits of the pieces that ``opening`` may begin with, behind a space or not; -inf forbids them.
+
+    It holds for the pieces ``first <= t < stop`` of a draft; ``stop=None``: to its end. What is measured on the pieces
+    (entropy, log-probability, alternatives) stays that of the raw logits.
+    """
+
+    opening: str
+    value: float
+    first: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True)
 class Draft:
     """Ask the model to go on behind a prompt; answered with a ``Continuation``."""
 
@@ -58,6 +72,7 @@ class Draft:
     stop: Stop = Never()
     attention: bool = False  # keep Continuation.attention
     run_on: bool = False  # go on to the full length after `stop` is reached, and record where it was
+    bias: tuple[Bias, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,10 +95,16 @@ Episode = Generator[Request, Any, T]
 
 
 def draft(
-    prompt: Prompt, max_new_tokens: int, stop: Stop | None = None, *, attention: bool = False, run_on: bool = False
+    prompt: Prompt,
+    max_new_tokens: int,
+    stop: Stop | None = None,
+    *,
+    attention: bool = False,
+    run_on: bool = False,
+    bias: tuple[Bias, ...] = (),
 ) -> Episode[Continuation]:
     """``continuation = yield from draft(...)``."""
-    answer: Continuation = yield Draft(prompt, max_new_tokens, stop or Never(), attention, run_on)
+    answer: Continuation = yield Draft(prompt, max_new_tokens, stop or Never(), attention, run_on, bias)
     return answer
 
 
@@ -115,6 +136,13 @@ class Tokenizer(Protocol):
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings."""
+        ...
+
+    def chat(self, turns: Sequence[tuple[str, str]]) -> str:
+        """(role, text) turns as the model's own chat template writes them, up to where the assistant begins to speak.
+
+        Raises ``SettingError`` where there is no chat template or where it refuses the turns.
+        """
         ...
 
 

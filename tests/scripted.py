@@ -63,6 +63,10 @@ class WordTokenizer:
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [self._strings[i] for i in ids]
 
+    def chat(self, turns: Sequence[tuple[str, str]]) -> str:
+        """A chat template in which every turn is a line."""
+        return "".join(f"{role}: {text}\n" for role, text in turns) + "assistant:"
+
 
 @dataclass
 class Say:

@@ -7,7 +7,7 @@ and one more in which the last piece looks back.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from dragin_lab.episode import Draft, Never, SoFar
+from dragin_lab.episode import Bias, Draft, Never, SoFar
 from dragin_lab.errors import ModelError
 from dragin_lab.lm.measure import Recorder
 from dragin_lab.lm.tap import Pending
@@ -121,7 +121,9 @@ class _Watched(SoFar):
 class Chooser:
     """Takes the next piece from its logits: the likeliest, or one drawn as the model's generation config says."""
 
-    def __init__(self, lm: LanguageModel, prompt_ids: list[int], seed: int | None) -> None:
+    def __init__(self, lm: LanguageModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
+        self.biases = [(b, lm.openings(b.opening)) for b in bias]
+        self.made = 0
         self.processors = lm.processors(len(prompt_ids))
         self.sample = lm.sample
         self.ids = list(prompt_ids) if self.processors else []
@@ -136,6 +138,8 @@ class Chooser:
     def __call__(self, logits: Tensor) -> tuple[int, Tensor | None]:
         """The id chosen from raw logits (V,), and the logits it was chosen from (V,) where processors changed them."""
         processed = None
+        if self.biases:
+            logits = self._biased(logits)
         if self.processors:
             so_far = torch.tensor([self.ids], device=logits.device)
             processed = self.processors(so_far, logits[None].to(torch.float32, copy=True))[0]  # (V,)
@@ -146,7 +150,15 @@ class Chooser:
             piece = int(scores.argmax())
         if self.processors:
             self.ids.append(piece)
+        self.made += 1
         return piece, processed
+
+    def _biased(self, logits: Tensor) -> Tensor:
+        """The logits (V,) with what is added to this piece's; the raw ones stay as they are."""
+        for bias, ids in self.biases:
+            if bias.first <= self.made and (bias.stop is None or self.made < bias.stop):
+                logits = logits.index_add(0, ids, torch.full_like(ids, bias.value, dtype=logits.dtype))
+        return logits
 
 
 def stream(
@@ -171,10 +183,10 @@ def stream(
     began = time.perf_counter()
     if draft.max_new_tokens < 1:
         raise ModelError(f"max_new_tokens={draft.max_new_tokens}: give 1 or more")
-    prompt_ids, prompt_offsets = lm.prompt(draft.prompt.text)
+    prompt_ids, prompt_offsets = lm.prompt(draft.prompt)
     p, limit = len(prompt_ids), draft.max_new_tokens
     lm.refuse_overrun(p, limit)
-    chooser = Chooser(lm, prompt_ids, seed)
+    chooser = Chooser(lm, prompt_ids, seed, draft.bias)
     recorder = Recorder(p, limit, lm.alternatives, draft.attention and capture, lm.device)
     watched = not isinstance(draft.stop, Never)
     spans = lm.tokenizer.spans() if every or watched else None

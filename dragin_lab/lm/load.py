@@ -176,9 +176,9 @@ class LanguageModel:
 
     # -- what the decode loop asks for ----------------------------------------------------------------------------
 
-    def prompt(self, text: str) -> tuple[list[int], np.ndarray]:
+    def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
-        ids, offsets = self.tokenizer.encode_with_offsets(text)
+        ids, offsets = self.tokenizer.encode_with_offsets(prompt.text, prompt.special)
         if ids:
             return ids, offsets
         bos = self.tokenizer.hf.bos_token_id
@@ -206,6 +206,10 @@ class LanguageModel:
                 'the question or the passages, ask for fewer (top_k), or use variant="paper", which drops what does '
                 "not fit"
             )
+
+    def openings(self, text: str) -> torch.Tensor:
+        """Ids (o,) int64 of the pieces that ``text`` may begin with; see ``HFTokenizer.openings``."""
+        return torch.tensor(self.tokenizer.openings(text), dtype=torch.int64, device=self.device)
 
     def processors(self, p: int) -> Any:
         """What the model's generation config does to logits behind a prompt of p pieces; empty where nothing."""

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 def score(lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
     """``text`` measured behind ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
     began = time.perf_counter()
-    prompt_ids, prompt_offsets = lm.prompt(prompt.text)
+    prompt_ids, prompt_offsets = lm.prompt(prompt)
     p = len(prompt_ids)
-    closing = _closing(lm)
+    closing = _closing(lm) if prompt.special else 0
     before = prompt_ids[: p - closing]
-    whole = lm.tokenizer.encode(prompt.text + text, special=True)
+    whole = lm.tokenizer.encode(prompt.text + text, special=prompt.special)
     if whole[: len(before)] != before:
         raise ModelError(
             f"{text[:20]!r} merges with the end of the prompt into other pieces, so it cannot be scored behind it; "

@@ -87,7 +87,7 @@ def test_a_sliding_layer_keeps_its_columns_in_place(kind: str) -> None:
 def test_text_is_exactly_the_untapped_text(kind: str) -> None:
     model = lm_tiny.build(kind)
     lm = LanguageModel(model, lm_tiny.byte_level())
-    ids, _ = lm.prompt(lm_tiny.PROMPT)
+    ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
     untapped = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :]
     assert lm.generate(Draft(Prompt(lm_tiny.PROMPT), 24)).ids.tolist() == untapped.tolist()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragin_lab.episode import Draft, SoFar
+from dragin_lab.episode import Bias, Draft, SoFar
 from dragin_lab.errors import ModelError
 from dragin_lab.lm import decode
 from dragin_lab.lm.decode import PieceEvent
@@ -65,7 +65,7 @@ class After:
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "opt", "bloom"])
 def test_reuse_of_the_prefix_changes_nothing(kind: str) -> None:
     lm = tiny(kind)
-    ids = len(lm.prompt(PROMPT.text)[0])
+    ids = len(lm.prompt(PROMPT)[0])
     longer = Prompt(PROMPT.text + " The mother")
     other = Prompt("Question: When did" + PROMPT.text[13:])
     texts = [PROMPT, longer, PROMPT, other, other]
@@ -82,7 +82,7 @@ def test_reuse_of_the_prefix_changes_nothing(kind: str) -> None:
     else:
         assert reused[:3] == [0, ids, ids - 1]
         assert 0 < reused[3] < ids - 1
-        assert reused[4] == len(lm.prompt(other.text)[0]) - 1
+        assert reused[4] == len(lm.prompt(other)[0]) - 1
 
 
 def test_going_on_behind_the_own_text_feeds_only_what_is_new() -> None:
@@ -306,6 +306,55 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
     assert made.entropy_processed is not None
 
 
+# -- bias ---------------------------------------------------------------------------------------------------------
+
+
+def opening(lm: LanguageModel, made: Continuation, t: int) -> str:
+    """The text of a piece without the space before it."""
+    return str(lm.tokenizer.pieces([int(made.ids[t])])[0]).removeprefix(lm.tokenizer.marker)
+
+
+def test_forbidden_pieces_are_not_written_and_what_is_measured_is_raw() -> None:
+    lm = tiny()
+    free = lm.generate(Draft(PROMPT, 6))
+    word = opening(lm, free, 0)
+    ids = set(lm.tokenizer.openings(word))
+    assert int(free.ids[0]) in ids
+    made = lm.generate(Draft(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
+    assert not ids & set(made.ids[:2].tolist())
+    assert made.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()  # the forbidden one is the likeliest
+    assert made.ids[0] in free.alternative_ids[0]
+    assert made.entropy_processed is None
+    whole = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
+    logs = lm.model(whole).logits[0, len(made.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
+    np.testing.assert_allclose(made.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
+    np.testing.assert_allclose(made.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
+
+
+def test_a_bonus_holds_for_its_pieces_only() -> None:
+    lm = tiny()
+    ids = set(lm.tokenizer.openings("Qx"))
+    assert {lm.tokenizer.pieces([i])[0] for i in ids} == {"Q"}  # a longer one that begins otherwise is none
+    free = lm.generate(Draft(PROMPT, 8))
+    assert not ids & set(free.ids.tolist())
+    made = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
+    assert [int(i) in ids for i in made.ids[:5]] == [False, False, False, True, True]
+    assert made.ids[:3].tolist() == free.ids[:3].tolist()
+    to_the_end = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 1e4, 3),)))
+    assert all(int(i) in ids for i in to_the_end.ids[3:])
+    nothing = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 0.0),)))
+    assert nothing.ids.tolist() == free.ids.tolist()
+
+
+def test_a_bias_goes_before_what_the_config_does_to_logits() -> None:
+    lm = sampling(temperature=0.5)
+    ids = set(lm.tokenizer.openings("Qx"))
+    made = lm.generate(Draft(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
+    assert [int(i) in ids for i in made.ids] == [True, False, False, False]
+    assert made.entropy_processed is not None
+    assert made.entropy_processed[0] < 1e-3 < made.entropy[0]
+
+
 # -- limits -------------------------------------------------------------------------------------------------------
 
 
@@ -313,7 +362,7 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
 def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
     lm = tiny(kind)
     assert (lm.context_window, lm.hard_window) == (256, True)
-    p = len(lm.prompt(PROMPT.text)[0])
+    p = len(lm.prompt(PROMPT)[0])
     with pytest.raises(ModelError, match=f"{p} prompt pieces and {257 - p} new ones do not fit into the 256"):
         lm.generate(Draft(PROMPT, 257 - p))
     with pytest.raises(ModelError, match="257 pieces do not fit"):

@@ -58,7 +58,7 @@ def test_score_leaves_the_cache_of_drafts_alone() -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
     lm.generate(Draft(PROMPT, 4))
     lm.score(Prompt("Something else"), " entirely.")
-    assert lm.generate(Draft(PROMPT, 4)).reused == len(lm.prompt(PROMPT.text)[0]) - 1
+    assert lm.generate(Draft(PROMPT, 4)).reused == len(lm.prompt(PROMPT)[0]) - 1
 
 
 def test_a_text_without_pieces_is_refused() -> None:
