@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from dragin_lab.errors import SettingError
 from dragin_lab.files import user_cache
-from dragin_lab.prompts import Exemplar
+from dragin_lab.prompts import Exemplar, PromptTemplate
 
 #: How many examples stand in a prompt of each benchmark (reference-behaviour §6, "Data").
 SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
@@ -14,6 +15,8 @@ SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
 PUBLISHED = "published:"
 #: This package's own sets, one file a benchmark.
 OWN_SETS = Path(__file__).parent / "exemplar_sets"
+#: Examples for any model in the forms of answers that have to be shown (``forms.FORMS``): form -> file.
+FORM_SETS = {form: OWN_SETS / f"{form}.yaml" for form in ("search", "self-ask")}
 
 
 def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
@@ -27,11 +30,30 @@ def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
 
     Raises ``SettingError`` naming the file, the entry and the field that is wrong.
     """
+    path = _file_of(source)
+    return _exemplars(path, _read(path))
+
+
+def load_template(path: Path, form: str = "reasoning") -> PromptTemplate:
+    """A template from a YAML mapping: ``exemplars`` as for ``load_exemplars``, texts ``preamble`` and ``instruction``.
+
+    A list by itself is its exemplars. Raises ``SettingError`` as ``load_exemplars`` does.
+    """
+    rows = _read(path)
+    if not isinstance(rows, dict):
+        return PromptTemplate(_exemplars(path, rows), form=form)
+    texts = {name: rows.get(name, "") for name in ("preamble", "instruction")}
+    for name in rows:
+        if name != "exemplars" and not isinstance(texts.get(name), str):
+            raise SettingError(f"{path}: {name!r} is no text; write exemplars, preamble and instruction")
+    return PromptTemplate(_exemplars(path, rows.get("exemplars")), form=form, **texts)
+
+
+def _read(path: Path) -> Any:
     import yaml
 
-    path = _file_of(source)
     try:
-        rows = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         why = error.strerror or error
         raise SettingError(
@@ -41,6 +63,9 @@ def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
         raise SettingError(f"{path}: byte {error.start + 1} is not UTF-8; give a YAML file of exemplars") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
         raise SettingError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
+
+
+def _exemplars(path: Path, rows: Any) -> tuple[Exemplar, ...]:
     if not isinstance(rows, list):
         raise SettingError(f"{path}: holds no list; write '- question: …' with rationale and answer below it")
     names = ("question", "rationale", "answer")

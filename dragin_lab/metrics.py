@@ -40,16 +40,16 @@ def cut_prediction(text: str, *, at_start: bool = False) -> str:
     return text[: min(places)] if places else text
 
 
-def extract_answer(text: str, rule: str = "2wikimultihopqa") -> str:
-    """What stands behind the first ``the answer is`` and one more character (reference-behaviour §6.3).
+def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> str:
+    """What stands behind the first ``phrase`` and one more character (reference-behaviour §6.3).
 
     ``rule`` is one of ``ANSWER_RULES``. Without the phrase 2WikiMultihopQA keeps the whole text and the others
     nothing; StrategyQA answers ``no`` unless the first three letters are yes.
     """
     if rule not in _STRIPPED:
         raise SettingError(f"answer rule {rule!r} does not exist; one of {', '.join(ANSWER_RULES)}")
-    place = text.find(ANSWER_PHRASE)
-    found = text[place + len(ANSWER_PHRASE) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
+    place = text.find(phrase)
+    found = text[place + len(phrase) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
     if rule == "strategyqa":
         return "yes" if found.strip()[:3].lower() == "yes" else "no"
     answer = found.strip()

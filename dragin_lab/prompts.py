@@ -1,28 +1,23 @@
-"""Prompts: the paper's layout and the FLARE paper's (reference-behaviour §1; FLARE paper, Prompt D.1)."""
+"""Prompts: the paper's layout, the FLARE paper's, and a model's own chat template.
+
+Sources: reference-behaviour §1; FLARE paper, Prompts D.1 to D.3.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from dragin_lab.chat import Chat, chat_prompt
+from dragin_lab.episode import Tokenizer
 from dragin_lab.errors import SettingError
+from dragin_lab.forms import FORMS, Exemplar, Form
 from dragin_lab.metrics import ANSWER_RULES
 from dragin_lab.trace import Passage, Prompt
 
-LAYOUTS = ("dragin", "flare")
+__all__ = ["LAYOUTS", "Exemplar", "PromptTemplate"]
 
-
-@dataclass(frozen=True)
-class Exemplar:
-    """A worked example: question, reasoning in sentences, final answer."""
-
-    question: str
-    rationale: str
-    answer: str
-
-    @property
-    def text(self) -> str:
-        return f"Question: {self.question}\nAnswer: {self.rationale} So the answer is {self.answer}.\n"
+LAYOUTS = ("dragin", "flare", "chat")
 
 
 @dataclass(frozen=True)
@@ -30,21 +25,44 @@ class PromptTemplate:
     """How exemplars, passages, question and the answer so far become one prompt.
 
     ``instruction`` is a line put before the test question only. ``layout="dragin"`` puts the passages behind the
-    exemplars under ``Context:``; ``"flare"`` under ``Search results:``. ``answer_rule`` says how the final answer is
-    read from the text (``metrics.ANSWER_RULES``).
+    exemplars under ``Context:``; ``"flare"`` under ``Search results:``; ``"chat"`` puts them before the question in the
+    last user turn of the model's own chat template (see ``chat.chat_prompt``), for which the template must be
+    ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
+    (``metrics.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
+    ``preamble`` is text before the exemplars.
     """
 
     exemplars: tuple[Exemplar, ...] = ()
     instruction: str = ""
     layout: str = "dragin"
     answer_rule: str = "2wikimultihopqa"
+    form: str = "reasoning"
+    preamble: str = ""
+    chat: Chat | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.layout not in LAYOUTS:
             raise SettingError(f"layout {self.layout!r} does not exist; one of {', '.join(LAYOUTS)}")
         if self.answer_rule not in ANSWER_RULES:
             raise SettingError(f"answer rule {self.answer_rule!r} does not exist; one of {', '.join(ANSWER_RULES)}")
+        if self.form not in FORMS:
+            raise SettingError(f"form {self.form!r} does not exist; one of {', '.join(FORMS)}")
         object.__setattr__(self, "exemplars", tuple(self.exemplars))
+
+    @property
+    def shape(self) -> Form:
+        """The words of the form that answers are written in."""
+        return FORMS[self.form]
+
+    def bound(self, tokenizer: Tokenizer) -> PromptTemplate:
+        """The same template, in the chat layout with the tokenizer's chat template.
+
+        Raises ``SettingError`` where the layout is "chat" and the tokenizer has no chat template.
+        """
+        if self.layout != "chat":
+            return self
+        tokenizer.chat([("user", "Question: Who?")])
+        return replace(self, chat=tokenizer.chat)
 
     def render(
         self,
@@ -60,15 +78,19 @@ class PromptTemplate:
         ``passages=None`` gives the direct prompt. ``slots`` is how many numbered lines to write even where fewer
         passages came back (the released code writes empty ones).
         """
-        parts: list[tuple[str, str]] = [("exemplars", "".join(e.text for e in self.exemplars))]
+        found: list[tuple[str, str]] = []
         if passages is not None:
             texts = [p.text for p in passages] + [""] * max(0, slots - len(passages))
             numbered = "".join(f"[{i}] {text}\n" for i, text in enumerate(texts, 1))
-            if self.layout == "dragin":
-                parts += [("", "Context:\n"), ("passages", numbered), ("", closing + "\n")]
+            if self.layout == "flare":
+                found = [("", "Search results:\n"), ("passages", numbered)]
             else:
-                parts += [("", "Search results:\n"), ("passages", numbered)]
-        parts += [("", self.instruction + "Question: "), ("question", question), ("", "\nAnswer:"), ("answer", tail)]
+                found = [("", "Context:\n"), ("passages", numbered), ("", closing + "\n")]
+        found += [("", self.instruction + "Question: "), ("question", question)]
+        if self.layout == "chat":
+            return chat_prompt(self.chat, self.shape, self.preamble, self.exemplars, found, tail)
+        exemplars = self.preamble + "".join(map(self.shape.exemplar, self.exemplars))
+        parts = [("exemplars", exemplars), *found, ("", f"\n{self.shape.label}"), ("answer", tail)]
         text, spans = "", {}
         for name, part in parts:
             if name and part:

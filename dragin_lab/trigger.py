@@ -111,15 +111,16 @@ class RindTrigger:
 
 @dataclass(frozen=True)
 class AnswerSentence:
-    """Stop once the sentence that says "the answer is" has ended; ``before`` is the answer so far."""
+    """Stop once the sentence that says ``phrase`` has ended; ``before`` is the answer so far."""
 
     pipeline: Pipeline
     tokenizer: Tokenizer = field(compare=False, repr=False)
     before: str = ""
+    phrase: str = ANSWER_PHRASE
 
     def reached(self, so_far: SoFar) -> str | None:
         text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
-        return "answer" if answer_end(self.pipeline, text, ended=False) is not None else None
+        return "answer" if answer_end(self.pipeline, text, ended=False, phrase=self.phrase) is not None else None
 
 
 @dataclass(frozen=True)
@@ -139,10 +140,10 @@ def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
     return " " if opens and not text.startswith(" ") else ""
 
 
-def answer_end(pipeline: Pipeline, text: str, *, ended: bool) -> int | None:
-    """Where the first sentence that says "the answer is" ends in ``text``; None while it has not ended."""
-    place = text.find(ANSWER_PHRASE)
+def answer_end(pipeline: Pipeline, text: str, *, ended: bool, phrase: str = ANSWER_PHRASE) -> int | None:
+    """Where the first sentence that says ``phrase`` ends in ``text``; None while it has not ended."""
+    place = text.find(phrase)
     if place < 0:
         return None
     spans = pipeline.spans(text) if ended else pipeline.complete(text)
-    return next((stop for _, stop in spans if stop > place + len(ANSWER_PHRASE)), None)
+    return next((stop for _, stop in spans if stop > place + len(phrase)), None)

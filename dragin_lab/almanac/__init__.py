@@ -24,11 +24,12 @@ def embedded_corpus_path() -> Path:
     return almanac_folder() / "psgs_w100.tsv"
 
 
-def default_exemplars() -> tuple[Exemplar, ...]:
-    """The worked examples that stand in the embedded model's prompts."""
+def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
+    """The worked examples that stand in the embedded model's prompts, in a form of answers (``forms.FORMS``)."""
     from dragin_lab.almanac.build import almanac_folder
 
-    rows = json.loads((almanac_folder() / "exemplars" / "2wikimultihopqa.json").read_text(encoding="utf-8"))
+    name = {"reasoning": "2wikimultihopqa", "search": "flare-instruct", "self-ask": "self-ask"}[form]
+    rows = json.loads((almanac_folder() / "exemplars" / f"{name}.json").read_text(encoding="utf-8"))
     return tuple(Exemplar(**row) for row in rows[:DEFAULT_EXEMPLARS])
 
 
