@@ -12,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -33,6 +34,7 @@ from dragin_lab.outputs import (
     warn_of_overrun,
     write_page,
 )
+from dragin_lab.prompts import LAYOUTS
 
 if TYPE_CHECKING:
     from dragin_lab.drivers import Stream
@@ -71,13 +73,13 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that every method has; ``most`` pieces by default."""
+    """The options that every method has; ``most`` pieces by default, more where the model asks by itself."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for option in (
             click.option(
-                "--max-new-tokens", type=int, default=most, show_default=True,
-                help="Most pieces of a draft and of an answer.",
+                "--max-new-tokens", type=int,
+                help=f"Most pieces of a draft and of an answer; default {most} (flare-instruct: 96, self-ask: 192).",
             ),
             click.option("--top-k", type=int, help="Passages a retrieval; default 3 (flare, paper variant: 2)."),
             click.option(
@@ -110,6 +112,13 @@ def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]
     help="Worked examples: a YAML file (question, rationale, answer), a benchmark's name for this package's own set, "
     "or published:NAME for the set published with the paper.",
 )
+@click.option(
+    "--layout",
+    type=Name(LAYOUTS),
+    default="dragin",
+    show_default=True,
+    help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
+)
 @click.option("--gold", multiple=True, help="A right answer, to score against; may be repeated.")
 @click.option("--sample", is_flag=True, help="Sample by the model's generation config instead of taking the likeliest.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampling.")
@@ -117,7 +126,13 @@ def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]
 @click.option("--html", help="Write the trace as a page to this file.")
 @debug_option
 def ask(
-    question: str, corpus: str | None, name: str, exemplars: str | None, gold: tuple[str, ...], **options: Any
+    question: str,
+    corpus: str | None,
+    name: str,
+    exemplars: str | None,
+    layout: str,
+    gold: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Answer QUESTION and show where the method retrieved, what it asked, and what it found.
 
@@ -134,13 +149,14 @@ def ask(
     check_apart(save, html)
     check_corpus(corpus)
     from dragin_lab.datasets import template_of
-    from dragin_lab.drivers import default_template, stream
+    from dragin_lab.drivers import stream
+    from dragin_lab.templates import default_template
 
     template = None if exemplars is None else template_of(exemplars)
     lm = load_model(options)
     check_length(question, lm, chosen)
     retriever = load_retriever(corpus) if chosen.when != "never" else None
-    prompt = template or default_template(lm)
+    prompt = replace(template or default_template(lm, chosen), layout=layout)
     events = stream(chosen, lm, retriever, question, prompt=prompt, gold=gold, seed=options["seed"])
     trace, delivered = events.trace, True
     try:
@@ -213,6 +229,8 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
         "flare": {"threshold": flare_threshold},
     }
     methods = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
+    if options["max_new_tokens"] is None:
+        methods = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in methods]
     folder = make_folder(output)
     from dragin_lab.demo import run_demo
 

@@ -13,6 +13,8 @@ from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.methods import Method
 from dragin_lab.prompts import PromptTemplate
+from dragin_lab.templates import default_template as default_template
+from dragin_lab.templates import template_for
 from dragin_lab.trace import Decision, Passage, Question, Step, Trace
 
 if TYPE_CHECKING:
@@ -103,14 +105,19 @@ def stream(
 ) -> Stream:
     """Answer one question, yielding an event for each piece, retrieval and step as it happens.
 
-    ``prompt=None`` takes the model's own default template (``default_template``). ``seed`` (at least 0) matters under
-    sampling: each draft draws from a seed made of it and of its place in the episode.
-    Raises ``SettingError`` for an empty question before anything is generated; what fails later ends the episode
-    with ``trace.ended == "error"`` and is raised.
+    ``prompt=None`` takes the model's own default template (``default_template``); a method that answers in a form of
+    its own completes what is given (``template_for``). ``seed`` (at least 0) matters under sampling: each draft draws
+    from a seed made of it and of its place in the episode.
+    Raises ``SettingError`` for an empty question, and for the chat layout where the model has no chat template, before
+    anything is generated; what fails later ends the episode with ``trace.ended == "error"`` and is raised.
     """
-    template = default_template(lm) if prompt is None else prompt
+    template = template_for(method, lm, prompt)
     _check_retriever(method, retriever)
     trace = Trace(_question(question, gold), method.settings, provenance=_provenance(lm, retriever, template, seed))
+    if prompt is not None and prompt.exemplars and template.exemplars != prompt.exemplars:
+        trace.notes.append(
+            f"the exemplars given do not show what {method.name} writes, so its own stand in their place"
+        )
     episode = method.episode(trace, template, lm.tokenizer, window=lm.context_window)
     return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
 
@@ -165,13 +172,6 @@ def run_many(
         yield trace
 
 
-def default_template(lm: LanguageModel) -> PromptTemplate:
-    """The prompt for a model: the embedded model's own exemplars for it, none for any other."""
-    from dragin_lab.almanac import default_exemplars
-
-    return PromptTemplate(default_exemplars() if lm.embedded else ())
-
-
 def _check_retriever(method: Method, retriever: Retriever | None) -> None:
     if method.when != "never" and retriever is None:
         raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
@@ -200,6 +200,7 @@ def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, see
             "instruction": template.instruction,
             "layout": template.layout,
             "answer_rule": template.answer_rule,
+            "form": template.form,
         },
     }
 

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dragin_lab.episode import Episode, SoFar, Stop, Tokenizer, draft, search
-from dragin_lab.metrics import (
-    ANSWER_PHRASE,
-    ANSWER_PIECES,
-    ANSWER_PROMPT,
-    cut_prediction,
-    extract_answer,
-    score_answer,
-)
+from dragin_lab.metrics import ANSWER_PIECES, cut_prediction, extract_answer, score_answer
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.sentences import Pipeline
 from dragin_lab.trace import Continuation, Decision, Prompt, Query, Step, Trace
@@ -77,7 +70,7 @@ class Loop:
         return step
 
     def write(
-        self, step: Step, prompt_max: int, stop: Stop | None = None, *, with_passages: bool = False, **options: bool
+        self, step: Step, prompt_max: int, stop: Stop | None = None, *, with_passages: bool = False, **options: Any
     ) -> Episode[Continuation]:
         """Draft behind the step's prompt (or its prompt with passages) and note a window that was overrun."""
         prompt = step.passages_prompt if with_passages else step.prompt
@@ -112,14 +105,15 @@ class Loop:
 
     def finish(self) -> Episode[None]:
         """Read the answer from the text; ask for one where the text has none (Appendix B; reference-behaviour §6)."""
+        form = self.template.shape
         text = cut_prediction(self.trace.text.strip())
-        if ANSWER_PHRASE not in text:
-            text += ANSWER_PROMPT
+        if form.phrase not in text:
+            text += form.request
             self.trace.extraction_prompt = self.extraction_prompt(" " + text)
             made = yield from draft(self.trace.extraction_prompt, ANSWER_PIECES)
             self.trace.extraction = made
             self.trace.notes.extend(self._overrun(made))
             text = cut_prediction(text + made.raw_text.strip(), at_start=True)
-        self.trace.answer = extract_answer(text, self.template.answer_rule)
+        self.trace.answer = extract_answer(text, self.template.answer_rule, form.phrase)
         if self.trace.question.golds:
             self.trace.scores = score_answer(self.trace.answer, self.trace.question.golds)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from dragin_lab.call_loop import CallLoop
 from dragin_lab.episode import Episode, Tokenizer
 from dragin_lab.errors import SettingError
 from dragin_lab.paper_loop import PaperLoop
@@ -17,7 +18,8 @@ from dragin_lab.trace import Trace
 
 VARIANTS = ("reference", "paper")
 
-#: What a *when* looks at before it decides: nothing ("first": it searches before it writes) or a draft ("ahead").
+#: What a *when* looks at before it decides: nothing ("first": it searches before it writes), a draft ("ahead"), or a
+#: draft in which the model itself may ask ("asked").
 WHENS = {
     "never": "first",
     "once": "first",
@@ -25,6 +27,8 @@ WHENS = {
     "every-sentence": "first",
     "probability": "ahead",
     "rind": "ahead",
+    "search-call": "asked",
+    "follow-up": "asked",
 }
 WHATS = (
     "question",
@@ -35,8 +39,10 @@ WHATS = (
     "full-context",
     "current",
     "current-without-hits",
+    "term",
+    "follow-up",
 )
-#: The methods of the paper (Table 1): name -> (when, what).
+#: The methods of the paper (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (when, what).
 METHODS = {
     "wo-rag": ("never", "question"),
     "sr-rag": ("once", "question"),
@@ -44,7 +50,16 @@ METHODS = {
     "fs-rag": ("every-sentence", "last-sentence"),
     "flare": ("probability", "confident-sentence"),
     "dragin": ("rind", "qfs"),
+    "flare-instruct": ("search-call", "term"),
+    "self-ask": ("follow-up", "follow-up"),
 }
+#: The form in which a *when* has the model answer (``forms.FORMS``); else plain reasoning.
+_FORMS = {"search-call": "search", "follow-up": "self-ask"}
+#: Pieces of a draft and an answer where nobody says: self-ask's text holds its questions too.
+_LENGTH, _LENGTHS = 64, {"follow-up": 192, "search-call": 96}
+#: The FLARE paper's bonus on the logit of the piece that opens a call, and how long the call is forbidden after a
+#: search: our choice, as the paper names no number.
+_BONUS, _PAUSE = 2.0, 5
 #: θ where none is given: DRAGIN's is Table 9's for Llama2-7b-chat on 2WikiMultihopQA; FLARE's is the released configs'
 #: for it (reference variant) and 1 - 0.8 of the FLARE paper's 2WikiMultihopQA setting (paper variant), both on 1 - p.
 _THRESHOLDS = {("rind", "reference"): 1.2, ("rind", "paper"): 1.2, ("probability", "reference"): 0.1}
@@ -70,6 +85,8 @@ class Method:
     doubt_limit: float = 0.1  # confident-sentence drops pieces of 1 - p above this
     query_pieces: int | None = None  # a query is cut to its last pieces; 64 in the reference variant
     full_drafts: bool = False  # paper variant: generate on after a draft's outcome is known, and record it
+    call_bonus: float | None = None  # search-call: added to the logit of the pieces that open a call
+    call_pause: int | None = None  # search-call: pieces after a search in which none may be opened
     pipeline: Pipeline = field(default_factory=load_pipeline)
 
     @property
@@ -78,15 +95,36 @@ class Method:
         plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "pipeline"}
         return plain | {"pipeline": self.pipeline.name}
 
+    @property
+    def form(self) -> str:
+        """The form in which the method has the model answer (``forms.FORMS``)."""
+        return _FORMS.get(self.when, "reasoning")
+
     def episode(
         self, trace: Trace, template: PromptTemplate, tokenizer: Tokenizer, *, window: int | None = None
     ) -> Episode[None]:
         """The generator that answers ``trace.question`` and records itself in ``trace`` as it goes.
 
-        ``window`` is the model's context length in pieces; None where it has no limit.
+        ``window`` is the model's context length in pieces; None where it has no limit. Raises ``SettingError`` for a
+        template in the chat layout where the tokenizer has no chat template.
         """
+        written = replace(template, form=self.form).bound(tokenizer)
         loop = ReferenceLoop if self.variant == "reference" else PaperLoop
-        return loop(self, trace, template, tokenizer, window).run()
+        if WHENS[self.when] == "asked":
+            loop = CallLoop
+        return loop(self, trace, written, tokenizer, window).run()
+
+
+def senseless(when: str, what: str) -> str:
+    """Why a *when* and a *what* make no sense together and what to use instead; "" where they do."""
+    said = f"when={when!r} with what={what!r} makes no sense"
+    if when in ("never", "once") and what != "question":
+        return f"{said}: nothing is written before the only search; use what='question', or a when that looks at text"
+    own = next((w for w, kind in (("search-call", "term"), ("follow-up", "follow-up")) if kind == what), when)
+    if own == when:
+        return ""
+    thing = "term to search for" if what == "term" else "follow-up question"
+    return f"{said}: the model writes a {thing} only with when={own!r}; use that, or another what, such as 'question'"
 
 
 def _number(name: str, value: Any, low: float, *, above: bool = False) -> float:
@@ -107,7 +145,8 @@ def _count(name: str, value: Any, low: int = 1) -> int:
     return int(number)
 
 
-def _choice(kind: str, value: str, choices: tuple[str, ...]) -> str:
+def choice(kind: str, value: str, choices: tuple[str, ...]) -> str:
+    """``value`` if it is one of the choices; else a ``SettingError`` that names the nearest."""
     if value in choices:
         return value
     near = difflib.get_close_matches(str(value), choices, n=1)
@@ -122,7 +161,7 @@ def method(
     threshold: float | None = None,
     top_n: int | None = None,
     n: int = 16,
-    max_new_tokens: int = 64,
+    max_new_tokens: int | None = None,
     top_k: int | None = None,
     when: str | None = None,
     what: str | None = None,
@@ -131,6 +170,8 @@ def method(
     check_content_words: bool = True,
     doubt_limit: float | None = None,
     full_drafts: bool = False,
+    call_bonus: float | None = None,
+    call_pause: int | None = None,
     nlp: Any = None,
 ) -> Method:
     """A method by name, with any part or setting exchanged.
@@ -141,22 +182,23 @@ def method(
     and pieces for ``last-n``; for any other ``what`` it becomes None, so that a preset may be kept while ``what`` is
     exchanged. ``top_k`` defaults to 3 passages (2 for the paper variant of ``flare``). ``doubt_limit`` is the 1 - p
     above which ``confident-sentence`` drops a piece (default: θ of the reference FLARE, 0.6 = 1 - β of the FLARE paper
-    in the paper variant). ``nlp`` is any spaCy pipeline that finds sentences.
+    in the paper variant). ``max_new_tokens`` bounds a draft and the answer (default 64; 96 for ``search-call``, 192 for
+    ``follow-up``, whose answers hold more). ``call_bonus`` is added to the logit of the pieces that open a search call
+    (default 2.0, as in the FLARE paper), except for ``call_pause`` pieces (default 5) behind a search, in which none
+    may be opened, so that the same call is not written twice; both belong to ``search-call``. ``nlp`` is any spaCy
+    pipeline that finds sentences.
 
     Raises ``SettingError`` for names that do not exist, values out of range and parts that make no sense together.
     """
-    _choice("method", name, tuple(METHODS))
-    _choice("variant", variant, VARIANTS)
+    choice("method", name, tuple(METHODS))
+    choice("variant", variant, VARIANTS)
     default_when, default_what = METHODS[name]
-    when = _choice("when", when or default_when, tuple(WHENS))
-    what = _choice("what", what or default_what, WHATS)
-    if when in ("never", "once") and what != "question":
-        raise SettingError(
-            f"when={when!r} with what={what!r} makes no sense: nothing is written before the only search; "
-            "use what='question', or a when that looks at text"
-        )
+    when = choice("when", when or default_when, tuple(WHENS))
+    what = choice("what", what or default_what, WHATS)
+    if message := senseless(when, what):
+        raise SettingError(message)
     if normalize is not None:
-        _choice("normalize", normalize, ("sentence",))
+        choice("normalize", normalize, ("sentence",))
         if when != "rind" or variant != "paper":
             raise SettingError(
                 "normalize='sentence' scales paper-variant RIND scores; the reference variant always does"
@@ -168,8 +210,14 @@ def method(
     if doubt_limit is None:
         reference_limit = theta if when == "probability" and theta is not None else 0.1
         doubt_limit = reference_limit if variant == "reference" else 0.6
-    if top_n is None and (what == "qfs" or (what == "last-n" and scored)):
+    if when == "search-call":
+        call_bonus = _number("call_bonus", _BONUS if call_bonus is None else call_bonus, 0)
+        call_pause = _count("call_pause", _PAUSE if call_pause is None else call_pause)
+    elif call_bonus is not None or call_pause is not None:
+        raise SettingError(f"call_bonus and call_pause have no meaning for when={when!r}: it opens no search calls")
+    if top_n is None and (what == "qfs" or (what == "last-n" and WHENS[when] != "first")):
         top_n = 25
+    length = _LENGTHS.get(when, _LENGTH)
     if top_k is None:
         top_k = 2 if (name, variant) == ("flare", "paper") else 3
     return Method(
@@ -180,13 +228,15 @@ def method(
         threshold=theta,
         top_n=None if top_n is None or what not in ("qfs", "last-n") else _count("top_n", top_n),
         n=_count("n", n),
-        max_new_tokens=_count("max_new_tokens", max_new_tokens),
+        max_new_tokens=_count("max_new_tokens", length if max_new_tokens is None else max_new_tokens),
         top_k=_count("top_k", top_k),
         normalize=normalize,
-        sentence_solver=_choice("sentence_solver", sentence_solver, ("avg", "max", "min")),
+        sentence_solver=choice("sentence_solver", sentence_solver, ("avg", "max", "min")),
         check_content_words=bool(check_content_words),
         doubt_limit=_number("doubt_limit", doubt_limit, 0),
         query_pieces=64 if variant == "reference" else None,
         full_drafts=bool(full_drafts),
+        call_bonus=call_bonus,
+        call_pause=call_pause,
         pipeline=load_pipeline(nlp),
     )

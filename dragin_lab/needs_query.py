@@ -17,7 +17,7 @@ from dragin_lab.confidence import doubts, reference_piece_ranges
 from dragin_lab.episode import Attend, Draft, Episode, Retriever
 from dragin_lab.labels import Fact, Labelled
 from dragin_lab.loop import FirstSentence, Need
-from dragin_lab.methods import WHATS, Method, method
+from dragin_lab.methods import WHATS, Method, method, senseless
 from dragin_lab.paper_loop import PaperLoop, Spot
 from dragin_lab.prompts import PromptTemplate
 from dragin_lab.ranking import recall_at, reciprocal_rank
@@ -70,6 +70,7 @@ def formulators(variant: str, top_n: Mapping[str, int] | None = None, nlp: Any =
     return {
         what: method("dragin", variant=variant, what=what, top_n=sizes.get(what), top_k=DEPTH, nlp=nlp)
         for what in WHATS
+        if not senseless("rind", what)
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -169,9 +170,9 @@ class PaperLoop(Loop):
 
     # -- writing and keeping -----------------------------------------------------------------------------------------
 
-    def _draft(self, step: Step, stop: Stop | None, *, run_on: bool = False) -> Episode[Continuation]:
+    def _draft(self, step: Step, stop: Stop | None, **options: Any) -> Episode[Continuation]:
         step.prompt = self._prompt(step)
-        made = yield from self._write_until(step, stop, None, with_passages=False, run_on=run_on)
+        made = yield from self._write_until(step, stop, None, with_passages=False, **options)
         step.draft = made
         return made
 
@@ -182,17 +183,17 @@ class PaperLoop(Loop):
         return made
 
     def _write_until(
-        self, step: Step, stop: Stop | None, limit: int | None, *, with_passages: bool, run_on: bool = False
+        self, step: Step, stop: Stop | None, limit: int | None, *, run_on: bool = False, **options: Any
     ) -> Episode[Continuation]:
         left = self.method.max_new_tokens - len(self.kept_ids)
-        answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text)
+        answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text, self.template.shape.phrase)
         made = yield from self.write(
             step,
             min(left, limit or left),
             AnyOf((stop, answer)) if stop is not None else answer,
-            with_passages=with_passages,
             attention=self.method.what == "qfs" or run_on,
             run_on=run_on,
+            **options,
         )
         m = min(len(self.kept_ids), len(made.prompt_ids))
         if made.prompt_ids[len(made.prompt_ids) - m :].tolist() != self.kept_ids[len(self.kept_ids) - m :]:
@@ -218,7 +219,7 @@ class PaperLoop(Loop):
         def fits(prompt: Prompt) -> bool:
             if self.window is None:
                 return True
-            return len(self.tokenizer.encode(prompt.text, special=True)) + room <= self.window
+            return len(self.tokenizer.encode(prompt.text, special=prompt.special)) + room <= self.window
 
         limit = f"the model's window of {self.window} pieces, {room} of them for what is to be written"
         return self.template.fit(build, passages, fits, limit)
@@ -233,7 +234,7 @@ class PaperLoop(Loop):
         whole = made.stopped in ("eos", "length") and not made.text[end:].strip()
         new = self.text + lead + made.text[:end]
         if ended:
-            close = answer_end(self.method.pipeline, new, ended=True)
+            close = answer_end(self.method.pipeline, new, ended=True, phrase=self.template.shape.phrase)
             if close is not None and (close < len(new) or made.text[end:].strip() or made.stopped == "eos"):
                 end = max(end - (len(new) - close), 0)
                 new = new[:close]
@@ -262,7 +263,7 @@ class PaperLoop(Loop):
     def _answer_end(self, made: Continuation) -> int | None:
         """The character of what was written behind which nothing belongs to the answer any more, where it is there."""
         before = self.text + self._lead(made)
-        close = answer_end(self.method.pipeline, before + made.text, ended=True)
+        close = answer_end(self.method.pipeline, before + made.text, ended=True, phrase=self.template.shape.phrase)
         return None if close is None else max(close - len(before), 0)
 
     def _lead(self, made: Continuation) -> str:

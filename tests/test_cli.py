@@ -20,6 +20,7 @@ from command import QUESTION, Command, start
 from dragin_lab import cli
 from dragin_lab.almanac import embedded_corpus_path, embedded_model_path
 from dragin_lab.datasets import template
+from dragin_lab.methods import METHODS
 from dragin_lab.trace import Trace
 
 HEADER = b"id\ttext\ttitle\n"
@@ -108,7 +109,7 @@ def test_ask_answers_saves_and_shows_again(command: Command, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
-@pytest.mark.parametrize("method", ["wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin"])
+@pytest.mark.parametrize("method", METHODS)
 def test_ask_runs_every_method(command: Command, method: str, variant: str) -> None:
     ran = command("ask", QUESTION, "--method", method, "--variant", variant)
     assert (ran.code, ran.err) == (cli.DONE, "")
@@ -141,6 +142,18 @@ def test_ask_takes_a_benchmarks_own_exemplars_with_its_instruction(command: Comm
     assert said is not None
     assert said.text == template("hotpotqa").render(QUESTION).text
     command.refused("ask", QUESTION, "--exemplars", "hotpot", says=("hotpot: cannot be read", "or a name: 2wiki"))
+
+
+def test_ask_takes_a_layout(command: Command, tmp_path: Path) -> None:
+    trace = tmp_path / "a.trace"
+    ran = command("ask", QUESTION, "--method", "sr-rag", "--layout", "flare", "--max-new-tokens", "3", "--save", trace)
+    assert ran.code == cli.DONE, ran.err
+    said = Trace.load(trace)
+    assert said.provenance["template"]["layout"] == "flare"
+    assert said.steps[0].passages_prompt is not None
+    assert "Search results:\n[1] " in said.steps[0].passages_prompt.text
+    command.refused("ask", QUESTION, "--layout", "chat", says=("chat template", "layout='dragin'"))
+    command.refused("ask", QUESTION, "--layout", "chta", says=("Did you mean 'chat'",))
 
 
 def test_what_was_written_replaces_an_older_file_whole(command: Command, tmp_path: Path) -> None:
@@ -409,11 +422,15 @@ def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monke
 def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     import warnings
 
-    from dragin_lab import drivers
+    from dragin_lab import templates
 
-    monkeypatch.setattr(
-        drivers, "default_template", lambda lm: warnings.warn_explicit("noise", UserWarning, "lib.py", 1)
-    )
+    given = templates.default_template
+
+    def noisy(*args: Any) -> Any:
+        warnings.warn_explicit("noise", UserWarning, "lib.py", 1)
+        return given(*args)
+
+    monkeypatch.setattr(templates, "default_template", noisy)
     assert "noise" not in command("ask", QUESTION, "--method", "wo-rag").err
     assert "noise" in command("ask", QUESTION, "--method", "wo-rag", "--debug").err
 

@@ -118,9 +118,11 @@ def test_questions_that_fail_are_counted_and_named(
     monkeypatch.setattr(BM25, "search", broken)
     ran = command("demo", "--limit", 1, "--output", tmp_path)
     assert ran.code == cli.FAILED
-    assert ran.err.startswith(f"error: {len(METHODS) - 1} answers failed; the first with: ")
-    assert ran.err.endswith("the index is upside down\n")
     assert rows(ran.out)[:2] == ["wo-rag", "sr-rag (1 failed)"]
+    failed = sum(row.endswith("(1 failed)") for row in rows(ran.out))  # a model may ask for nothing by itself
+    assert len(METHODS) - 2 <= failed < len(METHODS)
+    assert ran.err.startswith(f"error: {failed} answers failed; the first with: ")
+    assert ran.err.endswith("the index is upside down\n")
 
 
 def test_a_full_disk_loses_no_row(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import spacy
 
 import dragin_lab as dl
-from dragin_lab.methods import METHODS, WHATS, WHENS, method
+from dragin_lab.methods import METHODS, WHATS, WHENS, method, senseless
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -56,6 +56,12 @@ def test_every_method_in_both_variants(name: str, variant: str) -> None:
         ({"when": "never"}, "when='never' with what='qfs' makes no sense.*use what='question'"),
         ({"when": "once", "what": "last-sentence"}, "when='once' with what='last-sentence' makes no sense"),
         ({"when": "every-n", "threshold": 1.0}, "threshold=1.0 has no meaning for when='every-n'"),
+        ({"what": "term"}, "when='rind' with what='term' makes no sense.*only with when='search-call'"),
+        ({"what": "follow-up"}, "makes no sense: the model writes a follow-up question only with when='follow-up'"),
+        ({"call_bonus": 1.0}, "call_bonus and call_pause have no meaning for when='rind'"),
+        ({"when": "search-call", "call_bonus": -1}, "call_bonus=-1 is out of range; it must be at least 0"),
+        ({"when": "search-call", "call_pause": 0}, "call_pause=0 is out of range; it must be at least 1"),
+        ({"when": "search-call", "threshold": 1}, "threshold=1 has no meaning for when='search-call'"),
         ({"nlp": spacy.blank("en")}, "finds no sentences"),
     ],
 )
@@ -93,17 +99,30 @@ def test_defaults_of_flare_follow_its_threshold_or_beta() -> None:
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_senseless_pairs_are_refused_and_all_others_are_made(variant: str) -> None:
+def test_what_is_exchanged_brings_its_defaults(variant: str) -> None:
     for when in WHENS:
         for what in WHATS:
-            senseless = when in ("never", "once") and what != "question"
-            if senseless:
-                with pytest.raises(dl.DraginLabError, match="makes no sense"):
-                    method("dragin", variant=variant, when=when, what=what)
-            else:
+            if not senseless(when, what):
                 made = method("dragin", variant=variant, when=when, what=what)
                 assert (made.when, made.what) == (when, what)
-                assert made.what != "qfs" or made.top_n == 25
+                clock = what == "last-n" and when in ("every-n", "every-sentence")  # which takes the whole chunk
+                assert made.top_n == (25 if what in ("qfs", "last-n") and not clock else None)
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_methods_in_which_the_model_asks_have_longer_answers_and_a_form(variant: str) -> None:
+    lengths = {name: method(name, variant=variant).max_new_tokens for name in METHODS}
+    assert {name: n for name, n in lengths.items() if n != 64} == {"flare-instruct": 96, "self-ask": 192}
+    assert method("self-ask", variant=variant, max_new_tokens=10).max_new_tokens == 10
+    forms = {name: method(name, variant=variant).form for name in METHODS}
+    assert {name: f for name, f in forms.items() if f != "reasoning"} == {
+        "flare-instruct": "search",
+        "self-ask": "self-ask",
+    }
+    made = method("flare-instruct", variant=variant, call_bonus="1.5", call_pause=3)  # type: ignore[arg-type]
+    assert (made.call_bonus, made.call_pause) == (1.5, 3)
+    assert (made.settings["call_bonus"], made.settings["call_pause"]) == (1.5, 3)
+    assert method("self-ask", variant=variant).call_bonus is None
 
 
 def test_a_pipeline_of_ones_own() -> None:

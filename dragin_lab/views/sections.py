@@ -34,6 +34,8 @@ _SETTINGS = {
     "n": "every {} pieces",
     "top_k": "{} passages a retrieval",
     "max_new_tokens": "at most {} pieces",
+    "call_bonus": "+{} on the logit of a call",
+    "call_pause": "no call for {} pieces after a search",
 }
 #: What names a model or a retriever in its provenance.
 _NAMING = ("id", "name", "kind", "dtype", "device", "corpus")
@@ -264,7 +266,12 @@ def with_passages(step: Step, made: Continuation) -> bool:
 
 
 def resumed(trace: Trace, step: Step) -> tuple[str, str]:
-    """``before_after`` where a step's draft resumes what the step before it cut (paper variant)."""
+    """``before_after`` where a step's draft resumes what the step before it cut (paper variant).
+
+    A search call that was taken out is no text that another has replaced.
+    """
+    if trace.method.get("when") == "search-call":
+        return "", ""
     place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
     if place == 0 or step.draft is None or not step.draft.text.strip():
         return "", ""
