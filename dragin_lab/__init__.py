@@ -23,6 +23,7 @@ _WHERE = {
     "capture": "lm.capture",
     "load_exemplars": "exemplars",
     "method": "methods",
+    "preset": "presets",
     "run": "drivers",
     "run_many": "drivers",
     "stream": "drivers",
