@@ -92,11 +92,15 @@ def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -
 
 
 @cache
-def stylesheet() -> str:
-    """The view's CSS, as small as it is sent: without comments and needless white space."""
+def stylesheet(*more: str) -> str:
+    """The views' CSS, as small as it is sent: without comments and needless white space.
+
+    ``more`` names sheets beside ``style.css``, such as "strip".
+    """
     from dragin_lab.views.heat import ramp_css
 
-    css = resources.files("dragin_lab.views").joinpath("style.css").read_text(encoding="utf-8")
+    folder = resources.files("dragin_lab.views")
+    css = "".join(folder.joinpath(f"{name}.css").read_text(encoding="utf-8") for name in ("style", *more))
     css = css.replace("/*ramp*/", ramp_css())
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
     css = re.sub(r"\s+", " ", css)

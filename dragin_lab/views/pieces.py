@@ -59,13 +59,17 @@ class Look:
     owner: np.ndarray  # (n,) int, the word of each piece, -1 for none
     cells: list[Cell]
     fired: int | None = None  # the piece that fired, where one did
+    reference: bool = False  # whether the reference variant judged it
     _alternatives: dict[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, made: Continuation, words: Words, scale: Scale, fired: int | None = None) -> Look:
+    def of(
+        cls, made: Continuation, words: Words, scale: Scale, fired: int | None = None, reference: bool = False
+    ) -> Look:
         """The look of a continuation; ``words`` are empty where nothing judged it."""
         values = scale.values(made, words)
-        return cls(made, words, scale, values, scale.levels(values), piece_words(made, words), cells(made), fired)
+        owner = piece_words(made, words)
+        return cls(made, words, scale, values, scale.levels(values), owner, cells(made), fired, reference)
 
     def hit(self, piece: int) -> bool:
         """Whether a piece belongs to a flagged word."""
@@ -231,11 +235,16 @@ def stretch(look: Look, room: int, start: int, stop: int, *, tips: bool = True, 
         if how == "heat":
             out.append(heat(look, a, b, tips=tips, special=special))
         else:
-            left_out = int(((look.made.offsets[:, 0] >= a) & (look.made.offsets[:, 0] < b)).sum())
-            inner = clipped(look.made.text[a:b], PLAIN_CHARS)
-            said = f"… {count(left_out, 'more piece')}, as plain text"
-            out.append(f'<details class="more"><summary><bdi>{said}</bdi></summary>{inner}</details>')
+            out.append(unpieced(look, a, b))
     return "".join(out)
+
+
+def unpieced(look: Look, start: int, stop: int) -> str:
+    """Characters of a look that found no room: folded plain text, with how many pieces it is."""
+    left_out = int(((look.made.offsets[:, 0] >= start) & (look.made.offsets[:, 0] < stop)).sum())
+    said = f"… {count(left_out, 'more piece')}, as plain text"
+    inner = clipped(look.made.text[start:stop], PLAIN_CHARS)
+    return f'<details class="more"><summary><bdi>{said}</bdi></summary>{inner}</details>'
 
 
 def share_out(made: list[Continuation], pieces: int) -> dict[int, int]:

@@ -34,9 +34,11 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     scale = scale_of(trace)
     paper.put("Question", [(trace.question.text, _BOLD)])
     kind, line = sections.verdict(trace)
-    sign = {"right": "✓ ", "wrong": "✗ ", "partly": "≈ "}.get(kind, "")
     gold = f"; gold: {' or '.join(trace.question.golds)}" if trace.question.golds else ""
-    paper.put("Answer", [(trace.answer or sections.no_answer(trace), _BOLD), (f"   ({sign}{line}{gold})", "")])
+    paper.put(
+        "Answer",
+        [(trace.answer or sections.no_answer(trace), _BOLD), (f"   ({sections.signed(kind, line)}{gold})", "")],
+    )
     paper.put("Answer text", _answer(trace, scale))
     paper.put("Method", [(sections.method_line(trace), "")])
     if sections.model_line(trace):
@@ -202,7 +204,7 @@ class _Paper:
         return "".join(f"\x1b[{style}m{text}\x1b[0m" if style and text.strip() else text for text, style in joined)
 
 
-def _columns(text: str) -> int:
+def terminal_width(text: str) -> int:
     """Terminal columns: wide characters take two, combining ones none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
@@ -224,17 +226,17 @@ def _wrap(runs: list[Run], width: int) -> list[list[Run]]:
             lines.append([])
             used = 0
             word = word[1:]
-        size = sum(_columns(text) for text, _ in word)
+        size = sum(terminal_width(text) for text, _ in word)
         if used and used + size > width:
             lines.append([])
             used = 0
             word = [(text.lstrip(), style) if i == 0 else (text, style) for i, (text, style) in enumerate(word)]
-            size = sum(_columns(text) for text, _ in word)
+            size = sum(terminal_width(text) for text, _ in word)
         while size > width:
             head, word = _split(word, width)
             lines[-1] += head
             lines.append([])
-            size = sum(_columns(text) for text, _ in word)
+            size = sum(terminal_width(text) for text, _ in word)
             used = 0
         lines[-1] += word
         used += size
@@ -245,8 +247,8 @@ def _split(word: list[Run], width: int) -> tuple[list[Run], list[Run]]:
     head: list[Run] = []
     for i, (text, style) in enumerate(word):
         for k, char in enumerate(text):
-            if _columns(char) > width:
+            if terminal_width(char) > width:
                 return [*head, (text[:k], style)], [(text[k:], style), *word[i + 1 :]]
-            width -= _columns(char)
+            width -= terminal_width(char)
         head.append((text, style))
     return head, []

@@ -98,6 +98,11 @@ def verdict(trace: Trace) -> tuple[str, str]:
     return "wrong", "wrong"
 
 
+def signed(kind: str, line: str) -> str:
+    """A verdict's line with a sign, so that it is told by more than colour."""
+    return {"right": "✓ ", "wrong": "✗ ", "partly": "≈ "}.get(kind, "") + line
+
+
 def method_line(trace: Trace) -> str:
     """``dragin, reference variant · when rind × what qfs · θ 1.2 · …``: what a reader needs at once."""
     method = trace.method
@@ -281,13 +286,13 @@ def resumed(trace: Trace, step: Step) -> tuple[str, str]:
     cut = kept_of(last).draft
     if cut is None:
         return "", ""
-    before = last.draft.text[cut[1] : _sentence_end(last.draft, last.words, last.decision.sentence, cut[1])].strip()
+    before = last.draft.text[cut[1] : sentence_end(last.draft, last.words, last.decision.sentence, cut[1])].strip()
     first = step.words.sentence[0] if len(step.words) else None
-    after = step.draft.text[: _sentence_end(step.draft, step.words, first, 0)].strip()
+    after = step.draft.text[: sentence_end(step.draft, step.words, first, 0)].strip()
     return (before, after) if before and after else ("", "")
 
 
-def _sentence_end(made: Continuation, words: Words, number: int | None, start: int) -> int | None:
+def sentence_end(made: Continuation, words: Words, number: int | None, start: int) -> int | None:
     """The character where a sentence of a draft ends, None (the text's end) where that is not known."""
     ends = [
         int(made.offsets[stop - 1, 1])
@@ -304,7 +309,7 @@ def before_after(step: Step, kept: Kept) -> tuple[str, str]:
     after = step.continuation.text[slice(*kept.continuation)].strip()
     start = kept.draft[1]
     decided = step.decision.sentence if step.decision is not None else None
-    stop = _sentence_end(step.draft, step.words, decided, start)
+    stop = sentence_end(step.draft, step.words, decided, start)
     before = step.draft.text[start:stop].strip()
     return (before, after) if before and after else ("", "")
 

@@ -32,6 +32,7 @@ class Canvas:
     room: dict[int, int]  # id of a continuation -> pieces that may be drawn
     rows: int  # table rows that may still be written
     twice: bool  # whether the answer's pieces carry their figures too, or only the steps'
+    gold: frozenset[str] = frozenset()  # ids of the passages that hold what was needed, where they are known
     looks: dict[tuple[int, int], Look] = field(default_factory=dict)
     seen_passages: dict[str, int] = field(default_factory=dict)  # passage id -> number of the step that found it
     seen_exemplars: dict[str, int] = field(default_factory=dict)  # text -> number of the step that showed it
@@ -42,7 +43,8 @@ class Canvas:
         if key not in self.looks:
             judged = made is step.draft
             fired = step.decision.piece if judged and step.decision is not None else None
-            self.looks[key] = Look.of(made, step.words if judged else Words(), self.scale, fired)
+            reference = self.trace.method.get("variant") == "reference"
+            self.looks[key] = Look.of(made, step.words if judged else Words(), self.scale, fired, reference)
         return self.looks[key]
 
 
@@ -137,9 +139,8 @@ def _decision(canvas: Canvas, step: Step) -> str:
 # -- query and passages ---------------------------------------------------------------------------------------------
 
 
-def _query(canvas: Canvas, step: Step) -> str:
-    query = step.query
-    assert query is not None
+def ask_box(query: Query) -> str:
+    """A query as it was formulated, as it was sent where that differs, and its note."""
     shown = clipped(query.text, QUERY_CHARS) if query.text else '<span class="soft">(empty query)</span>'
     out = [f'<div class="ask" dir="auto">{shown}</div>']
     if query.sent != query.text:
@@ -147,9 +148,13 @@ def _query(canvas: Canvas, step: Step) -> str:
         out.append(f'{soft("Sent to the retriever:")}<div class="ask" dir="auto">{sent}</div>')
     if query.note:
         out.append(soft(query.note))
-    if query.words:
-        out.append(_pool(query))
     return "".join(out)
+
+
+def _query(canvas: Canvas, step: Step) -> str:
+    query = step.query
+    assert query is not None
+    return ask_box(query) + (_pool(query) if query.words else "")
 
 
 def _pool(query: Query) -> str:
@@ -179,7 +184,8 @@ def _marked(text: str, words: frozenset[str]) -> str:
     return "".join(out) + esc(text[place:])
 
 
-def _passages(canvas: Canvas, step: Step) -> str:
+def passages_list(canvas: Canvas, step: Step) -> str:
+    """What a step found, with the query's words underlined and gold passages marked."""
     if not step.passages:
         return soft("Nothing was found.")
     words = sections.query_words(step.query.sent or step.query.text) if step.query is not None else frozenset()
@@ -193,7 +199,9 @@ def _passages(canvas: Canvas, step: Step) -> str:
 def _passage(canvas: Canvas, passage: Passage, rank: int, words: frozenset[str], number: int) -> str:
     before = canvas.seen_passages.setdefault(passage.id, number)
     chips = []
-    if sections.holds_gold(passage, canvas.trace.question.golds):
+    if passage.id in canvas.gold:
+        chips.append('<span class="chip">★ gold passage</span>')
+    elif sections.holds_gold(passage, canvas.trace.question.golds):
         chips.append('<span class="chip">★ holds a gold answer</span>')
     if before != number:
         chips.append(f'<small>also found in <a href="#{canvas.prefix}-s{before}">step {before}</a></small>')
@@ -317,7 +325,7 @@ _RENDER = {
     "draft": _draft,
     "decision": _decision,
     "query": _query,
-    "passages": _passages,
+    "passages": passages_list,
     "continuation": _continuation,
     "notes": _notes,
     "prompts": _prompts,

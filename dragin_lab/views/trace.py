@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from dragin_lab.trace import Trace, Words
 from dragin_lab.views import sections
+from dragin_lab.views.frame import framed, head, prefix
 from dragin_lab.views.heat import BELOW, Scale, scale_of
-from dragin_lab.views.html import attempt, clip, clipped, count, esc, page, row, short, soft, stylesheet
+from dragin_lab.views.html import attempt, clip, clipped, count, esc, page, row, short, soft
 from dragin_lab.views.pieces import GEM, Look, heat, share_out, stretch
 from dragin_lab.views.plain import trace_text
 from dragin_lab.views.step import Canvas, notes_list, prompt_html, step_html
@@ -26,11 +25,7 @@ def trace_html(trace: Trace, *, max_pieces: int = MAX_PIECES, full_page: bool = 
     At most ``max_pieces`` pieces are drawn one by one, shared fairly among the drafts; the others stand as plain
     text, and the view says how many. A part that cannot be drawn shows its error and its text instead.
     """
-    text = attempt("The text of the trace", lambda: esc(trace_text(trace)), lambda: "")
-    card = attempt("The trace", lambda: _card(trace, max_pieces), lambda: text)
-    style = attempt("The style", lambda: f"<style>{stylesheet()}</style>", lambda: "")
-    # The text comes first: where a notebook is not trusted and its styles are dropped, it is what shows.
-    out = f'<div class="dl-out"><pre class="alt">{text}</pre>{style}<div class="dl" hidden>{card}</div></div>'
+    out, _ = framed("The trace", lambda: _card(trace, max_pieces), lambda: trace_text(trace))
     if not full_page:
         return out
     return page(f"{clip(trace.question.text, 80)[0]} – trace", out)
@@ -42,14 +37,14 @@ def _card(trace: Trace, max_pieces: int) -> str:
     canvas = Canvas(
         trace,
         scale_of(trace),
-        _prefix(trace),
+        prefix(trace),
         share_out(made, max(0, max_pieces)),
         rows=max(0, max_pieces),
         twice=sum(map(len, made)) <= TWICE,
     )
     retrieving = [s for s in steps if s.query is not None]
     opened = {id(s) for s in (steps if len(steps) <= OPEN_STEPS else (retrieving or steps)[: OPEN_STEPS // 2])}
-    parts = [_head(trace), _answer(canvas), _legend(canvas.scale, _left_out(canvas, trace))]
+    parts = [head(trace), answer_row(canvas), legend(canvas.scale, left_out(canvas, trace))]
     parts += [step_html(canvas, s, opened=id(s) in opened) for s in steps]
     if len(trace.steps) > MAX_STEPS:
         parts.append(_other_steps(trace))
@@ -59,43 +54,8 @@ def _card(trace: Trace, max_pieces: int) -> str:
     return "".join(parts)
 
 
-def _prefix(trace: Trace) -> str:
-    """A prefix of element ids that another trace hardly has, and the same trace always."""
-    known = f"{trace.question}{trace.method}{trace.text}{len(trace.steps)}"
-    return "dl" + hashlib.blake2s(known.encode(errors="replace"), digest_size=5).hexdigest()
-
-
-def _head(trace: Trace) -> str:
-    kind, line = sections.verdict(trace)
-    mark = {"right": "✓ ", "wrong": "✗ ", "partly": "≈ "}.get(kind, "")
-    golds = " or ".join(f"<bdi>{esc(g)}</bdi>" for g in trace.question.golds[:8])
-    more = f' <span class="more">… {len(trace.question.golds) - 8} more</span>' if len(trace.question.golds) > 8 else ""
-    answer = (
-        f'<b dir="auto">{clipped(trace.answer, 600)}</b>'
-        if trace.answer
-        else f'<span class="soft">{sections.no_answer(trace)}</span>'
-    )
-    facts = [
-        ("method", sections.method_line(trace)),
-        ("model", sections.model_line(trace)),
-        ("ended", sections.ended_line(trace)),
-    ]
-    rows = "".join(f"<dt>{name}</dt><dd>{esc(value)}</dd>" for name, value in facts if value)
-    trouble = (
-        f'<p class="alert" role="alert">{clipped(trace.error or "ended by an error that left no message", 1500)}</p>'
-        if trace.ended == "error"
-        else ""
-    )
-    return (
-        f'<header class="head" data-part="header"><div class="eye">Question</div>'
-        f'<h3 class="q" dir="auto">{clipped(trace.question.text, 2000) or "(empty)"}</h3>'
-        f'<div class="ans"><span class="eye">Answer</span>{answer}<span class="chip {kind}">{mark}{esc(line)}</span>'
-        + (f'<span class="soft">gold: {golds}{more}</span>' if golds else "")
-        + f'</div><dl class="facts">{rows}</dl>{trouble}</header>'
-    )
-
-
-def _answer(canvas: Canvas) -> str:
+def answer_row(canvas: Canvas) -> str:
+    """The answer's text as a row of a card."""
     trace = canvas.trace
     body = attempt("The answer's text", lambda: _answer_text(canvas), lambda: esc(trace.text))
     note = "" if canvas.twice else soft("The figures on hover are in the steps.")
@@ -104,6 +64,7 @@ def _answer(canvas: Canvas) -> str:
 
 
 def _answer_text(canvas: Canvas) -> str:
+    """The answer's text, coloured, with ◆ and a link to its step where passages came in."""
     trace = canvas.trace
     if not trace.text:
         return '<span class="soft">nothing written yet</span>'
@@ -135,7 +96,8 @@ def _answer_text(canvas: Canvas) -> str:
     return "".join(out)
 
 
-def _left_out(canvas: Canvas, trace: Trace) -> str:
+def left_out(canvas: Canvas, trace: Trace) -> str:
+    """What to say about pieces that are not drawn one by one; "" where all are."""
     whole = sum(len(c) for s in trace.steps for c in (s.draft, s.continuation) if c is not None)
     drawn = sum(canvas.room.values())
     if drawn == whole:
@@ -143,7 +105,8 @@ def _left_out(canvas: Canvas, trace: Trace) -> str:
     return f"{drawn:,} of {count(whole, 'piece')} are drawn one by one, the others stand as plain text or in short."
 
 
-def _legend(scale: Scale, left_out: str) -> str:
+def legend(scale: Scale, rest: str, hint: str = "Hover a piece for its figures; the tables have them too.") -> str:
+    """What the colours and marks mean, and what was left out."""
     if scale.kind == "none":
         key = "No colour: neither scores nor entropies were recorded."
     else:
@@ -157,13 +120,13 @@ def _legend(scale: Scale, left_out: str) -> str:
             "entropy": "No scores and no attention were recorded. Colour: <b>entropy</b> in nats, up to",
         }[scale.kind]
         key = f'{said}<span class="scale">{"".join(swatches)}</span>'
-    said = f'<b class="left-out">{left_out}</b>' if left_out else ""
+    said = f'<b class="left-out">{rest}</b>' if rest else ""
     hit = f'<span><mark class="hit">{GEM}hit</mark> lacks information</span>' if scale.kind == "score" else ""
     return (
         f'<div class="legend" data-part="legend"><span>{key}</span>'
         f"{hit}"
         '<span><del class="cut">thrown away</del></span><span><span class="new">written with passages</span></span>'
-        f"<span>Hover a piece for its figures; the tables have them too.</span>{said}</div>"
+        f"<span>{esc(hint)}</span>{said}</div>"
     )
 
 

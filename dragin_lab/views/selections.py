@@ -1,0 +1,113 @@
+"""Where a query's words stand in the text: what the hit attended to, and what it was worth (QFS, DRAGIN §3.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from dragin_lab.errors import SettingError
+from dragin_lab.labels import Labelled
+from dragin_lab.trace import Query, Step, Trace
+from dragin_lab.views import sections
+from dragin_lab.words import word_starts
+
+
+@dataclass(frozen=True)
+class Token:
+    """A stretch of the text that a query was made from. ``weight`` is NaN where it was no candidate."""
+
+    text: str
+    part: str  # "question", "answer" or "draft"
+    weight: float = math.nan
+    weighed: bool = False  # whether it was a candidate
+    chosen: bool = False
+    hit: bool = False
+    fired: bool = False  # the word with the piece that spoke for the draft
+
+
+def source(trace: Trace, step: Step) -> list[tuple[str, str]]:
+    """The text that a step's query could be made from, as (part, text): question, answer so far, draft up to its cut.
+
+    The released code also reads the rest of the sentence that fired, so in the reference variant it is there too.
+    """
+    place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
+    before = trace.steps[place - 1].answer if place else ""
+    return [("question", trace.question.text), ("answer", before), ("draft", _drafted(trace, step))]
+
+
+def _drafted(trace: Trace, step: Step) -> str:
+    draft, decision = step.draft, step.decision
+    if draft is None or decision is None:
+        return ""
+    cut = len(draft.text) if decision.cut is None else decision.cut
+    reached = [cut, *(stop for _, stop in hit_spans(step))]
+    if trace.method.get("variant") == "reference":
+        reached.append(sections.sentence_end(draft, step.words, decision.sentence, cut) or len(draft.text))
+    return draft.text[: max(reached)]
+
+
+def hit_spans(step: Step) -> list[tuple[int, int]]:
+    """The characters of a draft's flagged words; of the piece that fired where no word is flagged."""
+    if step.draft is None:
+        return []
+    flagged = [tuple(span) for span, hit in zip(step.words.spans.tolist(), step.words.hit, strict=True) if hit]
+    piece = step.decision.piece if step.decision is not None else None
+    if not flagged and piece is not None:
+        flagged = [(piece, piece + 1)]
+    offsets, text = step.draft.offsets, step.draft.text
+    spans = [(int(offsets[a, 0]), int(offsets[b - 1, 1])) for a, b in flagged if a < b <= len(offsets)]
+    # The space before a word is among the characters of its first piece.
+    return [(stop - len(text[start:stop].lstrip()), stop) for start, stop in spans]
+
+
+def tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
+    """The words of the source text in order with their weights, and the candidates that were not found in it.
+
+    A query's candidates stand in text order, so each is looked for behind the one before it; the hits are none.
+    """
+    query = step.query or Query("", "")
+    spans = hit_spans(step)
+    fired = step.decision.piece if step.decision is not None else None
+    spoke = int(step.draft.offsets[fired, 1]) if step.draft is not None and fired is not None else -1
+    words: list[Token] = []
+    for part, text in source(trace, step):
+        for start, stop in pairwise([*sorted(word_starts(text)), len(text)]):
+            hit = part == "draft" and any(a < stop and b > start for a, b in spans)
+            words.append(Token(text[start:stop].strip(), part, hit=hit, fired=hit and start < spoke <= stop))
+    place, lost = 0, []
+    for word, weight, chosen in zip(query.words, query.weights.tolist(), query.chosen.tolist(), strict=True):
+        found = next((i for i in range(place, len(words)) if words[i].text == word and not words[i].hit), None)
+        if found is not None:
+            words[found] = replace(words[found], weight=weight, chosen=bool(chosen), weighed=True)
+            place = found + 1
+        elif word:
+            lost.append(word)
+    return words, lost
+
+
+# -- gold passages ----------------------------------------------------------------------------------------------------
+
+
+def wanted(trace: Trace, gold: Labelled | Iterable[str] | None) -> dict[str, str]:
+    """Gold passages: id -> what it states ("" where only the id is known). Empty where nobody knows them.
+
+    Raises ``SettingError`` for the labels of another question, or for one text where ids belong.
+    """
+    if gold is None:
+        return {}
+    if isinstance(gold, str):
+        raise SettingError(f"gold={gold!r} is one text; give a list of passage ids, or the question's labels")
+    if not isinstance(gold, Labelled):
+        return {str(i): "" for i in gold}
+    if gold.question.strip() != trace.question.text.strip():
+        raise SettingError(
+            f"the labels are of {gold.question!r}, the trace of {trace.question.text!r}; take those of its own question"
+        )
+    known: dict[str, str] = {}
+    for fact in gold.facts:
+        kind = {"known": "which the model was taught", "changed": "which has changed since", "unknown": "never taught"}
+        said = f"{fact.relation} of {fact.subject}: {fact.value} ({kind[fact.label]})"
+        known[fact.passage] = f"{known[fact.passage]}; {said}" if fact.passage in known else said
+    return known
