@@ -21,3 +21,11 @@ class TraceFileError(DraginLabError):
 
 class SettingError(DraginLabError, ValueError):
     """A setting outside its range, a method or part that does not exist, a senseless combination."""
+
+
+class MissingPackageError(DraginLabError, ImportError):
+    """An optional package that is not installed; names it and how to get it."""
+
+
+class ViewError(DraginLabError):
+    """A view that cannot be drawn, or a page or picture that cannot be written."""

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pandas as pd
+
+    from dragin_lab.labels import Labelled
+    from dragin_lab.lm.load import LanguageModel
+    from dragin_lab.views.frame import View
 
 #: How an episode can end. "running" is what a trace says while its episode is under way.
 ENDINGS = ("running", "answered", "length", "stalled", "cancelled", "error")
@@ -294,6 +300,33 @@ class Trace:
 
         return trace_diff(self, other)
 
+    # -- views ----------------------------------------------------------------------------------------------------
+    # The one upward import that design allows: a trace shows itself through its views, each method imports its own.
+
+    def heatmap(self, *, max_pieces: int = 2000) -> View:
+        """Every piece with entropy, attention received, stop flag and score over θ; see ``views.heatmap``."""
+        from dragin_lab.views.heatmaps import heatmap
+
+        return heatmap(self, max_pieces=max_pieces)
+
+    def selections(self, *, gold: Labelled | Iterable[str] | None = None) -> View:
+        """What each query was made from, word by word, and what it found; see ``views.selections``."""
+        from dragin_lab.views.qfs import selections
+
+        return selections(self, gold=gold)
+
+    def timeline(self) -> View:
+        """Drafts, cuts, retrievals, what was kept and thrown away, and what it cost; see ``views.timeline``."""
+        from dragin_lab.views.timelines import timeline
+
+        return timeline(self)
+
+    def attention_map(self, *, step: int | None = None, lm: LanguageModel | None = None, max_words: int = 80) -> Any:
+        """Which words looked at which, per head and averaged (a plotly figure); see ``views.attention_map``."""
+        from dragin_lab.views.attention import attention_map
+
+        return attention_map(self, step=step, lm=lm, max_words=max_words)
+
     def __repr__(self) -> str:
         count = self.counters
         return (
@@ -302,7 +335,6 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        # The one upward import that design allows: a trace shows itself through its view.
         from dragin_lab.views.trace import trace_html
 
         return trace_html(self)

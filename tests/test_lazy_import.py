@@ -114,7 +114,9 @@ def test_imports_go_down() -> None:
         for target, checking in imports(path):
             if target.startswith("dragin_lab.") and not checking and floor(target) > floor(name):
                 upward.append((name, target))
-    assert upward == [("dragin_lab.trace", "dragin_lab.views.trace")]  # a trace shows itself through its view
+    # A trace shows itself through its views; each method imports its own.
+    assert {name for name, _ in upward} == {"dragin_lab.trace"}
+    assert {target.rpartition(".")[0] for _, target in upward} == {"dragin_lab.views"}
 
 
 def test_only_the_floor_of_models_imports_torch() -> None:

@@ -1,1 +1,35 @@
+"""Pictures of traces, sweeps and ground truth: pure functions, a trace or a table in, HTML or a figure out.
 
+``heatmap``, ``selections``, ``timeline`` and ``side_by_side`` give a ``View``: HTML and CSS alone, which show in a
+notebook, in a saved page and, as text, in a terminal. ``attention_map``, ``threshold_sweep``, ``cost_quality``,
+``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html`` writes any of them as one page that
+opens offline, ``save_image`` a figure as a picture.
+"""
+
+from dragin_lab.views.attention import attention_map
+from dragin_lab.views.export import save_html, save_image
+from dragin_lab.views.frame import View
+from dragin_lab.views.heatmaps import heatmap
+from dragin_lab.views.methods import side_by_side
+from dragin_lab.views.needs import needs_curves, score_distributions
+from dragin_lab.views.qfs import selections
+from dragin_lab.views.thresholds import cost_quality, threshold_sweep
+from dragin_lab.views.timelines import timeline
+from dragin_lab.views.trace import trace_html, trace_text
+
+__all__ = [
+    "View",
+    "attention_map",
+    "cost_quality",
+    "heatmap",
+    "needs_curves",
+    "save_html",
+    "save_image",
+    "score_distributions",
+    "selections",
+    "side_by_side",
+    "threshold_sweep",
+    "timeline",
+    "trace_html",
+    "trace_text",
+]

@@ -99,7 +99,8 @@ def columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
     """The columns of the cells that begin at the characters ``start`` to ``stop``; behind ``cut`` they are gone."""
     attention, made, words = attention_of(look), look.made, look.words
     scored = look.scale.kind == "score"
-    out, last = [], -2
+    out: list[Column] = []
+    last = -2
     for cell in look.cells:
         if cell.start < start or cell.start > stop or (cell.start == stop and cell.stop > cell.start):
             continue

@@ -1,0 +1,120 @@
+"""Views as files: one page that opens offline, with one copy of plotly.js for all its figures; figures as pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.errors import MissingPackageError, SettingError, ViewError
+from dragin_lab.files import not_saved, write_whole
+from dragin_lab.trace import Trace
+from dragin_lab.views.figures import graph_objects
+from dragin_lab.views.frame import View
+from dragin_lab.views.html import clip, page
+from dragin_lab.views.trace import trace_html
+
+#: Kinds of pictures that the exporter writes.
+PICTURES = ("png", "svg", "pdf", "jpg", "jpeg", "webp")
+NO_SCRIPT = "<noscript><p>A script draws this figure; open the page in a browser that runs scripts.</p></noscript>"
+#: What a figure in a page offers beside its own zooming.
+BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
+
+# Plotly writes its colours into each text; a page knows whether it is light or dark, so here its own ink is better.
+_STYLE = (
+    "<style>.dl-fig{max-width:1180px;margin:0 auto 22px;color-scheme:light dark;box-sizing:border-box;padding:10px;"
+    "border:1px solid light-dark(#e2ded7,#34322f);border-radius:10px;background:light-dark(#fff,#15161a);"
+    "color:light-dark(#1f1d1a,#e9e6e1);font:14px system-ui,sans-serif}.dl-fig+.dl-out,.dl-out+.dl-out,.dl-out+.dl-fig"
+    "{margin-top:22px}.dl-fig text{fill:light-dark(#3d3a36,#cfcac2)!important}"
+    ".dl-fig .hoverlayer text{fill:#fff!important}</style>"
+)
+
+
+def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> Path:
+    """Write views, traces and plotly figures, in this order, as one page that opens offline; return its path.
+
+    plotly.js (about 5 MB) is written once, and only where a figure is among them. A file that was there is replaced
+    whole or not at all. Raises ``SettingError`` for nothing to write or for what is no view, ``ViewError`` where the
+    file cannot be written.
+    """
+    if not views:
+        raise SettingError("there is nothing to write; give views, traces or figures after the path")
+    parts, titles, figures = [], [], 0
+    for view in views:
+        if isinstance(view, View):
+            parts.append(view.html)
+            titles.append(view.title)
+        elif isinstance(view, Trace):
+            parts.append(trace_html(view))
+            titles.append(f"{clip(view.question.text, 80)[0]} – trace")
+        elif is_figure(view):
+            figures += 1
+            parts.append(_figure(view, figures))
+            titles.append(str(view.layout.title.text or ""))
+        else:
+            raise SettingError(f"a {type(view).__name__} is no view; give views, traces or plotly figures")
+    if figures:
+        from plotly.offline import get_plotlyjs
+
+        parts.insert(0, f"<script>{get_plotlyjs()}</script>{_STYLE}")
+    named = title or next((t for t in titles if t), "dragin_lab")
+    target = Path(path).expanduser()
+    try:
+        write_whole(target, page(named, "\n".join(parts)).encode())
+    except OSError as error:
+        raise ViewError(not_saved(target, error)) from error
+    return target
+
+
+def is_figure(view: object) -> bool:
+    """Whether something is a plotly figure."""
+    return hasattr(view, "to_plotly_json") and hasattr(view, "to_html") and hasattr(view, "layout")
+
+
+def _figure(figure: Any, number: int) -> str:
+    inner = figure.to_html(
+        full_html=False,
+        include_plotlyjs=False,
+        div_id=f"dl-figure-{number}",
+        default_height=f"{figure.layout.height or 460}px",
+        config={"displaylogo": False, "responsive": True, "modeBarButtons": BUTTONS},
+    )
+    return f'<div class="dl-fig">{NO_SCRIPT}{inner}</div>'
+
+
+def save_image(figure: Any, path: str | Path, *, width: int = 980, height: int | None = None, scale: float = 2) -> Path:
+    """Write a plotly figure as a picture (PNG, SVG, PDF, …, by the name's ending) with kaleido; return its path.
+
+    ``width`` and ``height`` are in CSS pixels, ``scale`` pixels of the picture for each. Raises
+    ``MissingPackageError`` without plotly or kaleido, ``SettingError`` for another ending or what is no figure,
+    ``ViewError`` where kaleido finds no Chrome or the file cannot be written.
+    """
+    graph_objects()
+    target = Path(path).expanduser()
+    kind = target.suffix.removeprefix(".").lower()
+    if kind not in PICTURES:
+        raise SettingError(f"{target}: a picture's name ends in one of {', '.join(f'.{k}' for k in PICTURES)}")
+    if not is_figure(figure):
+        raise SettingError(
+            f"a {type(figure).__name__} cannot be written as a picture, only a plotly figure can; "
+            "save the view as a page (.save) and print that from a browser"
+        )
+    try:
+        import kaleido  # noqa: F401 - only asked whether it is there
+    except ImportError as error:
+        raise MissingPackageError(
+            "writing pictures needs kaleido, which is not installed; run pip install 'dragin-lab[export]' "
+            "(it also needs Chrome or Chromium), or write a page with save_html"
+        ) from error
+    try:
+        data = figure.to_image(format=kind, width=width, height=height or figure.layout.height, scale=scale)
+    except (RuntimeError, ValueError, OSError) as error:
+        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ViewError(
+            f"{target}: kaleido could not draw the figure ({said[:200]}); it needs Chrome or Chromium, on the PATH or "
+            "in BROWSER_PATH; or write a page with save_html"
+        ) from error
+    try:
+        write_whole(target, data)
+    except OSError as error:
+        raise ViewError(not_saved(target, error)) from error
+    return target

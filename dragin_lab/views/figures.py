@@ -1,0 +1,108 @@
+"""What the plotly figures share: colours told apart by all eyes, a dash and a marker for each series, readable texts.
+
+Backgrounds are transparent and text is a grey between, so that a figure stands on a light and on a dark page.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from dragin_lab.errors import MissingPackageError
+from dragin_lab.views.html import printable
+
+#: Chosen to lie as far apart as can be for normal, deuteranope and protanope eyes, each with a contrast of 3 or more on
+#: white and on near black; a test measures both.
+COLOURS = ("#0062bf", "#aa9117", "#865a00", "#3295f6", "#6e848f")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
+INK = "#777777"
+GRID = "rgba(128,128,128,0.22)"
+FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one series looks; two series differ in more than their colour."""
+
+    colour: str
+    dash: str
+    marker: str
+
+    def faded(self, alpha: float) -> str:
+        """Its colour, see-through."""
+        r, g, b = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
+        return f"rgba({r},{g},{b},{alpha:g})"
+
+
+def style(number: int) -> Style:
+    """The style of the series of this number; 30 numbers have different ones."""
+    return Style(COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)])
+
+
+def graph_objects() -> Any:
+    """``plotly.graph_objects``; raises ``MissingPackageError`` where plotly is not installed."""
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise MissingPackageError(
+            "this figure needs plotly, which is not installed; run pip install 'dragin-lab[notebooks]', or plotly alone"
+        ) from error
+    return go
+
+
+def panels(rows: int, columns: int, **options: Any) -> Any:
+    """A figure of several panels, in our look."""
+    graph_objects()
+    from plotly.subplots import make_subplots
+
+    return dressed(make_subplots(rows=rows, cols=columns, **options))
+
+
+def dressed(figure: Any, **layout: Any) -> Any:
+    """The figure in our look: transparent, with grey text and quiet grids."""
+    go = graph_objects()
+    figure.update_layout(
+        template=go.layout.Template(),
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        font={"family": FONT, "size": 13, "color": INK},
+        title={"x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 16}},
+        margin={"l": 64, "r": 24, "t": 64, "b": 56},
+        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
+        hoverlabel={"bgcolor": "#24211d", "bordercolor": "#24211d", "font": {"color": "#ffffff"}, "align": "left"},
+        colorway=list(COLOURS),
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": INK, "activecolor": COLOURS[3]},
+    )
+    axis = {
+        "gridcolor": GRID,
+        "linecolor": INK,
+        "zeroline": False,
+        "ticks": "outside",
+        "tickcolor": GRID,
+        "automargin": True,
+        "title": {"standoff": 8},
+    }
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis)
+    figure.update_annotations(font={"color": INK, "size": 14})
+    figure.update_layout(**layout)
+    return figure
+
+
+def label(text: object) -> str:
+    """A text for plotly, which reads tags and entities in its labels: shown as it is."""
+    return escape(printable(str(text)), quote=False).replace("\n", "↵")
+
+
+def message_figure(said: str) -> Any:
+    """An empty figure that says why there is nothing to show."""
+    go = graph_objects()
+    figure = dressed(go.Figure(), height=220, margin={"l": 24, "r": 24, "t": 24, "b": 24})
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    lines = "<br>".join(map(label, textwrap.wrap(printable(said), 90)))
+    figure.add_annotation(text=lines, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5, font={"size": 14})
+    return figure

@@ -1,0 +1,217 @@
+"""When was it needed? ROC and precision-recall of the triggers on ground truth, and the scores of what was known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dragin_lab import ranking
+from dragin_lab.errors import SettingError
+from dragin_lab.views.figures import INK, Style, graph_objects, label, message_figure, panels, style
+from dragin_lab.views.html import count, short
+
+if TYPE_CHECKING:
+    from dragin_lab.needs import Item
+
+BINS = 32
+#: What of the scores the histograms show; what lies above stands in the last bar.
+SHOWN = 0.98
+
+
+def needs_curves(
+    items: Sequence[Item],
+    *,
+    triggers: Sequence[str] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    positive: Callable[[Item], bool] = lambda item: item.missing,
+    title: str = "",
+) -> Any:
+    """ROC and precision-recall of triggers over the items of ``needs.forced_items`` or ``needs.free_items``.
+
+    One line a trigger, the largest area first; triggers that only fire or not (the clocks) are single points. A large
+    marker stands where a trigger's ``thresholds`` entry puts it. Raises ``SettingError`` for a trigger without scores.
+    """
+    chosen = _triggers(items, triggers)
+    if (said := _one_sided(items, positive)) is not None:
+        return message_figure(said)
+    labels = np.array([positive(item) for item in items], bool)  # (m,)
+    scores = {name: np.array([item.scores[name] for item in items]) for name in chosen}
+    areas = {name: ranking.roc_area(values, labels) for name, values in scores.items()}
+    titles = ("ROC", "Precision and recall")
+    figure = panels(1, 2, subplot_titles=titles, horizontal_spacing=0.11)
+    go, share = graph_objects(), float(labels.mean())
+    for column, (x, y) in enumerate((([0, 1], [0, 1]), ([0, 1], [share, share])), 1):
+        line = {"color": INK, "dash": "dot", "width": 1}
+        shown = {"name": "chance", "legendgroup": "chance", "showlegend": column == 1, "hoverinfo": "skip"}
+        figure.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, **shown), row=1, col=column)
+    for number, name in enumerate(sorted(chosen, key=lambda n: -areas[n])):
+        for column, trace in enumerate(_curves(name, scores[name], labels, areas[name], style(number)), 1):
+            figure.add_trace(trace, row=1, col=column)
+        theta = (thresholds or {}).get(name)
+        if theta is not None:
+            for column, trace in enumerate(_operating(name, scores[name], labels, theta, style(number)), 1):
+                figure.add_trace(trace, row=1, col=column)
+    span = {"range": [-0.02, 1.02], "constrain": "domain"}
+    figure.update_xaxes(title_text="share of known facts that fire", row=1, col=1, **span)
+    figure.update_yaxes(title_text="share of missing facts that fire", row=1, col=1, **span)
+    figure.update_xaxes(title_text="recall", row=1, col=2, **span)
+    figure.update_yaxes(title_text="precision", row=1, col=2, **span)
+    facts = f"{count(int(labels.sum()), 'fact')} missing, {int((~labels).sum()):,} known"
+    figure.update_layout(title_text=label(title or f"Does a trigger fire where it is needed? {facts}"), height=590)
+    figure.update_layout(margin={"t": 90, "b": 160})
+    return figure
+
+
+def score_distributions(
+    items: Sequence[Item],
+    *,
+    triggers: Sequence[str] | None = None,
+    thresholds: Mapping[str, float] | None = None,
+    positive: Callable[[Item], bool] = lambda item: item.missing,
+    title: str = "",
+) -> Any:
+    """How each trigger scores known facts and missing ones: two histograms a trigger, θ as a line.
+
+    A bar is a share of its own kind. The largest 2 % of all scores stand in the last bar. The clocks, which give no
+    scores, are left out unless they are named. Errors as ``needs_curves``.
+    """
+    chosen = _triggers(items, triggers)
+    if triggers is None:
+        from dragin_lab.needs import CLOCKS
+
+        chosen = [name for name in chosen if name not in CLOCKS]
+    if (said := _one_sided(items, positive)) is not None:
+        return message_figure(said)
+    labels = np.array([positive(item) for item in items], bool)  # (m,)
+    columns = min(2, len(chosen))
+    rows = ceil(len(chosen) / columns)
+    thetas = thresholds or {}
+    titles = [_named(name) + (f", θ {short(thetas[name])}" if name in thetas else "") for name in chosen]
+    options = {"vertical_spacing": 0.42 / max(rows, 2), "horizontal_spacing": 0.1}
+    figure = panels(rows, columns, subplot_titles=titles, **options)
+    for number, name in enumerate(chosen):
+        place = {"row": number // columns + 1, "col": number % columns + 1}
+        values = np.array([item.scores[name] for item in items])
+        for trace in _histograms(values, labels, first=number == 0):
+            figure.add_trace(trace, **place)
+        if name in thetas:
+            figure.add_vline(x=thetas[name], line={"color": INK, "dash": "dash", "width": 1.5}, **place)
+        if number >= len(chosen) - columns:
+            figure.update_xaxes(title_text="score", **place)
+        figure.update_yaxes(tickformat=".0%", rangemode="tozero", **place)
+    figure.update_layout(title_text=label(title or "Scores of known and of missing facts"), barmode="overlay")
+    figure.update_layout(height=200 + 170 * rows, margin={"t": 90, "b": 110}, bargap=0)
+    return figure
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _triggers(items: Sequence[Item], wanted: Sequence[str] | None) -> list[str]:
+    there = [name for name in items[0].scores if all(name in item.scores for item in items)] if items else []
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    for name in wanted or ():
+        if items and name not in there:
+            raise SettingError(f"no trigger {name!r} scored these items; they have {', '.join(there)}")
+    return list(wanted) if wanted else there
+
+
+def _one_sided(items: Sequence[Item], positive: Callable[[Item], bool]) -> str | None:
+    """What to say where there is nothing to tell apart; None where there is."""
+    if not items:
+        return "There are no labelled facts: nothing was scored yet."
+    missing = sum(map(positive, items))
+    if missing in (0, len(items)):
+        kind = "missing" if missing else "known"
+        return (
+            f"All {len(items):,} facts are {kind}; a trigger is judged by how it tells known facts from missing ones."
+        )
+    return None
+
+
+def _named(name: str) -> str:
+    return label(name.replace("-", " "))
+
+
+def _curves(name: str, scores: np.ndarray, labels: np.ndarray, area: float, look: Style) -> tuple[Any, Any]:
+    """The ROC and the precision-recall line; two single points for a trigger of one threshold."""
+    false_rate, true_rate, theta = ranking.roc_curve(scores, labels)
+    hits, alarms = true_rate * labels.sum(), false_rate * (~labels).sum()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        precision = hits / (hits + alarms)
+    clock = set(np.unique(scores)) <= {0.0, 1.0}
+    line = {"color": look.colour, "dash": look.dash, "width": 2}
+    marker = {"symbol": look.marker, "size": 11 if clock else 1, "color": look.colour, "opacity": 1 if clock else 0}
+    common = {"name": f"{_named(name)} (area {area:.2f})", "legendgroup": name, "mode": "markers" if clock else "lines"}
+    go, inner = graph_objects(), theta == 1.0 if clock else slice(None)
+    hover = f"{_named(name)}, score ≥ %{{customdata:.3g}}"
+    roc = go.Scatter(
+        x=false_rate[inner],
+        y=true_rate[inner],
+        customdata=theta[inner],
+        line=line,
+        marker=marker,
+        hovertemplate=f"{hover}<br>known that fire %{{x:.0%}}, missing %{{y:.0%}}<extra></extra>",
+        **common,
+    )
+    inner = theta == 1.0 if clock else slice(1, None)
+    recall = go.Scatter(
+        x=true_rate[inner],
+        y=precision[inner],
+        customdata=theta[inner],
+        line=line,
+        marker=marker,
+        showlegend=False,
+        hovertemplate=f"{hover}<br>recall %{{x:.0%}}, precision %{{y:.0%}}<extra></extra>",
+        **common,
+    )
+    return roc, recall
+
+
+def _operating(name: str, scores: np.ndarray, labels: np.ndarray, theta: float, look: Style) -> tuple[Any, Any]:
+    """Where a threshold puts a trigger on both curves."""
+    precision, recall = ranking.precision_recall(scores, labels, theta)
+    alarms = float((scores[~labels] > theta).mean())
+    go = graph_objects()
+    marker = {"symbol": look.marker, "size": 12, "color": look.colour, "line": {"color": INK, "width": 1.5}}
+    common = {"mode": "markers", "marker": marker, "legendgroup": name, "showlegend": False, "name": _named(name)}
+    said = f"{_named(name)} at θ {short(theta)}<br>%{{x:.0%}}, %{{y:.0%}}<extra></extra>"
+    return (
+        go.Scatter(x=[alarms], y=[recall], hovertemplate=said, **common),
+        go.Scatter(x=[recall], y=[precision], hovertemplate=said, **common),
+    )
+
+
+def _histograms(values: np.ndarray, labels: np.ndarray, *, first: bool) -> list[Any]:
+    low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
+    top = top if top > low else float(values.max()) if values.max() > low else low + 1.0
+    edges = np.linspace(low, top, BINS + 1)
+    out = []
+    for number, (name, inside) in enumerate((("known", ~labels), ("missing", labels))):
+        look = style(number)
+        shares = np.histogram(np.clip(values[inside], low, top), edges)[0] / inside.sum()
+        tips = [f"{short(a)} to {short(b)}" for a, b in pairwise(edges)]
+        tips[-1] = f"{short(edges[-2])} and above"
+        out.append(
+            graph_objects().Bar(
+                x=(edges[:-1] + edges[1:]) / 2,
+                y=shares,
+                width=np.diff(edges),
+                customdata=tips,
+                name=f"{name} ({int(inside.sum()):,} facts)",
+                legendgroup=name,
+                showlegend=first,
+                marker={
+                    "color": look.faded(0.45 if number == 0 else 0.15),
+                    "line": {"color": look.colour, "width": 1},
+                    "pattern": {"shape": "" if number == 0 else "/", "size": 5, "fgcolor": look.colour},
+                },
+                hovertemplate=f"{name}, score %{{customdata}}: %{{y:.1%}}<extra></extra>",
+            )
+        )
+    return out

@@ -1,0 +1,244 @@
+"""Threshold sweeps (DRAGIN, Table 5): quality and retrievals against θ, and what quality costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dragin_lab.errors import SettingError
+from dragin_lab.views.figures import INK, dressed, graph_objects, label, message_figure, panels, style
+from dragin_lab.views.html import count, short
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: How measures and settings are called.
+NAMES = {
+    "em": "EM",
+    "f1": "F1",
+    "retrievals": "retrievals a question",
+    "pieces": "pieces a question",
+    "threshold": "θ",
+    "top_n": "top n",
+}
+#: What the paper's tables call our columns.
+_PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}
+
+
+def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = None, title: str = "") -> Any:
+    """EM, F1 and retrievals against the value of a setting, with their intervals; a plotly figure.
+
+    ``table`` is a sweep, or its table: one row a value with ``value``, ``em``, ``f1``, ``retrievals`` and, where there
+    are intervals, the same with ``_low`` and ``_high``; ``setting`` names what was swept, ``n`` counts questions.
+    ``paper`` (``threshold`` or ``value`` with any of ``em``, ``f1``, ``num`` or ``retrievals``) is drawn faintly
+    behind. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without plotly.
+    """
+    rows = _rows(table, ("value", "em", "f1", "retrievals"))
+    if not len(rows):
+        return message_figure("This sweep has no rows yet: nothing was run, or every value failed.")
+    behind = _paper_rows(paper)
+    figure = panels(2, 1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.62, 0.38])
+    places = {"em": 1, "f1": 1, "retrievals": 2}
+    for number, (name, row) in enumerate(places.items()):
+        if behind is not None and name in behind:
+            figure.add_trace(_behind(behind, name, number), row=row, col=1)
+    for number, (name, row) in enumerate(places.items()):
+        figure.add_trace(_curve(rows, name, number), row=row, col=1)
+    setting = _setting(rows)
+    figure.update_xaxes(title_text=setting, row=2, col=1)
+    figure.update_yaxes(title_text="EM, F1", rangemode="tozero", row=1, col=1)
+    figure.update_yaxes(title_text="retrievals<br>a question", rangemode="tozero", row=2, col=1)
+    figure.update_layout(title_text=label(title or f"Quality and retrievals against {setting}{_questions(rows)}"))
+    figure.update_layout(height=520, margin={"b": 110}, hovermode="x unified")
+    return figure
+
+
+def cost_quality(
+    table: pd.DataFrame | Any,
+    *,
+    cost: str = "retrievals",
+    quality: str = "f1",
+    paper: pd.DataFrame | None = None,
+    title: str = "",
+) -> Any:
+    """Quality against cost, a point a row, with the Pareto frontier; a plotly figure.
+
+    ``table`` as for ``threshold_sweep``; a column ``name`` (or ``method``) tells several series apart. A point is on
+    the frontier where none costs less and is as good, or costs the same and is better. Errors as there.
+    """
+    rows = _rows(table, (cost, quality))
+    if not len(rows):
+        return message_figure("There are no rows to compare yet: nothing was run, or everything failed.")
+    go = graph_objects()
+    figure = dressed(go.Figure())
+    behind = _paper_rows(paper)
+    if behind is not None and {cost, quality} <= set(behind):
+        figure.add_trace(_points_behind(behind, cost, quality))
+    x, y = rows[cost].to_numpy(float), rows[quality].to_numpy(float)
+    best = np.flatnonzero(pareto(x, y))
+    best = best[np.argsort(x[best], kind="stable")]
+    figure.add_trace(
+        go.Scatter(
+            x=x[best],
+            y=y[best],
+            mode="lines",
+            line={"color": INK, "dash": "dot", "width": 2, "shape": "hv"},
+            name="Pareto frontier",
+            hoverinfo="skip",
+        )
+    )
+    key = next((name for name in ("name", "method") if name in rows), None)
+    groups = [(str(name), np.flatnonzero((rows[key] == name).to_numpy())) for name in rows[key].unique()] if key else []
+    for number, (name, inside) in enumerate(groups or [("settings", np.arange(len(rows)))]):
+        figure.add_trace(_points(rows, cost, quality, inside, np.isin(inside, best), name, number))
+    figure.update_xaxes(title_text=_axis(cost))
+    figure.update_yaxes(title_text=_axis(quality))
+    said = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}{_questions(rows)}; filled: on the frontier"
+    figure.update_layout(title_text=label(title or said), height=460, margin={"b": 100})
+    return figure
+
+
+def pareto(cost: np.ndarray, quality: np.ndarray) -> np.ndarray:
+    """Which points no other beats, (n,) bool: none is as good for less, none better for the same. NaN is beaten."""
+    cost, quality = np.asarray(cost, float), np.asarray(quality, float)
+    good = np.isfinite(cost) & np.isfinite(quality)
+    out = np.zeros(len(cost), bool)
+    for i in np.flatnonzero(good):
+        cheaper = (cost[good] < cost[i]) & (quality[good] >= quality[i])
+        better = (cost[good] <= cost[i]) & (quality[good] > quality[i])
+        out[i] = not (cheaper | better).any()
+    return out
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _rows(table: Any, needed: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = getattr(table, "table", table)
+    if not isinstance(rows, pd.DataFrame):
+        raise SettingError(f"a sweep's figure takes a table (pandas.DataFrame) or a sweep, not {type(rows).__name__}")
+    missing = [name for name in needed if name not in rows]
+    if missing and len(rows):
+        there = ", ".join(map(str, rows.columns)) or "none"
+        raise SettingError(f"the table lacks the column {missing[0]!r}; it has {there}")
+    return rows.sort_values("value") if "value" in rows else rows
+
+
+def _paper_rows(paper: Any) -> pd.DataFrame | None:
+    if paper is None:
+        return None
+    rows = paper.rename(columns={name: _PAPER.get(str(name).lower(), str(name).lower()) for name in paper.columns})
+    return _rows(rows, ("value",))
+
+
+def _setting(rows: pd.DataFrame) -> str:
+    name = str(rows["setting"].iloc[0]) if "setting" in rows else "threshold"
+    return NAMES.get(name, name)
+
+
+def _questions(rows: pd.DataFrame) -> str:
+    if "n" not in rows:
+        return ""
+    low, high = int(rows["n"].min()), int(rows["n"].max())
+    return f" ({count(high, 'question')})" if low == high else f" ({low:,} to {high:,} questions)"
+
+
+def _interval(rows: pd.DataFrame, name: str) -> dict[str, Any] | None:
+    """Error bars from ``name_low`` to ``name_high``; None where the table has none."""
+    if f"{name}_low" not in rows or f"{name}_high" not in rows:
+        return None
+    up, down = rows[f"{name}_high"] - rows[name], rows[name] - rows[f"{name}_low"]
+    return {
+        "type": "data",
+        "array": up.to_numpy(float),
+        "arrayminus": down.to_numpy(float),
+        "thickness": 1.3,
+        "width": 4,
+    }
+
+
+def _curve(rows: pd.DataFrame, name: str, number: int) -> Any:
+    look, bars = style(number), _interval(rows, name)
+    return graph_objects().Scatter(
+        x=rows["value"],
+        y=rows[name],
+        name=NAMES[name],
+        mode="lines+markers",
+        line={"color": look.colour, "dash": look.dash, "width": 2},
+        marker={"symbol": look.marker, "size": 9, "color": look.colour},
+        error_y=bars,
+        customdata=[_said(row, name) for _, row in rows.iterrows()],
+        hovertemplate="%{customdata}<extra></extra>",
+    )
+
+
+def _said(row: Any, name: str) -> str:
+    between = f" ({row[f'{name}_low']:.3f} to {row[f'{name}_high']:.3f})" if f"{name}_low" in row else ""
+    return f"{NAMES.get(name, name)} {row[name]:.3f}{between}"
+
+
+def _behind(rows: pd.DataFrame, name: str, number: int) -> Any:
+    look = style(number)
+    return graph_objects().Scatter(
+        x=rows["value"],
+        y=rows[name],
+        name=f"{NAMES[name]}, paper",
+        mode="lines+markers",
+        opacity=0.7,
+        legendrank=2000,
+        line={"color": look.colour, "dash": look.dash, "width": 1.2},
+        marker={"symbol": f"{look.marker}-open", "size": 8, "color": look.colour},
+        hovertemplate=f"the paper's {NAMES[name]} %{{y:.3f}}<extra></extra>",
+    )
+
+
+def _points_behind(rows: pd.DataFrame, cost: str, quality: str) -> Any:
+    return graph_objects().Scatter(
+        x=rows[cost],
+        y=rows[quality],
+        name="paper",
+        mode="markers",
+        opacity=0.8,
+        legendrank=2000,
+        marker={"symbol": "diamond-open", "size": 9, "color": INK},
+        text=[f"the paper's, {short(v)}" for v in rows["value"]],
+        hovertemplate="%{text}: %{x:.3f}, %{y:.3f}<extra></extra>",
+    )
+
+
+def _points(
+    rows: pd.DataFrame, cost: str, quality: str, inside: np.ndarray, best: np.ndarray, name: str, number: int
+) -> Any:
+    look, own = style(number), rows.iloc[inside]
+    setting = _setting(rows)
+    texts = [f"{setting} {short(v)}" for v in own["value"]] if "value" in own else None
+    return graph_objects().Scatter(
+        x=own[cost],
+        y=own[quality],
+        name=label(name),
+        mode="markers+text" if texts and len(own) <= 12 else "markers",
+        text=texts,
+        textposition="top right",
+        textfont={"size": 11, "color": INK},
+        marker={
+            "symbol": [look.marker if on else f"{look.marker}-open" for on in best],
+            "size": 11,
+            "color": look.colour,
+            "line": {"width": 1.5, "color": look.colour},
+        },
+        error_x=_faint(_interval(own, cost), look.faded(0.6)),
+        error_y=_faint(_interval(own, quality), look.faded(0.6)),
+        hovertemplate=f"%{{text}}<br>{_axis(cost)} %{{x:.3f}}<br>{_axis(quality)} %{{y:.3f}}<extra></extra>",
+    )
+
+
+def _axis(name: str) -> str:
+    return NAMES.get(name, label(name))
+
+
+def _faint(bars: dict[str, Any] | None, colour: str) -> dict[str, Any] | None:
+    return None if bars is None else bars | {"color": colour}
