@@ -15,7 +15,7 @@ from dragin_lab.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.alignment import align
 from dragin_lab.views.frame import View, asked, framed, opened
-from dragin_lab.views.html import attempt, clip, clipped, count, esc, num, row, soft, tag
+from dragin_lab.views.html import attempt, clip, clipped, count, esc, num, printable, row, soft, tag
 
 MAX_TRACES = 16
 MAX_SENTENCES = 40
@@ -94,7 +94,7 @@ _SHORT = {"threshold": "θ", "top_n": "top n", "top_k": "top k", "max_new_tokens
 def _told(trace: Trace, label: str) -> Told:
     from dragin_lab.sentences import load_pipeline
 
-    spans = load_pipeline().spans(trace.text)
+    spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
     marks, fresh = [], []
     seen: set[int] = set()
     for origin in sections.origins(trace):
