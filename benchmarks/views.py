@@ -1,4 +1,4 @@
-"""How long the static view of a long trace takes, and how large it is: ``python benchmarks/views.py [REPEATS]``.
+"""How long the static views of a long trace take, and how large they are: ``python benchmarks/views.py [REPEATS]``.
 
 The traces are made up (no model): drafts of 60 pieces, all judged, and one single draft. Times are medians, in
 processor and wall-clock milliseconds. The budget is 150 ms and 1.5 MB for 2,000 pieces.
@@ -17,7 +17,16 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "views")]
 
 from view_samples import long_trace  # noqa: E402 - it lies beside the tests
 
-from dragin_lab.views.trace import trace_html, trace_text  # noqa: E402
+from dragin_lab import views  # noqa: E402
+
+VIEWS = {
+    "trace": views.trace_html,
+    "text": views.trace_text,
+    "heatmap": lambda trace: views.heatmap(trace).html,
+    "timeline": lambda trace: views.timeline(trace).html,
+    "selections": lambda trace: views.selections(trace).html,
+    "side by side": lambda trace: views.side_by_side([trace, trace]).html,
+}
 
 
 def measure(make: Callable[[], str], repeats: int) -> tuple[float, float, int]:
@@ -34,12 +43,12 @@ def measure(make: Callable[[], str], repeats: int) -> tuple[float, float, int]:
 
 def main(repeats: int) -> None:
     """Print a line a case."""
-    print(f"{'view':5} {'pieces':>7} {'drafts':>7} {'wall ms':>8} {'cpu ms':>8} {'kB':>7}   (median of {repeats})")
+    print(f"{'view':12} {'pieces':>7} {'drafts':>7} {'wall ms':>8} {'cpu ms':>8} {'kB':>7}   (median of {repeats})")
     for pieces, per_draft in ((200, 50), (2000, 50), (2000, 2000), (5000, 50), (5000, 5000)):
         trace = long_trace(pieces, per_draft)
-        for name, make in (("html", trace_html), ("text", trace_text)):
+        for name, make in VIEWS.items():
             wall, cpu, size = measure(lambda make=make, trace=trace: make(trace), repeats)
-            print(f"{name:5} {pieces:7,} {len(trace.steps):7} {wall:8.1f} {cpu:8.1f} {size / 1e3:7.0f}")
+            print(f"{name:12} {pieces:7,} {len(trace.steps):7} {wall:8.1f} {cpu:8.1f} {size / 1e3:7.0f}")
 
 
 if __name__ == "__main__":

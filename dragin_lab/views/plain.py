@@ -206,6 +206,8 @@ class _Paper:
 
 def terminal_width(text: str) -> int:
     """Terminal columns: wide characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 

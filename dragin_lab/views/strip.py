@@ -43,7 +43,7 @@ class Axes:
         return self.read if second_reading(look) else self.received
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Column:
     """One cell of a strip with what its rows show; NaN where a row has no value."""
 
@@ -58,6 +58,7 @@ class Column:
     fired: bool
     gone: bool  # thrown away
     level: int
+    width: int  # characters of a line: at least two, and one for the sign of a hit
 
 
 def second_reading(look: Look) -> bool:
@@ -97,8 +98,10 @@ def _top(arrays: list[np.ndarray]) -> float:
 
 def columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
     """The columns of the cells that begin at the characters ``start`` to ``stop``; behind ``cut`` they are gone."""
-    attention, made, words = attention_of(look), look.made, look.words
-    scored = look.scale.kind == "score"
+    made, words, owner = look.made, look.words, look.owner.tolist()
+    entropy, attention = made.entropy.tolist(), attention_of(look).tolist()
+    score = look.values.tolist() if look.scale.kind == "score" else [math.nan] * len(made)
+    levels, stops = look.levels.tolist(), words.stop.tolist()
     out: list[Column] = []
     last = -2
     for cell in look.cells:
@@ -108,30 +111,32 @@ def columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
         if not text:
             continue
         inside = slice(cell.first, cell.last)
-        word = int(look.owner[cell.first])
+        word, hit = owner[cell.first], look.hit(cell.first)
         spaced = cell.start > 0 and made.text[cell.start - 1].isspace()
+        opens = (word != last if word >= 0 else spaced) or not out
         out.append(
             Column(
                 cell,
                 text,
-                (word != last if word >= 0 else spaced) or not out,
-                _most(made.entropy[inside]),
+                opens,
+                _most(entropy[inside]),
                 _most(attention[inside]),
-                _most(look.values[inside]) if scored else math.nan,
-                word >= 0 and bool(words.stop[word]),
-                look.hit(cell.first),
+                _most(score[inside]),
+                word >= 0 and stops[word],
+                hit,
                 look.fired is not None and cell.first <= look.fired < cell.last,
                 cut is not None and cell.start >= cut,
-                int(look.levels[inside].max()),
+                max(levels[inside]),
+                max(2, terminal_width(text)) + (hit and opens),
             )
         )
         last = word
     return out
 
 
-def _most(values: np.ndarray) -> float:
-    values = values[np.isfinite(values)]
-    return float(values.max()) if values.size else math.nan
+def _most(values: list[float]) -> float:
+    """The largest of a cell's pieces; NaN where none was measured."""
+    return max((v for v in values if math.isfinite(v)), default=math.nan)
 
 
 def lines(cols: Sequence[Column], limit: int) -> Iterator[list[Column]]:
@@ -143,25 +148,20 @@ def lines(cols: Sequence[Column], limit: int) -> Iterator[list[Column]]:
         while end < len(cols) and not cols[end].opens:
             end += 1
         word = cols[place:end]
-        size = sum(map(wide, word)) + 1
+        size = sum(col.width for col in word) + 1
         if line and used + size > limit:
             yield line
             line, used = [], 0.0
         for col in word:
-            if line and used + wide(col) > limit:
+            if line and used + col.width > limit:
                 yield line
                 line, used = [], 0.0
             line.append(col)
-            used += wide(col)
+            used += col.width
         used += 1
         place = end
     if line:
         yield line
-
-
-def wide(col: Column) -> int:
-    """How many characters of a line a column takes: at least two, and one for the sign of a hit."""
-    return max(2, terminal_width(col.text)) + (col.hit and col.opens)
 
 
 def direction(text: str) -> str:
@@ -177,8 +177,8 @@ def strip(look: Look, cols: Sequence[Column], axes: Axes) -> str:
     """HTML of a strip: its lines, each with its labels at the left; figures on hover."""
     if not cols:
         return ""
-    names = _names(look, axes)
-    rows = 5 if judged(look) else 3
+    names, scored, full = _names(look, axes), judged(look), axes.attention(look)
+    rows = 5 if scored else 3
     theta = f' style="--t:{min(axes.theta, 1):.3f}"' if rows == 5 and axes.theta == axes.theta else ""
     way, parts, gone = direction(look.made.text), [], cols[0].gone
     for number, line in enumerate(lines(cols, LINE)):
@@ -186,7 +186,7 @@ def strip(look: Look, cols: Sequence[Column], axes: Axes) -> str:
         for col in line:
             body += SNIP if col.gone and not gone else ""
             gone = col.gone
-            body += _column(look, col, axes)
+            body += _column(look, col, axes, full, scored)
         labels = f'<div class="names"{" aria-hidden=true" if number else ""}>{names}</div>'
         parts.append(f'<div class="line">{labels}<div class="cols" dir="{way}">{body}</div></div>')
     return f'<div class="strip rows{rows}"{theta}><div class="roll">{"".join(parts)}</div></div>'
@@ -212,10 +212,10 @@ def judged(look: Look) -> bool:
     return look.scale.kind == "score" and bool(np.isfinite(look.values).any())
 
 
-def _column(look: Look, col: Column, axes: Axes) -> str:
-    scored = judged(look)
+def _column(look: Look, col: Column, axes: Axes, full: float, scored: bool) -> str:
+    """One column; ``full`` is the attention of a full bar, ``scored`` whether it has the rows of a trigger."""
     flags = [name for name, on in (("w", col.opens), ("s", col.stop and scored), ("gone", col.gone)) if on]
-    bars = _share("e", col.entropy, axes.entropy) + _share("a", col.attention, axes.attention(look))
+    bars = _share("e", col.entropy, axes.entropy) + _share("a", col.attention, full)
     if scored:
         bars += _share("s", col.score, axes.score)
         flags += ["over"] * (col.score > axes.threshold)
@@ -242,19 +242,19 @@ def _share(name: str, value: float, top: float) -> str:
 
 def strip_text(look: Look, cols: Sequence[Column], axes: Axes, width: int) -> list[str]:
     """The same as lines of text: bars are block characters, hits stand in ⟦ ⟧, the score's row marks what passes θ."""
-    scored = judged(look)
+    scored, full = judged(look), axes.attention(look)
     out: list[str] = []
     for line in lines(cols, max(width - 14, 20)):
         rows: dict[str, list[str]] = {"pieces": [], "entropy": [], "attention": []}
         if scored:
             rows |= {"stop word": [], "score": [], "above θ": []}
         for col in line:
-            size = wide(col)
+            size = col.width
             gap = " " if col.opens else ""
             shown = ("◆" if col.hit and col.opens else "") + printable(col.text.replace("\n", "↵"))
             rows["pieces"].append(gap + shown + " " * (size - terminal_width(shown)))
             rows["entropy"].append(gap + _block(col.entropy, axes.entropy) * size)
-            rows["attention"].append(gap + _block(col.attention, axes.attention(look)) * size)
+            rows["attention"].append(gap + _block(col.attention, full) * size)
             if scored:
                 rows["stop word"].append(gap + ("●" if col.stop else " ").ljust(size))
                 rows["score"].append(gap + _block(col.score, axes.score) * size)

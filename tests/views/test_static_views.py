@@ -20,7 +20,7 @@ from dragin_lab.views.html import esc, stylesheet
 from dragin_lab.views.methods import names_of
 from dragin_lab.views.pieces import Look
 from dragin_lab.views.selections import hit_spans, tokens
-from dragin_lab.views.strip import Column, axes_of, columns, direction, lines, strip, wide
+from dragin_lab.views.strip import Column, axes_of, columns, direction, lines, strip
 from dragin_lab.views.timelines import cost_of, spans_of
 
 VIEWS = {
@@ -161,8 +161,8 @@ def test_lines_break_between_words_and_hold_every_column():
         found = list(lines(cols, limit))
         assert [c for line in found for c in line] == cols
         for line in found[1:]:
-            assert line[0].opens or sum(map(wide, line)) + 2 >= min(limit, 6)
-        assert all(sum(map(wide, line)) <= max(limit, 4) for line in found)
+            assert line[0].opens or sum(c.width for c in line) + 2 >= min(limit, 6)
+        assert all(sum(c.width for c in line) <= max(limit, 4) for line in found)
 
 
 def test_text_keeps_the_rows_under_the_pieces():
