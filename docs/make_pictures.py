@@ -1,4 +1,4 @@
-"""Write the pictures that README.md shows: a trace of the demo as a browser draws it, light and dark.
+"""Write the pictures that README.md and docs/views.md show: views of the demo as a browser draws them, light and dark.
 
 Needs chromium (or Chrome) on the PATH. ``python docs/make_pictures.py`` from anywhere; asks the embedded model.
 """
@@ -12,14 +12,18 @@ import tempfile
 from pathlib import Path
 
 import dragin_lab as dl
+from dragin_lab import views
 from dragin_lab.almanac import demo_questions
-from dragin_lab.views.trace import trace_html
 
 HERE = Path(__file__).parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-sync")
 FLAGS += ("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1.5")
-SIZE = (1060, 1130)
+WIDTH = 1060
+#: The pictures and their heights.
+HEIGHTS = {"trace": 1130, "heatmap": 1010, "methods": 900}
+#: Compared with DRAGIN side by side.
+OTHERS = ("wo-rag", "sr-rag", "fs-rag", "flare")
 
 
 def browser() -> str:
@@ -29,19 +33,23 @@ def browser() -> str:
     return found
 
 
-def telling_trace() -> dl.Trace:
-    """The first demo question that is answered wrong without retrieval and right by DRAGIN after two of them."""
+def telling_traces() -> list[dl.Trace]:
+    """The first demo question that DRAGIN answers right after two retrievals and the model alone wrong, by each method.
+
+    DRAGIN's comes last.
+    """
     lm, retriever, questions = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load()), demo_questions()
     alone = dl.run_many(dl.method("wo-rag"), lm, retriever, questions)
     for without, trace in zip(alone, dl.run_many(dl.method("dragin"), lm, retriever, questions), strict=True):
         if not without.scores["em"] and trace.scores["em"] and trace.counters["retrievals"] == 2:
-            return trace
+            others = [dl.run(dl.method(name), lm, retriever, trace.question) for name in OTHERS]
+            return [*others, trace]
     sys.exit("no demo question shows what retrieval changed")
 
 
-def shoot(program: str, page: Path, picture: Path, *, dark: bool) -> None:
+def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -> None:
     with tempfile.TemporaryDirectory() as profile:
-        window = f"--window-size={SIZE[0]},{SIZE[1]}"
+        window = f"--window-size={WIDTH},{height}"
         scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
         options = [window, scheme, f"--user-data-dir={profile}", f"--screenshot={picture}"]
         command = [program, *FLAGS, *options, page.as_uri()]
@@ -51,14 +59,20 @@ def shoot(program: str, page: Path, picture: Path, *, dark: bool) -> None:
 
 def main() -> None:
     program = browser()
-    html = trace_html(telling_trace(), full_page=True)
+    traces = telling_traces()
+    pages = {
+        "trace": views.trace_html(traces[-1], full_page=True),
+        "heatmap": traces[-1].heatmap().page(),
+        "methods": views.side_by_side(traces).page(),
+    }
     folder = HERE / "pictures"
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
-        page = Path(scratch) / "trace.html"
-        page.write_text(html, encoding="utf-8")
-        for theme in ("light", "dark"):
-            shoot(program, page, folder / f"trace-{theme}.png", dark=theme == "dark")
+        for name, html in pages.items():
+            page = Path(scratch) / f"{name}.html"
+            page.write_text(html, encoding="utf-8")
+            for theme in ("light", "dark"):
+                shoot(program, page, folder / f"{name}-{theme}.png", HEIGHTS[name], dark=theme == "dark")
 
 
 if __name__ == "__main__":

@@ -57,7 +57,9 @@ def framed(what: str, card: Callable[[], str], text: Callable[[], str], css: tup
     shown = attempt(f"The text of {what[0].lower()}{what[1:]}", written, lambda: "")
     inner = attempt(what, card, lambda: shown)
     style = attempt("The style", lambda: f"<style>{stylesheet(*css)}</style>", lambda: "")
-    html = f'<div class="dl-out"><pre class="alt">{shown}</pre>{style}<div class="dl" hidden>{inner}</div></div>'
+    # Each sheet holds for cards of its name alone, as several views stand on one page.
+    names = " ".join(["dl", *(f"v-{name}" for name in css)])
+    html = f'<div class="dl-out"><pre class="alt">{shown}</pre>{style}<div class="{names}" hidden>{inner}</div></div>'
     return html, plain[0] if plain else ""
 
 

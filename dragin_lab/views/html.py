@@ -114,6 +114,7 @@ def page(title: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f"<title>{esc(title)}</title><style>body{{margin:0;padding:clamp(8px,2vw,28px);"
-        "background:light-dark(#f4f3f1,#0d0e11)}.dl-out{margin:auto;max-width:1180px}</style></head>"
+        "background:light-dark(#f4f3f1,#0d0e11)}.dl-out{margin:auto;max-width:1180px}"
+        ".dl-out+.dl-out{margin-top:22px}</style></head>"
         f"<body>{body}</body></html>\n"
     )

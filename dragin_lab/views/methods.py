@@ -66,7 +66,7 @@ def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] 
     if labels is not None and len(labels) != len(found):
         raise SettingError(f"{len(labels)} labels do not go with {len(found)} traces; give one each")
     told = [_told(t, name) for t, name in zip(found, labels or names_of(found), strict=True)]
-    html, text = framed("The comparison", partial(_card, told), partial(_text, told), ("timeline", "methods"))
+    html, text = framed("The comparison", partial(_card, told), partial(_text, told), ("methods",))
     return View(f"{clip(found[0].question.text, 80)[0]} – methods", html, text)
 
 

@@ -151,7 +151,7 @@ def _step(trace: Trace, step: Step, spans: list[Span], whole: int) -> str:
         out.append(
             f'<div class="line"><span class="sign">◆</span><span class="what">asked</span>'
             f'<span dir="auto"><b>{clipped(step.query.sent or "(empty query)", 300)}</b>'
-            f"<small>found: <bdi>{clipped(found, 300)}</bdi>{tail}</small></span></div>"
+            f'<small dir="ltr">found: <bdi>{clipped(found, 300)}</bdi>{tail}</small></span></div>'
         )
     out.append(_texts([s for s in spans if s.what == "continuation"]))
     return "".join(out)
@@ -190,7 +190,7 @@ def _texts(spans: list[Span]) -> str:
         out.append(
             f'<div class="line"><span class="sign {span.fate}">{signs[span.fate]}</span>'
             f'<span class="what">{span.what}, {_FATES[span.fate]}</span>'
-            f'<span dir="auto">{shown} <small>{count(len(span), "piece")}</small></span></div>'
+            f'<span dir="auto">{shown} <small dir="ltr">{count(len(span), "piece")}</small></span></div>'
         )
     return "".join(out)
 

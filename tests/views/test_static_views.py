@@ -78,7 +78,10 @@ def test_sheets_fetch_nothing():
     for name in ("strip", "qfs", "timeline", "methods"):
         css = stylesheet(name)
         assert not re.search(r"url\(|@import|https?:", css)
-        assert css.startswith(".dl-out{")
+        base = stylesheet()
+        assert css.startswith(base)
+        # Views stand together on one page: a sheet's rules are all for cards of its own name.
+        assert re.fullmatch(rf"\.dl-out \.v-{name}\{{.*\}}", css[len(base) :].strip())
         assert css.count("{") == css.count("}")
 
 
