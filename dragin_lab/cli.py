@@ -1,4 +1,4 @@
-"""The command line: ``dragin-lab ask``, ``show``, ``demo``, ``doctor``, ``data``, ``table``.
+"""The command line: ``dragin-lab ask``, ``show``, ``demo``, ``doctor``, ``data``, ``corpus``, ``table``.
 
 Exit status: 0 done, 1 something failed on the way, 2 wrong usage or input, 130 interrupted.
 """
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from dragin_lab import __version__
+from dragin_lab.cli_corpus import corpus
 from dragin_lab.cli_data import data
 from dragin_lab.cli_options import Name, debug_option
 from dragin_lab.cli_table import table
@@ -57,6 +58,7 @@ def cli() -> None:
 
 cli.add_command(data)
 cli.add_command(table)
+cli.add_command(corpus)
 
 
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,7 +98,9 @@ def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]
 @cli.command(short_help="Answer a question and show where the method retrieved.")
 @click.argument("question")
 @model_options
-@click.option("--corpus", help="A .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages.")
+@click.option(
+    "--corpus", help="A built corpus, .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages."
+)
 @click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
 @click.option("--when", type=Name(tuple(WHENS)), help="When to retrieve, instead of the method's own.")
 @click.option("--what", type=Name(WHATS), help="What to ask for, instead of the method's own.")

@@ -1,24 +1,21 @@
-"""A corpus: the passages that a retriever searches, in memory, in a fixed order."""
+"""A corpus: the passages that a retriever searches, in a fixed order, in memory or read from disk one by one."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import overload
 
 from tqdm.auto import tqdm
 
-from dragin_lab.corpus_files import Row, read_rows, total_bytes
+from dragin_lab.corpus_files import Row, check_row, json_line, long_warning, long_words, read_rows, total_bytes
+from dragin_lab.corpus_store import Store, is_store
 from dragin_lab.errors import CorpusError
 from dragin_lab.trace import Passage
-
-#: A passage of more words is read and searched, and announced: no prompt will hold it.
-LONG_PASSAGE_WORDS = 10_000
 
 
 class Corpus(Sequence[Passage]):
@@ -31,29 +28,27 @@ class Corpus(Sequence[Passage]):
     def __init__(self, rows: Iterable[Row], *, name: str, source: str) -> None:
         self.name = name
         self.source = source
-        self._passages: list[Passage] = []
-        self._position: dict[str, int] = {}
+        passages: list[Passage] = []
+        position: dict[str, int] = {}
         places: tuple[list[str], array[int]] = [], array("q")  # of each passage; only messages need them
         long: list[str] = []
         for row in rows:
-            _check(row)
-            if (first := self._position.setdefault(row.id, len(self))) != len(self):
+            check_row(row)
+            if (first := position.setdefault(row.id, len(passages))) != len(passages):
                 before = f"{places[0][first]} {places[1][first]}"
                 raise CorpusError(f"{row.place}: the id {row.id!r} was used before, at {before}")
-            if len(row.text) > 2 * LONG_PASSAGE_WORDS - 2 and (count := len(row.text.split())) > LONG_PASSAGE_WORDS:
+            if count := long_words(row):
                 long.append(f"{row.place} (id {row.id!r}, {count:,} words)")
             places[0].append(row.where)
             places[1].append(row.number)
-            self._passages.append(Passage(row.id, row.title, row.text))
-        if not self._passages:
+            passages.append(Passage(row.id, row.title, row.text))
+        if not passages:
             raise CorpusError(f"{source}: holds no passages")
-        self.warnings: tuple[str, ...] = ()
-        if long:
-            self.warnings = (
-                f"passages longer than {LONG_PASSAGE_WORDS:,} words will not fit into a prompt; "
-                f"cut them: {len(long)}, first {long[0]}",
-            )
-            warnings.warn(self.warnings[0], stacklevel=3)
+        self._passages: list[Passage] | Store = passages
+        self._position: Mapping[str, int] = position
+        self.warnings: tuple[str, ...] = (long_warning(len(long), long[0]),) if long else ()
+        for warning in self.warnings:
+            warnings.warn(warning, stacklevel=3)
 
     @classmethod
     def load(cls, source: str | Path | None = None, *, progress: bool | None = None) -> Corpus:
@@ -63,11 +58,13 @@ class Corpus(Sequence[Passage]):
             source: DPR's ``psgs_w100.tsv[.gz]`` (tab-separated, a header that names id, text, title, quoted the way a
                 CSV writer does it), JSON lines (``.jsonl[.gz]``: id or _id, text, title if there is one; other fields
                 are ignored), or a folder of .txt files, cut into passages of 100 words with the file's name as title.
-                Text is UTF-8. Blank lines are skipped.
+                Text is UTF-8. Blank lines are skipped. Or a folder that ``dragin-lab corpus build`` made
+                (``dragin_lab.corpus_store``): its passages stay on disk.
             progress: a bar on the error output; by default where that is a terminal.
 
         Raises:
-            CorpusError: what is wrong, with file and line. Nothing is repaired or left out.
+            CorpusError: what is wrong, with file and line. Nothing is repaired or left out. Of a built corpus, the
+                cheap part of ``dragin-lab corpus check``; a passage is held to its checksum whenever it is read.
         """
         if source is None:
             from dragin_lab.almanac import embedded_corpus_path
@@ -80,6 +77,8 @@ class Corpus(Sequence[Passage]):
     def _read(cls, path: Path, name: str, progress: bool | None) -> Corpus:
         if not path.exists():
             raise CorpusError(f"{path}: no such file or folder")
+        if is_store(path):
+            return cls._open(Store(path), name)
         try:
             total = total_bytes(path)
             if not total:
@@ -89,6 +88,17 @@ class Corpus(Sequence[Passage]):
                 return cls(read_rows(path, bar.update), name=name, source=str(path))
         except OSError as error:
             raise CorpusError(f"{error.filename or path}: cannot be read ({error.strerror or error})") from None
+
+    @classmethod
+    def _open(cls, store: Store, name: str) -> Corpus:
+        corpus = cls.__new__(cls)
+        corpus.name, corpus.source = name, str(store.folder)
+        corpus._passages, corpus._position = store, store.position
+        corpus.warnings = store.manifest.warnings
+        corpus.fingerprint = store.manifest.fingerprint
+        for warning in corpus.warnings:
+            warnings.warn(warning, stacklevel=4)
+        return corpus
 
     @classmethod
     def from_passages(cls, passages: Iterable[Passage], *, name: str = "passages") -> Corpus:
@@ -115,29 +125,11 @@ class Corpus(Sequence[Passage]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) over the ids, titles and texts, in order."""
+        """SHA-256 (hex) over the ids, titles and texts, in order: of the JSON lines that a build stores."""
         digest = hashlib.sha256()
         for p in self._passages:
-            digest.update(json.dumps([p.id, p.title, p.text], ensure_ascii=False).encode())
+            digest.update(json_line(p.id, p.title, p.text))
         return digest.hexdigest()
 
     def __repr__(self) -> str:
         return f"Corpus({self.name}, {len(self):,} passages)"
-
-
-def _check(row: Row) -> None:
-    """Refuse what no retriever could use."""
-    if not row.id.strip():
-        raise CorpusError(f"{row.place}: the id is empty")
-    if not row.text.strip():
-        raise CorpusError(f"{row.place}: the text of passage {row.id!r} is empty")
-    for name in ("id", "title", "text"):
-        value = getattr(row, name)
-        if "\0" in value:
-            raise CorpusError(f"{row.place}: the {name} holds a NUL character; remove it")
-        try:
-            value.encode()
-        except UnicodeEncodeError as error:
-            raise CorpusError(
-                f"{row.place}: character {error.start + 1} of the {name} is half a surrogate pair"
-            ) from None

@@ -15,6 +15,10 @@ class CorpusError(DraginLabError):
     """A corpus that cannot be read; names the file and the line."""
 
 
+class BrokenOffError(CorpusError):
+    """A build of a corpus that something outside it broke off, such as a full disk; what was done is kept."""
+
+
 class TraceFileError(DraginLabError):
     """A file that is not a readable trace."""
 

@@ -34,13 +34,25 @@ FLOORS = [
     {"chat"},
     {},
     {"loop", "trigger", "reference_loop", "paper_loop", "methods", "calls", "call_loop"},
-    {"almanac", "corpus", "corpus_files", "retrieval", "datasets", "datasets_formats", "labels", "presets"},
-    {"download", "published", "fetch"},
+    {
+        "almanac",
+        "corpus",
+        "corpus_files",
+        "corpus_lines",
+        "corpus_store",
+        "retrieval",
+        "datasets",
+        "datasets_formats",
+        "labels",
+        "presets",
+    },
+    {f"corpus_{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
+    {"download", "published", "fetch", "corpus_fetch"},
     {"lm"},
     {"drivers", "store", "bench", "sweep", "templates"},
     {"needs", "needs_query", "tables", "table_layouts", "table_runs", "table_settings", "table_formats", "paper"},
     {"views", "widgets"},
-    {"cli", "cli_options", "cli_data", "cli_table", "outputs", "demo", "doctor", "__main__"},
+    {"cli", "cli_options", "cli_corpus", "cli_data", "cli_table", "outputs", "demo", "doctor", "__main__"},
 ]
 #: What may import torch or transformers at any depth.
 TORCH = ("lm/", "retrieval/dense", "almanac/train", "almanac/evaluate", "almanac/probe")

@@ -1,0 +1,119 @@
+"""``dragin-lab corpus build`` and ``check``: corpora up to Wikipedia, on disk, that know whether they are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from dragin_lab.cli_options import Name, debug_option
+from dragin_lab.errors import BrokenOffError
+from dragin_lab.outputs import RunFailedError
+
+KINDS = ("dpr", "jsonl", "text", "wikiextractor")
+#: Passages up to which the check builds an index of its own, in memory, for the canary queries.
+SEARCHED = 200_000
+#: Passages of the file that DPR published (Karpukhin et al., 2020, section 4.1), on which the paper's retriever works.
+DPR_PASSAGES = 21_015_324
+
+
+@click.group(short_help="Build and check corpora of passages.")
+def corpus() -> None:
+    """Corpora of passages, up to all of Wikipedia: build one from files, check that it is whole."""
+
+
+@corpus.command(short_help="Build a corpus from files of passages or articles.")
+@click.argument("source")
+@click.option("--out", required=True, help="The folder of the corpus; --corpus takes it then.")
+@click.option("--kind", type=Name(KINDS), help="What SOURCE is; by default as the names of its files tell.")
+@click.option("--dedupe", is_flag=True, help="Leave out a passage whose title and text an earlier one has.")
+@click.option("--skip-bad", is_flag=True, help="Leave out bad records, count them, and list them in skipped.jsonl.")
+@click.option("--expect", type=int, help="Refuse to finish with another number of passages than this.")
+@click.option("--force", is_flag=True, help="Begin anew where the folder holds a corpus or an unfinished build.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that parse; default one a core.")
+@debug_option
+def build(
+    source: str, out: str, kind: str | None, dedupe: bool, skip_bad: bool, expect: int | None, force: bool,
+    workers: int | None,
+) -> None:  # fmt: skip
+    """Build a corpus in a folder from SOURCE, in bounded memory.
+
+    SOURCE is DPR's psgs_w100.tsv[.gz] (dpr), a .jsonl[.gz] with id, title and text (jsonl), a folder of .txt files
+    (text), or the folder or a file that WikiExtractor's --json wrote (wikiextractor). Texts and articles are cut into
+    passages of 100 words.
+
+    A build that was killed, interrupted or refused a record goes on where it stopped when it is run again.
+    """
+    from dragin_lab.corpus_build import build as make
+
+    try:
+        made = make(
+            source, out, kind=kind, dedupe=dedupe, skip_bad=skip_bad, expect=expect, force=force, workers=workers
+        )
+    except BrokenOffError as error:
+        raise RunFailedError(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo(f"\nwhat was done is kept in {out}; run it again to go on", err=True)
+        raise
+    manifest = made.store.manifest
+    click.echo(f"{manifest.passages:,} passages in {made.store.folder}")
+    click.echo(f"fingerprint {manifest.fingerprint}")
+    if made.resumed:
+        whole = "; nothing was left to do" if made.resumed == manifest.passages else ""
+        click.echo(f"{made.resumed:,} of them were there when it began{whole}", err=True)
+    counts = manifest.counts
+    if counts["duplicates"]:
+        click.echo(f"left out: {counts['duplicates']:,} passages that an earlier one repeats", err=True)
+    if counts["empty"]:
+        click.echo(f"left out: {counts['empty']:,} articles without text", err=True)
+    if counts["skipped"]:
+        click.echo(f"left out: {counts['skipped']:,} bad records, listed in {Path(out) / 'skipped.jsonl'}:", err=True)
+        for message in made.skipped:
+            click.echo(f"  {message}", err=True)
+    if manifest.source["name"].startswith("psgs_w100.tsv") and manifest.passages != DPR_PASSAGES:
+        click.echo(f"note: the psgs_w100.tsv that DPR published has {DPR_PASSAGES:,} passages", err=True)
+
+
+@corpus.command(short_help="Check that a corpus is whole.")
+@click.argument("folder")
+@click.option("--full", is_flag=True, help="Read every byte, and every passage.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that read; default one a core.")
+@debug_option
+def check(folder: str, full: bool, workers: int | None) -> None:
+    """Check that the corpus in FOLDER is whole, and that a search finds what it must.
+
+    Compares counts, lengths and checksums, looks for empty passages, and puts queries whose answer is known to an index
+    in memory (up to 200,000 passages). Ends with status 1 where anything is wrong.
+    """
+    from dragin_lab.corpus_check import ask_canaries
+    from dragin_lab.corpus_check import check as look
+    from dragin_lab.corpus_store import is_store
+
+    path = Path(folder).expanduser()
+    if not is_store(path):
+        raise click.UsageError(
+            f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --out {folder}'"
+        )
+    bad = _report(look(path, full=full, workers=workers))
+    if not bad:
+        from dragin_lab.corpus import Corpus
+
+        passages = Corpus.load(path)
+        if len(passages) <= SEARCHED:
+            from dragin_lab.retrieval.bm25 import BM25
+
+            bad = _report(ask_canaries(path, BM25(passages)))
+        else:
+            click.echo(f"note: no canary queries: an index in memory is for up to {SEARCHED:,} passages", err=True)
+    if bad:
+        raise RunFailedError(f"{folder}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL")
+
+
+def _report(findings: Iterator[tuple[str, bool]]) -> int:
+    """Print what was found, and count what is wrong."""
+    bad = 0
+    for line, good in findings:
+        click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
+        bad += not good
+    return bad
