@@ -1,8 +1,8 @@
 """``dragin-lab corpus build``: from a source to a corpus on disk (``corpus_store``), in bounded memory.
 
-One process reads, unpacks and writes; parsing, which is most of the work (``benchmarks/corpus.py`` takes it apart), goes
-to other processes in blocks of whole lines. Text files are parsed where they are read: where a passage of 100 words
-begins depends on all before it.
+One process reads, unpacks and writes. Parsing, which is most of the work (``benchmarks/corpus.py`` takes it apart),
+goes to other processes in blocks of whole lines. Text files are parsed where they are read: where a passage of 100
+words begins depends on all before it.
 
 A build that was broken off goes on where it stopped (``corpus_writer``), and its result is the same to the byte:
 nothing in it depends on blocks, processes, checkpoints or the clock.

@@ -1,4 +1,4 @@
-"""Builds of corpora: what is made of each kind of source, and what is refused or left out with the place it stands at."""
+"""Builds of corpora: what is made of each kind of source, and what is refused, or left out, with its place."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from corpora import left_in, some_passages, write_json_lines, write_table
+from sources import left_in, some_passages, write_json_lines, write_table
 
 from dragin_lab import corpus_sources
 from dragin_lab.corpus import Corpus

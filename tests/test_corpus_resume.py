@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from command import environment
-from corpora import left_in, some_passages, write_json_lines, write_table
+from sources import left_in, some_passages, write_json_lines, write_table
 
 from dragin_lab import corpus_sources, corpus_writer
 from dragin_lab.corpus import Corpus
@@ -185,7 +185,7 @@ def test_a_mended_source_goes_on_and_another_does_not(tmp_path: Path, workers: i
         build(source, out, workers=workers)
     progress = (out / PROGRESS).read_bytes()
     source.write_text(whole.replace("word3x0", "word3x9"))
-    with pytest.raises(CorpusError, match="not what it was.*--force"):
+    with pytest.raises(CorpusError, match=r"not what it was.*--force"):
         build(source, out)
     with pytest.raises(CorpusError, match=r"an unfinished build of p\.jsonl .*made with skip_bad=False and not True"):
         build(source, out, skip_bad=True)
@@ -226,9 +226,9 @@ def test_files_that_a_build_left_and_others_changed(tmp_path: Path) -> None:
         build(source, out, expect=5)
     with (out / PASSAGES).open("r+b") as file:
         file.truncate(100)
-    with pytest.raises(CorpusError, match="shorter than the build left it.*--force"):
+    with pytest.raises(CorpusError, match=r"shorter than the build left it.*--force"):
         build(source, out)
     (out / PROGRESS).write_text("{")
-    with pytest.raises(CorpusError, match="is damaged.*--force"):
+    with pytest.raises(CorpusError, match=r"is damaged.*--force"):
         build(source, out)
     assert len(build(source, out, force=True).store) == 300
