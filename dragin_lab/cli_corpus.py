@@ -1,4 +1,4 @@
-"""``dragin-lab corpus build`` and ``check``: corpora up to Wikipedia, on disk, that know whether they are whole."""
+"""``dragin-lab corpus build``, ``check``, ``fetch``: corpora up to Wikipedia, that know whether they are whole."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from pathlib import Path
 
 import click
 
-from dragin_lab.cli_options import Name, debug_option
+from dragin_lab.cli_options import Name, debug_option, download_bar
 from dragin_lab.errors import BrokenOffError
 from dragin_lab.outputs import RunFailedError
 
 KINDS = ("dpr", "jsonl", "text", "wikiextractor")
 #: Passages up to which the check builds an index of its own, in memory, for the canary queries.
 SEARCHED = 200_000
-#: Passages of the file that DPR published (Karpukhin et al., 2020, section 4.1), on which the paper's retriever works.
-DPR_PASSAGES = 21_015_324
+PUBLISHED = ("wikipedia-dpr",)
 
 
-@click.group(short_help="Build and check corpora of passages.")
+@click.group(short_help="Build, check and fetch corpora of passages.")
 def corpus() -> None:
-    """Corpora of passages, up to all of Wikipedia: build one from files, check that it is whole."""
+    """Corpora of passages, up to all of Wikipedia: build one from files, check that it is whole.
+
+    The paper's: 'dragin-lab corpus fetch wikipedia-dpr', then 'corpus build' on the file it brings.
+    """
 
 
 @corpus.command(short_help="Build a corpus from files of passages or articles.")
@@ -71,8 +73,6 @@ def build(
         click.echo(f"left out: {counts['skipped']:,} bad records, listed in {Path(out) / 'skipped.jsonl'}:", err=True)
         for message in made.skipped:
             click.echo(f"  {message}", err=True)
-    if manifest.source["name"].startswith("psgs_w100.tsv") and manifest.passages != DPR_PASSAGES:
-        click.echo(f"note: the psgs_w100.tsv that DPR published has {DPR_PASSAGES:,} passages", err=True)
 
 
 @corpus.command(short_help="Check that a corpus is whole.")
@@ -108,6 +108,38 @@ def check(folder: str, full: bool, workers: int | None) -> None:
             click.echo(f"note: no canary queries: an index in memory is for up to {SEARCHED:,} passages", err=True)
     if bad:
         raise RunFailedError(f"{folder}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL")
+
+
+@corpus.command(short_help="Download a published corpus.")
+@click.argument("name", type=Name(PUBLISHED), metavar="NAME")
+@click.option("--out", help="The folder for it; default NAME below DRAGIN_LAB_DATA, by default 'data'.")
+@click.option("--url", help="Another address of the same file, such as a mirror.")
+@click.option("--again", is_flag=True, help="Download it although it is there, and replace it.")
+@debug_option
+def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
+    """Download NAME from its public origin, and compare its length and checksum.
+
+    NAME is wikipedia-dpr: the 21,015,324 passages of DPR that the paper retrieves from, 4.7 GB packed. A download that
+    was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
+    """
+    from dragin_lab import corpus_fetch
+    from dragin_lab.download import FetchError
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
+    try:
+        with download_bar(name) as advance:
+            folder = None if out is None else Path(out).expanduser()
+            path = corpus_fetch.fetch(name, folder, url=url, again=again, advance=advance, say=say)
+    except FetchError as error:
+        raise RunFailedError(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("\nwhat came so far is kept; run it again to go on", err=True)
+        raise
+    click.echo(path)
+    count = corpus_fetch.PUBLISHED[name].passages
+    say(f"its {count:,} passages: dragin-lab corpus build {path} --out FOLDER --expect {count}")
 
 
 def _report(findings: Iterator[tuple[str, bool]]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from dragin_lab.cli_options import Name, debug_option
+from dragin_lab.cli_options import Name, debug_option, download_bar
 from dragin_lab.outputs import RunFailedError
 
 NAMES = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc", "exemplars")
@@ -30,29 +30,19 @@ def fetch(name: str, url: str | None, sha256: str | None, again: bool) -> None:
     that were published with the paper; they go into your cache, and '--exemplars published:BENCHMARK' takes them. A
     download that was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
     """
-    from tqdm.auto import tqdm
-
     from dragin_lab import datasets
     from dragin_lab.download import FetchError
     from dragin_lab.fetch import fetch as bring
     from dragin_lab.fetch import folder_of
 
-    with tqdm(desc=name, unit="B", unit_scale=True, disable=None, leave=False) as bar:  # None: only on a terminal
-
-        def advance(have: int, total: int | None) -> None:
-            if have < bar.n or not bar.n:  # it begins, maybe where an earlier download ended, which is no rate of this
-                bar.reset(total)
-                bar.n = bar.initial = bar.last_print_n = have
-            bar.update(have - bar.n)
-
-        try:
+    try:
+        with download_bar(name) as advance:
             fetched = bring(name, url=url, sha256=sha256, again=again, advance=advance)
-        except FetchError as error:
-            raise RunFailedError(str(error)) from error
-        except KeyboardInterrupt:
-            bar.close()
-            click.echo(f"\nwhat came so far is kept in {folder_of(name)}; run it again to go on", err=True)
-            raise
+    except FetchError as error:
+        raise RunFailedError(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo(f"\nwhat came so far is kept in {folder_of(name)}; run it again to go on", err=True)
+        raise
     for path in fetched.files:
         click.echo(path)
     click.echo(fetched.note, err=True)
