@@ -35,6 +35,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/views.py
 	$(BIN)/python benchmarks/retrieval.py
+	$(BIN)/python benchmarks/corpus.py --passages 100000
 
 lint: $(READY)
 	$(BIN)/ruff check .

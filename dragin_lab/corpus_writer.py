@@ -121,7 +121,7 @@ class Writer:
                 raise CorpusError(f"{self.folder / name}: is shorter than the build left it; start over with --force")
             file.truncate(length)
         if done.passages:
-            rows = np.fromfile(self.folder / ROWS, ROW)
+            rows = np.memmap(self.folder / ROWS, ROW, "r")
             self._ids.add(rows["id"], np.arange(len(rows)))
             if self.plan.dedupe:
                 self._texts.add(np.fromfile(self.folder / TEXTS, "<u8"), np.arange(len(rows)))
@@ -258,7 +258,7 @@ class Writer:
             0, done.passages, _ROWS_AT_ONCE
         ):  # each held to its CRC-32: what was parsed is what is there
             digest.update(b"".join(self._records.lines(start, min(start + _ROWS_AT_ONCE, done.passages))))
-        rows = np.fromfile(folder / ROWS, ROW)
+        rows = np.memmap(folder / ROWS, ROW, "r")
         write_whole(folder / ORDER, np.argsort(rows["id"], kind="stable").astype(ORDER_TYPE).tobytes())
         files = {PASSAGES: {"bytes": done.stored, "sha256": digest.hexdigest()}}
         for name in (ROWS, ORDER, SKIPPED):
