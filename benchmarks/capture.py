@@ -33,6 +33,7 @@ from dragin_lab.episode import Draft
 from dragin_lab.lm import decode
 from dragin_lab.lm.load import LanguageModel
 from dragin_lab.lm.measure import Recorder
+from dragin_lab.lm.prefixes import Prefix
 from dragin_lab.trace import Prompt
 
 MIB = 2**20
@@ -69,7 +70,7 @@ def half_billion() -> LanguageModel:
 @torch.inference_mode()
 def bare(lm: LanguageModel, ids: list[int], n: int) -> list[int]:
     """The decode loop with nothing but the choice of the likeliest piece; as many forwards as ``generate`` makes."""
-    prefix = decode.Prefix(lm.model.config)
+    prefix = Prefix(lm.model.config)
     made: list[int] = []
     fed = ids
     for _ in range(n):

@@ -7,18 +7,18 @@ and one more in which the last piece looks back.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from dragin_lab.episode import Bias, Draft, Never, SoFar
 from dragin_lab.errors import ModelError
-from dragin_lab.lm.measure import Recorder
+from dragin_lab.lm.measure import Measured, Recorder
+from dragin_lab.lm.prefixes import Prefix
 from dragin_lab.lm.tap import Pending
 from dragin_lab.trace import Continuation
 
@@ -43,27 +43,6 @@ class PieceEvent:
     delta: str
     entropy: float
     logprob: float
-
-
-class Prefix:
-    """A key-value cache and the ids it holds."""
-
-    def __init__(self, config: Any) -> None:
-        self.cache = DynamicCache(config=config)
-        self.ids: list[int] = []
-        self.sound = True  # False while a forward is under way, and for good if it did not end
-
-    def cut_to(self, ids: list[int]) -> bool:
-        """Keep the longest common prefix with ``ids``, all but its last piece at most. False: it cannot be cut."""
-        limit = min(len(self.ids), len(ids) - 1)
-        common = next((i for i in range(limit) if self.ids[i] != ids[i]), limit)
-        drop = len(self.ids) - common
-        if drop and common:
-            if any(getattr(self.cache, "is_sliding", ())) or not getattr(self.cache, "is_croppable", True):
-                return False  # a sliding window has forgotten what it would have to go back to
-            self.cache.crop(-drop)
-            del self.ids[common:]
-        return common > 0
 
 
 @torch.inference_mode()
@@ -104,14 +83,15 @@ def _look_back(lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
 class _Watched(SoFar):
     """A ``SoFar`` whose ``received`` is worked out when a ``Stop`` looks at it; most never do."""
 
-    def __init__(self, lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
-        self._source = (lm, recorder, pending)
+    def __init__(self, recorder: Recorder, look_back: Callable[[], None]) -> None:
+        self._source = (recorder, look_back)
         super().__init__(entropy=recorder.entropy, logprob=recorder.logprob)
 
     @property
     def received(self) -> np.ndarray:
-        _look_back(*self._source)
-        return self._source[1].received()
+        recorder, look_back = self._source
+        look_back()
+        return recorder.received()
 
     @received.setter
     def received(self, value: np.ndarray) -> None:
@@ -161,6 +141,120 @@ class Chooser:
         return logits
 
 
+class Writing:
+    """A draft under way: all of it but the forwards, which serve one text or many side by side.
+
+    Once the prompt was fed, in turn: ``take`` the logits behind it (or ``chose`` what was chosen for it), ``check``, feed
+    the last of ``ids``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over, ``continuation``.
+
+    Args:
+        lm, draft, seed, capture: as for ``stream``.
+        look_back: hands the attention rows made so far to ``recorder``.
+        followed: keep up with the text even where no ``Stop`` looks at it.
+
+    Raises:
+        ModelError: as ``stream`` does.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        draft: Draft,
+        seed: int | None,
+        look_back: Callable[[], None],
+        *,
+        followed: bool = False,
+        capture: bool = True,
+    ) -> None:
+        self.began = time.perf_counter()
+        if draft.max_new_tokens < 1:
+            raise ModelError(f"max_new_tokens={draft.max_new_tokens}: give 1 or more")
+        self.lm = lm
+        self.draft = draft
+        self.look_back = look_back
+        self.prompt_ids, self.prompt_offsets = lm.prompt(draft.prompt)
+        p = len(self.prompt_ids)
+        lm.refuse_overrun(p, draft.max_new_tokens)
+        self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
+        self.recorder = Recorder(p, draft.max_new_tokens, lm.alternatives, draft.attention and capture, lm.device)
+        self.watched = not isinstance(draft.stop, Never)
+        self.stopped = ""  # why it ended; empty while it goes on
+        self._spans = lm.tokenizer.spans() if followed or self.watched else None
+        self._so_far = _Watched(self.recorder, look_back)
+        self._delta = ""  # what the last piece added to the text
+        self._decided: int | None = None
+        self._decided_by = ""
+        self._received_decided: np.ndarray | None = None  # (decided,)
+
+    @property
+    def ids(self) -> list[int]:
+        """The pieces so far."""
+        return self.recorder.ids
+
+    def take(self, logits: Tensor) -> None:
+        """Choose the next piece from its raw logits (V,)."""
+        piece, processed = self.chooser(logits)
+        self.recorder.chose(piece, logits, processed)
+        self._follow(piece)
+
+    def chose(self, piece: int, measured: Measured, processed: Tensor | None = None) -> None:
+        """Take a piece that was chosen and measured together with those of other texts."""
+        self.recorder.measured(piece, measured, processed)
+        self._follow(piece)
+
+    def _follow(self, piece: int) -> None:
+        if self._spans is not None:
+            self.recorder.settle()
+            self._delta = self._spans.push(piece)
+
+    def event(self) -> PieceEvent:
+        """The last piece, for people who watch."""
+        assert self._spans is not None
+        t, piece = len(self.ids) - 1, self.ids[-1]
+        entropy, logprob = self.recorder.entropy[t], self.recorder.logprob[t]
+        vocabulary = self.lm.tokenizer.pieces([piece])[0]
+        return PieceEvent(t, piece, vocabulary, self._spans.text, self._delta, entropy, logprob)
+
+    def check(self) -> None:
+        """Ask the draft's ``Stop`` about the pieces so far, once behind each."""
+        if not self.watched or self._decided is not None:
+            return
+        assert self._spans is not None
+        so_far = self._so_far
+        so_far.ids, so_far.text, so_far.offsets = self.ids, self._spans.text, self._spans.provisional()
+        reason = self.draft.stop.reached(so_far)
+        if reason is not None:
+            self._decided, self._decided_by = len(self.ids), reason
+
+    def fed(self) -> None:
+        """The last piece was fed: decide whether it was the last of all."""
+        n, run_on = len(self.ids), self.draft.run_on
+        if run_on and self._decided == n:
+            self.look_back()
+            self._received_decided = self.recorder.received()
+        if self.ids[-1] in self.lm.eos:
+            self.stopped = "eos"
+        elif self._decided is not None and not run_on:
+            self.stopped = self._decided_by
+        elif n == self.draft.max_new_tokens:
+            self.stopped = "length"
+
+    def continuation(self, reused: int) -> Continuation:
+        """What was written; ``reused`` pieces of its prompt were served from a cache."""
+        run_on = self.draft.run_on
+        return self.recorder.continuation(
+            self.lm.tokenizer,
+            self.prompt_ids,
+            self.prompt_offsets,
+            stopped=self.stopped,
+            decided=self._decided if run_on else None,
+            decided_by=self._decided_by if run_on else "",
+            received_decided=self._received_decided,
+            seconds=time.perf_counter() - self.began,
+            reused=reused,
+        )
+
+
 def stream(
     lm: LanguageModel, draft: Draft, seed: int | None = None, *, every: bool = True, capture: bool = True
 ) -> Generator[PieceEvent, None, Continuation]:
@@ -180,61 +274,26 @@ def stream(
     Raises:
         ModelError: an empty prompt without BOS; a text longer than the position table of the model.
     """
-    began = time.perf_counter()
-    if draft.max_new_tokens < 1:
-        raise ModelError(f"max_new_tokens={draft.max_new_tokens}: give 1 or more")
-    prompt_ids, prompt_offsets = lm.prompt(draft.prompt)
-    p, limit = len(prompt_ids), draft.max_new_tokens
-    lm.refuse_overrun(p, limit)
-    chooser = Chooser(lm, prompt_ids, seed, draft.bias)
-    recorder = Recorder(p, limit, lm.alternatives, draft.attention and capture, lm.device)
-    watched = not isinstance(draft.stop, Never)
-    spans = lm.tokenizer.spans() if every or watched else None
     pending = Pending()
-    so_far = _Watched(lm, recorder, pending)
-    stopped, decided, decided_by, received_decided, shown = "length", None, "", None, ""
 
-    prefix, reused = lm.take_prefix(prompt_ids)
+    def look_back() -> None:
+        _look_back(lm, writing.recorder, pending)
+
+    writing = Writing(lm, draft, seed, look_back, followed=every, capture=capture)
+    tapped = pending if capture else None
+    prefix, reused = lm.prefixes.take(writing.prompt_ids)
     try:
-        logits = feed(lm, prefix, prompt_ids[reused:], pending if capture else None)
-        for t in range(limit):
-            piece, processed = chooser(logits)
-            recorder.chose(piece, logits, processed)
-            if spans is not None:
-                recorder.settle()
-                delta = spans.push(piece)
-                shown = spans.text
-                if every:
-                    vocabulary = lm.tokenizer.pieces([piece])[0]
-                    yield PieceEvent(t, piece, vocabulary, shown, delta, recorder.entropy[t], recorder.logprob[t])
-                if watched and decided is None:
-                    so_far.ids, so_far.text, so_far.offsets = recorder.ids, shown, spans.provisional()
-                    reason = draft.stop.reached(so_far)
-                    if reason is not None:
-                        decided, decided_by = t + 1, reason
-                        if not draft.run_on:
-                            stopped = reason
+        logits = feed(lm, prefix, writing.prompt_ids[reused:], tapped)
+        while not writing.stopped:
+            writing.take(logits)
+            if every:
+                yield writing.event()
+            writing.check()
             if len(pending) >= _ROWS_AT_ONCE:
-                _look_back(lm, recorder, pending)
-            logits = feed(lm, prefix, [piece], pending if capture else None)
-            if draft.run_on and decided == t + 1:
-                _look_back(lm, recorder, pending)
-                received_decided = recorder.received()  # (decided,)
-            if piece in lm.eos:
-                stopped = "eos"
-            if stopped != "length":
-                break
-        _look_back(lm, recorder, pending)
+                look_back()
+            logits = feed(lm, prefix, writing.ids[-1:], tapped)
+            writing.fed()
+        look_back()
     finally:
-        lm.keep_prefix(prefix)
-    return recorder.continuation(
-        lm.tokenizer,
-        prompt_ids,
-        prompt_offsets,
-        stopped=stopped,
-        decided=decided if draft.run_on else None,
-        decided_by=decided_by if draft.run_on else "",
-        received_decided=received_decided,
-        seconds=time.perf_counter() - began,
-        reused=reused,
-    )
+        lm.prefixes.keep(prefix)
+    return writing.continuation(reused)

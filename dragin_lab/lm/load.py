@@ -18,6 +18,7 @@ from dragin_lab.episode import Draft
 from dragin_lab.errors import ModelError
 from dragin_lab.lm import decode, score
 from dragin_lab.lm.check import Check, run_checks
+from dragin_lab.lm.prefixes import Prefixes
 from dragin_lab.lm.sources import find_source, load_pair, weight_files, weights_hash
 from dragin_lab.lm.tap import lay
 from dragin_lab.lm.tokenizer import HFTokenizer
@@ -40,6 +41,7 @@ class LanguageModel:
         context_window: pieces the model was made for, or None where its config does not say.
         hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
         layer: index of the captured layer.
+        prefixes: the key-value caches of earlier prompts (``prefixes.Prefixes``).
         embedded: whether this is the model that the package brings.
     """
 
@@ -73,7 +75,7 @@ class LanguageModel:
         self.embedded = False
         self._files = list(files)
         self._hash = ""
-        self._prefix: decode.Prefix | None = None
+        self.prefixes = Prefixes(model.config)
         self._plain = not sample and not self._build_processors(1)
         if check and (failed := [c for c in self.check() if not c.passed]):
             raise ModelError("; ".join(map(str, failed)) + ". Load with check=False to look into it all the same")
@@ -220,22 +222,9 @@ class LanguageModel:
         self.model._prepare_special_tokens(config, True, device=self.device)
         return self.model._get_logits_processor(config, input_ids_seq_length=p, device=self.device)
 
-    def take_prefix(self, prompt_ids: list[int]) -> tuple[decode.Prefix, int]:
-        """A cache to continue from, and how many prompt pieces it already holds. It is the taker's until returned."""
-        with self.lock:
-            prefix, self._prefix = self._prefix, None
-        if prefix is not None and prefix.cut_to(prompt_ids):
-            return prefix, len(prefix.ids)
-        return decode.Prefix(self.model.config), 0
-
-    def keep_prefix(self, prefix: decode.Prefix) -> None:
-        """Give a cache back for the next draft."""
-        if prefix.sound:
-            self._prefix = prefix
-
     def forget(self) -> None:
-        """Drop the cache, so that the next draft starts from nothing."""
-        self._prefix = None
+        """Drop the caches of earlier prompts, so that the next draft starts from nothing."""
+        self.prefixes.clear()
 
     # -- for people -----------------------------------------------------------------------------------------------
 

@@ -13,10 +13,22 @@ from dragin_lab.trace import Continuation
 
 _AT_ONCE = 16  # distributions measured together where nobody waits for them one by one
 
+#: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
+Measured = tuple[Tensor, Tensor, Tensor, Tensor]
+
 
 def entropy_of(logits: Tensor) -> Tensor:
     """Entropy in nats of next-token distributions (Eq. 1): logits (c, V) float32 -> (c,)."""
     return torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+
+
+def measure(logits: Tensor, chosen: Tensor, k: int) -> Measured:
+    """What is kept of the raw distributions (c, V) that the pieces ``chosen`` (c,) were drawn from."""
+    logs = torch.log_softmax(logits.float(), -1)  # (c, V)
+    probs = logs.exp()
+    entropy = torch.special.entr(probs).sum(-1)  # (c,)
+    best, which = probs.topk(min(k, probs.shape[-1]), -1)  # (c, k)
+    return entropy, logs.gather(1, chosen[:, None])[:, 0], which, best
 
 
 class Recorder:
@@ -40,7 +52,7 @@ class Recorder:
         self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
         self._received = torch.zeros(room, device=device)  # (room,)
         self._waiting: list[Tensor] = []  # logits (V,) not measured yet
-        self._measured: list[tuple[Tensor, ...]] = []  # entropy (c,), logprob (c,), ids (c, k), probs (c, k)
+        self._measured: list[Measured] = []
         self._processed: list[Tensor] = []  # (1,) each
         self._listed = 0  # measured groups that `settle` has listed
         self.entropy: list[float] = []  # filled by `settle`
@@ -52,10 +64,19 @@ class Recorder:
         """One more piece, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,)."""
         self.ids.append(piece)
         self._waiting.append(logits)
-        if processed is not None:
-            self._processed.append(entropy_of(processed[None].float()))
+        self._warped(processed)
         if len(self._waiting) == _AT_ONCE:
             self._measure()
+
+    def measured(self, piece: int, measured: Measured, processed: Tensor | None = None) -> None:
+        """One more piece, whose distribution (c = 1) was measured already; the rest as for ``chose``."""
+        self.ids.append(piece)
+        self._measured.append(measured)
+        self._warped(processed)
+
+    def _warped(self, processed: Tensor | None) -> None:
+        if processed is not None:
+            self._processed.append(entropy_of(processed[None].float()))
 
     def looked_back(self, weights: Tensor) -> None:
         """Take the next rows (1, h, c, keys) of query positions in order; the keys end at the last query itself."""
@@ -104,14 +125,9 @@ class Recorder:
         return 0 if self._attention is None else self._attention.nbytes
 
     def _measure(self) -> None:
-        logits = torch.stack(self._waiting).float()  # (c, V)
-        chosen = torch.tensor(self.ids[-len(self._waiting) :], device=logits.device)[:, None]  # (c, 1)
+        chosen = torch.tensor(self.ids[-len(self._waiting) :], device=self.device)  # (c,)
+        self._measured.append(measure(torch.stack(self._waiting), chosen, self._alternatives))
         self._waiting = []
-        logs = torch.log_softmax(logits, -1)  # (c, V)
-        probs = logs.exp()
-        entropy = torch.special.entr(probs).sum(-1)  # (c,)
-        best, which = probs.topk(min(self._alternatives, probs.shape[-1]), -1)  # (c, k)
-        self._measured.append((entropy, logs.gather(1, chosen)[:, 0], which, best))
 
     # -- at the end -----------------------------------------------------------------------------------------------
 

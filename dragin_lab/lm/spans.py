@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 #: What a decoder writes for bytes that are no complete character (U+FFFD).
 BROKEN = "\ufffd"
@@ -13,8 +14,8 @@ Decode = Callable[[Sequence[int]], str]
 _LONG = 24  # pieces decoded again at every step before the window moves on
 
 
-def shared(a: str, b: str) -> int:
-    """Length of the longest common prefix of two strings."""
+def shared(a: Sequence[Any], b: Sequence[Any]) -> int:
+    """Length of the longest common prefix of two strings or lists."""
     limit = min(len(a), len(b))
     if a[:limit] == b[:limit]:
         return limit

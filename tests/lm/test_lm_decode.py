@@ -89,7 +89,7 @@ def test_going_on_behind_the_own_text_feeds_only_what_is_new() -> None:
     lm = tiny("gemma3")
     first = lm.generate(Draft(PROMPT, 8))
     longer = [*first.prompt_ids, *first.ids, 40]
-    prefix, reused = lm.take_prefix(longer)
+    prefix, reused = lm.prefixes.take(longer)
     assert reused == len(longer) - 1  # a sliding window can go on, only not back
     assert prefix.ids == longer[:-1]
 
