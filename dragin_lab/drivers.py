@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.batched import side_by_side
 from dragin_lab.episode import Attend, Draft, Episode, Request, Retriever
-from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.errors import SettingError
 from dragin_lab.methods import Method
 from dragin_lab.prompts import PromptTemplate
+from dragin_lab.serving import Running, opened, refused, seed_of_draft
 from dragin_lab.templates import default_template as default_template
-from dragin_lab.templates import template_for
 from dragin_lab.trace import Decision, Passage, Question, Step, Trace
 
 if TYPE_CHECKING:
@@ -111,14 +111,8 @@ def stream(
     Raises ``SettingError`` for an empty question, and for the chat layout where the model has no chat template, before
     anything is generated; what fails later ends the episode with ``trace.ended == "error"`` and is raised.
     """
-    template = template_for(method, lm, prompt)
     _check_retriever(method, retriever)
-    trace = Trace(_question(question, gold), method.settings, provenance=_provenance(lm, retriever, template, seed))
-    if prompt is not None and prompt.exemplars and template.exemplars != prompt.exemplars:
-        trace.notes.append(
-            f"the exemplars given do not show what {method.name} writes, so its own stand in their place"
-        )
-    episode = method.episode(trace, template, lm.tokenizer, window=lm.context_window)
+    trace, episode = opened(method, lm, retriever, question, prompt, seed, gold)
     return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
 
 
@@ -155,20 +149,29 @@ def run_many(
     *,
     prompt: PromptTemplate | None = None,
     seed: int = 0,
+    batch_size: int = 1,
 ) -> Iterator[Trace]:
-    """Answer questions one after another, yielding each trace as it ends; one that fails says so and the rest go on.
+    """Answer many questions, yielding each trace as it ends; one that fails says so and the rest go on.
 
-    Raises ``SettingError`` for a method that retrieves without a retriever.
+    With ``batch_size`` above 1 that many episodes run side by side in one batch (``batched``). Each gives the text that
+    it gives alone, except where two pieces are equally likely to rounding. Traces then come in the order in which
+    episodes end: ``trace.question`` says which is which.
+
+    Raises:
+        SettingError: a method that retrieves without a retriever; a ``batch_size`` that is no whole number above 0.
+        KeyboardInterrupt: with ``traces``, the cancelled episodes; all others were yielded or not begun.
     """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        raise SettingError(f"batch_size={batch_size!r}: give a whole number of at least 1 (1: one after another)")
     _check_retriever(method, retriever)
+    if batch_size > 1:
+        yield from side_by_side(method, lm, retriever, questions, prompt, seed, int(batch_size))
+        return
     for question in questions:
         try:
             trace = run(method, lm, retriever, question, prompt=prompt, seed=seed)
         except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
-            asked = question if isinstance(question, Question) else Question("", question)
-            trace = getattr(error, "trace", None) or Trace(
-                asked, method.settings, ended="error", error=_what_happened(error)
-            )
+            trace = getattr(error, "trace", None) or refused(question, method, error)
         yield trace
 
 
@@ -177,71 +180,32 @@ def _check_retriever(method: Method, retriever: Retriever | None) -> None:
         raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
 
 
-def _question(question: str | Question, gold: str | Iterable[str] | None) -> Question:
-    if isinstance(question, str):
-        question = Question("", question)
-    if gold is not None:
-        question = replace(question, golds=(gold,) if isinstance(gold, str) else tuple(gold))
-    if not question.text.strip():
-        raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
-    return question
-
-
-def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, seed: int) -> dict[str, Any]:
-    from dragin_lab import __version__
-
-    describe = getattr(retriever, "provenance", None)
-    return lm.provenance() | {
-        "dragin_lab": __version__,
-        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
-        "seed": seed,
-        "template": {
-            "exemplars": len(template.exemplars),
-            "instruction": template.instruction,
-            "layout": template.layout,
-            "answer_rule": template.answer_rule,
-            "form": template.form,
-        },
-    }
-
-
 def _serve(
     episode: Episode[None], trace: Trace, lm: LanguageModel, retriever: Retriever | None, seed: int
 ) -> Generator[Event, None, None]:
     """Answer the episode's requests until it ends; a request that fails is thrown into it."""
-    begun = time.perf_counter()
+    running = Running(episode, trace)
     news = _News(trace)
-    answer: Any = None
-    failure: Exception | None = None
     try:
-        while True:
-            try:
-                request = episode.throw(failure) if failure is not None else episode.send(answer)
-            except StopIteration:
-                break
+        running.send()
+        while running.request is not None:
             yield from news.of_steps(trace.steps[:-1])
-            failure = answer = None
-            started = time.perf_counter()
             try:
-                answer = yield from _answer(request, trace, lm, retriever, seed)
+                answer = yield from _answer(running.request, trace, lm, retriever, seed)
             except Exception as error:  # noqa: BLE001 - whatever a model or a retriever raises belongs to the episode
-                failure = error
-            _count_seconds(trace, request, time.perf_counter() - started)
+                running.fail(error)
+            else:
+                running.send(answer)
         yield from news.of_steps(trace.steps)
-        trace.seconds = time.perf_counter() - begun
         yield Ended(trace)
     except GeneratorExit:
         trace.ended = "cancelled" if trace.ended == "running" else trace.ended
-        raise
-    except Exception as error:
-        trace.ended, trace.error = "error", _what_happened(error)
         raise
     except KeyboardInterrupt:
         trace.ended = "cancelled"
         raise
     finally:
-        trace.seconds = time.perf_counter() - begun
-        episode.close()
+        running.close()
 
 
 @dataclass
@@ -271,7 +235,7 @@ def _answer(
     step = trace.steps[-1].index if trace.steps else 0
     if isinstance(request, Draft):
         kind = _kind(request, trace)
-        pieces = lm.stream(request, seed=_seed_of_draft(seed, len(trace.continuations)))
+        pieces = lm.stream(request, seed=seed_of_draft(seed, len(trace.continuations)))
         while True:
             try:
                 made = next(pieces)
@@ -284,24 +248,7 @@ def _answer(
     return found
 
 
-def _seed_of_draft(seed: int, drafts: int) -> int:
-    """A seed of its own for each draft of an episode, so that a second one does not repeat the draws of the first."""
-    return int(np.random.SeedSequence([seed, drafts]).generate_state(1)[0])
-
-
 def _kind(request: Draft, trace: Trace) -> str:
     if request.prompt is trace.extraction_prompt:
         return "answer"
     return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"
-
-
-def _what_happened(error: Exception) -> str:
-    """Our own errors are sentences for people; others are named."""
-    return str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"
-
-
-def _count_seconds(trace: Trace, request: Request, seconds: float) -> None:
-    if trace.steps:
-        spent = trace.steps[-1].seconds
-        kind = type(request).__name__.lower()
-        spent[kind] = spent.get(kind, 0.0) + seconds

@@ -49,7 +49,7 @@ FLOORS = [
     {f"corpus_{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
     {"download", "published", "fetch", "corpus_fetch"},
     {"lm"},
-    {"drivers", "store", "bench", "sweep", "templates"},
+    {"drivers", "serving", "batched", "store", "bench", "sweep", "templates"},
     {"needs", "needs_query", "tables", "table_layouts", "table_runs", "table_settings", "table_formats", "paper"},
     {"views", "widgets"},
     {"cli", "cli_options", "cli_corpus", "cli_data", "cli_table", "outputs", "demo", "doctor", "__main__"},

@@ -25,7 +25,7 @@ from dragin_lab.trace import Continuation
 if TYPE_CHECKING:
     from dragin_lab.lm.load import LanguageModel
 
-_ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
+ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
 
 
 @torch.inference_mode()
-def _look_back(lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
+def look_back(lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
     """Hand the rows made so far to the recorder."""
     with lm.lock:
         rows = lm.tap.flush(pending)
@@ -106,6 +106,7 @@ class Chooser:
         self.made = 0
         self.processors = lm.processors(len(prompt_ids))
         self.sample = lm.sample
+        self.plain = not (self.biases or self.processors or self.sample)  # just the likeliest
         self.ids = list(prompt_ids) if self.processors else []
         self.generator = torch.Generator(lm.device) if lm.sample else None
         if self.generator is not None:
@@ -144,8 +145,9 @@ class Chooser:
 class Writing:
     """A draft under way: all of it but the forwards, which serve one text or many side by side.
 
-    Once the prompt was fed, in turn: ``take`` the logits behind it (or ``chose`` what was chosen for it), ``check``, feed
-    the last of ``ids``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over, ``continuation``.
+    Once the prompt was fed, in turn: ``take`` the logits behind it (or ``chose``, where the choice is made outside),
+    ``check``, feed the last of ``ids``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
+    ``continuation``.
 
     Args:
         lm, draft, seed, capture: as for ``stream``.
@@ -276,10 +278,10 @@ def stream(
     """
     pending = Pending()
 
-    def look_back() -> None:
-        _look_back(lm, writing.recorder, pending)
+    def rows_so_far() -> None:
+        look_back(lm, writing.recorder, pending)
 
-    writing = Writing(lm, draft, seed, look_back, followed=every, capture=capture)
+    writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture)
     tapped = pending if capture else None
     prefix, reused = lm.prefixes.take(writing.prompt_ids)
     try:
@@ -289,11 +291,11 @@ def stream(
             if every:
                 yield writing.event()
             writing.check()
-            if len(pending) >= _ROWS_AT_ONCE:
-                look_back()
+            if len(pending) >= ROWS_AT_ONCE:
+                rows_so_far()
             logits = feed(lm, prefix, writing.ids[-1:], tapped)
             writing.fed()
-        look_back()
+        rows_so_far()
     finally:
         lm.prefixes.keep(prefix)
     return writing.continuation(reused)

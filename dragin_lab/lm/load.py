@@ -16,7 +16,7 @@ import transformers
 
 from dragin_lab.episode import Draft
 from dragin_lab.errors import ModelError
-from dragin_lab.lm import decode, score
+from dragin_lab.lm import batch, decode, score
 from dragin_lab.lm.check import Check, run_checks
 from dragin_lab.lm.prefixes import Prefixes
 from dragin_lab.lm.sources import find_source, load_pair, weight_files, weights_hash
@@ -144,6 +144,10 @@ class LanguageModel:
         """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
         return decode.finish(decode.stream(self, draft, seed, every=False))
 
+    def batch(self, size: int) -> batch.Batch:
+        """Drafts written side by side, at most ``size`` at once; see ``batch.Batch``."""
+        return batch.Batch(self, size)
+
     def score(self, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
         """``text`` as if the model had written it behind ``prompt`` (teacher forcing), with everything measured.
 
@@ -242,6 +246,7 @@ class LanguageModel:
             "layer": self.layer,
             "heads": self.tap.heads,
             "tap": self.tap.kind,
+            "prefix_reuse": "own text only, its cache cannot be cut back" if self.prefixes.uncuttable else "any",
             "decoding": "sample" if self.sample else "greedy",
             "generation_config": self.model.generation_config.to_diff_dict(),
             "torch": torch.__version__,

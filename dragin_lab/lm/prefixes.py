@@ -32,10 +32,10 @@ class Prefix:
         """Whether the cache can go back; a sliding window has forgotten what it would have to go back to."""
         return not any(getattr(self.cache, "is_sliding", ())) and bool(getattr(self.cache, "is_croppable", True))
 
-    def tensors(self) -> list[Tensor]:
-        """Keys and values of all layers that hold any, (1, H_kv, n, d) each."""
-        layers = self.cache.layers
-        return [t for layer in layers for name in ("keys", "values") if (t := getattr(layer, name, None)) is not None]
+    def states(self) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of every layer that holds them, (1, H_kv, n, d) each."""
+        pairs = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in self.cache.layers]
+        return [(keys, values) for keys, values in pairs if keys is not None and values is not None]
 
     def common(self, ids: list[int]) -> int:
         """Pieces of ``ids`` that the cache holds: all but the last at most, because that one must be fed."""
@@ -69,9 +69,14 @@ class Prefixes:
         return len(self._kept)
 
     @property
+    def uncuttable(self) -> bool:
+        """Whether this model's caches cannot go back, so that only a text that goes on where one ended is served."""
+        return not Prefix(self._config).cuttable
+
+    @property
     def nbytes(self) -> int:
         """Bytes of all that is kept."""
-        return sum(t.nbytes for prefix in self._kept for t in prefix.tensors())
+        return sum(t.nbytes for prefix in self._kept for pair in prefix.states() for t in pair)
 
     def take(self, ids: list[int]) -> tuple[Prefix, int]:
         """A cache to continue from, and how many of the prompt's pieces it already holds. It is the taker's own."""

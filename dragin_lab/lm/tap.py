@@ -31,16 +31,17 @@ class EnoughError(Exception):
 
 
 class Pending:
-    """Attention rows of one continuation, query position after query position, that nobody has asked for yet.
+    """Attention rows of one continuation, query position after query position, that nobody has asked for yet; or of
+    ``B`` side by side that go on together.
 
     A row needs the query of its own step, but the keys of any later step begin with the keys it saw. So a step puts
     its query aside, and many rows are computed at once, with the keys of the last step.
     """
 
     def __init__(self) -> None:
-        self.queries: list[Tensor] = []  # (1, H, 1, d) each
-        self.last: tuple[Tensor, dict[str, Any]] | None = None  # keys (1, H_kv, k, d) and further arguments
-        self.ready: list[Tensor] = []  # (1, h, c, k) float32 each, rows that could not wait
+        self.queries: list[Tensor] = []  # (B, H, 1, d) each
+        self.last: tuple[Tensor, dict[str, Any]] | None = None  # keys (B, H_kv, k, d) and further arguments
+        self.ready: list[Tensor] = []  # (B, h, c, k) float32 each, rows that could not wait
         self.count = 0  # rows put in since the last flush
 
     def __len__(self) -> int:
@@ -127,7 +128,7 @@ class EagerTap:
         pending.count += 1
         return output
 
-    def flush(self, pending: Pending) -> list[Tensor]:
+    def flush(self, pending: Pending, mask: Tensor | None = None) -> list[Tensor]:
         """The rows of ``pending`` in order, as in ``Tap.flush``."""
         ready, pending.ready, pending.count = pending.ready, [], 0
         return ready
@@ -196,7 +197,7 @@ class Tap:
         return output, self.take() if rows else None
 
     def step(self, pending: Pending, **inputs: Any) -> Any:
-        """Run the model on one text without padding and put the last query's row into ``pending``; its output."""
+        """Run the model and put the last query's row into ``pending``; its output. Padding: see ``flush``."""
         before = len(pending)
         self.pending = pending
         try:
@@ -207,13 +208,16 @@ class Tap:
             self.take()  # says that the layer was not reached
         return output
 
-    def flush(self, pending: Pending) -> list[Tensor]:
-        """The rows of ``pending`` in order: tensors (1, h, c, keys) float32, whose last row sees all of its keys."""
+    def flush(self, pending: Pending, mask: Tensor | None = None) -> list[Tensor]:
+        """The rows of ``pending`` in order: tensors (B, h, c, keys) float32, whose last row sees all of its keys.
+
+        ``mask`` (B, k) is 0 where a key is padding; None where there is none.
+        """
         if pending.queries:
             assert pending.last is not None
             key, kwargs = pending.last
-            query = torch.cat(pending.queries, 2) if len(pending.queries) > 1 else pending.queries[0]  # (1, H, c, d)
-            pending.ready.append(self.measure(query.shape[2], query, key, None, kwargs))
+            query = torch.cat(pending.queries, 2) if len(pending.queries) > 1 else pending.queries[0]  # (B, H, c, d)
+            pending.ready.append(self.measure(query.shape[2], query, key, mask, kwargs))
         ready, pending.ready, pending.count = pending.ready, [], 0
         pending.queries, pending.last = [], None
         return ready

@@ -253,7 +253,7 @@ def test_rows_are_the_same_however_many_are_computed_at_once(kind: str, monkeypa
     draft = Draft(PROMPT, 40, attention=True)
     made = [tiny(kind).generate(draft)]
     for at_once in (1, 7, 1000):
-        monkeypatch.setattr(decode, "_ROWS_AT_ONCE", at_once)
+        monkeypatch.setattr(decode, "ROWS_AT_ONCE", at_once)
         made.append(tiny(kind).generate(draft))
     for other in made[1:]:
         np.testing.assert_allclose(other.received, made[0].received, atol=1e-6)
