@@ -33,6 +33,7 @@ lab: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/batch.py
 	$(BIN)/python benchmarks/views.py
 	$(BIN)/python benchmarks/retrieval.py
 	$(BIN)/python benchmarks/corpus.py --passages 100000

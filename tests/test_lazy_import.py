@@ -18,7 +18,7 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly"}
 #: on the floor of its folder.
 FLOORS = [
     {"errors", "files"},
-    {"trace", "episode", "tracefile", "frames"},
+    {"trace", "episode", "tracefile", "frames", "parting"},
     {},
     {"rind", "qfs", "words", "metrics", "prompts", "forms", "chat", "sentences", "confidence", "exemplars", "ranking"},
     {"qfs"},

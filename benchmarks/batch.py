@@ -1,0 +1,153 @@
+"""What episodes side by side save: the same questions in one batch and one after another, with the same answers.
+
+Medians of interleaved rounds, as ratios within a round; processor time is given beside them, because it hardly depends
+on what else the machine does. Every place where a batch wrote something else is listed, and the script fails unless the
+two likeliest pieces lie within 1e-4 nats of one another there (a batch sums in another order).
+
+    python benchmarks/batch.py --out benchmarks/results/batch.json
+    python benchmarks/batch.py --methods all --questions 200 --rounds 1 --out same.json    # the same text, at length
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import dragin_lab as dl
+from dragin_lab import datasets
+from dragin_lab.lm.load import LanguageModel
+from dragin_lab.methods import METHODS, VARIANTS
+from dragin_lab.parting import parting
+from dragin_lab.trace import Question, Trace
+
+BUDGETS = {"cpu": 0.5, "cuda": 0.1}
+CLOSE = 1e-4  # nats
+
+
+def differences(alone: dict[str, Trace], side: dict[str, Trace]) -> list[dict[str, Any]]:
+    """Where the two ways wrote something else; ``allowed`` where the two likeliest pieces were equal to rounding."""
+    found = []
+    for key, one in alone.items():
+        place = parting(one, side[key])
+        if place is not None:
+            allowed = place.gap is not None and place.gap <= CLOSE
+            found.append({"question": key, "where": place.what, "gap": place.gap, "allowed": allowed})
+        elif (one.text, one.answer, one.queries, one.ended) != (
+            side[key].text,
+            side[key].answer,
+            side[key].queries,
+            side[key].ended,
+        ):
+            found.append({"question": key, "where": "the same drafts, another outcome", "gap": None, "allowed": False})
+    return found
+
+
+def measure(
+    method: Any, lm: LanguageModel, retriever: Any, questions: list[Question], size: int, rounds: int
+) -> dict[str, Any]:
+    """Seconds of both ways over interleaved rounds, what was generated, and where the two differ."""
+    seconds: dict[str, list[float]] = {"alone": [], "side": []}
+    processor: dict[str, list[float]] = {"alone": [], "side": []}
+    sizes = {"alone": 1, "side": size}
+    found: dict[str, dict[str, Trace]] = {}
+    for place in range(rounds):
+        for way in ("alone", "side")[:: 1 if place % 2 else -1]:
+            lm.forget()
+            gc.collect()
+            began, began_cpu = time.perf_counter(), time.process_time()
+            traces = list(dl.run_many(method, lm, retriever, questions, batch_size=sizes[way]))
+            seconds[way].append(time.perf_counter() - began)
+            processor[way].append(time.process_time() - began_cpu)
+            found[way] = {trace.question.id: trace for trace in traces}
+    traces = list(found["side"].values())
+    drafts = [c for trace in traces for c in trace.continuations]
+    return {
+        "method": method.name,
+        "variant": method.variant,
+        "questions": len(questions),
+        "rounds": rounds,
+        "batch": max(traces, key=lambda t: len(t.provenance["batch"]["notes"])).provenance["batch"],
+        "median_s": {way: statistics.median(took) for way, took in seconds.items()},
+        "side_over_alone": ratio(seconds),
+        "median_cpu_s": {way: statistics.median(took) for way, took in processor.items()},
+        "side_over_alone_cpu": ratio(processor),
+        "prompt_pieces": sum(len(c.prompt_ids) for c in drafts),
+        "prompt_pieces_reused": {
+            way: sum(trace.counters["reused"] for trace in found[way].values()) for way in ("alone", "side")
+        },
+        "generated": sum(map(len, drafts)),
+        "retrievals": sum(trace.counters["retrievals"] for trace in traces),
+        "differences": differences(found["alone"], found["side"]),
+    }
+
+
+def ratio(seconds: dict[str, list[float]]) -> float:
+    """The median of side by side over alone within a round."""
+    return statistics.median(a / b for a, b in zip(seconds["side"], seconds["alone"], strict=True))
+
+
+def show(result: dict[str, Any], budget: float) -> None:
+    """One method for people."""
+    reused = {way: n / result["prompt_pieces"] for way, n in result["prompt_pieces_reused"].items()}
+    print(
+        f"{result['method']}, {result['variant']} variant, {result['questions']} questions: side by side / alone "
+        f"{result['side_over_alone']:.2f} (processor time {result['side_over_alone_cpu']:.2f}, budget {budget}); "
+        f"prompts from cache {reused['alone']:.0%} alone, {reused['side']:.0%} side by side; "
+        f"{len(result['differences'])} differences",
+        flush=True,
+    )
+    for note in result["batch"]["notes"]:
+        print(f"  {note}")
+    for one in result["differences"]:
+        print(f"  {'allowed' if one['allowed'] else 'NOT ALLOWED'}: {one['question']}: {one['where']}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("batch.json"))
+    parser.add_argument("--questions", type=int, default=16)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--methods", default="dragin", help='names with commas between them, or "all"')
+    parser.add_argument("--variants", default=",".join(VARIANTS))
+    parser.add_argument("--model", help="a folder or an id; default: the embedded model")
+    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 leaves torch's own choice")
+    args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
+    questions = list(datasets.load("almanac/2wikimultihopqa", split="dev"))[: args.questions]
+    names = list(METHODS) if args.methods == "all" else args.methods.split(",")
+    list(dl.run_many(dl.method("wo-rag"), lm, None, questions[:2], batch_size=2))  # warms up
+    results = []
+    for name in names:
+        for variant in args.variants.split(","):
+            method = dl.method(name, variant=variant)
+            results.append(measure(method, lm, retriever, questions, args.batch_size, args.rounds))
+            show(results[-1], BUDGETS[lm.device.type])
+    machine = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads": torch.get_num_threads(),
+        "device": str(lm.device),
+        "dtype": str(lm.model.dtype).removeprefix("torch."),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }
+    args.out.write_text(json.dumps({"batch": results, "machine": machine}, indent=1) + "\n")
+    print(f"written: {args.out}")
+    if any(not one["allowed"] for result in results for one in result["differences"]):
+        raise SystemExit("a batch wrote something else where no two pieces were equally likely; see above")
+
+
+if __name__ == "__main__":
+    main()
