@@ -16,6 +16,7 @@ import json
 import platform
 import statistics
 import time
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,17 @@ def ratio(seconds: dict[str, list[float]]) -> float:
     return statistics.median(a / b for a, b in zip(seconds["side"], seconds["alone"], strict=True))
 
 
+def some(count: int) -> list[Question]:
+    """Questions of Almanac's benchmarks in turn, the first of each split first."""
+    found: list[Question] = []
+    for split in ("dev", "test"):
+        each = [list(datasets.load(f"almanac/{name}", split=split)) for name in datasets.BENCHMARKS]
+        found += [one for row in zip_longest(*each) for one in row if one is not None]
+    if count > len(found):
+        raise SystemExit(f"--questions {count}: there are {len(found)}")
+    return found[:count]
+
+
 def show(result: dict[str, Any], budget: float) -> None:
     """One method for people."""
     reused = {way: n / result["prompt_pieces"] for way, n in result["prompt_pieces_reused"].items()}
@@ -125,7 +137,7 @@ def main() -> None:
     if args.threads:
         torch.set_num_threads(args.threads)
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
-    questions = list(datasets.load("almanac/2wikimultihopqa", split="dev"))[: args.questions]
+    questions = some(args.questions)
     names = list(METHODS) if args.methods == "all" else args.methods.split(",")
     list(dl.run_many(dl.method("wo-rag"), lm, None, questions[:2], batch_size=2))  # warms up
     results = []

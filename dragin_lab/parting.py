@@ -42,6 +42,6 @@ def _within(i: int, x: Continuation, y: Continuation) -> Parting:
     if not len(other):
         return Parting(i, n, None, f"draft {i} ends behind {len(x)} pieces ({x.stopped}) and {len(y)} ({y.stopped})")
     t = int(other[0])
-    best, second = np.log(x.alternative_probs[t, :2].astype(float)) if x.alternative_probs.shape[1] > 1 else (0, -np.inf)
-    gap = float(best - second)
+    likeliest = np.log(x.alternative_probs[t].astype(float))  # (k,) best first
+    gap = float(likeliest[0] - likeliest[1]) if len(likeliest) > 1 else float("inf")
     return Parting(i, t, gap, f"draft {i}, piece {t}: {x.pieces[t]!r} or {y.pieces[t]!r}, {gap:.2g} nats apart")

@@ -256,6 +256,12 @@ class Trace:
             "reused": sum(c.reused for c in made),
         }
 
+    @property
+    def hit_rate(self) -> float:
+        """Which part of all prompt pieces was served from the key-value cache, 0 to 1; 0 before the first draft."""
+        read = sum(len(c.prompt_ids) for c in self.continuations)
+        return self.counters["reused"] / max(1, read)
+
     @staticmethod
     def _discarded_pieces(step: Step) -> int:
         """Pieces of a step's draft behind its cut and of its continuation behind what was kept."""

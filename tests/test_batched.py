@@ -11,11 +11,11 @@ import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
+from dragin_lab.batched import search_all
 from dragin_lab.drivers import run, run_many
 from dragin_lab.episode import Draft, Search
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.methods import method
-from dragin_lab.batched import search_all
 from dragin_lab.trace import Continuation, Passage, Question, Trace
 
 SR = method("sr-rag")
@@ -198,11 +198,9 @@ def test_an_interrupt_keeps_what_has_ended_and_says_what_to_do() -> None:
     }
     lm = Model(says)
     traces = run_many(method("wo-rag"), lm, None, list(says), batch_size=3)
-    kept = []
+    assert next(traces).question.text == "Who is short?"
     with pytest.raises(KeyboardInterrupt) as caught:
-        for trace in traces:
-            kept.append(trace)  # noqa: PERF402 - what was kept before the interrupt
-    assert [t.question.text for t in kept] == ["Who is short?"]
+        next(traces)
     given_up = caught.value.traces
     assert [t.ended for t in given_up] == ["cancelled", "cancelled"]
     note = "1 questions have their trace; 2 under way were cancelled. Run again with the questions that are left."

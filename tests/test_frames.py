@@ -140,6 +140,15 @@ def set_draft(trace: Trace) -> None:
     trace.steps[0].words.text = ("other",)
 
 
+def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
+    trace = make_trace()
+    assert trace.hit_rate == trace.counters["reused"] / sum(len(c.prompt_ids) for c in trace.continuations)
+    for made in trace.continuations:
+        made.reused = len(made.prompt_ids)
+    assert trace.hit_rate == 1
+    assert Trace(trace.question, {}).hit_rate == 0
+
+
 @pytest.mark.parametrize(
     ("change", "lines"),
     [

@@ -20,7 +20,7 @@ from dragin_lab.episode import Draft
 from dragin_lab.errors import SettingError
 from dragin_lab.lm.decode import ROWS_AT_ONCE, Writing, feed, look_back
 from dragin_lab.lm.measure import measure
-from dragin_lab.lm.prefixes import Prefix
+from dragin_lab.lm.prefixes import MOST, Prefix
 from dragin_lab.lm.slots import Slots, unfit
 from dragin_lab.lm.tap import Pending
 from dragin_lab.trace import Continuation
@@ -88,7 +88,7 @@ class Batch:
         self._pending = Pending()
         self._positions = "position_ids" in inspect.signature(lm.model.forward).parameters
         self._kept_before = lm.prefixes.most
-        lm.prefixes.most = max(lm.prefixes.most, 2 * self.size)  # a draft with passages and one without for each
+        lm.prefixes.most = max(lm.prefixes.most, MOST * self.size)
 
     def __len__(self) -> int:
         """Drafts asked for and not yet answered."""

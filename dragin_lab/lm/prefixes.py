@@ -15,7 +15,7 @@ from transformers import DynamicCache
 
 from dragin_lab.lm.spans import shared
 
-MOST = 4  # texts kept where nobody asks for more
+MOST = 4  # texts kept for an episode: the latest drafts, with passages in view and without
 LIMIT = 2 * 2**30  # bytes of all that is kept
 
 
