@@ -68,7 +68,7 @@ def find_preset(model: str, dataset: str, *, source: str = "paper", method: str 
     Raises ``SettingError`` for names that do not exist, with the nearest, and for what a source does not give.
     """
     every = presets()
-    model = choice("model", _plain(model), tuple(dict.fromkeys(p.model for p in every if p.model != _ANY)))
+    model = choice("model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != _ANY)))
     dataset = choice("data set", dataset.lower(), tuple(dict.fromkeys(p.dataset for p in every)))
     choice("method", method, tuple(METHODS))
     choice("source", source, SOURCES)
@@ -92,6 +92,6 @@ def preset(model: str, dataset: str, *, source: str = "paper", method: str = "dr
     return make_method(found.method, **found.settings | changes)
 
 
-def _plain(model: str) -> str:
+def plain_name(model: str) -> str:
     """A model's name as the presets write it: ``meta-llama/Llama-2-7b-chat-hf`` is ``llama2-7b-chat``."""
-    return model.rpartition("/")[2].lower().removesuffix("-hf").replace("llama-2", "llama2")
+    return model.rstrip("/").rpartition("/")[2].lower().removesuffix("-hf").replace("llama-2", "llama2")

@@ -14,17 +14,12 @@ from dragin_lab.datasets import BENCHMARKS, FILES
 from dragin_lab.errors import SettingError
 from dragin_lab.intervals import Interval, PairedTest, bootstrap, paired
 from dragin_lab.methods import METHODS, method
+from dragin_lab.presets import find_preset, plain_name
 from dragin_lab.table_layouts import ALONE, BM25, DENSE, NAMES, Want
 
 if TYPE_CHECKING:
     from dragin_lab.bench import RunRecord
 
-#: The paper's models by the last part of their Hugging Face ids.
-_IDS = {
-    "llama-2-13b-chat-hf": "llama2-13b-chat",
-    "llama-2-7b-chat-hf": "llama2-7b-chat",
-    "vicuna-13b-v1.5": "vicuna-13b-v1.5",
-}
 _SPLITS = ("-train", "-dev", "-test")
 _Parts = tuple[str, str, float | None, str | None]  # when, what, threshold, retriever
 
@@ -77,7 +72,8 @@ class Source:
     @property
     def paper_model(self) -> str | None:
         """The model of the paper that it is, or is compared with."""
-        return self.named or _IDS.get(self.model.rstrip("/").rpartition("/")[2].lower())
+        name = plain_name(self.model)
+        return self.named or (name if name in paper.MODELS.values() else None)
 
     @property
     def retriever(self) -> str | None:
@@ -203,11 +199,14 @@ def _reference(source: Source) -> bool:
 
 def _published(source: Source) -> bool:
     """Whether its threshold is that of Table 9 for the model and benchmark."""
-    (row,) = [
-        row for row in paper.rows(9)
-        if row["hyperparameter"] == "θ" and paper.MODELS[row["llm"]] == (source.paper_model or ALONE)
-    ]  # fmt: skip
-    return source.paper_model is not None and source.settings["threshold"] == float(row[source.benchmark or ""])
+    if source.paper_model is None or source.benchmark is None:
+        return False
+    made = source.settings
+    return (
+        made["when"] == "rind"
+        and made["threshold"]
+        == (find_preset(source.paper_model, source.benchmark, source="paper").settings["threshold"])
+    )
 
 
 def _default(source: Source) -> bool:

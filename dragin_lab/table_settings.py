@@ -8,6 +8,7 @@ from typing import Any
 from dragin_lab import metrics, paper
 from dragin_lab.exemplars import SHOTS
 from dragin_lab.methods import METHODS, method
+from dragin_lab.presets import find_preset
 from dragin_lab.table_layouts import BM25, MEASURES, NAMES
 from dragin_lab.table_runs import Source, Sources
 from dragin_lab.tables import Cell, Row, Table
@@ -18,7 +19,8 @@ ALMANAC = "on Almanac's questions"
 
 
 def settings_table(number: int, sources: Sources) -> Table:
-    """Tables 1, 8 and 9; without runs, ours are the package's own settings. Raises ``SettingError`` for others."""
+    """Tables 1, 8 and 9; without runs, ours are the package's own settings, and in Table 9 its presets of the released
+    configurations (those of the paper are the paper's). Raises ``SettingError`` for others."""
     rows = paper.rows(number)
     if number == 1:
         headings = (("", "Timing for Retrieval"), ("", "Query Formulation"))
@@ -43,7 +45,7 @@ def settings_table(number: int, sources: Sources) -> Table:
             for row in rows
         ]
         labels = ("LLM", "Hyperparameters")
-    own = "of the package, where nothing else is asked for"
+    own = {8: "of the package", 9: 'of the released configurations (presets of source="released")'}[number]
     whose = own if not sources.all else "of the runs given" + (", else of the package" if number == 8 else "")
     marked = any(cell.marks for row in filled for cell in row.cells)
     return Table(
@@ -85,9 +87,10 @@ def _data_cell(row: dict[str, str], benchmark: str, sources: Sources) -> Cell:
 def _dragin_cell(row: dict[str, str], benchmark: str, sources: Sources) -> Cell:
     """A cell of Table 9, from the DRAGIN runs that stand beside the row's model."""
     name = _SETTINGS[row["hyperparameter"]]
+    model = paper.MODELS[row["llm"]]
     if not sources.all:
-        return _cell(row[benchmark], [getattr(method(), name)], [])
-    beside = sources.of(paper.MODELS[row["llm"]])
+        return _cell(row[benchmark], [find_preset(model, benchmark, source="released").settings[name]], [])
+    beside = sources.of(model)
     found = [
         s for s in beside if s.benchmark == benchmark and (s.settings["when"], s.settings["what"]) == METHODS["dragin"]
     ]

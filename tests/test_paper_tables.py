@@ -12,6 +12,7 @@ import pytest
 
 from dragin_lab import paper
 from dragin_lab.errors import SettingError
+from dragin_lab.presets import find_preset
 
 DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or Path(__file__).parents[1] / "data")
 EXTRA = ("best", "note")
@@ -167,6 +168,16 @@ def test_released_settings_in_the_notes_are_those_of_the_description() -> None:
             released = [float(values[at + (at < 4)]) for values in found]
             said = [float(x) for x in re.findall(r"\d+(?:\.\d+)?", row["note"])]
             assert said == ([] if released == [float(row[data]) for data in order] else released)
+
+
+def test_presets_of_the_paper_are_tables_8_and_9() -> None:
+    for row in paper.rows(9):
+        key = {"θ": "threshold", "top n tokens": "top_n", "generate length": "max_new_tokens"}[row["hyperparameter"]]
+        for name, value in cells(row).items():
+            assert find_preset(row["llm"], name, source="paper").settings[key] == float(value)
+    for setting, read in (("#Examplars", lambda p: p.shots), ("Top-k", lambda p: p.settings["top_k"])):
+        for name, value in cells(pick(8, setting=setting)).items():
+            assert read(find_preset("Llama2-13b-chat", name, source="paper")) == int(value)
 
 
 # -- with the paper's text --------------------------------------------------------------------------------------------
