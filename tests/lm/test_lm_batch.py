@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragin_lab.episode import Draft, SoFar
+from dragin_lab.episode import Bias, Draft, SoFar
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.lm import slots
 from dragin_lab.lm.batch import Batch, out_of_memory
@@ -56,6 +56,7 @@ DRAFTS = [
     Draft(Prompt("A"), 12, After(4), attention=True, run_on=True),
     Draft(Prompt(lm_tiny.PROMPT), 1),
     Draft(Prompt("Question: Who?\nAnswer:"), 11, After(40)),
+    Draft(Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))),
 ]
 
 
@@ -148,7 +149,7 @@ def test_each_draft_has_its_own_draws_and_warpers() -> None:
         model.generation_config.update(do_sample=True, eos_token_id=None, top_k=20, repetition_penalty=1.2)
         return LanguageModel(model, lm_tiny.byte_level(), sample=True)
 
-    seeds = [5, 6, 7, 8, 9, 10]
+    seeds = [5, 6, 7, 8, 9, 10, 11]
     made = written(sampling().batch(3), DRAFTS, seeds)
     for draft, seed, one in zip(DRAFTS, seeds, made, strict=True):
         same(sampling().generate(draft, seed), one)
@@ -157,7 +158,7 @@ def test_each_draft_has_its_own_draws_and_warpers() -> None:
 
 def test_exemplars_are_read_once_for_all() -> None:
     lm = tiny()
-    shared = len(lm.prompt(lm_tiny.PROMPT)[0])
+    shared = len(lm.prompt(Prompt(lm_tiny.PROMPT))[0])
     drafts = [Draft(Prompt(lm_tiny.PROMPT + end), 4) for end in (" A", " B", " C", " D", " E")]
     reused = [made.reused for made in written(lm.batch(5), drafts)]
     assert reused[0] == 0

@@ -111,5 +111,5 @@ def test_drafts_with_and_without_passages_both_find_their_own(kind: str) -> None
     plain, passages = lm_tiny.PROMPT, "Context: Ann Lee was born in Ulm. " + lm_tiny.PROMPT
     lm.generate(Draft(Prompt(plain), 4))
     lm.generate(Draft(Prompt(passages), 4))
-    assert lm.generate(Draft(Prompt(plain + " The"), 4)).reused >= len(lm.prompt(plain)[0])
+    assert lm.generate(Draft(Prompt(plain + " The"), 4)).reused >= len(lm.prompt(Prompt(plain))[0])
     assert lm.provenance()["prefix_reuse"] == "any"
