@@ -87,6 +87,8 @@ class Method:
     full_drafts: bool = False  # paper variant: generate on after a draft's outcome is known, and record it
     call_bonus: float | None = None  # search-call: added to the logit of the pieces that open a call
     call_pause: int | None = None  # search-call: pieces after a search in which none may be opened
+    cut: str = "word"  # paper RIND: where a draft is cut, "word" (Eq. 6) or the "sentence" that fired, as released
+    keep_passages: bool = True  # paper RIND: False drops them once the sentence that was cut is completed, as released
     pipeline: Pipeline = field(default_factory=load_pipeline)
 
     @property
@@ -172,6 +174,8 @@ def method(
     full_drafts: bool = False,
     call_bonus: float | None = None,
     call_pause: int | None = None,
+    cut: str = "word",
+    keep_passages: bool = True,
     nlp: Any = None,
 ) -> Method:
     """A method by name, with any part or setting exchanged.
@@ -182,7 +186,8 @@ def method(
     and pieces for ``last-n``; for any other ``what`` it becomes None, so that a preset may be kept while ``what`` is
     exchanged. ``top_k`` defaults to 3 passages (2 for the paper variant of ``flare``). ``doubt_limit`` is the 1 - p
     above which ``confident-sentence`` drops a piece (default: θ of the reference FLARE, 0.6 = 1 - β of the FLARE paper
-    in the paper variant). ``max_new_tokens`` bounds a draft and the answer (default 64; 96 for ``search-call``, 192 for
+    in the paper variant). ``cut="sentence"`` and ``keep_passages=False`` give the paper variant's RIND one habit of the
+    released code each (reference-behaviour §2, §4). ``max_new_tokens`` bounds a draft and the answer (default 64; 96 for ``search-call``, 192 for
     ``follow-up``, whose answers hold more). ``call_bonus`` is added to the logit of the pieces that open a search call
     (default 2.0, as in the FLARE paper), except for ``call_pause`` pieces (default 5) behind a search, in which none
     may be opened, so that the same call is not written twice; both belong to ``search-call``. ``nlp`` is any spaCy
@@ -203,6 +208,11 @@ def method(
             raise SettingError(
                 "normalize='sentence' scales paper-variant RIND scores; the reference variant always does"
             )
+    _choice("cut", cut, ("word", "sentence"))
+    if (cut != "word" or not keep_passages) and (when != "rind" or variant != "paper"):
+        raise SettingError(
+            "cut='sentence' and keep_passages=False change the paper variant's RIND; the reference variant always does so"
+        )
     scored = WHENS[when] == "ahead"
     if threshold is not None and not scored:
         raise SettingError(f"threshold={threshold!r} has no meaning for when={when!r}, which holds nothing against it")
@@ -238,5 +248,7 @@ def method(
         full_drafts=bool(full_drafts),
         call_bonus=call_bonus,
         call_pause=call_pause,
+        cut=cut,
+        keep_passages=bool(keep_passages),
         pipeline=load_pipeline(nlp),
     )

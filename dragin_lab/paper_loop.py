@@ -71,6 +71,9 @@ class PaperLoop(Loop):
     def _rind(self, step: Step, resumed: bool) -> Episode[bool]:
         """DRAGIN: write until RIND fires, cut before the word, search (§3). Whether a sentence is being resumed."""
         assert self.method.threshold is not None
+        if resumed and not self.method.keep_passages:
+            yield from self._complete_sentence(step)
+            return False
         trigger = RindTrigger(self.method.pipeline, self.method.threshold, self.method.normalize, resumed)
         made = yield from self._draft(step, trigger, run_on=self.method.full_drafts)
         ended = made.stopped in ("eos", "length") and made.decided is None
@@ -90,19 +93,29 @@ class PaperLoop(Loop):
             return False
         cut = int(known.offsets[int(found.words.spans[found.word, 0]), 0])
         score = float(found.words.score[found.word])
+        sentence = _around(self.method.pipeline, known.text, cut)
+        kept = cut if self.method.cut == "word" else _piece_start(known.offsets, sentence[0])
         step.decision = Decision(
             True,
             f"{found.words.text[found.word]!r} scores {score:.3g}, above θ {trigger.threshold:g}",
-            cut=cut,
+            cut=kept,
             piece=found.piece,
             sentence=int(found.words.sentence[found.word]),
         )
         stop = int(known.offsets[int(found.words.spans[found.word, 1]) - 1, 1])
         assert step.prompt is not None
-        spot = Spot(known, step.prompt, found.piece, cut, _around(self.method.pipeline, known.text, cut), [(cut, stop)])
+        spot = Spot(known, step.prompt, found.piece, cut, sentence, [(cut, stop)])
         yield from self._fetch(step, self.formulate(spot))
-        self._keep(step, known, cut, ended=False)
+        self._keep(step, known, kept, ended=False)
         return True
+
+    def _complete_sentence(self, step: Step) -> Episode[None]:
+        """``keep_passages=False``: complete the sentence that was cut, and drop the passages it was completed with."""
+        step.decision = Decision(False, "the sentence that was cut is completed, then its passages are dropped")
+        made = yield from self._continue(step, FirstSentence(self.method.pipeline))
+        spans = self.method.pipeline.spans(made.text)
+        self._keep(step, made, spans[0][1] if spans else len(made.text))
+        self.passages = None
 
     def _flare(self, step: Step) -> Episode[None]:
         """FLARE (direct): look one sentence ahead; where a piece is doubtful, search and write the sentence again."""
@@ -344,6 +357,11 @@ class PaperLoop(Loop):
         chosen = top_words(paid, top_n, np.array([bool(t) for t in texts], dtype=bool))
         query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
         return Query(query, query, tuple(texts), paid, chosen, spot.note)
+
+
+def _piece_start(offsets: np.ndarray, place: int) -> int:
+    """The first character of the piece that holds the character at ``place``, its leading space included."""
+    return int(offsets[int(np.flatnonzero(offsets[:, 1] > place)[0]), 0])
 
 
 def _around(pipeline: Pipeline, text: str, place: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ import pytest
 from scripted import QUESTION, Say, drive
 
 from dragin_lab.methods import METHODS, Method, method
+from dragin_lab.views.trace import trace_html, trace_text
 
 CASE = f"Question: {QUESTION}\nAnswer:"
 FOUND = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same format as before.\n"
@@ -71,6 +72,37 @@ def test_the_sentence_being_resumed_is_finished_first_and_passages_stay_until_th
     assert driven.trace.steps[1].decision.sentence == 1
     assert driven.trace.steps[2].decision is not None
     assert driven.trace.steps[2].decision.certain  # an end of its own, not the limit
+
+
+def test_cut_at_the_sentence() -> None:
+    say = Say(" He was far. It is Bo Ek, a man", **LOUD)  # type: ignore[arg-type]
+    driven = drive(paper(cut="sentence", what="current"), say, ANSWERED)
+    first = driven.trace.steps[0]
+    assert driven.lm.prompts == [CASE, FOUND + CASE + " He was far."]
+    assert first.decision is not None
+    assert first.decision.cut == len("He was far.")
+    assert first.discarded == " It is Bo Ek,"
+    assert driven.queries == ["It is Bo Ek,"]  # what is asked for does not depend on the cut
+    assert driven.trace.text == " He was far. Li. So the answer is Li."
+
+
+def test_passages_can_be_dropped_once_the_sentence_is_completed() -> None:
+    driven = drive(
+        paper(what="question", keep_passages=False),
+        Say(" It is Bo Ek, a man", **LOUD),
+        Say(" Bo Ek. He was far", **LOUD),
+        Say(" He was Li. So the answer is Li. Then he"),
+    )
+    assert driven.lm.prompts == [CASE, FOUND + CASE + " It is", CASE + " It is Bo Ek."]
+    assert driven.trace.text == " It is Bo Ek. He was Li. So the answer is Li."
+    assert (driven.queries, driven.trace.ended) == ([QUESTION], "answered")
+    completed = driven.trace.steps[1]
+    assert completed.draft is None
+    assert completed.kept == " Bo Ek."
+    assert completed.decision is not None
+    assert not completed.decision.retrieve
+    assert "Bo Ek" in trace_text(driven.trace)
+    assert completed.decision.reason in trace_html(driven.trace)
 
 
 def test_what_is_said_behind_the_answer_calls_for_nothing() -> None:
