@@ -243,7 +243,7 @@ class PaperLoop(Loop):
 
     def _keep(self, step: Step, made: Continuation, end: int, *, ended: bool = True) -> None:
         """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
-        lead = self._lead(made)
+        lead = self._lead(made) if end else ""  # the space goes with the word behind it
         whole = made.stopped in ("eos", "length") and not made.text[end:].strip()
         new = self.text + lead + made.text[:end]
         if ended:

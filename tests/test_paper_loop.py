@@ -86,6 +86,14 @@ def test_cut_at_the_sentence() -> None:
     assert driven.trace.text == " He was far. Li. So the answer is Li."
 
 
+@MARKERS
+@pytest.mark.parametrize(("cut", "text"), [("sentence", " It is Bo Ek, a man"), ("word", " Bo Ek, a man")])
+def test_a_cut_at_the_start_keeps_nothing_not_even_a_space(cut: str, text: str, marker: str) -> None:
+    driven = drive(paper(cut=cut, what="current"), Say(text, **LOUD), ANSWERED, marker=marker)  # type: ignore[arg-type]
+    assert driven.lm.prompts == [CASE, FOUND + CASE]
+    assert driven.trace.steps[0].kept == ""
+
+
 def test_passages_can_be_dropped_once_the_sentence_is_completed() -> None:
     driven = drive(
         paper(what="question", keep_passages=False),
