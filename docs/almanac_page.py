@@ -98,29 +98,29 @@ def _when(found: Results) -> str:
         rows.append(
             [
                 _trigger(row.trigger),
-                _with(row.area, row.low, row.high),
-                _n(row.average_precision),
-                _n(_area(half, row.trigger)),
-                _n(_area(own, row.trigger)),
-                _n(_area(own, row.trigger, said=True)),
+                bracketed(row.area, row.low, row.high),
+                rounded(row.average_precision),
+                rounded(_area(half, row.trigger)),
+                rounded(_area(own, row.trigger)),
+                rounded(_area(own, row.trigger, said=True)),
                 "" if row.trigger in needs.CLOCKS else f"{row.threshold:.3g}",
-                _n(row.precision),
-                _n(row.recall),
+                rounded(row.precision),
+                rounded(row.recall),
             ]
         )
     areas = ("ROC area", "average precision", "area without half-known", "own view", "own view, own mistakes")
-    table = _table(("trigger", *areas, "θ", "precision", "recall"), rows)
+    table = markdown_table(("trigger", *areas, "θ", "precision", "recall"), rows)
     fired = needs.fired_by_degree(facts, best)
     count = Counter(item.degree for item in facts)
     degrees = [d for d in DEGREES if count[d]]
     fired_own = needs.fired_by_degree(own, best)
-    by_degree = _table(
+    by_degree = markdown_table(
         ("trigger", *(f"{d} (n = {count[d]})" for d in degrees), "changed, own view", "never, own view"),
         [
             [
                 _trigger(name),
-                *(_n(fired[name][d]) for d in degrees),
-                *(_n(fired_own[name].get(d, math.nan)) for d in ("changed", "never")),
+                *(rounded(fired[name][d]) for d in degrees),
+                *(rounded(fired_own[name].get(d, math.nan)) for d in ("changed", "never")),
             ]
             for name in needs.TRIGGERS
         ],
@@ -130,9 +130,9 @@ def _when(found: Results) -> str:
         name = TRIGGER_OF[method]
         scores, labels = _arrays(facts, name)
         precision, recall = precision_recall(scores, labels, theta)
-        at_theta.append([NAMES[method], _trigger(name), f"{theta:g}", _n(precision), _n(recall)])
+        at_theta.append([NAMES[method], _trigger(name), f"{theta:g}", rounded(precision), rounded(recall)])
     sentences = [
-        [_trigger(r.trigger), _with(r.area, r.low, r.high), _n(r.average_precision)]
+        [_trigger(r.trigger), bracketed(r.area, r.low, r.high), rounded(r.average_precision)]
         for r in needs.when_table(found.sentences, {})
     ]
     positive = sum(item.missing for item in facts)
@@ -155,7 +155,7 @@ scores tell the facts that the model would have got wrong from those it would ha
 
 At the θ that the methods below use:
 
-{_table(("method", "score", "θ", "precision", "recall"), at_theta)}
+{markdown_table(("method", "score", "θ", "precision", "recall"), at_theta)}
 
 Share of facts on which each fires at the θ of the first table, by how often the fact was taught (*changed*: taught
 with its old value; *never*: it could only be read):
@@ -166,7 +166,7 @@ The same for whole sentences, which is what a method decides on: the largest sco
 about the wording counts. Positive: the {lacking} of {len(found.sentences)} sentences that hold a fact the model could
 not know.
 
-{_table(("trigger", "ROC area", "average precision"), sentences)}
+{markdown_table(("trigger", "ROC area", "average precision"), sentences)}
 
 {_free(found)}"""
 
@@ -176,7 +176,7 @@ def _free(found: Results) -> str:
     wrong = sum(item.missing for item in found.free)
     lost = found.lost
     rows = [
-        [_trigger(r.trigger), _with(r.area, r.low, r.high), _n(r.average_precision), _n(r.precision), _n(r.recall)]
+        [_trigger(r.trigger), bracketed(r.area, r.low, r.high), rounded(r.average_precision), rounded(r.precision), rounded(r.recall)]
         for r in needs.when_table(found.free, found.best)
     ]
     return f"""### What the model writes by itself
@@ -188,7 +188,7 @@ right facts before them. Of {len(found.ends)} texts {ends["first wrong"]} were r
 another order, or in no known wording; the {lost} facts before that place count, what comes then is left out. θ as
 above.
 
-{_table(("trigger", "ROC area", "average precision", "precision", "recall"), rows)}"""
+{markdown_table(("trigger", "ROC area", "average precision", "precision", "recall"), rows)}"""
 
 
 def _what(found: Results) -> str:
@@ -200,7 +200,7 @@ def _what(found: Results) -> str:
         for variant in ("reference", "paper"):
             asked, ours = found.asked[f"{variant} {what}"], found.asked[f"{variant} qfs"]
             recall = [a.recall for a in asked]
-            line += [_mean_with(recall), _n(fmean(a.reciprocal_rank for a in asked) if asked else math.nan)]
+            line += [_mean_with(recall), rounded(fmean(a.reciprocal_rank for a in asked) if asked else math.nan)]
             line.append("" if what == "qfs" else _less([a.recall for a in ours], recall))
         rows.append(line)
     n, size = len(next(iter(found.asked.values()))), found.top_n
@@ -213,7 +213,7 @@ ask. A query is good when its first three passages hold the one that states the 
 {size["reference"]["qfs"]} words (reference) and {size["paper"]["qfs"]} (paper), `last-n` {size["reference"]["last-n"]}
 and {size["paper"]["last-n"]} pieces, chosen on development. MRR counts the first ten.
 
-{_table(("formulator", *columns), rows)}"""
+{markdown_table(("formulator", *columns), rows)}"""
 
 
 def _methods(found: Results) -> str:
@@ -252,29 +252,29 @@ away or not. Reference variant unless said otherwise.
 
 ### Paired differences in exact match
 
-{_table(("difference", *everything), paired)}
+{markdown_table(("difference", *everything), paired)}
 
 ### Thresholds tried on development
 
 θ: exact match (retrievals), over {found.dev_limit} development questions of each benchmark; the best is used above,
 with fewer retrievals where two are equal.
 
-{_table(("method", "tried", "used"), tried)}"""
+{markdown_table(("method", "tried", "used"), tried)}"""
 
 
 def _answers(by_method: Mapping[str, Sequence[Row]], labels: Mapping[str, Labelled]) -> str:
     rows = []
     for key, of in by_method.items():
         known = {k: [r for r in of if labels[r["qid"]].knowledge == k] for k in ("known", "changed", "unknown")}
-        calls = f"{_mean(of, 'retrievals'):.2f} ({_n(_mean(known['known'], 'retrievals'))})"
+        calls = f"{_mean(of, 'retrievals'):.2f} ({rounded(_mean(known['known'], 'retrievals'))})"
         em = _mean_with([r["em"] for r in of])
-        parts = [_n(_mean(part, "em")) for part in known.values()]
+        parts = [rounded(_mean(part, "em")) for part in known.values()]
         share, right = _found(of, labels)
-        rows.append([NAMES[key], em, *parts, calls, _n(share), right, f"{_mean(of, 'pieces'):.0f}"])
+        rows.append([NAMES[key], em, *parts, calls, rounded(share), right, f"{_mean(of, 'pieces'):.0f}"])
     first = next(iter(by_method.values()))
     count = Counter(labels[r["qid"]].knowledge for r in first)
     columns = [f"{k} (n = {count[k]})" for k in ("known", "changed", "unknown")]
-    return _table(
+    return markdown_table(
         ("method", "exact match", *columns, "retrievals", "found", "exact match where all found", "pieces"), rows
     )
 
@@ -316,7 +316,7 @@ def _trigger(name: str) -> str:
     return f"`{name}`"
 
 
-def _n(value: float) -> str:
+def rounded(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:.3f}"
 
 
@@ -324,7 +324,7 @@ def _mean_with(values: Sequence[float]) -> str:
     if not values:
         return "–"
     found = bootstrap(values, samples=SAMPLES)
-    return _with(found.mean, found.low, found.high)
+    return bracketed(found.mean, found.low, found.high)
 
 
 def _less(ours: Sequence[float], theirs: Sequence[float]) -> str:
@@ -332,15 +332,15 @@ def _less(ours: Sequence[float], theirs: Sequence[float]) -> str:
     if not ours:
         return "–"
     found = paired(ours, theirs, samples=SAMPLES)
-    return _with(found.difference, found.low, found.high, sign=True)
+    return bracketed(found.difference, found.low, found.high, sign=True)
 
 
-def _with(value: float, low: float, high: float, *, sign: bool = False) -> str:
+def bracketed(value: float, low: float, high: float, *, sign: bool = False) -> str:
     if math.isnan(value):
         return "–"
     return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]" if sign else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

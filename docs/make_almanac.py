@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict
@@ -113,24 +114,14 @@ class Work:
 
         With ``until`` it ends early when the time is up.
         """
-        path = self.folder / f"{name}.jsonl"
-        done = _read(path)
-        with path.open("a", encoding="utf-8") as file:
-            for item in items[len(done) :]:
-                if until and time.monotonic() > self.deadline:
-                    break
-                row = work(item)
-                done.append(row)
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                file.flush()
-        return done[: len(items)]
+        return kept_rows(self.folder / f"{name}.jsonl", items, work, self.deadline if until else math.inf)
 
     # -- when and what --------------------------------------------------------------------------------------------
 
     def when(self, split: str, limit: int) -> list[Row]:
         rows = []
         for name in datasets.BENCHMARKS:
-            _say(f"when: {name}, {split}, {limit} questions")
+            say(f"when: {name}, {split}, {limit} questions")
             template = self.templates[name]
 
             def work(one: Labelled, template: PromptTemplate = template) -> Row:
@@ -146,7 +137,7 @@ class Work:
     def what(self, split: str, limit: int, methods: dict[str, Method], tag: str) -> list[Row]:
         rows = []
         for name in datasets.BENCHMARKS:
-            _say(f"what: {name}, {split}, {limit} questions")
+            say(f"what: {name}, {split}, {limit} questions")
             template = self.templates[name]
 
             def work(one: Labelled, template: PromptTemplate = template) -> Row:
@@ -187,7 +178,7 @@ class Work:
         template = self.templates[benchmark]
 
         def work(question: Question) -> Row:
-            return _prediction(dl.run(method, self.memory, self.retriever, question, prompt=template))
+            return prediction(dl.run(method, self.memory, self.retriever, question, prompt=template))
 
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
         words = "" if method.what != "qfs" else f".n{method.top_n}"
@@ -199,7 +190,7 @@ class Work:
         tried = {}
         self.memory.forget()
         for theta in THETAS[key]:
-            _say(f"dev: {key}, θ {theta:g}")
+            say(f"dev: {key}, θ {theta:g}")
             method = self.method(key, theta, top_n)
             rows = [r for b in datasets.BENCHMARKS for r in self.episodes("dev", b, self.given.dev_limit, key, method)]
             tried[theta] = (fmean(r["em"] for r in rows), fmean(r["retrievals"] for r in rows))
@@ -212,10 +203,10 @@ class Work:
             for benchmark in datasets.BENCHMARKS:
                 for key, method in methods.items():
                     self.episodes("test", benchmark, reach, key, method)
-                _say(f"test: {benchmark}, up to question {reach}")
+                say(f"test: {benchmark}, up to question {reach}")
                 self.memory.forget()
             if time.monotonic() > self.deadline:
-                _say("the time is up")
+                say("the time is up")
                 break
         found = {}
         for benchmark in datasets.BENCHMARKS:
@@ -225,7 +216,21 @@ class Work:
         return found
 
 
-def _read(path: Path) -> list[Row]:
+def kept_rows(path: Path, items: Sequence[Any], work: Callable[[Any], Row], deadline: float = math.inf) -> list[Row]:
+    """A row for each item, those in the file taken from there and the others added to it, a line as each is done."""
+    done = read_rows(path)
+    with path.open("a", encoding="utf-8") as file:
+        for item in items[len(done) :]:
+            if time.monotonic() > deadline:
+                break
+            row = work(item)
+            done.append(row)
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+    return done[: len(items)]
+
+
+def read_rows(path: Path) -> list[Row]:
     """The rows of a file; a last line that a kill has torn is cut off."""
     if not path.exists():
         return []
@@ -236,7 +241,7 @@ def _read(path: Path) -> list[Row]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def _prediction(trace: Trace) -> Row:
+def prediction(trace: Trace) -> Row:
     count = trace.counters
     return {
         "qid": trace.question.id,
@@ -254,7 +259,7 @@ def _prediction(trace: Trace) -> Row:
     }
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
@@ -277,7 +282,7 @@ def main() -> None:
     given.dev_limit = given.dev_limit or min(20, given.limit)
 
     work = Work(given)
-    _say(f"{work.lm!r}; results in {work.folder}")
+    say(f"{work.lm!r}; results in {work.folder}")
     if given.part != "methods":
         dev_items = _items(work.when("dev", given.dev_limit), "facts")
         test_rows = work.when("test", given.needs_limit)
@@ -317,7 +322,7 @@ def main() -> None:
             labels={one.qid: one for (_, split), of in work.labels.items() if split == "test" for one in of},
         ),
     )
-    _say(f"wrote {given.page}")
+    say(f"wrote {given.page}")
 
 
 def _items(rows: Sequence[Row], group: str) -> list[needs.Item]:

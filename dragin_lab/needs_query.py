@@ -106,11 +106,23 @@ def ask(
             continue
         place = place_of(lm, labelled, fact, template, pipeline)
         for name, chosen in methods.items():
-            step = Step(0)
-            query = _serve(_formulate(chosen, labelled, place, template, lm, step), lm, retriever)
-            ids = tuple(passage.id for passage in step.passages)
-            found[name].append(Asked(labelled.qid, fact.id, query.sent, ids, fact.passage))
+            found[name].append(ask_at(lm, retriever, labelled, fact, place, template, chosen))
     return found
+
+
+def ask_at(
+    lm: LanguageModel,
+    retriever: Retriever,
+    labelled: Labelled,
+    fact: Fact,
+    place: Place,
+    template: PromptTemplate,
+    chosen: Method,
+) -> Asked:
+    """One method's query for a missing fact at the place where its value is written, and what it finds."""
+    step = Step(0)
+    query = _serve(_formulate(chosen, labelled, place, template, lm, step), lm, retriever)
+    return Asked(labelled.qid, fact.id, query.sent, tuple(passage.id for passage in step.passages), fact.passage)
 
 
 def _formulate(
