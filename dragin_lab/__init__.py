@@ -11,6 +11,7 @@ _WHERE = {
     "Continuation": "trace",
     "Corpus": "corpus",
     "BM25": "retrieval.bm25",
+    "BM25S": "retrieval.bm25s_index",
     "DraginLabError": "errors",
     "Exemplar": "prompts",
     "LanguageModel": "lm.load",
