@@ -35,7 +35,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/batch.py
 	$(BIN)/python benchmarks/views.py
-	$(BIN)/python benchmarks/retrieval.py
+	$(BIN)/python benchmarks/real_questions.py
 	$(BIN)/python benchmarks/corpus.py --passages 100000
 
 lint: $(READY)

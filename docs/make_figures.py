@@ -57,7 +57,42 @@ def capture_section(found: dict) -> str:
     return "\n".join([*lines, "", f"Attention of one layer kept in full, {kept}.", ""])
 
 
-SECTIONS = {"capture": capture_section}
+def real_questions_section(found: dict) -> str:
+    """What ``benchmarks/real_questions.py`` wrote: recall of gold passages, SciFact, and how far back ends agree."""
+    libraries = ", ".join(f"{name} {number}" for name, number in found["libraries"].items())
+    depths = ("R@3", "R@10", "R@100")
+    lines = [
+        "The question is the query. Brackets: 95 % bootstrap intervals. *Plain*: a BM25 with k1 0.9, b 0.4 and plural "
+        f"stemming on the same files. {found['passages']:,} passages; {libraries}.\n",
+        "| questions | n | back end | " + " | ".join(depths) + " | plain |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["recall"]:
+        plain = " / ".join(f"{value:.3f}" for value in found["plain"][row["dataset"]])
+        values = " | ".join(_interval(row[depth]) for depth in depths)
+        lines.append(f"| {row['dataset']} | {row['n']} | {row['backend']} | {values} | {plain} |")
+    lines += [
+        f"\nSciFact, nDCG@10. Anserini publishes {found['published_ndcg']:.4f} for k1 0.9, b 0.4 over one field.\n",
+        "| back end | k1 | b | title and text as | n | nDCG@10 |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found["scifact"]:
+        fields = "one field" if row["one_field"] else "best field + 0.5 × the other"
+        lines.append(
+            f"| {row['backend']} | {row['k1']:g} | {row['b']:g} | {fields} | {row['n']} | {_interval(row['ndcg'], 4)} |"
+        )
+    both = found["agreement"]
+    return "\n".join(lines) + (
+        f"\n\nThe back ends find the same first three passages, in the same order, for {both['same']} of the "
+        f"{both['questions']} questions; of the others, {both['by ties']} differ by equal scores alone.\n"
+    )
+
+
+def _interval(values: list[float], digits: int = 3) -> str:
+    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*values, d=digits)
+
+
+SECTIONS = {"capture": capture_section, "real_questions": real_questions_section}
 
 
 def measured() -> str:
