@@ -83,6 +83,7 @@ class Bench:
     # -- when ---------------------------------------------------------------------------------------------------------
 
     def when(self, split: str) -> list[Row]:
+        say(f"{self.source}: {len(SCORES)} ways to score {len(self.labels[split])} {split} questions")
         return self.rows(f"when.{split}", (SCORES, FLARE_SCORES), self.labels[split], self._forced)
 
     def _forced(self, one: Labelled) -> Row:
@@ -111,6 +112,7 @@ class Bench:
 
     def what(self) -> dict[str, list[Row]]:
         swaps = whats()
+        say(f"{self.source}: {len(swaps)} queries for each missing fact of {len(self.labels['test'])} test questions")
         settings = [(s.key, s.method.settings, s.place, s.model) for s in swaps]
         rows = self.rows("what", [(a, b, _name(c), _name(d)) for a, b, c, d in settings], self.labels["test"],
                          lambda one: self._asked(one, swaps))  # fmt: skip
@@ -179,14 +181,12 @@ def theta_of(run: Run, thetas: Mapping[str, float]) -> float | None:
 
 
 def choose_thetas(rows: Sequence[Row]) -> dict[str, float]:
-    """For each way to score: θ with the best F1 on development's sentences."""
-    sentences = [sentence for row in rows for sentence in row["sentences"]]
-    if not sentences:
+    """For each way to score: θ with the best F1 on development's facts, as docs/almanac.md takes it."""
+    facts = [fact for row in rows for fact in row["facts"]]
+    if not any(fact["missing"] for fact in facts):
         return {}
-    missing = np.array([sentence["missing"] for sentence in sentences], dtype=bool)  # (m,)
-    return {
-        name: best_threshold(np.array([sentence["scores"][name] for sentence in sentences]), missing) for name in SCORES
-    }
+    missing = np.array([fact["missing"] for fact in facts], dtype=bool)  # (m,)
+    return {name: best_threshold(np.array([fact["scores"][name] for fact in facts]), missing) for name in SCORES}
 
 
 def development(given: argparse.Namespace, source: str) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -39,6 +39,7 @@ class Results:
     what: Mapping[str, Sequence[Row]]
     runs: Mapping[str, Mapping[str, Sequence[Row]]]  # run -> source -> predictions
     kinds: Mapping[str, str]  # source -> benchmark
+    _differences: dict[tuple[str, str], Interval] = field(default_factory=dict)  # each is said in several places
 
     def flat(self, run: str) -> list[Row]:
         """The predictions of a run over all benchmarks, in one order for every run."""
@@ -56,8 +57,12 @@ class Results:
         names = self.when[0]["facts"][0]["scores"] if self.when else ()
         return {(name, of): self._area(of, lambda s: roc_area(*s), name) for name in names for of in _ITEMS}
 
-    def area_difference(self, score: str, base: str, of: str) -> Interval:
-        return self._area(of, lambda s: roc_area(s[0], s[-1]) - roc_area(s[1], s[-1]), score, base)
+    def area_difference(self, score: str, base: str) -> Interval:
+        """Of sentences, which is what a method decides on."""
+        if (score, base) not in self._differences:
+            found = self._area("sentences", lambda s: roc_area(s[0], s[-1]) - roc_area(s[1], s[-1]), score, base)
+            self._differences[score, base] = found
+        return self._differences[score, base]
 
     def _area(self, of: str, statistic: Any, *names: str) -> Interval:
         """A statistic of scores (m,), one array a name, and labels (m,) behind them; questions are drawn whole."""
@@ -135,7 +140,7 @@ def _when_cells(found: Results) -> list[tuple[str, str]]:
     if not found.labelled:
         return [(number, f"ROC area: {NO_LABELS}") for number in dict.fromkeys(s[0] for s in (*swaps, FLARE_WHEN))]
     return [
-        (number, f"ROC area ({label}): {_signed(found.area_difference(score, base, 'sentences'))}")
+        (number, f"ROC area ({label}): {_signed(found.area_difference(score, base))}")
         for number, base, score, label in (*swaps, FLARE_WHEN)
     ]
 
@@ -204,7 +209,7 @@ def _head(found: Results) -> str:
         ("sentences, content words", about["pipeline"]),
         (
             "θ of DRAGIN",
-            f"the best F1 on the sentences of {found.dev_limit} development questions a benchmark, by each one's scores"
+            f"the best F1 on the facts of {found.dev_limit} development questions a benchmark, for each way to score"
             if found.dev_limit
             else "the methods' own default, as these questions have no labels to choose it by",
         ),
@@ -230,7 +235,7 @@ def _clear(found: Results) -> str:
     if found.labelled:
         for swap in WHENS:
             name = f"{swap.base}: {swap.label}"
-            look(swap.difference, name, "ROC area", found.area_difference(name, swap.base, "sentences"))
+            look(swap.difference, name, "ROC area", found.area_difference(name, swap.base))
         for what in whats():
             if what.base is not None:
                 look(what.difference, what.key, "recall@3", found.recall_difference(what.key, what.base))
@@ -259,7 +264,7 @@ def _when_table(found: Results) -> str:
 
 
 def _when_line(found: Results, number: str, score: str, label: str, base: str | None) -> list[str]:
-    difference = "" if base is None else _signed(found.area_difference(score, base, "sentences"))
+    difference = "" if base is None else _signed(found.area_difference(score, base))
     return [
         number,
         label,
