@@ -16,6 +16,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -24,14 +25,13 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process a benchmark uses the cores better
 
 import numpy as np
-from make_almanac import NEW_PIECES, SHOTS, Remembering, Row, kept_rows, prediction, say
+from make_almanac import NEW_PIECES, Remembering, Row, kept_rows, prediction, say
 from paper_and_code_page import Results, write_page
 from variants_rind import BASES, WHENS
 from variants_swaps import RUNS, Run, WhatSwap, whats
 
 import dragin_lab as dl
 from dragin_lab import datasets, needs
-from dragin_lab.exemplars import load_exemplars
 from dragin_lab.labels import Labelled, load_labels
 from dragin_lab.needs_query import ask_at, place_of
 from dragin_lab.ranking import best_threshold
@@ -60,9 +60,8 @@ class Bench:
         ours = source.startswith("almanac/")
         data = datasets.almanac_folder()
         self.retriever = dl.BM25(dl.Corpus.load(given.corpus or data / "psgs_w100.tsv"))
-        shots = given.exemplars or (data / "exemplars" / f"{self.kind}.json" if ours else None)
-        found = load_exemplars(shots)[: given.shots] if shots else ()
-        self.template = datasets.template(self.kind, found)
+        template = datasets.template(source if ours else self.kind, given.exemplars)
+        self.template = replace(template, exemplars=template.exemplars[: given.shots])
         self.labels: dict[str, list[Labelled]] = {"dev": [], "test": []}
         questions = datasets.load(source, split="test" if ours else None)
         if ours:
@@ -199,7 +198,11 @@ def measured(given: argparse.Namespace, thetas: Mapping[str, float], source: str
     found = {"when": bench.when("test"), "what": bench.what(), "runs": bench.episodes(thetas)}
     about = {"passages": len(bench.retriever.corpus), "corpus": bench.retriever.corpus.name}
     about |= {"shots": len(bench.template.exemplars), "pipeline": bench.pipeline.name, "model": bench.lm.provenance()}
-    return found | {"source": source, "kind": bench.kind, "about": about | {"embedded": bench.lm.embedded}}
+    return found | {
+        "source": source,
+        "kind": bench.template.answer_rule,
+        "about": about | {"embedded": bench.lm.embedded},
+    }
 
 
 def each_source(given: argparse.Namespace, work: Callable[[str], Any]) -> list[Any]:
@@ -216,10 +219,12 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--corpus", help="a corpus file or folder; default: Almanac's passages")
     parser.add_argument(
         "--dataset", nargs="+", default=["almanac"],
-        help="almanac (all four, the default), almanac/NAME, a benchmark's name, or a file",
+        help="almanac (all four, the default), almanac/NAME, a benchmark's name, a file of it or of your own questions",
     )  # fmt: skip
-    parser.add_argument("--exemplars", help="a YAML file of worked examples; default: Almanac's, for its questions")
-    parser.add_argument("--shots", type=int, default=SHOTS, help="examples in a prompt")
+    parser.add_argument(
+        "--exemplars", help="a file of worked examples, or 'published'; default: the benchmark's own set"
+    )
+    parser.add_argument("--shots", type=int, help="the first so many examples; default: all (Almanac: 2)")
     parser.add_argument("--limit", type=int, default=20, help="questions a benchmark")
     parser.add_argument("--dev-limit", type=int, help="development questions a benchmark, to choose θ on (20)")
     parser.add_argument("--max-new-tokens", type=int, default=NEW_PIECES)

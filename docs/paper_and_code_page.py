@@ -38,7 +38,7 @@ class Results:
     when: Sequence[Row]
     what: Mapping[str, Sequence[Row]]
     runs: Mapping[str, Mapping[str, Sequence[Row]]]  # run -> source -> predictions
-    kinds: Mapping[str, str]  # source -> benchmark
+    kinds: Mapping[str, str]  # source -> the rule that its answers are read by
     _differences: dict[tuple[str, str], Interval] = field(default_factory=dict)  # each is said in several places
 
     def flat(self, run: str) -> list[Row]:
