@@ -82,6 +82,8 @@ class Bench:
     # -- when ---------------------------------------------------------------------------------------------------------
 
     def when(self, split: str) -> list[Row]:
+        if not self.labels[split]:
+            return []
         say(f"{self.source}: {len(SCORES)} ways to score {len(self.labels[split])} {split} questions")
         return self.rows(f"when.{split}", (SCORES, FLARE_SCORES), self.labels[split], self._forced)
 
@@ -111,6 +113,8 @@ class Bench:
 
     def what(self) -> dict[str, list[Row]]:
         swaps = whats()
+        if not self.labels["test"]:
+            return {swap.key: [] for swap in swaps}
         say(f"{self.source}: {len(swaps)} queries for each missing fact of {len(self.labels['test'])} test questions")
         settings = [(s.key, s.method.settings, s.place, s.model) for s in swaps]
         rows = self.rows("what", [(a, b, _name(c), _name(d)) for a, b, c, d in settings], self.labels["test"],
@@ -245,7 +249,8 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = options(arguments)
     thetas = choose_thetas([row for rows in each_source(given, partial(development, given)) for row in rows])
-    say("θ by scores: " + ", ".join(f"{name} {theta:.3g}" for name, theta in thetas.items()))
+    for name, theta in thetas.items():
+        say(f"θ {theta:.3g} for {name}")
     found = each_source(given, partial(measured, given, thetas))
     used = {run.key: run.method(theta_of(run, thetas), given.max_new_tokens).threshold for run in RUNS}
     write_page(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from almanac_page import bracketed, markdown_table, rounded
 from variants_rind import WHENS
-from variants_scores import RULES, mean_scores
+from variants_scores import RULES, rescored
 from variants_swaps import RUNS, whats
 
 from dragin_lab.ranking import bootstrap, mean_interval, paired_difference, roc_area
@@ -81,6 +81,20 @@ class Results:
         return _grouped(
             [{"qid": a["qid"], "value": a["recall"] - b["recall"]} for a, b in pairs], lambda row: row["value"]
         )
+
+    @cached_property
+    def rescored(self) -> dict[str, tuple[Interval, Interval]]:
+        """Rule -> how EM and F1 change against the released code's, over the texts of every whole method."""
+        pipeline = load_pipeline()
+        whole = [run.key for run in RUNS if run.base is None or run.difference.startswith("whole")]
+        texts = [(self.kinds[at], row) for key in whole for at, rows in self.runs[key].items() for row in rows]
+        plain = [rescored(row, "S0", kind, pipeline) for kind, row in texts]
+        changed = {}
+        for rule in (rule for rule in RULES if rule != "S0"):
+            pairs = zip(texts, [rescored(row, rule, kind, pipeline) for kind, row in texts], plain, strict=True)
+            moved = [{"qid": row["qid"], "em": new[0] - old[0], "f1": new[1] - old[1]} for (_, row), new, old in pairs]
+            changed[rule] = (_grouped(moved, lambda row: row["em"]), _grouped(moved, lambda row: row["f1"]))
+        return changed
 
     def mean(self, run: str, name: str) -> Interval:
         return mean_interval([row[name] for row in self.flat(run)])
@@ -170,28 +184,9 @@ def _run_cells(found: Results) -> list[tuple[str, str]]:
 
 def _score_cells(found: Results) -> list[tuple[str, str]]:
     lines = []
-    for rule, (em, f1) in _rescored(found).items():
-        if rule != "S0":
-            lines.append((rule, f"EM {_signed(em)}, F1 {_signed(f1)}"))
+    for rule, (em, f1) in found.rescored.items():
+        lines.append((rule, f"EM {_signed(em)}, F1 {_signed(f1)}"))
     return lines
-
-
-def _rescored(found: Results) -> dict[str, tuple[Interval, Interval]]:
-    """Rule -> how EM and F1 change against the released code's, over the texts of every whole method."""
-    pipeline = load_pipeline()
-    scores: dict[str, tuple[list[float], list[float]]] = {rule: ([], []) for rule in RULES}
-    for run in RUNS:
-        if run.base is not None and not run.difference.startswith("whole"):
-            continue
-        for source, rows in found.runs[run.key].items():
-            for rule, (ems, f1s) in scores.items():
-                em, f1 = mean_scores({found.kinds[source]: rows}, rule, pipeline)
-                ems += em
-                f1s += f1
-    plain = scores["S0"]
-    return {
-        rule: (paired_difference(em, plain[0]), paired_difference(f1, plain[1])) for rule, (em, f1) in scores.items()
-    }
 
 
 # -- tables -------------------------------------------------------------------------------------------------------
@@ -308,9 +303,7 @@ def _runs_table(found: Results) -> str:
 def _scores_table(found: Results) -> str:
     whole = [run.key for run in RUNS if run.base is None or run.difference.startswith("whole")]
     n = sum(len(found.flat(key)) for key in whole)
-    rows = [
-        [rule, RULES[rule], _signed(em), _signed(f1)] for rule, (em, f1) in _rescored(found).items() if rule != "S0"
-    ]
+    rows = [[rule, RULES[rule], _signed(em), _signed(f1)] for rule, (em, f1) in found.rescored.items()]
     return markdown_table(("", f"read otherwise (n = {n} texts)", "EM", "F1"), rows)
 
 

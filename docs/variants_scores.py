@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dragin_lab.metrics import (
@@ -72,11 +72,3 @@ def _plain_f1(answer: str, gold: str) -> float:
     a, g = normalize_answer(answer).split(), normalize_answer(gold).split()
     same = sum((Counter(a) & Counter(g)).values())
     return 2 * same / (len(a) + len(g)) if same else 0.0
-
-
-def mean_scores(
-    rows: Mapping[str, Sequence[Mapping[str, Any]]], rule: str, pipeline: Pipeline
-) -> tuple[list[float], list[float]]:
-    """EM and F1 of every prediction, benchmark after benchmark."""
-    pairs = [rescored(row, rule, benchmark, pipeline) for benchmark, of in rows.items() for row in of]
-    return [em for em, _ in pairs], [f1 for _, f1 in pairs]
