@@ -24,7 +24,7 @@ from typing import Any
 from dragin_lab.corpus import Corpus
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import write_whole
-from dragin_lab.ranking import mean_interval
+from dragin_lab.intervals import bootstrap
 from dragin_lab.retrieval.best_fields import BestFields
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.bm25s_index import BM25S
@@ -110,7 +110,13 @@ def recalls(found: list[list[Passage]], wanted: list[set[str]]) -> dict[str, tup
         f"R@{k}": [len(w.intersection(p.id for p in hits[:k])) / len(w) for hits, w in zip(found, wanted, strict=True)]
         for k in DEPTHS
     }
-    return {name: mean_interval(of) for name, of in values.items()}
+    return {name: interval(of) for name, of in values.items()}
+
+
+def interval(values: list[float]) -> tuple[float, float, float]:
+    """The mean with its 95 % interval: (mean, low, high)."""
+    found = bootstrap(values)
+    return found.mean, found.low, found.high
 
 
 def agreement(a: list[list[Passage]], b: list[list[Passage]], k: int = 3) -> dict[str, int]:
@@ -132,7 +138,7 @@ def measure(data: Path, limit: int | None) -> dict[str, Any]:
             for one_field in (True, False):
                 values = scifact_ndcg(data / "scifact", k1=k1, b=b, one_field=one_field, backend=backend)
                 row = {"backend": name, "k1": k1, "b": b, "one_field": one_field}
-                scifact.append(row | {"n": len(values), "ndcg": mean_interval(values)})
+                scifact.append(row | {"n": len(values), "ndcg": interval(values)})
     corpus = Corpus.load(data / "passages/psgs_w100.tsv.gz")
     golds = gold_questions(data, limit)
     texts = [text for of in golds.values() for text, _ in of]

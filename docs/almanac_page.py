@@ -176,7 +176,13 @@ def _free(found: Results) -> str:
     wrong = sum(item.missing for item in found.free)
     lost = found.lost
     rows = [
-        [_trigger(r.trigger), bracketed(r.area, r.low, r.high), rounded(r.average_precision), rounded(r.precision), rounded(r.recall)]
+        [
+            _trigger(r.trigger),
+            bracketed(r.area, r.low, r.high),
+            rounded(r.average_precision),
+            rounded(r.precision),
+            rounded(r.recall),
+        ]
         for r in needs.when_table(found.free, found.best)
     ]
     return f"""### What the model writes by itself

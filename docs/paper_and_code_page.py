@@ -17,7 +17,8 @@ from variants_rind import WHENS
 from variants_scores import RULES, rescored
 from variants_swaps import RUNS, whats
 
-from dragin_lab.ranking import bootstrap, mean_interval, paired_difference, roc_area
+from dragin_lab.intervals import bootstrap, bootstrap_statistic, paired
+from dragin_lab.ranking import roc_area
 from dragin_lab.sentences import load_pipeline
 
 Row = dict[str, Any]
@@ -25,6 +26,7 @@ Interval = tuple[float, float, float]  # value, low, high
 MARK = re.compile(r"\{\{([^{}]+)\}\}")
 #: FLARE's way to score that is measured on labels: number on the page, base, the other, what to call it.
 FLARE_WHEN = ("F3", "flare", "flare: any piece", "FLARE, any piece, not the mean")
+SAMPLES = 1_000  # draws of questions for areas and recalls, of which a question has several items
 NO_LABELS = "needs Almanac's labels, which these questions have not"
 
 
@@ -70,7 +72,7 @@ class Results:
         arrays = [np.array([item["scores"][name] for _, item in items]) for name in names]
         arrays.append(np.array([item["missing"] for _, item in items], dtype=bool))
         groups = [qid for qid, _ in items]
-        low, high = bootstrap(lambda at: statistic([a[at] for a in arrays]), groups)
+        low, high = bootstrap_statistic(lambda at: statistic([a[at] for a in arrays]), groups, samples=SAMPLES)
         return statistic(arrays), low, high
 
     def recall(self, key: str) -> Interval:
@@ -97,10 +99,12 @@ class Results:
         return changed
 
     def mean(self, run: str, name: str) -> Interval:
-        return mean_interval([row[name] for row in self.flat(run)])
+        found = bootstrap([row[name] for row in self.flat(run)])
+        return found.mean, found.low, found.high
 
     def difference(self, run: str, base: str, name: str) -> Interval:
-        return paired_difference([r[name] for r in self.flat(run)], [r[name] for r in self.flat(base)])
+        found = paired([r[name] for r in self.flat(run)], [r[name] for r in self.flat(base)])
+        return found.difference, found.low, found.high
 
 
 _ITEMS = ("facts", "sentences")
@@ -110,7 +114,8 @@ def _grouped(rows: Sequence[Row], value: Any) -> Interval:
     values = np.array([value(row) for row in rows], dtype=float)
     if not len(values):
         return math.nan, math.nan, math.nan
-    low, high = bootstrap(lambda at: float(values[at].mean()), [row["qid"] for row in rows])
+    groups = [row["qid"] for row in rows]
+    low, high = bootstrap_statistic(lambda at: float(values[at].mean()), groups, samples=SAMPLES)
     return float(values.mean()), low, high
 
 
@@ -208,7 +213,7 @@ def _head(found: Results) -> str:
             if found.dev_limit
             else "the methods' own default, as these questions have no labels to choose it by",
         ),
-        ("brackets", "95 % bootstrap intervals, 1,000 draws of questions"),
+        ("brackets", "95 % bootstrap intervals, questions drawn whole"),
     ]
     if found.labelled and not about["embedded"]:
         rows.append(("labels", "say what Almanac's own model was taught; this is another model or another copy of it"))

@@ -187,11 +187,11 @@ def method(
     exchanged. ``top_k`` defaults to 3 passages (2 for the paper variant of ``flare``). ``doubt_limit`` is the 1 - p
     above which ``confident-sentence`` drops a piece (default: θ of the reference FLARE, 0.6 = 1 - β of the FLARE paper
     in the paper variant). ``cut="sentence"`` and ``keep_passages=False`` give the paper variant's RIND one habit of the
-    released code each (reference-behaviour §2, §4). ``max_new_tokens`` bounds a draft and the answer (default 64; 96 for
-    ``search-call``, 192 for ``follow-up``, whose answers hold more). ``call_bonus`` is added to the logit of the pieces
-    that open a search call (default 2.0, as in the FLARE paper), except for ``call_pause`` pieces (default 5) behind a
-    search, in which none may be opened, so that the same call is not written twice; both belong to ``search-call``.
-    ``nlp`` is any spaCy pipeline that finds sentences.
+    released code each (reference-behaviour §2, §4). ``max_new_tokens`` bounds a draft and the answer (default 64; 96
+    for ``search-call``, 192 for ``follow-up``, whose answers hold more). ``call_bonus`` is added to the logit of the
+    pieces that open a search call (default 2.0, as in the FLARE paper), except for ``call_pause`` pieces (default 5)
+    behind a search, in which none may be opened, so that the same call is not written twice; both belong to
+    ``search-call``. ``nlp`` is any spaCy pipeline that finds sentences.
 
     Raises ``SettingError`` for names that do not exist, values out of range and parts that make no sense together.
     """
@@ -208,7 +208,7 @@ def method(
             raise SettingError(
                 "normalize='sentence' scales paper-variant RIND scores; the reference variant always does"
             )
-    _choice("cut", cut, ("word", "sentence"))
+    choice("cut", cut, ("word", "sentence"))
     if (cut != "word" or not keep_passages) and (when != "rind" or variant != "paper"):
         raise SettingError(
             "cut='sentence' and keep_passages=False change the paper variant's RIND; "

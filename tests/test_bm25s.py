@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragin_lab.corpus import Corpus
@@ -54,6 +54,7 @@ word = st.sampled_from(["cat", "dogs", "dog", "film", "war", "the", "of", "Russi
 text = st.lists(word, min_size=1, max_size=8).map(" ".join)
 
 
+@settings(deadline=None)
 @given(
     rows=st.lists(st.tuples(st.one_of(st.just(""), text), text), min_size=1, max_size=8),
     query=text,
@@ -66,15 +67,16 @@ def test_agrees_with_rank_bm25_on_anything(
     rows: list[tuple[str, str]], query: str, k: int, k1: float, b: float, tie_breaker: float
 ) -> None:
     corpus = Corpus.from_passages(Passage(str(i), title, body) for i, (title, body) in enumerate(rows))
-    settings: dict[str, Any] = {"k1": k1, "b": b, "tie_breaker": tie_breaker}
-    everything = {p.id: p.score for p in BM25(corpus, **settings).search(query, len(rows))}
-    found = BM25S(corpus, **settings).search(query, k)
+    chosen: dict[str, Any] = {"k1": k1, "b": b, "tie_breaker": tie_breaker}
+    everything = {p.id: p.score for p in BM25(corpus, **chosen).search(query, len(rows))}
+    found = BM25S(corpus, **chosen).search(query, k)
     assert len(found) == min(k, len(everything))
     for passage, best in zip(found, sorted(everything.values(), reverse=True), strict=False):
         assert passage.score == pytest.approx(everything[passage.id], rel=1e-5)
         assert passage.score == pytest.approx(best, rel=1e-5)  # in its place but for ties in float32
 
 
+@settings(deadline=None)
 @given(scores=st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0]), min_size=0, max_size=30), k=st.integers(1, 12))
 def test_the_best_positions_are_those_of_a_full_sort(scores: list[float], k: int) -> None:
     array = np.array(scores, np.float32)
