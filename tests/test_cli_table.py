@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from command import Command
+from run_folders import write_run
 
 from dragin_lab import cli
 from dragin_lab.tables import FORMATS, table
-from runs import write_run
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from run_folders import write_run
 
 import dragin_lab as dl
 from dragin_lab import table_formats, tables
@@ -15,7 +16,6 @@ from dragin_lab.errors import SettingError
 from dragin_lab.intervals import bootstrap, paired
 from dragin_lab.methods import METHODS
 from dragin_lab.tables import Table, table
-from runs import write_run
 
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
 WORSE = (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)

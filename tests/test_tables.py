@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_folders import write_run
 
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.intervals import bootstrap, paired
 from dragin_lab.tables import Cell, Table, table
-from runs import write_run
 
 REAL = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
