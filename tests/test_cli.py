@@ -81,7 +81,7 @@ def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
         assert f"\n  {name}" in ran.out
     assert "..." not in ran.out.partition("Commands:")[2]  # no description is cut
     said = " ".join(command("ask", "--help").out.split())
-    for part in ("default 1.2", "default 0.1; paper variant 0.2", "default: dragin", "default: 64", "default 3"):
+    for part in ("default 1.2", "default 0.1; paper variant 0.2", "default: dragin", "default 64", "default 3"):
         assert part in said
 
 
