@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.almanac.stream import CLOSE_WEIGHT, PROMPT_WEIGHT
 from dragin_lab.almanac.world import AlmanacError
 from dragin_lab.errors import DraginLabError
 
@@ -94,6 +95,7 @@ def write_card(folder: Path) -> Path:
     """Write `README.md` of a model's folder. Raises `AlmanacError` naming the file that is missing or damaged."""
     training, scores = _load(folder / "training.json"), _load(folder / "scores.json")
     options = f"--seed {training['seed']} --layers {training['layers']} --width {training['width']}"
+    length = f"--steps {training['steps']}" if training["steps"] else f"--minutes {training['minutes']:g}"
     parts = [
         _HEAD,
         "## Recipe\n",
@@ -103,10 +105,9 @@ def write_card(folder: Path) -> Path:
         f"{training['pieces'] / 1e6:.1f} million in all, in {training['seconds'] / 60:.0f} minutes on two busy cores.\n"
         f"Matrices are trained with Muon (rate {training['rate']}), embeddings and norms with AdamW "
         f"({training['rate_rest']}); cosine to 2 %, clip 1.0, bfloat16 autocast.\n"
-        "The loss weighs answers 1 and the rest 0.1.\n",
+        f"The loss weighs answers 1, what concludes or reckons in them {CLOSE_WEIGHT:g}, the rest {PROMPT_WEIGHT}.\n",
         _DATA,
-        f"`python -m dragin_lab.almanac.train --output DIR {options} --minutes 110 --workers 2` trains it anew\n"
-        "(with `--steps` the schedule does not depend on the clock).\n",
+        f"`python -m dragin_lab.almanac.train --output DIR {options} {length} --workers 2` trains it anew.\n",
         "## Curve\n",
         "Teacher-forced, greedy: the share of values that are right in every piece, from memory about the known half,\n"
         "and read from passages about the unknown half; entropies in nats at a value's first piece, from memory.\n",
