@@ -50,6 +50,10 @@ def write_whole(path: str | Path, data: bytes) -> None:
 
 def not_saved(path: str | Path, error: OSError) -> str:
     """One line on a file that could not be written: which, why, what to do, and what became of the old one."""
-    remedy = _REMEDIES.get(error.errno or 0, "try another path")
     kept = "; the file that was there is unchanged" if os.path.isfile(path) else ""
-    return f"{path}: not saved: {error.strerror or error}; {remedy}{kept}"
+    return f"{path}: not saved: {error.strerror or error}; {remedy(error)}{kept}"
+
+
+def remedy(error: OSError) -> str:
+    """What to do about a file that cannot be written."""
+    return _REMEDIES.get(error.errno or 0, "try another path")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,11 @@ def trace_diff(a: Trace, b: Trace) -> str:
         lines += _lines(name, *_pair(a, b, name))
     lines += _lines("counters", a.counters, b.counters)
     return "\n".join(lines)
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Where two mappings of plain data differ, a line each: "path: a → b"; the empty list where they do not."""
+    return [line for key in dict.fromkeys([*a, *b]) for line in _lines(key, a.get(key, _ABSENT), b.get(key, _ABSENT))]
 
 
 def _step_lines(a: Sequence[Step], b: Sequence[Step]) -> list[str]:

@@ -1,0 +1,37 @@
+"""A method's settings apart from its defaults: what to call it, and the same method with one of them exchanged."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from dragin_lab.methods import METHODS, Method, method
+
+#: Every setting that ``methods.method`` takes by name and that a label can show.
+_NAMES = tuple(name for name in inspect.signature(method).parameters if name not in ("name", "variant", "nlp"))
+
+
+def changed(found: Method) -> dict[str, Any]:
+    """The arguments that make the method out of its name and variant: what is not there by default.
+
+    What follows from another setting is not listed (the reference FLARE's ``doubt_limit`` follows its threshold), so
+    that it still follows when that one is exchanged.
+    """
+    given = {key: getattr(found, key) for key in ("when", "what")}
+    given = {k: v for (k, v), own in zip(given.items(), METHODS[found.name], strict=True) if v != own}
+    for key in _NAMES:
+        value = getattr(found, key)
+        if value != getattr(method(found.name, variant=found.variant, **given, nlp=found.pipeline), key):
+            given[key] = value
+    return given
+
+
+def exchanged(found: Method, **settings: Any) -> Method:
+    """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
+    return method(found.name, variant=found.variant, **changed(found) | settings, nlp=found.pipeline)
+
+
+def label(found: Method) -> str:
+    """A short name that tells methods apart and fits into a path: "dragin", "dragin-paper-threshold=0.8"."""
+    parts = [found.name] + [found.variant] * (found.variant != "reference")
+    return "-".join(parts + [f"{key}={value}" for key, value in changed(found).items()])
