@@ -26,8 +26,10 @@ _WHERE = {
     "method": "methods",
     "preset": "presets",
     "run": "drivers",
+    "run_benchmark": "bench",
     "run_many": "drivers",
     "stream": "drivers",
+    "sweep": "sweeps",
     "table": "tables",
 }
 

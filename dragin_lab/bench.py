@@ -1,54 +1,326 @@
-"""Run directories: one folder holds one method on one data set (docs/architecture.md)."""
+"""Benchmarks: a method over a set of questions, recorded in a run directory that goes on by itself where it stopped."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dragin_lab.errors import DraginLabError
+from dragin_lab import __version__, datasets
+from dragin_lab.datasets_formats import PLAIN
+from dragin_lab.drivers import run_many
+from dragin_lab.episode import Retriever
+from dragin_lab.errors import SettingError
+from dragin_lab.intervals import bootstrap
+from dragin_lab.methods import Method
+from dragin_lab.progress import Progress
+from dragin_lab.prompts import Exemplar, PromptTemplate
+from dragin_lab.rundir import CONFIG, FORMAT, Line, RunError, RunRecord, find_runs, read_run
+from dragin_lab.runwriter import RunFolder, check_settings, refuse_duplicates
+from dragin_lab.templates import template_for
+from dragin_lab.trace import Question, Trace
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from dragin_lab.lm.load import LanguageModel
 
+__all__ = ["Benchmark", "RunError", "RunRecord", "find_runs", "open_benchmark", "run_benchmark", "summary"]
 
-class RunError(DraginLabError):
-    """A folder that is no run directory, or a damaged one."""
+#: What ``summary`` gives the mean of.
+MEASURES = ("em", "f1", "retrievals", "pieces")
+_SPLITS = ("train", "dev", "test")
+_SCORES = ("em", "f1", "precision", "recall")
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """A run directory as it was read: ``run.json``, the lines of ``predictions.jsonl``, whether all are there."""
+class Benchmark:
+    """Questions with a name and the prompt they are asked with.
 
-    folder: Path
-    config: dict[str, Any]
-    predictions: list[dict[str, Any]]
-    complete: bool
-
-
-def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
-    """Every run at or below some folders, each once, in order of their paths.
-
-    Raises ``RunError`` for a path below which there is no run, and for a run that is damaged.
+    ``template`` None is the model's own default. ``split``, ``limit`` and ``sample`` say how the questions were chosen.
     """
-    found: dict[Path, None] = {}
-    for path in [paths] if isinstance(paths, str | Path) else paths:
-        folders = sorted(file.parent for file in Path(path).expanduser().rglob("run.json"))
-        if not folders:
-            raise RunError(f"{path}: holds no run; give a folder that 'dragin-lab run --output' wrote")
-        found |= dict.fromkeys(folders)
-    return [_read(folder) for folder in found]
+
+    name: str
+    questions: tuple[Question, ...]
+    template: PromptTemplate | None = None
+    split: str | None = None
+    limit: int | None = None
+    sample: int | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over ids, texts and gold answers, in order."""
+        digest = sha256()
+        for q in self.questions:
+            digest.update(json.dumps([q.id, q.text, q.golds]).encode())
+        return digest.hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Benchmark({self.name}, {len(self.questions):,} questions)"
 
 
-def _read(folder: Path) -> RunRecord:
-    try:
-        config = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-        path = folder / "predictions.jsonl"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-        asked = config["dataset"]["questions"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{folder}: cannot be read as a run directory ({error!r}); start the run anew") from None
-    done = sum(line["ended"] != "error" for line in lines)
-    return RunRecord(folder, config, lines, done == asked)
+def open_benchmark(
+    source: str | Path,
+    *,
+    exemplars: Iterable[Exemplar] | str | Path | None = None,
+    limit: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    split: str | None = None,
+    layout: str = "dragin",
+) -> Benchmark:
+    """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and ``.template``.
+
+    A file is called by its name, with its folder's where that says nothing ("dev"). One's own questions are asked with
+    the model's own default prompt, where no ``exemplars`` are given. ``layout`` is one of ``prompts.LAYOUTS``.
+    """
+    questions = datasets.load(source, limit, split=split, sample=sample, seed=seed)
+    kind = datasets.benchmark(source, split)
+    name, part = _name(str(source), split)
+    template = None
+    if kind != PLAIN or exemplars is not None or layout != "dragin":
+        template = datasets.template(str(source) if name.startswith("almanac/") else kind, exemplars)
+        template = replace(template, layout=layout)
+    return Benchmark(name, tuple(questions), template, part, limit, sample)
+
+
+def as_benchmark(questions: Benchmark | str | Path | Iterable[str | Question], limit: int | None = None) -> Benchmark:
+    """Whatever stands for questions, as a ``Benchmark``. Texts get their place, from 1, as id."""
+    if isinstance(questions, Benchmark):
+        return questions
+    if isinstance(questions, str | Path):
+        return open_benchmark(questions, limit=limit)
+    asked = [q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)][:limit]
+    if not asked:
+        raise SettingError("there are no questions; give at least one")
+    return Benchmark("questions", tuple(asked), limit=limit)
+
+
+def run_benchmark(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    questions: Benchmark | str | Path | Iterable[str | Question],
+    folder: str | Path,
+    *,
+    prompt: PromptTemplate | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    batch_size: int = 1,
+    traces: bool = False,
+    progress: bool | str = True,
+) -> RunRecord:
+    """Answer every question with a method, and record each answer in a run directory as it is there.
+
+    A folder that holds a part of this very run is taken up where it stopped; what failed is tried again. Interrupting
+    loses the episodes under way and nothing else.
+
+    Args:
+        questions: a ``Benchmark``, what ``open_benchmark`` takes, or questions (texts get their place as id).
+        folder: the run directory (see ``rundir``).
+        prompt: default the benchmark's, else the model's own.
+        limit: take the first so many questions only, where ``questions`` is no ``Benchmark``.
+        seed: of sampled decoding.
+        batch_size: episodes side by side (``run_many``).
+        traces: keep every trace, in ``folder/traces``.
+        progress: a bar on a terminal or in a notebook, plain lines elsewhere; a text is its title.
+
+    Raises:
+        RunError: the folder holds another run, or another process writes it; two questions have one id.
+        NotWrittenError, TraceFileError: it cannot be written; what was finished before is kept.
+        SettingError: a method that retrieves without a retriever, a batch size that cannot be had.
+    """
+    asked = as_benchmark(questions, limit)
+    template = template_for(method, lm, prompt or asked.template)
+    config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
+    title = progress if isinstance(progress, str) else f"{asked.name} {method.name}"
+    with RunFolder(folder, config, [q.id for q in asked.questions]) as kept:
+        todo = [q for q in asked.questions if q.id not in kept.done]
+        earlier = list(kept.done.values())
+        answered = answers(method, lm, retriever, todo, prompt=template, seed=seed, batch_size=batch_size)
+        for trace, line in _shown(answered, title if progress else "", len(asked.questions), earlier):
+            kept.add(line, timing(trace), trace if traces else None)
+        kept.finish()
+    return read_run(folder)
+
+
+def predict(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    asked: Benchmark,
+    *,
+    prompt: PromptTemplate | None = None,
+    seed: int = 0,
+    batch_size: int = 1,
+    progress: bool | str = True,
+) -> list[Line]:
+    """The predictions of a run that no folder keeps, in the order of the questions; as ``run_benchmark``."""
+    refuse_duplicates([q.id for q in asked.questions])
+    template = template_for(method, lm, prompt or asked.template)
+    answered = answers(method, lm, retriever, asked.questions, prompt=template, seed=seed, batch_size=batch_size)
+    title = progress if isinstance(progress, str) else f"{asked.name} {method.name}"
+    lines = {line["qid"]: line for _, line in _shown(answered, title if progress else "", len(asked.questions))}
+    return [lines[q.id] for q in asked.questions]
+
+
+def _shown(
+    answered: Iterable[Trace], title: str, total: int, earlier: Sequence[Line] = ()
+) -> Iterator[tuple[Trace, Line]]:
+    """Every trace with its line; progress is shown where there is a title, and something left to do."""
+    if not title or len(earlier) == total:
+        yield from ((trace, prediction(trace)) for trace in answered)
+        return
+    with Progress(title, total, earlier) as progress:
+        for trace in answered:
+            line = prediction(trace)
+            yield trace, line
+            progress.add(line)
+
+
+def check_run(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    asked: Benchmark,
+    folder: str | Path,
+    *,
+    prompt: PromptTemplate | None = None,
+    seed: int = 0,
+    traces: bool = False,
+) -> None:
+    """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
+    if (Path(folder).expanduser() / CONFIG).exists():
+        template = template_for(method, lm, prompt or asked.template)
+        check_settings(folder, run_config(method, lm, retriever, asked, template, seed=seed, traces=traces))
+
+
+def run_config(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Any,
+    asked: Benchmark,
+    template: PromptTemplate,
+    *,
+    seed: int = 0,
+    traces: bool = False,
+) -> dict[str, Any]:
+    """What ``run.json`` says: everything needed to repeat a run, as plain data."""
+    retriever = retriever if method.when != "never" else None
+    model = dict(lm.provenance())
+    versions = {key: model.pop(key) for key in ("python", "torch", "transformers") if key in model}
+    describe = getattr(retriever, "provenance", None)
+    return {
+        "format": FORMAT,
+        "method": method.settings,
+        "model": model,
+        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
+        "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
+        | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]},
+        "dataset": {
+            "name": asked.name,
+            "split": asked.split,
+            "questions": len(asked.questions),
+            "fingerprint": asked.fingerprint,
+        },
+        "seed": seed,
+        "limit": asked.limit,
+        "sample": asked.sample,
+        "traces": traces,
+        "device": model.pop("device", None),
+        "versions": {"dragin_lab": __version__, "numpy": version("numpy"), "spacy": version("spacy")} | versions,
+    }
+
+
+def answers(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    questions: Iterable[Question],
+    *,
+    prompt: PromptTemplate,
+    seed: int = 0,
+    batch_size: int = 1,
+) -> Iterator[Trace]:
+    """``run_many``; one after another, every episode is made as if it were the first.
+
+    What the model still holds of the episode before is dropped: reusing it changes the last bits of what it computes,
+    so that a run which goes on after a kill could otherwise answer something else than one which was never stopped.
+    Side by side such bits depend on the neighbours too, and are left to chance.
+    """
+
+    def afresh() -> Iterator[Question]:
+        for question in questions:
+            if batch_size == 1:
+                lm.forget()
+            yield question
+
+    return run_many(method, lm, retriever, afresh(), prompt=prompt, seed=seed, batch_size=batch_size)
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def prediction(trace: Trace) -> Line:
+    """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that changes from run to run.
+
+    ``passages`` holds the ids found by each retrieval, ``pieces`` counts all that were generated. The scores are None
+    without a gold answer and where the episode failed; ``error`` is there only then.
+    """
+    count = trace.counters
+    line = {
+        "qid": trace.question.id,
+        "question": trace.question.text,
+        "text": trace.text,
+        "answer": trace.answer,
+        "gold": list(trace.question.golds),
+        **{name: trace.scores.get(name) for name in _SCORES},
+        "retrievals": count["retrievals"],
+        "queries": trace.queries,
+        "passages": [[p.id for p in step.passages] for step in trace.steps if step.query is not None],
+        "drafts": count["drafts"],
+        "pieces": count["generated"],
+        "ended": trace.ended,
+    }
+    return line | ({"error": trace.error} if trace.ended == "error" else {})
+
+
+def timing(trace: Trace) -> Line:
+    """The line of ``timings.jsonl``: seconds in all and by kind of request, and prompt pieces served from the cache."""
+    spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
+    return {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
+
+
+def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``em``, ``em_low``, ``em_high`` and so on.
+
+    ``n`` counts the episodes that did not fail; em and f1 are over those of them that have gold answers. NaN where
+    there is nothing to take the mean of.
+    """
+    sound = [line for line in predictions if line["ended"] != "error"]
+    found: dict[str, float] = {"n": len(sound)}
+    for name in MEASURES:
+        values = [line[name] for line in sound if line[name] is not None]
+        mean = bootstrap(values) if values else None
+        for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
+            found[name + suffix] = float("nan") if mean is None else getattr(mean, part)
+    return found
+
+
+# -- small things -----------------------------------------------------------------------------------------------------
+
+
+def _name(source: str, split: str | None) -> tuple[str, str | None]:
+    """What a source is called in tables and paths, and which split it is where that is known."""
+    if source.startswith("almanac/") and source.removeprefix("almanac/") in datasets.BENCHMARKS:
+        return source + (f"-{split}" if split else ""), split or "test"
+    path = datasets.find(source, split)
+    part = next((part for part in re.split(r"[^a-z]+", path.stem.lower()) if part in _SPLITS), None)
+    if source in datasets.BENCHMARKS:
+        return source, part
+    stem = path.name.split(".")[0]
+    return (f"{path.resolve().parent.name}-{stem}" if stem in _SPLITS else stem), part

@@ -33,7 +33,7 @@ FLOORS = [
         "ranking",
         "intervals",
     },
-    {"loop", "trigger", "reference_loop", "paper_loop", "methods", "calls", "call_loop"},
+    {"loop", "trigger", "reference_loop", "paper_loop", "methods", "calls", "call_loop", "settings"},
     {
         "almanac",
         "corpus",
@@ -49,10 +49,23 @@ FLOORS = [
     {f"corpus_{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
     {"download", "published", "fetch", "corpus_fetch"},
     {"lm"},
-    {"drivers", "serving", "batched", "store", "bench", "sweep", "templates"},
+    {"drivers", "serving", "batched", "store", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
     {"needs", "needs_query", "tables", "table_layouts", "table_runs", "table_settings", "table_formats", "paper"},
     {"views", "widgets"},
-    {"cli", "cli_options", "cli_corpus", "cli_data", "cli_table", "outputs", "demo", "doctor", "__main__"},
+    {
+        "cli",
+        "cli_options",
+        "cli_corpus",
+        "cli_data",
+        "cli_methods",
+        "cli_run",
+        "cli_sweep",
+        "cli_table",
+        "outputs",
+        "demo",
+        "doctor",
+        "__main__",
+    },
 ]
 #: What may import torch or transformers at any depth.
 TORCH = ("lm/", "retrieval/dense", "almanac/train", "almanac/evaluate", "almanac/probe")

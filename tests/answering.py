@@ -1,0 +1,67 @@
+"""A scripted model that knows what to say to each question, for runs of many; as a program, one to be killed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator, Iterable
+from pathlib import Path
+from typing import Any
+
+from scripted import Say, ScriptedModel, ScriptedRetriever
+
+from dragin_lab.bench import run_benchmark
+from dragin_lab.episode import Draft
+from dragin_lab.methods import Method, method
+from dragin_lab.trace import Continuation, Question
+
+#: Fires on "Bo" where θ is below 4.5.
+DRAGIN = method("dragin", variant="paper", what="question", threshold=1.0)
+
+
+class AnsweringModel(ScriptedModel):
+    """Answers "Who made thing 3?" with Li3; with no passages in view it doubts the name Bo first.
+
+    Raises what ``failing`` holds for a number, and takes ``seconds`` for a draft.
+    """
+
+    def __init__(self, failing: dict[int, BaseException] | None = None, seconds: float = 0.0) -> None:
+        super().__init__(())
+        self.failing = failing or {}
+        self.seconds = seconds
+        self.asked: list[int] = []
+        self.forgotten = 0
+
+    def forget(self) -> None:
+        self.forgotten += 1
+
+    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+        number = int(draft.prompt.part("question").removesuffix("?").rpartition(" ")[2])
+        if number not in self.asked[-1:]:
+            self.asked.append(number)
+        time.sleep(self.seconds)
+        said = f" Li. So the answer is Li {number}."
+        if not draft.prompt.part("passages"):
+            said = f" It is Bo Ek. So the answer is Bo {number}."
+        self.script = [self.failing.get(number) or Say(said, entropy={"Bo": 9.0}, received={"Bo": 0.5})]
+        return super().stream(draft, seed)
+
+
+def questions(count: int, golds: Iterable[str] = ("Li {}",)) -> list[Question]:
+    """Questions with ids q1, q2 and so on."""
+    return [
+        Question(f"q{i}", f"Who made thing {i}?", tuple(gold.format(i) for gold in golds)) for i in range(1, count + 1)
+    ]
+
+
+def answer(
+    folder: Path, count: int, lm: AnsweringModel | None = None, how: Method = DRAGIN, **options: Any
+) -> AnsweringModel:
+    """Run a method over so many questions; the model that was asked."""
+    lm = lm or AnsweringModel()
+    run_benchmark(how, lm, ScriptedRetriever(), questions(count), folder, **({"progress": False} | options))  # type: ignore[arg-type]
+    return lm
+
+
+if __name__ == "__main__":
+    answer(Path(sys.argv[1]), int(sys.argv[2]), AnsweringModel(seconds=float(sys.argv[3])))
