@@ -1,4 +1,4 @@
-"""The command line: ``dragin-lab ask``, ``show``, ``demo``, ``doctor``, ``data``, ``corpus``, ``table``.
+"""The command line: ``dragin-lab ask``, ``run``, ``sweep``, ``table``, ``show`` and others.
 
 Exit status: 0 done, 1 something failed on the way, 2 wrong usage or input, 130 interrupted.
 """
@@ -10,8 +10,6 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,10 +19,25 @@ import click
 from dragin_lab import __version__
 from dragin_lab.cli_corpus import corpus
 from dragin_lab.cli_data import data
-from dragin_lab.cli_options import Name, debug_option
+from dragin_lab.cli_options import (
+    Name,
+    build_method,
+    check_corpus,
+    check_tap,
+    corpus_option,
+    debug_option,
+    layout_option,
+    load_model,
+    load_retriever,
+    model_options,
+    size_options,
+    use_one_thread,
+)
+from dragin_lab.cli_run import run
+from dragin_lab.cli_sweep import sweep
 from dragin_lab.cli_table import table
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
-from dragin_lab.methods import METHODS, VARIANTS, WHATS, WHENS, Method
+from dragin_lab.methods import METHODS, WHATS, WHENS, Method
 from dragin_lab.outputs import (
     RunFailedError,
     check_apart,
@@ -35,7 +48,6 @@ from dragin_lab.outputs import (
     warn_of_overrun,
     write_page,
 )
-from dragin_lab.prompts import LAYOUTS
 
 if TYPE_CHECKING:
     from dragin_lab.drivers import Stream
@@ -56,51 +68,14 @@ def cli() -> None:
     """
 
 
-cli.add_command(data)
-cli.add_command(table)
-cli.add_command(corpus)
-
-
-def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose a model."""
-    for option in (
-        click.option("--heads", help="Heads to capture, such as 0,3,5; default all."),
-        click.option("--layer", default="last", show_default=True, help="Layer to capture: last, or an index."),
-        click.option("--dtype", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."),
-        click.option("--device", help="cpu or cuda; default the first GPU, else the CPU."),
-        click.option("--model", help="A folder or a Hugging Face id; default the embedded model."),
-    ):
-        command = option(command)
-    return command
-
-
-def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that every method has; ``most`` pieces by default, more where the model asks by itself."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option(
-                "--max-new-tokens", type=int,
-                help=f"Most pieces of a draft and of an answer; default {most} (flare-instruct: 96, self-ask: 192).",
-            ),
-            click.option("--top-k", type=int, help="Passages a retrieval; default 3 (flare, paper variant: 2)."),
-            click.option(
-                "--variant", type=Name(VARIANTS), default="reference", show_default=True,
-                help="The authors' released code to the letter, or the paper's equations.",
-            ),
-        ):  # fmt: skip
-            command = option(command)
-        return command
-
-    return decorate
+for command in (run, sweep, table, data, corpus):
+    cli.add_command(command)
 
 
 @cli.command(short_help="Answer a question and show where the method retrieved.")
 @click.argument("question")
 @model_options
-@click.option(
-    "--corpus", help="A built corpus, .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages."
-)
+@corpus_option
 @click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
 @click.option("--when", type=Name(tuple(WHENS)), help="When to retrieve, instead of the method's own.")
 @click.option("--what", type=Name(WHATS), help="What to ask for, instead of the method's own.")
@@ -116,13 +91,7 @@ def size_options(most: int) -> Callable[[Callable[..., Any]], Callable[..., Any]
     help="Worked examples: a YAML file (question, rationale, answer), a benchmark's name for this package's own set, "
     "or published:NAME for the set published with the paper.",
 )
-@click.option(
-    "--layout",
-    type=Name(LAYOUTS),
-    default="dragin",
-    show_default=True,
-    help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
-)
+@layout_option
 @click.option("--gold", multiple=True, help="A right answer, to score against; may be repeated.")
 @click.option("--sample", is_flag=True, help="Sample by the model's generation config instead of taking the likeliest.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampling.")
@@ -250,14 +219,6 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
 # -- what is checked before anything is loaded ------------------------------------------------------------------------
 
 
-def build_method(name: str, options: dict[str, Any]) -> Method:
-    """The method that the options describe; what an option leaves open is left to the method."""
-    from dragin_lab.methods import method
-
-    names = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
-    return method(name, **{key: options[key] for key in names if key in options})
-
-
 def check_question(question: str) -> None:
     if not question.strip():
         raise click.UsageError("the question is empty; write one between quotes")
@@ -267,33 +228,6 @@ def check_question(question: str) -> None:
         raise click.UsageError(
             f"character {error.start + 1} of the question is not valid in the terminal's encoding; type it anew"
         ) from None
-
-
-def check_tap(options: dict[str, Any]) -> None:
-    """Turn --layer and --heads into what ``LanguageModel.load`` takes."""
-    layer, heads = options["layer"], options["heads"]
-    try:
-        options["layer"] = layer if layer == "last" else int(layer)
-    except ValueError:
-        raise click.UsageError(f"--layer {layer}: give last, or a whole number such as 0 or -1") from None
-    try:
-        options["heads"] = None if heads is None else [int(head) for head in heads.split(",")]
-    except ValueError:
-        raise click.UsageError(f"--heads {heads}: give whole numbers between commas, such as 0,3,5") from None
-
-
-def check_corpus(corpus: str | None) -> None:
-    """Find out by its first passage whether this is a corpus, before a model is loaded."""
-    if corpus is None:
-        return
-    from dragin_lab.corpus_files import read_rows, total_bytes
-
-    path = Path(corpus).expanduser()
-    if not path.exists():
-        raise click.UsageError(f"--corpus {corpus}: no such file or folder")
-    with suppress(OSError):  # reading it all names what is wrong
-        if total_bytes(path):
-            next(read_rows(path, lambda _: None), None)
 
 
 def check_length(question: str, lm: Any, method: Method) -> None:
@@ -308,29 +242,7 @@ def check_length(question: str, lm: Any, method: Method) -> None:
     )
 
 
-# -- parts ------------------------------------------------------------------------------------------------------------
-
-
-def use_one_thread() -> None:
-    """For the embedded model, whose threads would only wait for one another.
-
-    To be called before torch is loaded, which spaCy does too where it finds it.
-    """
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-
-def load_model(options: dict[str, Any], check: bool = True) -> Any:
-    from dragin_lab.lm.load import LanguageModel
-
-    wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
-    return LanguageModel.load(options["model"], sample=options.get("sample", False), check=check, **wanted)
-
-
-def load_retriever(corpus: str | None) -> Any:
-    from dragin_lab.corpus import Corpus
-    from dragin_lab.retrieval.bm25 import BM25
-
-    return BM25(Corpus.load(corpus))
+# -- an episode on the terminal ---------------------------------------------------------------------------------------
 
 
 def follow(events: Stream) -> None:

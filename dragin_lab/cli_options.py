@@ -1,13 +1,18 @@
-"""What several commands share: names with a hint, the option ``--debug``, the progress of a download."""
+"""What commands share: options, what is checked before anything is loaded, and how the parts are loaded."""
 
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
+
+from dragin_lab.methods import VARIANTS, Method
+from dragin_lab.prompts import LAYOUTS
 
 
 class Name(click.Choice):
@@ -25,9 +30,99 @@ class Name(click.Choice):
             raise click.BadParameter(error.message + hint, ctx=ctx, param=param) from None
 
 
+class Names(Name):
+    """Such names between commas."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        return tuple(dict.fromkeys(Name.convert(self, part, param, ctx) for part in parts))
+
+
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
 )
+corpus_option = click.option(
+    "--corpus", help="A built corpus, .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages."
+)
+layout_option = click.option(
+    "--layout",
+    type=Name(LAYOUTS),
+    default="dragin",
+    show_default=True,
+    help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
+)
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose a model."""
+    for option in (
+        click.option("--heads", help="Heads to capture, such as 0,3,5; default all."),
+        click.option("--layer", default="last", show_default=True, help="Layer to capture: last, or an index."),
+        click.option("--dtype", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."),
+        click.option("--device", help="cpu or cuda; default the first GPU, else the CPU."),
+        click.option("--model", help="A folder or a Hugging Face id; default the embedded model."),
+    ):
+        command = option(command)
+    return command
+
+
+def size_options(most: int = 64, *, several: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options that every method has; ``most`` pieces by default, more where the model asks by itself.
+
+    ``several`` takes more than one variant.
+    """
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--max-new-tokens", type=int,
+                help=f"Most pieces of a draft and of an answer; default {most} (flare-instruct: 96, self-ask: 192).",
+            ),
+            click.option("--top-k", type=int, help="Passages a retrieval; default 3 (flare, paper variant: 2)."),
+            click.option(
+                "--variant", type=(Names if several else Name)(VARIANTS), default=None if several else "reference",
+                show_default=True, help="The authors' released code to the letter, or the paper's equations"
+                + ("; or both. Default reference." if several else "."),
+            ),
+        ):  # fmt: skip
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def benchmark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose questions and how they are asked."""
+    for option in (
+        click.option("--traces", is_flag=True, help="Keep the trace of every question too."),
+        click.option("--batch-size", type=int, default=1, show_default=True, help="Questions side by side."),
+        click.option(
+            "--seed", type=int, default=0, show_default=True, help="Seed of --sample and of sampled decoding."
+        ),
+        click.option(
+            "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True,
+            help="Take the likeliest piece, or sample by the model's generation config.",
+        ),
+        click.option("--sample", "sampled", type=int, help="So many questions of each data set at random instead."),
+        click.option("--limit", type=int, help="Only the first so many questions of each data set."),
+        click.option("--split", help="Almanac's train, dev or test; default test."),
+        click.option(
+            "--exemplars",
+            help="Worked examples: a YAML file, a benchmark's name for this package's own set, published for the sets "
+            "published with the paper. Default: the data set's own.",
+        ),
+        layout_option,
+        corpus_option,
+        click.option(
+            "--dataset", "datasets", multiple=True, default=("almanac/2wikimultihopqa",), show_default=True,
+            help="A benchmark (2wikimultihopqa, hotpotqa, strategyqa, iirc, almanac/2wikimultihopqa …) or a file of "
+            "questions; several between commas, or the option repeated.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
 
 
 @contextmanager
@@ -44,3 +139,67 @@ def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
             bar.update(have - bar.n)
 
         yield advance
+
+
+# -- what is checked before anything is loaded ------------------------------------------------------------------------
+
+
+def build_method(name: str, options: dict[str, Any]) -> Method:
+    """The method that the options describe; what an option leaves open is left to the method."""
+    from dragin_lab.methods import method
+
+    names = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
+    return method(name, **{key: options[key] for key in names if key in options})
+
+
+def check_tap(options: dict[str, Any]) -> None:
+    """Turn --layer and --heads into what ``LanguageModel.load`` takes."""
+    layer, heads = options["layer"], options["heads"]
+    try:
+        options["layer"] = layer if layer == "last" else int(layer)
+    except ValueError:
+        raise click.UsageError(f"--layer {layer}: give last, or a whole number such as 0 or -1") from None
+    try:
+        options["heads"] = None if heads is None else [int(head) for head in heads.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--heads {heads}: give whole numbers between commas, such as 0,3,5") from None
+
+
+def check_corpus(corpus: str | None) -> None:
+    """Find out by its first passage whether this is a corpus, before a model is loaded."""
+    if corpus is None:
+        return
+    from dragin_lab.corpus_files import read_rows, total_bytes
+
+    path = Path(corpus).expanduser()
+    if not path.exists():
+        raise click.UsageError(f"--corpus {corpus}: no such file or folder")
+    with suppress(OSError):  # reading it all names what is wrong
+        if total_bytes(path):
+            next(read_rows(path, lambda _: None), None)
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------
+
+
+def use_one_thread() -> None:
+    """For the embedded model, whose threads would only wait for one another.
+
+    To be called before torch is loaded, which spaCy does too where it finds it.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def load_model(options: dict[str, Any], check: bool = True) -> Any:
+    from dragin_lab.lm.load import LanguageModel
+
+    wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
+    sample = options.get("sample", options.get("decoding") == "sample")
+    return LanguageModel.load(options["model"], sample=sample, check=check, **wanted)
+
+
+def load_retriever(corpus: str | None) -> Any:
+    from dragin_lab.corpus import Corpus
+    from dragin_lab.retrieval.bm25 import BM25
+
+    return BM25(Corpus.load(corpus))

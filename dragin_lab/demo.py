@@ -13,7 +13,7 @@ from dragin_lab.corpus import Corpus
 from dragin_lab.drivers import run_many
 from dragin_lab.lm.load import LanguageModel
 from dragin_lab.methods import Method
-from dragin_lab.outputs import write_page, write_text
+from dragin_lab.outputs import table_text, write_page, write_text
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.trace import Trace
 
@@ -52,7 +52,7 @@ def _report(done: Sequence[tuple[Method, list[Trace]]], asked: int, folder: Path
     rows = [_row(method, traces, asked) for method, traces in done if traces]
     if not rows:
         return
-    text = table_text(rows)
+    text = table_text(COLUMNS, rows)
     say(text)
     say("\nEM and F1 are means over the questions, the rest are means a question.")
     write_text(f"{text}\n", folder / "table.txt")
@@ -84,14 +84,3 @@ def _telling(traces: Sequence[Trace], alone: set[str]) -> Trace:
     right = [t for t in retrieved if t.scores.get("em")]
     changed = [t for t in right if t.question.id not in alone]
     return (changed or right or retrieved or list(traces))[0]
-
-
-def table_text(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows under ``COLUMNS`` as aligned text."""
-    lines = [COLUMNS, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(COLUMNS))]
-    show = [
-        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-        for line in lines
-    ]
-    return "\n".join([show[0], "-" * len(show[0]), *show[1:]])

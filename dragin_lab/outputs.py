@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,6 +109,17 @@ def write_text(text: str, path: str | Path) -> Path:
     except OSError as error:
         raise RunFailedError(not_saved(target, error)) from error
     return target
+
+
+def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their columns as aligned text, the first column to the left."""
+    lines = [columns, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    show = [
+        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
+        for line in lines
+    ]
+    return "\n".join([show[0], "-" * len(show[0]), *show[1:]])
 
 
 def warn_of_overrun(trace: Trace, window: int | None) -> None:

@@ -77,7 +77,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
     ran = command("--help")
     assert ran.code == cli.DONE
-    for name in ("ask", "demo", "doctor", "show"):
+    for name in ("ask", "demo", "doctor", "run", "show", "sweep"):
         assert f"\n  {name}" in ran.out
     assert "..." not in ran.out.partition("Commands:")[2]  # no description is cut
     said = " ".join(command("ask", "--help").out.split())

@@ -1,0 +1,130 @@
+"""Which methods a command runs: names and settings from options, in every combination, over published presets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
+
+import click
+
+from dragin_lab.cli_options import Name
+from dragin_lab.errors import SettingError
+from dragin_lab.methods import METHODS, Method, choice
+from dragin_lab.methods import method as make_method
+from dragin_lab.presets import SOURCES, find_preset
+
+Values = tuple[str | None, tuple[Any, ...]]  # the method they are for, None for all
+
+
+class PerMethod(click.ParamType):
+    """Values between commas, with the method they are for before them where they are not for all: ``dragin=1,1.2``."""
+
+    name = "[method=]value,…"
+
+    def __init__(self, kind: click.ParamType) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Values:
+        if isinstance(value, tuple):
+            return value
+        name, equals, values = str(value).rpartition("=")
+        method = Name(tuple(METHODS)).convert(name, param, ctx) if equals else None
+        return method, tuple(self.kind.convert(part.strip(), param, ctx) for part in values.split(","))
+
+
+def build_methods(
+    names: Sequence[str], options: dict[str, Any], published: dict[str, dict[str, Any]] | None = None
+) -> list[Method]:
+    """Every method in every combination of the settings that it takes, each once.
+
+    ``published`` gives a method's settings where an option leaves them open; else they are the method's own.
+    """
+    combined = [
+        (name, {"variant": variant, "when": when, "what": what})
+        for variant, name, when, what in product(
+            options["variant"] or (None,), names, options["when"] or (None,), options["what"] or (None,)
+        )
+    ]
+    sizes = {key: options[key] for key in ("top_k", "max_new_tokens")}
+    given = {key: _values_of(key, options[key], combined) for key in ("threshold", "top_n")}
+    found: dict[Method, None] = {}
+    for name, parts in combined:
+        choices = [of.get(name, ()) if _measures(name, parts, key) else () for key, of in given.items()]
+        for theta, top_n in product(*(values or (None,) for values in choices)):
+            wanted = sizes | parts | {"threshold": theta, "top_n": top_n}
+            found[_over(name, (published or {}).get(name, {}), wanted)] = None
+    return list(found)
+
+
+def _over(name: str, published: dict[str, Any], wanted: dict[str, Any]) -> Method:
+    """A method with what is wanted, and what was published where nothing is and the method still takes it."""
+    parts = {key: wanted[key] for key in ("when", "what")}
+    kept = {k: v for k, v in published.items() if k != "threshold" or _measures(name, parts, "threshold")}
+    return _make(name, kept | {key: value for key, value in wanted.items() if value is not None})
+
+
+def _make(name: str, settings: dict[str, Any]) -> Method:
+    return make_method(name, **{key: value for key, value in settings.items() if value is not None})
+
+
+def published_settings(preset: str, model: str | None, names: Sequence[str], dataset: str) -> dict[str, dict[str, Any]]:
+    """What ``--preset`` gives each method for a data set, from the first of its sources that gives anything."""
+    given, _, sources = preset.rpartition(":")
+    if not (given or model):
+        raise click.UsageError(f"--preset {preset}: say for which model, as in llama2-7b-chat:{preset}")
+    tried = [choice("source", source.strip(), SOURCES) for source in sources.split(",")]
+    return {name: _published(given or str(model), dataset, tried, name) for name in names}
+
+
+def _published(model: str, dataset: str, sources: Sequence[str], name: str) -> dict[str, Any]:
+    refused = []
+    for source in sources:
+        try:
+            return find_preset(model, dataset, source=source, method=name).settings
+        except SettingError as error:
+            refused.append(error)
+    raise refused[0]
+
+
+def _values_of(
+    key: str, given: Sequence[Values], combined: Sequence[tuple[str, dict[str, Any]]]
+) -> dict[str, tuple[Any, ...]]:
+    """The values of a setting for each method. Those for all go to the methods that take them and have none."""
+    option = f"--{key.replace('_', '-')}"
+    units: dict[str, set[str]] = {}  # method -> what it holds against the value, or cuts to it
+    for name, parts in combined:
+        units.setdefault(name, set()).update(_measures(name, parts, key))
+    own: dict[str, tuple[Any, ...]] = {}
+    for_all: tuple[Any, ...] = ()
+    for method, values in given:
+        if method is None:
+            for_all += values
+        elif not units.get(method):
+            why = "does not take it" if method in units else "is not among the methods that are run"
+            raise click.UsageError(f"{option} {method}={_join(values)}: {method} {why}")
+        else:
+            own[method] = own.get(method, ()) + values
+    rest = {name: of for name, of in units.items() if of and name not in own}
+    if for_all and not rest:
+        raise click.UsageError(f"{option} {_join(for_all)}: none of the methods takes it; leave it out")
+    if for_all and len(set.union(*rest.values())) > 1:
+        example = " ".join(f"{option} {name}={for_all[0]:g}" for name in rest)
+        raise click.UsageError(
+            f"{option} {_join(for_all)}: {' and '.join(sorted(set.union(*rest.values())))} do not measure alike; "
+            f"say which method it is for, as in {example}"
+        )
+    return dict.fromkeys(rest, for_all) | own if for_all else own
+
+
+def _measures(name: str, parts: dict[str, Any], key: str) -> set[str]:
+    """What a method holds against a setting's value; nothing where it does not take that setting."""
+    try:
+        made = _make(name, parts | {key: 1})
+    except SettingError:  # building it for good says what is wrong
+        return set()
+    return {made.when if key == "threshold" else made.what} if getattr(made, key) == 1 else set()
+
+
+def _join(values: Sequence[Any]) -> str:
+    return ",".join(f"{value:g}" for value in values)

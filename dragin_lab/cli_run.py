@@ -1,0 +1,199 @@
+"""``dragin-lab run``: methods over benchmarks, each in a run directory of its own, and a table of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dragin_lab.bench import Benchmark, check_run, open_benchmark, run_benchmark, summary
+from dragin_lab.cli_methods import PerMethod, build_methods, published_settings
+from dragin_lab.cli_options import (
+    Names,
+    benchmark_options,
+    check_corpus,
+    check_tap,
+    debug_option,
+    load_model,
+    load_retriever,
+    model_options,
+    size_options,
+    use_one_thread,
+)
+from dragin_lab.errors import TraceFileError
+from dragin_lab.methods import METHODS, WHATS, WHENS, Method
+from dragin_lab.outputs import RunFailedError, make_folder, table_text
+from dragin_lab.rundir import RunError, RunRecord, read_run
+from dragin_lab.runwriter import NotWrittenError
+from dragin_lab.settings import label
+
+
+@click.command(short_help="Run methods over benchmarks, and print the table.")
+@model_options
+@benchmark_options
+@click.option(
+    "--method",
+    "names",
+    type=Names(tuple(METHODS)),
+    default="dragin",
+    show_default=True,
+    help="The methods, between commas.",
+)
+@click.option("--when", type=Names(tuple(WHENS)), help="When to retrieve, instead of the methods' own; or several.")
+@click.option("--what", type=Names(WHATS), help="What to ask for, instead of the methods' own; or several.")
+@click.option(
+    "--threshold",
+    type=PerMethod(click.FLOAT),
+    multiple=True,
+    help="θ, or several; where methods measure differently with their name, as in flare=0.1. Default: the method's.",
+)
+@click.option(
+    "--top-n",
+    type=PerMethod(click.INT),
+    multiple=True,
+    help="Words (qfs) or pieces (last-n) of a query, or several; given as --threshold is. Default: the method's.",
+)
+@size_options(several=True)
+@click.option(
+    "--preset",
+    help="Published settings where no option says otherwise: paper, released (the released configurations) or flare; "
+    "of several between commas the first that has any. For another model than --model: MODEL:SOURCE.",
+)
+@click.option("--output", default="runs/bench", show_default=True, help="Folder of the run directories.")
+@debug_option
+def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any) -> None:
+    """Run methods over benchmarks, each combination of settings in a folder of its own below --output.
+
+    The same command goes on where an earlier one was stopped, and tries again what failed. It ends with a table of
+    exact match, F1, retrievals and pieces a question, with 95 % intervals. Ctrl-C keeps all finished questions.
+    """
+
+    def methods_for(one: Benchmark) -> list[Method]:
+        if preset is None:
+            return build_methods(names, options)
+        if one.template is None:
+            raise click.UsageError(f"--preset {preset}: nobody published settings for {one.name}; leave it out")
+        published = published_settings(preset, options["model"], names, one.template.answer_rule)
+        return build_methods(names, options, published)
+
+    execute(methods_for, output, options, label, "method")
+
+
+# -- what is asked -----------------------------------------------------------------------------------------------------
+
+
+def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
+    """The data sets that the options name, each under a name of its own."""
+    for option, count in (("--limit", options["limit"]), ("--sample", options["sampled"])):
+        if count is not None and count < 1:
+            raise click.UsageError(f"{option} {count}: give 1 or more, or leave it out for all questions")
+    chosen = {"limit": options["limit"], "sample": options["sampled"], "seed": options["seed"]}
+    found: dict[str, Benchmark] = {}
+    for source in dict.fromkeys(_sources(options["datasets"])):
+        one = open_benchmark(
+            source, exemplars=options["exemplars"], split=options["split"], layout=options["layout"], **chosen
+        )
+        if one.name in found:
+            raise click.UsageError(f"--dataset {source}: another one is called {one.name!r} too; run them one by one")
+        found[one.name] = one
+    return list(found.values())
+
+
+def _sources(given: Sequence[str]) -> Iterator[str]:
+    for value in given:
+        if Path(value).expanduser().exists():  # a file's name may hold commas
+            yield value
+        else:
+            yield from (part.strip() for part in value.split(","))
+
+
+# -- running it -------------------------------------------------------------------------------------------------------
+
+
+def execute(
+    methods_for: Callable[[Benchmark], Sequence[Method]], output: str, options: dict[str, Any],
+    call: Callable[[Method], str], heading: str,
+) -> None:  # fmt: skip
+    """Run the methods for each data set of the options; ``call`` names a method in its table, under ``heading``."""
+    if options["model"] is None:
+        use_one_thread()
+    if options["batch_size"] < 1:
+        raise click.UsageError(f"--batch-size {options['batch_size']}: give 1 or more")
+    check_tap(options)
+    check_corpus(options["corpus"])
+    wanted = [(m, one) for one in open_benchmarks(options) for m in methods_for(one)]
+    root = make_folder(output)
+    lm = load_model(options)
+    retriever = load_retriever(options["corpus"]) if any(m.when != "never" for m, _ in wanted) else None
+    if retriever is not None and options["corpus"] is None:
+        for one in dict.fromkeys(one for _, one in wanted):
+            if not one.name.startswith("almanac/"):
+                click.echo(f"warning: the embedded passages hold nothing on {one.name}; give --corpus", err=True)
+    runs = [(m, one, root / one.name / label(m)) for m, one in wanted]
+    settings = {"seed": options["seed"], "traces": options["traces"]}
+    for m, one, folder in runs:  # before any work is done
+        check_run(m, lm, retriever, one, folder, **settings)
+    click.echo(f"{lm!r}")
+    click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} below {root}")
+    try:
+        for m, one, folder in runs:
+            run_benchmark(
+                m, lm, retriever, one, folder, **settings,
+                batch_size=options["batch_size"], progress=f"{one.name} {call(m)}",
+            )  # fmt: skip
+    except (NotWrittenError, TraceFileError) as error:
+        raise RunFailedError(f"{error}\nThe same command goes on from there") from error
+    except KeyboardInterrupt:
+        click.echo(f"\nwhat was finished is kept below {root}; the same command goes on from there", err=True)
+        raise
+    finally:
+        records = _report(runs, call, heading)
+    failed = [line for record in records for line in record.failed]
+    if failed:
+        count = "1 answer" if len(failed) == 1 else f"{len(failed)} answers"
+        first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
+        raise RunFailedError(
+            f"{count} failed; the first ({failed[0]['qid']}) with: {first}\nThe same command tries them again"
+        )
+
+
+def _report(
+    runs: Sequence[tuple[Method, Benchmark, Path]], call: Callable[[Method], str], heading: str
+) -> list[RunRecord]:
+    """Print a table for each data set of what there is by now."""
+    found = []
+    for one in dict.fromkeys(one for _, one, _ in runs):
+        rows = []
+        for m, its, folder in runs:
+            record = _read(folder) if its is one else None
+            if record is not None and record.predictions:
+                found.append(record)
+                rows.append(_row(call(m), record))
+        if rows:
+            click.echo(f"\n{one.name}, {len(one.questions):,} questions\n")
+            click.echo(table_text((heading, "EM", "F1", "retrievals", "pieces"), rows))
+    if found:
+        click.echo("\nMeans a question, with 95 % bootstrap intervals over the questions.")
+    return found
+
+
+def _read(folder: Path) -> RunRecord | None:
+    try:
+        return read_run(folder)
+    except RunError:  # it was not begun; or it is damaged, which opening it says
+        return None
+
+
+def _row(name: str, record: RunRecord) -> tuple[str, ...]:
+    asked, done, failed = record.config["dataset"]["questions"], len(record.predictions), len(record.failed)
+    remarks = [f"{done} of {asked}"] * (done < asked) + [f"{failed} failed"] * (failed > 0)
+    found = summary(record.predictions)
+    cells = [_cell(found, key, places) for key, places in (("em", 3), ("f1", 3), ("retrievals", 2), ("pieces", 1))]
+    return (name + (f" ({', '.join(remarks)})" if remarks else ""), *cells)
+
+
+def _cell(found: dict[str, float], key: str, places: int) -> str:
+    mean, low, high = (found[key + end] for end in ("", "_low", "_high"))
+    return "-" if mean != mean else f"{mean:.{places}f} [{low:.{places}f}, {high:.{places}f}]"
