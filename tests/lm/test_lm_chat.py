@@ -197,7 +197,7 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_is_generated
     with pytest.raises(SettingError, match="needs the model's chat template, and its tokenizer has none") as caught:
         dl.stream(dl.method("wo-rag"), lm, None, "Who?", prompt=TEMPLATE)
     assert str(caught.value).count("\n") <= 1
-    assert lm._prefix is None
+    assert len(lm.prefixes) == 0
 
 
 def test_a_template_that_refuses_the_turns_says_why() -> None:
