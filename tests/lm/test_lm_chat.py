@@ -194,10 +194,12 @@ def test_every_step_records_the_prompt_that_was_sent(kind: str, variant: str, na
 
 def test_a_model_without_a_chat_template_is_refused_before_anything_is_generated() -> None:
     lm = model("none")
+    forwards: list[int] = []
+    lm.model.register_forward_pre_hook(lambda *_: forwards.append(1))
     with pytest.raises(SettingError, match="needs the model's chat template, and its tokenizer has none") as caught:
         dl.stream(dl.method("wo-rag"), lm, None, "Who?", prompt=TEMPLATE)
     assert str(caught.value).count("\n") <= 1
-    assert len(lm.prefixes) == 0
+    assert forwards == []
 
 
 def test_a_template_that_refuses_the_turns_says_why() -> None:
