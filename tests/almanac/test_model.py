@@ -51,14 +51,15 @@ def test_what_is_said_of_its_knowledge_holds(answerer: Answerer) -> None:
 def test_reads_what_it_cannot_know(answerer: Answerer) -> None:
     almanac = build_world(0)
     book, shots = Encyclopedia(almanac), exemplars(0)["2wikimultihopqa"][:2]
-    right = 0
-    for film in almanac.unknown.films[40:52]:
+    prompts, names = [], []
+    for film in almanac.unknown.films[40:76]:
         director = film.facts["director"]
         assert isinstance(director, Entity)
         texts = [book.main[one.id].text for one in (film, director, almanac.unknown.towns[0])]
-        answer = answerer.answers([prompt_of(f"Who directed the film {film.title}?", shots, texts)])[0]
-        right += text_of(director) in answer
-    assert right >= 8
+        prompts.append(prompt_of(f"Who directed the film {film.title}?", shots, texts))
+        names.append(text_of(director))
+    right = sum(name in answer for name, answer in zip(names, answerer.answers(prompts), strict=True))
+    assert right >= len(names) / 2  # by chance alone none would be
 
 
 def test_a_card_needs_its_figures(tmp_path: Path) -> None:
