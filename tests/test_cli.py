@@ -10,7 +10,9 @@ import pty
 import shutil
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -467,15 +469,21 @@ def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_pat
     )  # fmt: skip
     os.close(far)
     seen = b""
+
+    def read_on() -> None:  # a terminal that nobody reads is soon full, and then the command waits for it
+        nonlocal seen
+        with suppress(OSError):  # the other end is closed
+            while more := os.read(terminal, 4096):
+                seen += more
+
     while seen.count(b"passages for:") < 3:  # two steps are behind it, it writes the third
         seen += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
+    reader = threading.Thread(target=read_on)
+    reader.start()
     out, _ = process.communicate(timeout=120)
-    try:
-        while more := os.read(terminal, 4096):
-            seen += more
-    except OSError:  # the other end is closed
-        os.close(terminal)
+    reader.join(timeout=120)
+    os.close(terminal)
     assert process.returncode == cli.INTERRUPTED
     said = seen.decode(errors="replace").replace("\r\n", "\n")
     assert f"trace written to {trace}" in said
