@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-from tqdm import tqdm
-
 #: Seconds between two plain lines.
 EVERY = 30.0
 
@@ -40,11 +38,7 @@ class Progress:
         live = self._file.isatty() or (file is None and "ipykernel" in sys.modules)
         # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
         shape: Any = {"ncols": max(40, min(100, shutil.get_terminal_size((100, 24)).columns - 1)), "nrows": 24}
-        self._bar = (
-            tqdm(desc=name, total=total, initial=self.done, unit="q", file=self._file, leave=False, **shape)
-            if live
-            else None
-        )
+        self._bar = _bar(desc=name, total=total, initial=self.done, file=self._file, **shape) if live else None
         self._show_scores()
 
     def add(self, line: dict[str, Any]) -> None:
@@ -76,7 +70,7 @@ class Progress:
             rate = self.made / max(self._clock() - self._begun, 1e-9)
             parts.append(f"{rate:.2f} a second" if rate >= 0.1 else f"{1 / rate:.0f} seconds each")
             if self.done < self.total:
-                parts.append(f"{tqdm.format_interval((self.total - self.done) / rate)} left")
+                parts.append(f"{_interval((self.total - self.done) / rate)} left")
         return f"{self.name}: " + ", ".join(parts + [f"{k} {v}" for k, v in self._scores().items()])
 
     def _count(self, line: dict[str, Any]) -> None:
@@ -96,3 +90,16 @@ class Progress:
     def _say(self) -> None:
         self._said = self._clock()
         print(self, file=self._file, flush=True)
+
+
+def _bar(**options: Any) -> Any:
+    from tqdm import tqdm
+
+    return tqdm(unit="q", leave=False, **options)
+
+
+def _interval(seconds: float) -> str:
+    """Minutes and seconds, as the bar writes them."""
+    from tqdm import tqdm
+
+    return str(tqdm.format_interval(seconds))
