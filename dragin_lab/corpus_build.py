@@ -28,7 +28,7 @@ from dragin_lab.corpus_sources import ARTICLES, TEXT, Source, find_source
 from dragin_lab.corpus_store import MANIFEST, PROGRESS, Store
 from dragin_lab.corpus_writer import TEXTS, Progress, Writer, clear, compare_count
 from dragin_lab.errors import BrokenOffError, CorpusError
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import clear_drafts, not_saved, write_whole
 
 
 @dataclass(frozen=True)
@@ -99,6 +99,7 @@ def _locked(folder: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        clear_drafts(folder)
         yield
     except BlockingIOError:
         raise CorpusError(f"{folder}: another build is writing here; wait for it, or give another --out") from None

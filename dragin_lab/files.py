@@ -48,6 +48,12 @@ def write_whole(path: str | Path, data: bytes) -> None:
             draft.unlink()
 
 
+def clear_drafts(folder: Path) -> None:
+    """Remove what ``write_whole`` left in a folder where it was killed; to be called while nobody else writes there."""
+    for draft in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
+        draft.unlink(missing_ok=True)
+
+
 def not_saved(path: str | Path, error: OSError) -> str:
     """One line on a file that could not be written: which, why, what to do, and what became of the old one."""
     kept = "; the file that was there is unchanged" if os.path.isfile(path) else ""

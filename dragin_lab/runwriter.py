@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.files import not_saved, remedy, write_whole
+from dragin_lab.files import clear_drafts, not_saved, remedy, write_whole
 from dragin_lab.frames import differences
 from dragin_lab.rundir import CONFIG, PREDICTIONS, TIMINGS, TRACES, Line, RunError, read_config, read_lines, trace_name
 
@@ -86,8 +86,7 @@ class RunFolder:
             self._write_config()
             return
         there = check_settings(self.folder, self.config)
-        for draft in self.folder.glob(".*.tmp"):  # of a process that was killed while it wrote; nobody else writes now
-            draft.unlink(missing_ok=True)
+        clear_drafts(self.folder)
         self._note_circumstances(there)
         lines, torn = read_lines(self.folder / PREDICTIONS)
         strange = [line["qid"] for line in lines if line["qid"] not in set(self.qids)]

@@ -110,6 +110,7 @@ def test_a_build_killed_in_its_last_moments_goes_on(script: Path, tmp_path: Path
     assert set(ends) == {-signal.SIGKILL}
     assert left_in(out) == wanted
     (out / PROGRESS).write_text("left behind")  # killed between the manifest and the end
+    (out / ".0123456789abcdef.tmp").write_text("left behind")  # killed while it wrote one of its files
     assert build(source, out).resumed == 300
     assert left_in(out) == wanted
 
