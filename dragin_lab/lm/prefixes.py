@@ -26,6 +26,7 @@ class Prefix:
         self.cache = DynamicCache(config=config) if cache is None else cache
         self.ids: list[int] = [] if ids is None else ids
         self.sound = True  # False while a forward is under way, and for good if it did not end
+        self.nbytes = 0  # once it is kept and grows no more
 
     @property
     def cuttable(self) -> bool:
@@ -76,7 +77,7 @@ class Prefixes:
     @property
     def nbytes(self) -> int:
         """Bytes of all that is kept."""
-        return sum(t.nbytes for prefix in self._kept for pair in prefix.states() for t in pair)
+        return sum(prefix.nbytes for prefix in self._kept)
 
     def take(self, ids: list[int]) -> tuple[Prefix, int]:
         """A cache to continue from, and how many of the prompt's pieces it already holds. It is the taker's own."""
@@ -105,6 +106,7 @@ class Prefixes:
                     self._kept.append(other)
                     return
             self._kept = [other for other in self._kept if prefix.ids[: len(other.ids)] != other.ids]
+            prefix.nbytes = sum(t.nbytes for pair in prefix.states() for t in pair)
             self._kept.append(prefix)
             while len(self._kept) > 1 and (len(self._kept) > self.most or self.nbytes > self.limit):
                 del self._kept[0]
