@@ -73,7 +73,7 @@ def measured(*command: object) -> dict[str, Any]:
 
 
 def build(source: Path, out: Path, workers: int) -> dict[str, Any]:
-    from dragin_lab.corpus_build import build
+    from dragin_lab.corpora.build import build
 
     built = build(source, out, workers=workers, progress=False)
     times = os.times()
@@ -83,8 +83,8 @@ def build(source: Path, out: Path, workers: int) -> dict[str, Any]:
 
 def killed(source: Path, out: Path, share: float) -> None:
     """Build, and end without a word at the first checkpoint after a share of the passages."""
-    from dragin_lab import corpus_writer
-    from dragin_lab.corpus_build import build
+    from dragin_lab.corpora import writer as corpus_writer
+    from dragin_lab.corpora.build import build
 
     last = corpus_writer.Writer._make_last
     wanted = share * float(os.environ["PASSAGES"])
@@ -128,16 +128,16 @@ def read(folder: Path, reads: int) -> dict[str, Any]:
 
 
 def check(folder: Path, workers: int) -> dict[str, Any]:
-    from dragin_lab.corpus_check import check
+    from dragin_lab.corpora.check import check
 
     return {"wrong": sum(not good for _, good in check(folder, full=True, workers=workers, progress=False))}
 
 
 def steps(source: Path) -> dict[str, Any]:
     """Processor seconds of each step on the first block, and their shares."""
-    from dragin_lab import corpus_parse
-    from dragin_lab.corpus_seen import Seen
-    from dragin_lab.corpus_sources import BLOCK_BYTES, Position, blocks, find_source
+    from dragin_lab.corpora import parse as corpus_parse
+    from dragin_lab.corpora.seen import Seen
+    from dragin_lab.corpora.sources import BLOCK_BYTES, Position, blocks, find_source
 
     def timed(action: Callable[[], Any]) -> tuple[float, Any]:
         times, result = [], None

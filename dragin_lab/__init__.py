@@ -30,7 +30,7 @@ _WHERE = {
     "run_many": "drivers",
     "stream": "drivers",
     "sweep": "sweeps",
-    "table": "tables",
+    "table": "tables.table",
 }
 
 __all__ = sorted(_WHERE)

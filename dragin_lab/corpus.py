@@ -12,8 +12,8 @@ from typing import overload
 
 from tqdm.auto import tqdm
 
-from dragin_lab.corpus_files import Row, check_row, json_line, long_warning, long_words, read_rows, total_bytes
-from dragin_lab.corpus_store import Store, is_store
+from dragin_lab.corpora.files import Row, check_row, json_line, long_warning, long_words, read_rows, total_bytes
+from dragin_lab.corpora.store import Store, is_store
 from dragin_lab.errors import CorpusError
 from dragin_lab.trace import Passage
 
@@ -59,7 +59,7 @@ class Corpus(Sequence[Passage]):
                 CSV writer does it), JSON lines (``.jsonl[.gz]``: id or _id, text, title if there is one; other fields
                 are ignored), or a folder of .txt files, cut into passages of 100 words with the file's name as title.
                 Text is UTF-8. Blank lines are skipped. Or a folder that ``dragin-lab corpus build`` made
-                (``dragin_lab.corpus_store``): its passages stay on disk.
+                (``dragin_lab.corpora.store``): its passages stay on disk.
             progress: a bar on the error output; by default where that is a terminal.
 
         Raises:

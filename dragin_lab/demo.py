@@ -9,11 +9,11 @@ from statistics import fmean
 from tqdm.auto import tqdm
 
 from dragin_lab.almanac import demo_questions
+from dragin_lab.cli.outputs import table_text, write_page, write_text
 from dragin_lab.corpus import Corpus
 from dragin_lab.drivers import run_many
 from dragin_lab.lm.load import LanguageModel
 from dragin_lab.methods import Method
-from dragin_lab.outputs import table_text, write_page, write_text
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.trace import Trace
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dragin_lab import cli
+from dragin_lab.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
 QUESTION = "Who is the mother of the director of The Silent Fukain?"

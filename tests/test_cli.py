@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from command import QUESTION, Command, start
 
-from dragin_lab import cli
 from dragin_lab.almanac import embedded_corpus_path, embedded_model_path
+from dragin_lab.cli import app as cli
 from dragin_lab.datasets import template
 from dragin_lab.methods import METHODS
 from dragin_lab.trace import Trace

@@ -15,8 +15,9 @@ import pytest
 from answering import AnsweringModel, questions
 from command import Command, start
 
-from dragin_lab import cli, cli_run
 from dragin_lab.bench import Benchmark
+from dragin_lab.cli import app as cli
+from dragin_lab.cli import run as cli_run
 from dragin_lab.errors import ModelError
 from dragin_lab.rundir import find_runs, read_run
 

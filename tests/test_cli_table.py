@@ -10,8 +10,8 @@ import pytest
 from command import Command
 from run_folders import write_run
 
-from dragin_lab import cli
-from dragin_lab.tables import FORMATS, table
+from dragin_lab.cli import app as cli
+from dragin_lab.tables.table import FORMATS, table
 
 
 @pytest.fixture

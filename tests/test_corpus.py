@@ -198,7 +198,7 @@ def test_refuses_broken_tables(tmp_path: Path) -> None:
 
 
 def test_refuses_a_line_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragin_lab.corpus_lines.LONGEST_LINE", 1000)
+    monkeypatch.setattr("dragin_lab.corpora.lines.LONGEST_LINE", 1000)
     refusal(written(tmp_path / "c.tsv", HEADER + "1\t" + "x" * 2000 + "\tT\n"), "line 2", "longer")
     refusal(written(tmp_path / "c.tsv", HEADER + '1\t"' + "x\n" * 2000 + '"\tT\n'), "line 2", "never closes")
 

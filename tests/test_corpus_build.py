@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from sources import left_in, some_passages, write_json_lines, write_table
 
-from dragin_lab import corpus_sources
+from dragin_lab.corpora import sources as corpus_sources
+from dragin_lab.corpora.build import build
+from dragin_lab.corpora.store import MANIFEST, SKIPPED
 from dragin_lab.corpus import Corpus
-from dragin_lab.corpus_build import build
-from dragin_lab.corpus_store import MANIFEST, SKIPPED
 from dragin_lab.errors import CorpusError
 from dragin_lab.trace import Passage
 

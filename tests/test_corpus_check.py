@@ -12,12 +12,14 @@ import pytest
 from command import Command
 from sources import some_passages, write_json_lines
 
-from dragin_lab import corpus_check, corpus_parse, corpus_store
 from dragin_lab.cli import DONE, FAILED
+from dragin_lab.corpora import check as corpus_check
+from dragin_lab.corpora import parse as corpus_parse
+from dragin_lab.corpora import store as corpus_store
+from dragin_lab.corpora.build import build
+from dragin_lab.corpora.check import ask_canaries, check
+from dragin_lab.corpora.store import MANIFEST, ORDER, PASSAGES, PROGRESS, ROWS, Store
 from dragin_lab.corpus import Corpus
-from dragin_lab.corpus_build import build
-from dragin_lab.corpus_check import ask_canaries, check
-from dragin_lab.corpus_store import MANIFEST, ORDER, PASSAGES, PROGRESS, ROWS, Store
 from dragin_lab.errors import CorpusError
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.trace import Passage
@@ -152,7 +154,7 @@ def test_empty_passages_and_repeated_ids(tmp_path: Path, monkeypatch: pytest.Mon
     """No build makes these; a folder written by something else may hold them."""
     source = write_json_lines(tmp_path / "p.jsonl", [*some_passages(5), Passage("6", "T", " ")])
     monkeypatch.setattr(corpus_parse, "check_row", lambda row: None)
-    monkeypatch.setattr("dragin_lab.corpus_writer.Writer._first_of_each", lambda self, b, p, bad: ([0, 1, 0, 5], 0))
+    monkeypatch.setattr("dragin_lab.corpora.writer.Writer._first_of_each", lambda self, b, p, bad: ([0, 1, 0, 5], 0))
     folder = build(source, tmp_path / "out").store.folder
     findings = wrong(check(folder, full=True))
     assert any("passage 4 (id '6') is empty" in line for line in findings)
@@ -217,7 +219,7 @@ def test_a_damaged_corpus_ends_a_run_before_its_model_is_loaded(
     folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flip(folder / PASSAGES, 700)
-    monkeypatch.setattr("dragin_lab.cli.load_model", lambda options: pytest.fail("the model was loaded first"))
+    monkeypatch.setattr("dragin_lab.cli.app.load_model", lambda options: pytest.fail("the model was loaded first"))
     command.refused("ask", "Who?", "--corpus", folder, says=(PASSAGES, "SHA-256"))
 
 
@@ -227,6 +229,6 @@ def test_a_full_disk_is_a_failure_and_not_wrong_usage(
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dragin_lab.corpus_writer.os.fsync", full)
+    monkeypatch.setattr("dragin_lab.corpora.writer.os.fsync", full)
     source = write_json_lines(tmp_path / "p.jsonl", some_passages(50))
     command.refused("corpus", "build", source, "--out", tmp_path / "out", says=("No space left",), code=FAILED)

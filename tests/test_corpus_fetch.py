@@ -11,9 +11,9 @@ import pytest
 from command import Command
 from web import Web, serve
 
-from dragin_lab import corpus_fetch
 from dragin_lab.cli import DONE, FAILED, USAGE
-from dragin_lab.corpus_fetch import PUBLISHED, fetch
+from dragin_lab.corpora import fetch as corpus_fetch
+from dragin_lab.corpora.fetch import PUBLISHED, fetch
 from dragin_lab.download import FetchError
 
 DATA = gzip.compress(b"id\ttext\ttitle\n1\tone\tT\n2\ttwo\tT\n")

@@ -18,10 +18,11 @@ import pytest
 from command import environment
 from sources import left_in, some_passages, write_json_lines, write_table
 
-from dragin_lab import corpus_sources, corpus_writer
+from dragin_lab.corpora import sources as corpus_sources
+from dragin_lab.corpora import writer as corpus_writer
+from dragin_lab.corpora.build import build
+from dragin_lab.corpora.store import MANIFEST, PASSAGES, PROGRESS
 from dragin_lab.corpus import Corpus
-from dragin_lab.corpus_build import build
-from dragin_lab.corpus_store import MANIFEST, PASSAGES, PROGRESS
 from dragin_lab.errors import BrokenOffError, CorpusError
 
 BLOCK = 2000  # bytes; a checkpoint follows each
@@ -29,7 +30,7 @@ BLOCK = 2000  # bytes; a checkpoint follows each
 #: A build whose process kills itself with SIGKILL in the moment before it replaces a file for the n-th time, n = 0, ...
 KILLED = """
 import os, signal, sys
-from dragin_lab import corpus_sources, corpus_writer, corpus_build
+from dragin_lab.corpora import sources as corpus_sources, writer as corpus_writer, build as corpus_build
 source, out, at, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
 corpus_sources.BLOCK_BYTES = corpus_writer.CHECKPOINT_BYTES = %d
 write, calls = corpus_writer.write_whole, iter(range(10**6))
@@ -117,10 +118,10 @@ def test_a_build_killed_in_its_last_moments_goes_on(script: Path, tmp_path: Path
 
 def test_processes_end_with_the_build_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_json_lines(tmp_path / "p.jsonl", some_passages(10_000))
-    script = "import sys\nfrom dragin_lab import corpus_sources, corpus_writer, corpus_build\n"
-    script += f"corpus_sources.BLOCK_BYTES = corpus_writer.CHECKPOINT_BYTES = {BLOCK}\n"
+    script = "import sys\nfrom dragin_lab.corpora import sources, writer, build\n"
+    script += f"sources.BLOCK_BYTES = writer.CHECKPOINT_BYTES = {BLOCK}\n"
     (tmp_path / "slow.py").write_text(
-        f"{script}if __name__ == '__main__':\n    corpus_build.build(sys.argv[1], sys.argv[2], workers=2)\n"
+        f"{script}if __name__ == '__main__':\n    build.build(sys.argv[1], sys.argv[2], workers=2)\n"
     )
     out = tmp_path / "out"
     process = subprocess.Popen([sys.executable, tmp_path / "slow.py", source, out], env=environment())

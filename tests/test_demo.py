@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from command import Command
 
-from dragin_lab import cli, demo, drivers, outputs
+from dragin_lab import demo, drivers
+from dragin_lab.cli import app as cli
+from dragin_lab.cli import outputs
 from dragin_lab.methods import METHODS, Method
 from dragin_lab.trace import Trace
 

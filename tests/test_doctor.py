@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from command import Command
 
-from dragin_lab import cli
+from dragin_lab.cli import app as cli
 from dragin_lab.lm.check import Check
 from dragin_lab.lm.load import LanguageModel
 

@@ -18,8 +18,10 @@ import pytest
 from command import Command, environment
 from web import Web, serve
 
-from dragin_lab import cli, cli_data, datasets, exemplars, fetch
+from dragin_lab import datasets, exemplars, fetch
 from dragin_lab import download as downloads
+from dragin_lab.cli import app as cli
+from dragin_lab.cli import data as cli_data
 from dragin_lab.datasets import BENCHMARKS
 from dragin_lab.download import ChecksumError, FetchError
 from dragin_lab.exemplars import SHOTS, load_exemplars, published_file

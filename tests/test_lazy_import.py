@@ -37,31 +37,24 @@ FLOORS = [
     {
         "almanac",
         "corpus",
-        "corpus_files",
-        "corpus_lines",
-        "corpus_store",
+        "corpora",
+        "corpora.files",
+        "corpora.lines",
+        "corpora.store",
         "retrieval",
         "datasets",
         "datasets_formats",
         "labels",
         "presets",
     },
-    {f"corpus_{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
-    {"download", "published", "fetch", "corpus_fetch"},
+    {f"corpora.{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
+    {"download", "published", "fetch", "corpora.fetch"},
     {"lm"},
     {"drivers", "serving", "batched", "store", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
-    {"needs", "needs_query", "tables", "table_layouts", "table_runs", "table_settings", "table_formats", "paper"},
+    {"needs", "needs_query", "tables", "paper"},
     {"views", "widgets"},
     {
         "cli",
-        "cli_options",
-        "cli_corpus",
-        "cli_data",
-        "cli_methods",
-        "cli_run",
-        "cli_sweep",
-        "cli_table",
-        "outputs",
         "demo",
         "doctor",
         "__main__",
@@ -79,8 +72,9 @@ MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def floor(module: str) -> int:
-    part = module.split(".")[1]
-    return next((height for height, names in enumerate(FLOORS) if part in names), -1)
+    parts = module.split(".")[1:]
+    heights = {name: height for height, names in enumerate(FLOORS) for name in names}
+    return heights.get(".".join(parts[:2]), heights.get(parts[0], -1))
 
 
 def imports(path: Path, *, top_level: bool = False) -> list[tuple[str, bool]]:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from command import Command
 
-from dragin_lab import cli
 from dragin_lab.almanac import embedded_model_path
+from dragin_lab.cli import app as cli
 from dragin_lab.corpus import Corpus
 from dragin_lab.methods import METHODS
 from dragin_lab.retrieval.bm25 import BM25

@@ -11,11 +11,12 @@ import pytest
 from run_folders import write_run
 
 import dragin_lab as dl
-from dragin_lab import table_formats, tables
 from dragin_lab.errors import SettingError
 from dragin_lab.intervals import bootstrap, paired
 from dragin_lab.methods import METHODS
-from dragin_lab.tables import Table, table
+from dragin_lab.tables import formats as table_formats
+from dragin_lab.tables import table as tables
+from dragin_lab.tables.table import Table, table
 
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
 WORSE = (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)

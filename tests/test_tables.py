@@ -12,7 +12,7 @@ from run_folders import write_run
 
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.intervals import bootstrap, paired
-from dragin_lab.tables import Cell, Table, table
+from dragin_lab.tables.table import Cell, Table, table
 
 REAL = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)

@@ -15,7 +15,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.intervals import Interval, PairedTest, bootstrap, paired
 from dragin_lab.methods import METHODS, method
 from dragin_lab.presets import find_preset, plain_name
-from dragin_lab.table_layouts import ALONE, BM25, DENSE, NAMES, Want
+from dragin_lab.tables.layouts import ALONE, BM25, DENSE, NAMES, Want
 
 if TYPE_CHECKING:
     from dragin_lab.bench import RunRecord

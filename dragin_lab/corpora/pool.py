@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
-from dragin_lab.corpus_parse import Parsed, Plan, parse
-from dragin_lab.corpus_sources import BLOCK_BYTES, Block, Source
+from dragin_lab.corpora.parse import Parsed, Plan, parse
+from dragin_lab.corpora.sources import BLOCK_BYTES, Block, Source
 from dragin_lab.errors import BrokenOffError, CorpusError
 
 #: Bytes on disk below which starting processes takes longer than they save.

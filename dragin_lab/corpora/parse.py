@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dragin_lab.corpus_files import (
+from dragin_lab.corpora.files import (
     Cutter,
     Row,
     article_rows,
@@ -21,9 +21,9 @@ from dragin_lab.corpus_files import (
     read_header,
     table_rows,
 )
-from dragin_lab.corpus_lines import Lines, OpenQuoteError, Refuse, decoded, too_long
-from dragin_lab.corpus_sources import ARTICLES, TABLE, TEXT, TOO_LONG, Block, longest_line
-from dragin_lab.corpus_store import id_hash
+from dragin_lab.corpora.lines import Lines, OpenQuoteError, Refuse, decoded, too_long
+from dragin_lab.corpora.sources import ARTICLES, TABLE, TEXT, TOO_LONG, Block, longest_line
+from dragin_lab.corpora.store import id_hash
 from dragin_lab.errors import CorpusError
 
 _WORD = re.compile(r"\S+")

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 
-from dragin_lab import corpus_lines
-from dragin_lab.corpus_files import JSON_LINES, TABLES, read_header, text_files
-from dragin_lab.corpus_lines import Advance, Lines, decoded, naming_damage, raising, unpacked
+from dragin_lab.corpora import lines as corpus_lines
+from dragin_lab.corpora.files import JSON_LINES, TABLES, read_header, text_files
+from dragin_lab.corpora.lines import Advance, Lines, decoded, naming_damage, raising, unpacked
 from dragin_lab.errors import CorpusError
 
 TABLE, JSONL, TEXT, ARTICLES = KINDS = ("dpr", "jsonl", "text", "wikiextractor")

@@ -1,10 +1,10 @@
-"""``dragin-lab corpus build``: from a source to a corpus on disk (``corpus_store``), in bounded memory.
+"""``dragin-lab corpus build``: from a source to a corpus on disk (``store``), in bounded memory.
 
 One process reads, unpacks and writes. Parsing, which is most of the work (``benchmarks/corpus.py`` takes it apart),
 goes to other processes in blocks of whole lines. Text files are parsed where they are read: where a passage of 100
 words begins depends on all before it.
 
-A build that was broken off goes on where it stopped (``corpus_writer``), and its result is the same to the byte:
+A build that was broken off goes on where it stopped (``writer``), and its result is the same to the byte:
 nothing in it depends on blocks, processes, checkpoints or the clock.
 
 Memory: a few blocks a process, and 12 bytes a passage for the ids (24 with ``dedupe``), thrice that while they are
@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.corpus_files import PASSAGE_WORDS
-from dragin_lab.corpus_parse import Plan
-from dragin_lab.corpus_pool import sensible_workers
-from dragin_lab.corpus_sources import ARTICLES, TEXT, Source, find_source
-from dragin_lab.corpus_store import MANIFEST, PROGRESS, Store
-from dragin_lab.corpus_writer import TEXTS, Progress, Writer, clear, compare_count
+from dragin_lab.corpora.files import PASSAGE_WORDS
+from dragin_lab.corpora.parse import Plan
+from dragin_lab.corpora.pool import sensible_workers
+from dragin_lab.corpora.sources import ARTICLES, TEXT, Source, find_source
+from dragin_lab.corpora.store import MANIFEST, PROGRESS, Store
+from dragin_lab.corpora.writer import TEXTS, Progress, Writer, clear, compare_count
 from dragin_lab.errors import BrokenOffError, CorpusError
 from dragin_lab.files import clear_drafts, not_saved, write_whole
 

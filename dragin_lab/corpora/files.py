@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from dragin_lab import corpus_lines
-from dragin_lab.corpus_lines import Advance, Lines, OpenQuoteError, Refuse, raising, text_lines
-from dragin_lab.corpus_store import Store, is_store
+from dragin_lab.corpora import lines as corpus_lines
+from dragin_lab.corpora.lines import Advance, Lines, OpenQuoteError, Refuse, raising, text_lines
+from dragin_lab.corpora.store import Store, is_store
 from dragin_lab.errors import CorpusError
 
 #: Words of a passage cut from a text file; the paper's passages have 100 tokens.

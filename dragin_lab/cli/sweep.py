@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from dragin_lab.cli_options import Name, benchmark_options, build_method, debug_option, model_options, size_options
-from dragin_lab.cli_run import execute
+from dragin_lab.cli.options import Name, benchmark_options, build_method, debug_option, model_options, size_options
+from dragin_lab.cli.run import execute
 from dragin_lab.methods import METHODS, WHATS, WHENS
 from dragin_lab.sweeps import TABLE_5, swept
 

@@ -17,13 +17,13 @@ from typing import Any, BinaryIO
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.corpus_canaries import choose_canaries
-from dragin_lab.corpus_files import long_warning
-from dragin_lab.corpus_parse import Parsed, Plan, parse
-from dragin_lab.corpus_pool import pooled
-from dragin_lab.corpus_seen import Seen
-from dragin_lab.corpus_sources import TEXT, Block, Position, Source, blocks
-from dragin_lab.corpus_store import (
+from dragin_lab.corpora.canaries import choose_canaries
+from dragin_lab.corpora.files import long_warning
+from dragin_lab.corpora.parse import Parsed, Plan, parse
+from dragin_lab.corpora.pool import pooled
+from dragin_lab.corpora.seen import Seen
+from dragin_lab.corpora.sources import TEXT, Block, Position, Source, blocks
+from dragin_lab.corpora.store import (
     FORMAT,
     MANIFEST,
     ORDER,

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from dragin_lab.corpus_store import Records
+from dragin_lab.corpora.store import Records
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.trace import Passage
 

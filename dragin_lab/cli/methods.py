@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from dragin_lab.cli_options import Name
+from dragin_lab.cli.options import Name
 from dragin_lab.errors import SettingError
 from dragin_lab.methods import METHODS, Method, choice
 from dragin_lab.methods import method as make_method

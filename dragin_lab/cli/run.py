@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from dragin_lab.bench import Benchmark, check_run, open_benchmark, run_benchmark, summary
-from dragin_lab.cli_methods import PerMethod, build_methods, published_settings
-from dragin_lab.cli_options import (
+from dragin_lab.cli.methods import PerMethod, build_methods, published_settings
+from dragin_lab.cli.options import (
     Names,
     benchmark_options,
     check_corpus,
@@ -22,9 +22,9 @@ from dragin_lab.cli_options import (
     size_options,
     use_one_thread,
 )
+from dragin_lab.cli.outputs import RunFailedError, make_folder, table_text
 from dragin_lab.errors import TraceFileError
 from dragin_lab.methods import METHODS, WHATS, WHENS, Method
-from dragin_lab.outputs import RunFailedError, make_folder, table_text
 from dragin_lab.rundir import RunError, RunRecord, read_run
 from dragin_lab.runwriter import NotWrittenError
 from dragin_lab.settings import label

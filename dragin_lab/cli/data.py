@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from dragin_lab.cli_options import Name, debug_option, download_bar
-from dragin_lab.outputs import RunFailedError
+from dragin_lab.cli.options import Name, debug_option, download_bar
+from dragin_lab.cli.outputs import RunFailedError
 
 NAMES = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc", "exemplars")
 

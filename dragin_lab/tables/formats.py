@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
-from dragin_lab.tables import Cell, Row, Table
+from dragin_lab.tables.table import Cell, Row, Table
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from dragin_lab.cli_options import Name, debug_option, download_bar
+from dragin_lab.cli.options import Name, debug_option, download_bar
+from dragin_lab.cli.outputs import RunFailedError
 from dragin_lab.errors import BrokenOffError
-from dragin_lab.outputs import RunFailedError
 
 KINDS = ("dpr", "jsonl", "text", "wikiextractor")
 #: Passages up to which the check builds an index of its own, in memory, for the canary queries.
@@ -47,7 +47,7 @@ def build(
 
     A build that was killed, interrupted or refused a record goes on where it stopped when it is run again.
     """
-    from dragin_lab.corpus_build import build as make
+    from dragin_lab.corpora.build import build as make
 
     try:
         made = make(
@@ -86,9 +86,9 @@ def check(folder: str, full: bool, workers: int | None) -> None:
     Compares counts, lengths and checksums, looks for empty passages, and puts queries whose answer is known to an index
     in memory (up to 200,000 passages). Ends with status 1 where anything is wrong.
     """
-    from dragin_lab.corpus_check import ask_canaries
-    from dragin_lab.corpus_check import check as look
-    from dragin_lab.corpus_store import is_store
+    from dragin_lab.corpora.check import ask_canaries
+    from dragin_lab.corpora.check import check as look
+    from dragin_lab.corpora.store import is_store
 
     path = Path(folder).expanduser()
     if not is_store(path):
@@ -122,7 +122,7 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
     NAME is wikipedia-dpr: the 21,015,324 passages of DPR that the paper retrieves from, 4.7 GB packed. A download that
     was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
     """
-    from dragin_lab import corpus_fetch
+    from dragin_lab.corpora import fetch as published
     from dragin_lab.download import FetchError
 
     def say(line: str) -> None:
@@ -131,14 +131,14 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
     try:
         with download_bar(name) as advance:
             folder = None if out is None else Path(out).expanduser()
-            path = corpus_fetch.fetch(name, folder, url=url, again=again, advance=advance, say=say)
+            path = published.fetch(name, folder, url=url, again=again, advance=advance, say=say)
     except FetchError as error:
         raise RunFailedError(str(error)) from error
     except KeyboardInterrupt:
         click.echo("\nwhat came so far is kept; run it again to go on", err=True)
         raise
     click.echo(path)
-    count = corpus_fetch.PUBLISHED[name].passages
+    count = published.PUBLISHED[name].passages
     say(f"its {count:,} passages: dragin-lab corpus build {path} --out FOLDER --expect {count}")
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from dragin_lab import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.intervals import Interval, PairedTest
-from dragin_lab.table_layouts import ALONE, BM25, RESULTS, Layout, Line, Want, layout
-from dragin_lab.table_runs import Source, Sources, missing_lines
+from dragin_lab.tables.layouts import ALONE, BM25, RESULTS, Layout, Line, Want, layout
+from dragin_lab.tables.runs import Source, Sources, missing_lines
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,25 +75,25 @@ class Table:
         Parts: ``paper``, ``ours``, ``low``, ``high``, ``n`` and, where methods are compared, ``difference``, its
         ``low`` and ``high`` and ``p``; only those that some cell has. Settings are text, results float64.
         """
-        from dragin_lab.table_formats import to_frame
+        from dragin_lab.tables.formats import to_frame
 
         return to_frame(self)
 
     def show(self, form: str = "text", *, width: int | None = None) -> str:
         """The table in one of ``FORMATS``; as text it is folded between columns to at most ``width`` characters."""
-        from dragin_lab import table_formats
+        from dragin_lab.tables import formats
 
         if form not in FORMATS:
             raise SettingError(f"format {form!r} does not exist; one of {', '.join(FORMATS)}")
         if form == "text":
-            return table_formats.to_text(self, width)
+            return formats.to_text(self, width)
         if form == "dataframe":
             frame = self.frame
             return str(frame.astype(object).where(frame.notna(), "").to_string())
         return {
-            "markdown": table_formats.to_markdown,
-            "latex": table_formats.to_latex,
-            "csv": table_formats.to_csv,
+            "markdown": formats.to_markdown,
+            "latex": formats.to_latex,
+            "csv": formats.to_csv,
         }[form](self)
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ def table(
     """
     records = _records(runs)
     if number not in RESULTS:
-        from dragin_lab.table_settings import settings_table
+        from dragin_lab.tables.settings import settings_table
 
         if compare is not None or benchmark is not None:
             raise SettingError(f"Table {number} is about settings; it takes neither compare nor benchmark")

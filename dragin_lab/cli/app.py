@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from dragin_lab import __version__
-from dragin_lab.cli_corpus import corpus
-from dragin_lab.cli_data import data
-from dragin_lab.cli_options import (
+from dragin_lab.cli.corpus import corpus
+from dragin_lab.cli.data import data
+from dragin_lab.cli.options import (
     Name,
     build_method,
     check_corpus,
@@ -33,12 +33,7 @@ from dragin_lab.cli_options import (
     size_options,
     use_one_thread,
 )
-from dragin_lab.cli_run import run
-from dragin_lab.cli_sweep import sweep
-from dragin_lab.cli_table import table
-from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
-from dragin_lab.methods import METHODS, WHATS, WHENS, Method
-from dragin_lab.outputs import (
+from dragin_lab.cli.outputs import (
     RunFailedError,
     check_apart,
     check_writable,
@@ -48,6 +43,11 @@ from dragin_lab.outputs import (
     warn_of_overrun,
     write_page,
 )
+from dragin_lab.cli.run import run
+from dragin_lab.cli.sweep import sweep
+from dragin_lab.cli.table import table
+from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
+from dragin_lab.methods import METHODS, WHATS, WHENS, Method
 
 if TYPE_CHECKING:
     from dragin_lab.drivers import Stream
@@ -335,7 +335,7 @@ def _warn(
     line: str | None = None,
 ) -> None:  # fmt: skip
     """Show our own warnings; those of libraries are for ``--debug``."""
-    if Path(filename).is_relative_to(Path(__file__).parent):
+    if Path(filename).is_relative_to(Path(__file__).parents[1]):
         click.echo(f"warning: {message}", err=True)
 
 

@@ -169,7 +169,7 @@ def check_corpus(corpus: str | None) -> None:
     """Find out by its first passage whether this is a corpus, before a model is loaded."""
     if corpus is None:
         return
-    from dragin_lab.corpus_files import read_rows, total_bytes
+    from dragin_lab.corpora.files import read_rows, total_bytes
 
     path = Path(corpus).expanduser()
     if not path.exists():

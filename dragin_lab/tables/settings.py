@@ -9,9 +9,9 @@ from dragin_lab import metrics, paper
 from dragin_lab.exemplars import SHOTS
 from dragin_lab.methods import METHODS, method
 from dragin_lab.presets import find_preset
-from dragin_lab.table_layouts import BM25, MEASURES, NAMES
-from dragin_lab.table_runs import Source, Sources
-from dragin_lab.tables import Cell, Row, Table
+from dragin_lab.tables.layouts import BM25, MEASURES, NAMES
+from dragin_lab.tables.runs import Source, Sources
+from dragin_lab.tables.table import Cell, Row, Table
 
 _SETTINGS = {"generate length": "max_new_tokens", "θ": "threshold", "top n tokens": "top_n"}
 _METRICS = {key: name for key, (name, _) in MEASURES.items()} | {"recall": "Rec."}

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.corpus_canaries import DEPTH
-from dragin_lab.corpus_pool import cores, process_pool
-from dragin_lab.corpus_store import ORDER, ROWS, Manifest, Records, Store, check_hashes, id_hash
+from dragin_lab.corpora.canaries import DEPTH
+from dragin_lab.corpora.pool import cores, process_pool
+from dragin_lab.corpora.store import ORDER, ROWS, Manifest, Records, Store, check_hashes, id_hash
 from dragin_lab.errors import CorpusError
 from dragin_lab.trace import Passage
 

@@ -1,0 +1,1 @@
+"""The paper's tables with one's own results beside them; ``table.table`` makes one."""
