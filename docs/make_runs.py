@@ -1,0 +1,138 @@
+"""Make the runs that the notebooks' gallery reads: the paper's Tables 2 to 7 on Almanac, as run directories.
+
+    python docs/make_runs.py                           200 questions, 50 of each benchmark; resumed where it was stopped
+    python docs/make_runs.py --questions 8 --output runs/look
+    python docs/make_runs.py --part methods            one part only; two parts may run side by side
+
+    methods      all eight methods (Tables 2 and 3; rows of 4, 6 and 7)
+    thresholds   DRAGIN over θ (Table 5)
+    ablations    another *when* (Table 4), another *what* (Table 6)
+    retrievers   DRAGIN with a dense retriever on the embedded model (the second half of Table 7)
+    variants     DRAGIN and FLARE as their papers have them
+
+Every run is ``OUTPUT/<part>/<data set>/<method>``. Settings are those that docs/almanac.md chose on the development
+split; questions are the first of the test split, which alternate between the known and the unknown half of the world.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
+
+import dragin_lab as dl
+from dragin_lab.almanac import embedded_model_path
+from dragin_lab.bench import open_benchmark, summary
+from dragin_lab.datasets import BENCHMARKS
+from dragin_lab.errors import DraginLabError
+from dragin_lab.methods import METHODS, Method
+from dragin_lab.settings import label
+
+HERE = Path(__file__).resolve().parent
+OUTPUT = HERE.parent / "runs" / "gallery"
+#: Chosen on development (docs/almanac.md, "Thresholds tried on development" and "What"), by variant.
+CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
+    "reference": {"dragin": {"threshold": 2.0, "top_n": 10}, "flare": {"threshold": 0.1}},
+    "paper": {"dragin": {"threshold": 0.8, "top_n": 15}},
+}
+#: Pieces of an answer, as in docs/almanac.md; self-ask's holds its questions too, and keeps its own default.
+NEW_PIECES = 96
+#: The paper's five (Table 5), and others around the one that was chosen, which stands in the part ``methods``.
+THETAS = (0.5, 1.0, 1.1, 1.2, 1.3, 1.4, 3.0)
+#: Table 4's other *when* with the query it gives all of them, and Table 6's other *what*.
+WHENS = ("fl-rag", "flare", "dragin")
+WHATS = ("confident-sentence", "full-context", "last-n")
+
+
+def made(name: str, variant: str = "reference", **changes: Any) -> Method:
+    """A method with the settings chosen for the embedded model; ``changes`` replace some of them."""
+    length = {} if name == "self-ask" else {"max_new_tokens": NEW_PIECES}
+    settings = CHOSEN[variant].get(name, {}) | length | changes
+    if changes.get("what", "qfs") != "qfs":
+        settings.pop("top_n", None)  # the length chosen for a QFS query
+    return dl.method(name, variant=variant, **settings)
+
+
+#: The methods of each part, in the order in which they are run.
+PARTS: dict[str, Callable[[], list[Method]]] = {
+    "methods": lambda: [made(name) for name in ("dragin", *(name for name in METHODS if name != "dragin"))],
+    "thresholds": lambda: [made("dragin", threshold=theta) for theta in THETAS],
+    "ablations": lambda: [
+        *(made(name, what="last-sentence") for name in WHENS),
+        *(made("dragin", what=what) for what in WHATS),
+    ],
+    "retrievers": lambda: [made("dragin")],
+    "variants": lambda: [made("dragin", "paper"), made("flare", "paper")],
+}
+
+
+def dense_retriever(model: str) -> Any:
+    """The retriever of ``retrievers``; None, with a word on why, where this installation cannot have it."""
+    try:
+        from dragin_lab.retrieval.choose import open_retriever
+
+        return open_retriever(f"dense:{model}", None)
+    except (ImportError, DraginLabError) as error:
+        say(f"retrievers: left out, no dense retriever ({error})")
+        return None
+
+
+def run_part(part: str, lm: Any, retriever: Any, each: int, output: Path, batch_size: int) -> None:
+    """The runs of one part, each method on all benchmarks before the next method."""
+    for method in PARTS[part]():
+        for name in BENCHMARKS:
+            asked = open_benchmark(f"almanac/{name}", limit=each)
+            folder = output / part / asked.name / label(method)
+            begun = time.monotonic()
+            record = dl.run_benchmark(method, lm, retriever, asked, folder, batch_size=batch_size, progress=False)
+            found = summary(record.predictions)
+            said = f"{found['n']:.0f} questions, EM {found['em']:.3f}, {found['retrievals']:.2f} retrievals"
+            said += f", {len(record.failed)} failed" if record.failed else ""
+            say(f"{part}: {asked.name} {label(method)}: {said}, {time.monotonic() - begun:.0f} s")
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--questions", type=int, default=200, help="of each method in all, a quarter a benchmark")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the runs (default: runs/gallery)")
+    parser.add_argument("--part", nargs="+", choices=list(PARTS), default=list(PARTS), help="only these parts")
+    parser.add_argument(
+        "--encoder", default=str(embedded_model_path()),
+        help="the dense retriever's model, a folder or an id; default: the embedded model",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch-size", type=int, default=1,
+        help="questions side by side; then answers depend on their neighbours where two pieces are equally likely",
+    )  # fmt: skip
+    given = parser.parse_args(arguments)
+    if given.questions < len(BENCHMARKS) or given.questions % len(BENCHMARKS):
+        parser.error(f"--questions {given.questions}: give a multiple of {len(BENCHMARKS)}, one for each benchmark")
+    return given
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    given = options(arguments)
+    lm, words = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load())
+    for part in given.part:
+        retriever = dense_retriever(given.encoder) if part == "retrievers" else words
+        if retriever is not None:
+            run_part(part, lm, retriever, given.questions // len(BENCHMARKS), given.output, given.batch_size)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except DraginLabError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on where it stopped")
