@@ -24,6 +24,7 @@ _WHERE = {
     "capture": "lm.capture",
     "load_exemplars": "exemplars",
     "method": "methods",
+    "open_retriever": "retrieval.choose",
     "preset": "presets",
     "run": "drivers",
     "run_benchmark": "bench",

@@ -119,6 +119,11 @@ class Corpus(Sequence[Passage]):
     def __iter__(self) -> Iterator[Passage]:
         return iter(self._passages)
 
+    @property
+    def folder(self) -> Path | None:
+        """The folder of a built corpus; None for one that is held in memory."""
+        return self._passages.folder if isinstance(self._passages, Store) else None
+
     def get(self, id: str) -> Passage:
         """The passage with this id; ``KeyError`` where there is none."""
         return self._passages[self._position[id]]

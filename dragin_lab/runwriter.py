@@ -162,7 +162,10 @@ def refuse_duplicates(qids: Sequence[str]) -> None:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed")}
+    kept = {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed")}
+    if kept.get("retriever"):  # who chose it changes nothing of what it finds
+        kept["retriever"] = {key: value for key, value in kept["retriever"].items() if key != "chosen"}
+    return kept
 
 
 def _circumstances(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from dragin_lab.methods import METHODS, Method, method
@@ -35,3 +36,13 @@ def label(found: Method) -> str:
     """A short name that tells methods apart and fits into a path: "dragin", "dragin-paper-threshold=0.8"."""
     parts = [found.name] + [found.variant] * (found.variant != "reference")
     return "-".join(parts + [f"{key}={value}" for key, value in changed(found).items()])
+
+
+def run_label(found: Method, retriever: str | None = None) -> str:
+    """``label``, and behind it the retriever that was asked for by name, where it is not plain BM25 and is searched."""
+    if retriever in (None, "bm25") or found.when == "never":
+        return label(found)
+    assert retriever is not None
+    kind, _, address = retriever.partition(":")
+    short = re.sub(r"[^A-Za-z0-9._-]+", "-", address.rstrip("/").rpartition("/")[2]).strip("-")
+    return "-".join([label(found), kind] + [short] * bool(short))

@@ -34,13 +34,13 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
     """A scripted model and three scripted questions in place of the embedded ones."""
     from scripted import ScriptedRetriever
 
-    lm = AnsweringModel()
+    lm, retriever = AnsweringModel(), ScriptedRetriever()
 
     def opened(source: str, *, limit: int | None = None, **_: Any) -> Benchmark:
         return Benchmark(source, tuple(questions(3)[:limit]), limit=limit)
 
     monkeypatch.setattr(cli_run, "load_model", lambda options: lm)
-    monkeypatch.setattr(cli_run, "load_retriever", lambda corpus: ScriptedRetriever())
+    monkeypatch.setattr(cli_run, "load_retriever", lambda corpus, spec=None: retriever)
     monkeypatch.setattr(cli_run, "open_benchmark", opened)
     return lm
 

@@ -18,11 +18,13 @@ import click
 
 from dragin_lab import __version__
 from dragin_lab.cli.corpus import corpus
+from dragin_lab.cli.corpus_search import search
 from dragin_lab.cli.data import data
 from dragin_lab.cli.options import (
     Name,
     build_method,
     check_corpus,
+    check_retriever,
     check_tap,
     corpus_option,
     debug_option,
@@ -30,6 +32,7 @@ from dragin_lab.cli.options import (
     load_model,
     load_retriever,
     model_options,
+    retriever_option,
     size_options,
     use_one_thread,
 )
@@ -70,12 +73,14 @@ def cli() -> None:
 
 for command in (run, sweep, table, data, corpus):
     cli.add_command(command)
+corpus.add_command(search)
 
 
 @cli.command(short_help="Answer a question and show where the method retrieved.")
 @click.argument("question")
 @model_options
 @corpus_option
+@retriever_option
 @click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
 @click.option("--when", type=Name(tuple(WHENS)), help="When to retrieve, instead of the method's own.")
 @click.option("--what", type=Name(WHATS), help="What to ask for, instead of the method's own.")
@@ -101,6 +106,7 @@ for command in (run, sweep, table, data, corpus):
 def ask(
     question: str,
     corpus: str | None,
+    retriever: str | None,
     name: str,
     exemplars: str | None,
     layout: str,
@@ -121,6 +127,7 @@ def ask(
         check_writable(path)
     check_apart(save, html)
     check_corpus(corpus)
+    check_retriever(retriever)
     from dragin_lab.datasets import template_of
     from dragin_lab.drivers import stream
     from dragin_lab.templates import default_template
@@ -128,9 +135,9 @@ def ask(
     template = None if exemplars is None else template_of(exemplars)
     lm = load_model(options)
     check_length(question, lm, chosen)
-    retriever = load_retriever(corpus) if chosen.when != "never" else None
+    searcher = load_retriever(corpus, retriever) if chosen.when != "never" else None
     prompt = replace(template or default_template(lm, chosen), layout=layout)
-    events = stream(chosen, lm, retriever, question, prompt=prompt, gold=gold, seed=options["seed"])
+    events = stream(chosen, lm, searcher, question, prompt=prompt, gold=gold, seed=options["seed"])
     trace, delivered = events.trace, True
     try:
         follow(events)

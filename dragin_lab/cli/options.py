@@ -46,6 +46,11 @@ debug_option = click.option(
 corpus_option = click.option(
     "--corpus", help="A built corpus, .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages."
 )
+retriever_option = click.option(
+    "--retriever",
+    metavar="SPEC",
+    help="bm25, bm25s, dense:MODEL, milvus:URI or elasticsearch:URL. Default bm25, above 200,000 passages bm25s.",
+)
 layout_option = click.option(
     "--layout",
     type=Name(LAYOUTS),
@@ -114,6 +119,7 @@ def benchmark_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "published with the paper. Default: the data set's own.",
         ),
         layout_option,
+        retriever_option,
         corpus_option,
         click.option(
             "--dataset", "datasets", multiple=True, default=("almanac/2wikimultihopqa",), show_default=True,
@@ -179,6 +185,14 @@ def check_corpus(corpus: str | None) -> None:
             next(read_rows(path, lambda _: None), None)
 
 
+def check_retriever(spec: str | None) -> None:
+    """Refuse what names no retriever, or one whose package is missing, before a model is loaded."""
+    if spec is not None:
+        from dragin_lab.retrieval.choose import read_spec
+
+        read_spec(spec)
+
+
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
@@ -198,8 +212,7 @@ def load_model(options: dict[str, Any], check: bool = True) -> Any:
     return LanguageModel.load(options["model"], sample=sample, check=check, **wanted)
 
 
-def load_retriever(corpus: str | None) -> Any:
-    from dragin_lab.corpus import Corpus
-    from dragin_lab.retrieval.bm25 import BM25
+def load_retriever(corpus: str | None, spec: str | None = None) -> Any:
+    from dragin_lab.retrieval.choose import open_retriever
 
-    return BM25(Corpus.load(corpus))
+    return open_retriever(spec, corpus)

@@ -14,6 +14,7 @@ from dragin_lab.cli.options import (
     Names,
     benchmark_options,
     check_corpus,
+    check_retriever,
     check_tap,
     debug_option,
     load_model,
@@ -25,9 +26,10 @@ from dragin_lab.cli.options import (
 from dragin_lab.cli.outputs import RunFailedError, make_folder, table_text
 from dragin_lab.errors import TraceFileError
 from dragin_lab.methods import METHODS, WHATS, WHENS, Method
+from dragin_lab.retrieval.choose import SERVERS
 from dragin_lab.rundir import RunError, RunRecord, read_run
 from dragin_lab.runwriter import NotWrittenError
-from dragin_lab.settings import label
+from dragin_lab.settings import label, run_label
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
@@ -123,19 +125,24 @@ def execute(
         raise click.UsageError(f"--batch-size {options['batch_size']}: give 1 or more")
     check_tap(options)
     check_corpus(options["corpus"])
+    check_retriever(options["retriever"])
     wanted = [(m, one) for one in open_benchmarks(options) for m in methods_for(one)]
     root = make_folder(output)
     lm = load_model(options)
-    retriever = load_retriever(options["corpus"]) if any(m.when != "never" for m, _ in wanted) else None
-    if retriever is not None and options["corpus"] is None:
+    spec = options["retriever"]
+    searching = any(m.when != "never" for m, _ in wanted)
+    retriever = load_retriever(options["corpus"], spec) if searching else None
+    if retriever is not None and options["corpus"] is None and not (spec or "").startswith(SERVERS):
         for one in dict.fromkeys(one for _, one in wanted):
             if not one.name.startswith("almanac/"):
                 click.echo(f"warning: the embedded passages hold nothing on {one.name}; give --corpus", err=True)
-    runs = [(m, one, root / one.name / label(m)) for m, one in wanted]
+    runs = [(m, one, root / one.name / run_label(m, spec)) for m, one in wanted]
     settings = {"seed": options["seed"], "traces": options["traces"]}
     for m, one, folder in runs:  # before any work is done
         check_run(m, lm, retriever, one, folder, **settings)
     click.echo(f"{lm!r}")
+    if retriever is not None:
+        click.echo(f"{retriever!r}")
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} below {root}")
     try:
         for m, one, folder in runs:

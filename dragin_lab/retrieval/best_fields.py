@@ -37,6 +37,7 @@ class BestFields:
             if not 0 <= value <= 1:
                 raise SettingError(f"{name}={value!r}: must lie between 0 and 1")
         self.corpus = corpus
+        self.chosen: str | None = None  # why this retriever, where nobody asked for it by name
         self.k1 = float(k1)
         self.b = float(b)
         self.tie_breaker = float(tie_breaker)
@@ -72,7 +73,7 @@ class BestFields:
             "corpus": self.corpus.name,
             "corpus_fingerprint": self.corpus.fingerprint,
             "passages": len(self.corpus),
-        }
+        } | ({} if self.chosen is None else {"chosen": self.chosen})
 
     @cached_property
     def fingerprint(self) -> str:

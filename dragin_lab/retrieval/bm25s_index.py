@@ -19,6 +19,7 @@ from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.files import not_saved, write_whole
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.best_fields import BestFields
+from dragin_lab.retrieval.indexes import index_folder
 
 #: Of a folder's layout; another number is refused.
 FORMAT = 1
@@ -92,6 +93,19 @@ class BM25S(BestFields):
         super(BM25S, index).__init__(corpus, **{name: about[name] for name in ("k1", "b", "tie_breaker")})
         index._fields = {name: _mapped(source / name, about["postings"][name]) for name in FIELDS}
         return index
+
+    @classmethod
+    def open(cls, corpus: Corpus) -> BM25S:
+        """The index in a built corpus's folder; of a corpus in memory, one that is made on the spot.
+
+        Raises ``CorpusError`` where a built corpus has none, and as ``load``.
+        """
+        if corpus.folder is None:
+            return cls(corpus)
+        folder = index_folder(corpus, cls.kind)
+        if not (folder / _ABOUT).exists():
+            raise CorpusError(f"{corpus.folder}: has no bm25s index; dragin-lab corpus index {corpus.folder}")
+        return cls.load(folder, corpus)
 
     def _about(self) -> dict[str, Any]:
         postings = {n: None if f is None else len(f.scores["data"]) for n, f in self._fields.items()}

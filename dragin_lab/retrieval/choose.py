@@ -1,0 +1,96 @@
+"""Which retriever a text names: ``bm25``, ``bm25s``, ``dense:MODEL``, ``milvus:URI``, ``elasticsearch:URL``."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dragin_lab.errors import MissingPackageError, SettingError
+
+if TYPE_CHECKING:
+    from dragin_lab.episode import Retriever
+
+#: Passages up to which BM25 in memory is taken where nothing else is asked for; above, bm25s mapped from disk.
+IN_MEMORY = 200_000
+#: What follows the colon; "" where nothing does.
+KINDS = {"bm25": "", "bm25s": "", "dense": "MODEL", "milvus": "URI", "elasticsearch": "URL"}
+SPECS = tuple(kind + (f":{address}" if address else "") for kind, address in KINDS.items())
+#: Those that search an index elsewhere: each has a module of its name with ``open_retriever(address, corpus)``.
+SERVERS = ("milvus", "elasticsearch")
+#: The package that each needs, its name for ``import``, and the extra of this package that brings it.
+_NEEDS = {
+    "bm25s": ("bm25s", "bm25s", "corpora"),
+    "dense": ("faiss-cpu", "faiss", "dense"),
+    "milvus": ("pymilvus", "pymilvus", "cluster"),
+}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A retriever's kind and what it is opened with: a model, or an address."""
+
+    kind: str
+    address: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.address}" if self.address else self.kind
+
+
+def read_spec(text: str) -> Spec:
+    """What a text such as "dense:almanac" names; nothing is loaded.
+
+    Raises ``SettingError`` for what names no retriever, ``MissingPackageError`` where its package is not installed.
+    """
+    kind, colon, address = text.strip().partition(":")
+    if kind not in KINDS:
+        raise SettingError(f"retriever {text!r} does not exist; one of {', '.join(SPECS)}")
+    wanted = KINDS[kind]
+    if wanted and not address:
+        raise SettingError(f"retriever {text!r}: say which {wanted}, as in {kind}:{wanted}")
+    if colon and not wanted:
+        raise SettingError(f"retriever {text!r}: {kind} takes nothing behind it; write {kind}")
+    if kind in SERVERS and importlib.util.find_spec(f"dragin_lab.retrieval.{kind}") is None:
+        raise SettingError(f"retriever {text!r}: this dragin_lab has no {kind} back end; one of {', '.join(SPECS[:3])}")
+    if kind in _NEEDS:
+        package, module, extra = _NEEDS[kind]
+        if importlib.util.find_spec(module) is None:
+            raise MissingPackageError(f"retriever {text!r} needs {package}; pip install 'dragin_lab[{extra}]'")
+    return Spec(kind, address)
+
+
+def open_retriever(spec: str | None = None, corpus: str | None = None) -> Retriever:
+    """The retriever that ``spec`` names over a corpus (``Corpus.load``; None is the embedded one).
+
+    Without a ``spec``: ``bm25`` up to ``IN_MEMORY`` passages, ``bm25s`` above; its provenance says so. A server's
+    retriever is given the corpus's name as it is, and may do without.
+
+    Raises ``SettingError`` for what names no retriever, ``CorpusError`` for a corpus or an index that cannot be used.
+    """
+    found = None if spec is None else read_spec(spec)
+    if found is not None and found.kind in SERVERS:
+        module = importlib.import_module(f"dragin_lab.retrieval.{found.kind}")
+        retriever: Retriever = module.open_retriever(found.address, corpus)
+        return retriever
+    from dragin_lab.corpus import Corpus
+
+    passages = Corpus.load(corpus)
+    chosen = found or read_spec("bm25" if len(passages) <= IN_MEMORY else "bm25s")
+    opened: Any = _open(chosen, passages)
+    if found is None:
+        opened.chosen = f"by default: bm25 up to {IN_MEMORY:,} passages, bm25s above"
+    result: Retriever = opened
+    return result
+
+
+def _open(spec: Spec, passages: Any) -> Any:
+    if spec.kind == "bm25":
+        from dragin_lab.retrieval.bm25 import BM25
+
+        return BM25(passages)
+    if spec.kind == "bm25s":
+        from dragin_lab.retrieval.bm25s_index import BM25S
+
+        return BM25S.open(passages)
+    return importlib.import_module("dragin_lab.retrieval.dense").Dense.open(passages, spec.address)
