@@ -17,6 +17,7 @@ import math
 import os
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,18 @@ def scifact_ndcg(
 
     ``one_field`` searches title and text as one text, as the published figures do.
     """
-    corpus = Corpus.load(folder / "corpus.jsonl.gz")
-    if one_field:
-        corpus = Corpus.from_passages(Passage(p.id, "", f"{p.title} {p.text}") for p in corpus)
-    index = backend(corpus, k1=k1, b=b)
+
+    def opened(corpus: Corpus) -> BestFields:
+        if one_field:
+            corpus = Corpus.from_passages(Passage(p.id, "", f"{p.title} {p.text}") for p in corpus)
+        return backend(corpus, k1=k1, b=b)
+
+    return ranked(folder, opened)
+
+
+def ranked(folder: Path, opened: Callable[[Corpus], Any]) -> list[float]:
+    """nDCG@10 of each of SciFact's test claims by the retriever that ``opened`` makes of its abstracts."""
+    index = opened(Corpus.load(folder / "corpus.jsonl.gz"))
     relevant: dict[str, set[str]] = defaultdict(set)
     for line in (folder / "qrels" / "test.tsv").read_text().splitlines()[1:]:
         query_id, passage_id, gain = line.split("\t")

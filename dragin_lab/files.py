@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from dragin_lab.errors import CorpusError
 
 _REMEDIES = {
     errno.ENOSPC: "free some space, or save it on another disk",
@@ -52,6 +55,25 @@ def clear_drafts(folder: Path) -> None:
     """Remove what ``write_whole`` left in a folder where it was killed; to be called while nobody else writes there."""
     for draft in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path, busy: str) -> Iterator[None]:
+    """Keep other writers out of a folder; the system lets go of the lock when this process ends, however it does.
+
+    Raises ``CorpusError`` saying ``busy`` where another process holds it.
+    """
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        clear_drafts(folder)
+        yield
+    except BlockingIOError:
+        raise CorpusError(f"{folder}: {busy}") from None
+    finally:
+        os.close(handle)
 
 
 def not_saved(path: str | Path, error: OSError) -> str:

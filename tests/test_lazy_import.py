@@ -49,7 +49,7 @@ FLOORS = [
     },
     {f"corpora.{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
     {"download", "published", "fetch", "corpora.fetch"},
-    {"lm"},
+    {"lm", "retrieval.dense", "retrieval.dense_encoders", "retrieval.choose"},
     {"drivers", "serving", "batched", "store", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
     {"needs", "needs_query", "tables", "paper"},
     {"views", "widgets"},

@@ -18,6 +18,7 @@ import click
 
 from dragin_lab import __version__
 from dragin_lab.cli.corpus import corpus
+from dragin_lab.cli.corpus_index import index
 from dragin_lab.cli.corpus_search import search
 from dragin_lab.cli.data import data
 from dragin_lab.cli.options import (
@@ -73,7 +74,8 @@ def cli() -> None:
 
 for command in (run, sweep, table, data, corpus):
     cli.add_command(command)
-corpus.add_command(search)
+for part in (index, search):
+    corpus.add_command(part)
 
 
 @cli.command(short_help="Answer a question and show where the method retrieved.")

@@ -13,10 +13,6 @@ sorted.
 
 from __future__ import annotations
 
-import fcntl
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +24,7 @@ from dragin_lab.corpora.sources import ARTICLES, TEXT, Source, find_source
 from dragin_lab.corpora.store import MANIFEST, PROGRESS, Store
 from dragin_lab.corpora.writer import TEXTS, Progress, Writer, clear, compare_count
 from dragin_lab.errors import BrokenOffError, CorpusError
-from dragin_lab.files import clear_drafts, not_saved, write_whole
+from dragin_lab.files import locked, not_saved, write_whole
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,7 @@ def build(
         settings["passage_words"] = PASSAGE_WORDS
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder):
+        with locked(folder, "another build is writing here; wait for it, or give another --out"):
             if force:
                 clear(folder)
             if (folder / MANIFEST).exists():
@@ -91,20 +87,6 @@ def build(
         raise BrokenOffError(
             f"{not_saved(error.filename or folder, error)}; then run it again, and it goes on where it stopped"
         ) from error
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keep other builds out; the system lets go of the lock when this process ends, however it does."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        clear_drafts(folder)
-        yield
-    except BlockingIOError:
-        raise CorpusError(f"{folder}: another build is writing here; wait for it, or give another --out") from None
-    finally:
-        os.close(handle)
 
 
 def _already(folder: Path, source: Source, settings: dict[str, Any], expect: int | None) -> Built:

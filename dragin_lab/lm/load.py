@@ -114,7 +114,7 @@ class LanguageModel:
             from dragin_lab.almanac import embedded_model_path
 
             source, title = embedded_model_path(), "almanac"
-        where = _device(device)
+        where = choose_device(device)
         kind = dtype or ("bfloat16" if where.type == "cuda" else "float32")
         if not isinstance(getattr(torch, kind, None), torch.dtype):
             raise ModelError(f"dtype={dtype!r} is no dtype of torch; give float32, bfloat16 or float16")
@@ -262,7 +262,8 @@ class LanguageModel:
         )
 
 
-def _device(device: str | None) -> torch.device:
+def choose_device(device: str | None) -> torch.device:
+    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for what is none."""
     try:
         where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:

@@ -13,7 +13,7 @@ import torch
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
@@ -102,13 +102,46 @@ def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tupl
         raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
     except _LOADING as error:
         raise ModelError(f"{name} cannot be loaded as a causal language model: {_said(error)}") from error
-    lost = sorted({*info.get("missing_keys", ()), *(str(k) for k in info.get("mismatched_keys", ()))})
-    if lost:
+    if lost := _lost(info):
         raise ModelError(
             f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
             "they would be random. Use the complete folder of a causal language model"
         )
     return model.to(device).eval(), tokenizer
+
+
+def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:
+    """A model without its head, for its hidden states (in eval mode, float32, on its device), and its tokenizer."""
+    try:
+        with _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            pair: Any = AutoModel.from_pretrained(
+                name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+            )
+            model, info = pair
+    except SafetensorError as error:
+        raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
+    except _LOADING as error:
+        raise ModelError(f"{name} cannot be loaded as an encoder: {_said(error)}") from error
+    if lost := _lost(info):
+        raise ModelError(
+            f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
+            "they would be random. Use the complete folder of a model"
+        )
+    return model.to(device).eval(), tokenizer
+
+
+def _lost(info: dict[str, Any]) -> list[str]:
+    """The weights that no file gave."""
+    return sorted({*info.get("missing_keys", ()), *(str(k) for k in info.get("mismatched_keys", ()))})
+
+
+def hub_has(name: str, file: str) -> bool:
+    """Whether a Hugging Face id that was found has a file, in the local cache or on the hub."""
+    found = cached_file(
+        name, file, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+    )
+    return found is not None
 
 
 def _tokenizer(name: str) -> HFTokenizer:

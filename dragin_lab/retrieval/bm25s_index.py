@@ -95,6 +95,14 @@ class BM25S(BestFields):
         return index
 
     @classmethod
+    def build(
+        cls, corpus: Corpus, *, workers: int | None = None, force: bool = False, progress: bool | None = None
+    ) -> BM25S:
+        """Build the index of a corpus in its folder, and open it."""
+        folder = index_folder(corpus, cls.kind)
+        return cls.load(cls(corpus).save(folder), corpus)
+
+    @classmethod
     def open(cls, corpus: Corpus) -> BM25S:
         """The index in a built corpus's folder; of a corpus in memory, one that is made on the spot.
 

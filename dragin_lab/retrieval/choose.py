@@ -84,6 +84,41 @@ def open_retriever(spec: str | None = None, corpus: str | None = None) -> Retrie
     return result
 
 
+def build_index(
+    spec: str,
+    corpus: str | None,
+    *,
+    exact: bool | None = None,
+    workers: int | None = None,
+    device: str | None = None,
+    force: bool = False,
+    progress: bool | None = None,
+) -> Any:
+    """Build the index that a retriever searches, ``bm25s`` or ``dense:MODEL``, or go on with one; and open it.
+
+    Args:
+        exact, device: of a dense index; see ``Dense.build`` and ``open_encoder``.
+        workers: processes that analyse the text for bm25s; by default one a core.
+        force: begin anew, whatever index is there.
+
+    Raises ``SettingError`` for a retriever without an index of its own, ``CorpusError`` as ``Dense.build`` does.
+    """
+    wanted = read_spec(spec)
+    from dragin_lab.corpus import Corpus
+
+    if wanted.kind == "bm25s":
+        from dragin_lab.retrieval.bm25s_index import BM25S
+
+        return BM25S.build(Corpus.load(corpus), workers=workers, force=force, progress=progress)
+    if wanted.kind == "dense":
+        from dragin_lab.retrieval.dense import Dense
+        from dragin_lab.retrieval.dense_encoders import open_encoder
+
+        passages = Corpus.load(corpus)
+        return Dense.build(passages, open_encoder(wanted.address, device), exact=exact, force=force, progress=progress)
+    raise SettingError(f"{wanted.kind} has no index of its own to build here; one of bm25s, dense:MODEL")
+
+
 def _open(spec: Spec, passages: Any) -> Any:
     if spec.kind == "bm25":
         from dragin_lab.retrieval.bm25 import BM25
@@ -93,4 +128,6 @@ def _open(spec: Spec, passages: Any) -> Any:
         from dragin_lab.retrieval.bm25s_index import BM25S
 
         return BM25S.open(passages)
-    return importlib.import_module("dragin_lab.retrieval.dense").Dense.open(passages, spec.address)
+    from dragin_lab.retrieval.dense import Dense
+
+    return Dense.open(passages, spec.address)

@@ -1,0 +1,52 @@
+"""``dragin-lab corpus index``: build the index of a corpus that a retriever searches."""
+
+from __future__ import annotations
+
+import click
+
+from dragin_lab.cli.options import check_corpus, debug_option
+from dragin_lab.cli.outputs import RunFailedError
+from dragin_lab.errors import BrokenOffError
+
+
+@click.command(short_help="Build the index of a corpus that a retriever searches.")
+@click.argument("corpus")
+@click.option(
+    "--retriever",
+    "spec",
+    metavar="SPEC",
+    default="bm25s",
+    show_default=True,
+    help="bm25s, or dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac.",
+)
+@click.option(
+    "--exact/--approximate",
+    default=None,
+    help="dense: compare with every passage, or with those of the nearest groups. Default exact to 200,000 passages.",
+)
+@click.option("--workers", type=click.IntRange(min=1), help="bm25s: processes that analyse; default one a core.")
+@click.option("--device", help="dense: cpu or cuda; default the first GPU, else the CPU.")
+@click.option("--force", is_flag=True, help="Begin anew, whatever index is there.")
+@debug_option
+def index(corpus: str, spec: str, exact: bool | None, workers: int | None, device: str | None, force: bool) -> None:
+    """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder.
+
+    An index that was killed, interrupted or ran out of disk goes on where it stopped when this is run again.
+    """
+    check_corpus(corpus)
+    build_index(corpus, spec, exact=exact, workers=workers, device=device, force=force)
+
+
+def build_index(corpus: str, spec: str, **options: object) -> None:
+    """Build an index and say what it is; ``options`` are those of ``choose.build_index``."""
+    from dragin_lab.retrieval import choose
+
+    try:
+        built = choose.build_index(spec, corpus, **options)  # type: ignore[arg-type]
+    except BrokenOffError as error:
+        raise RunFailedError(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("\nwhat was done is kept; run it again to go on", err=True)
+        raise
+    click.echo(f"{built!r}")
+    click.echo(f"search it with --corpus {corpus} --retriever {spec}", err=True)

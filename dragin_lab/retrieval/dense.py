@@ -1,0 +1,367 @@
+"""Dense retrieval: passages and queries as vectors of length 1, the nearest by inner product, in a FAISS index.
+
+``Dense.build`` encodes a corpus in blocks, kept on disk as they are made, so that a killed encoding goes on where it
+stopped and ends with the same bytes; then it builds the index. Exact up to ``EXACT`` passages, above that approximate:
+the passages are grouped (FAISS's ``IVFFlat``), and a search looks through as many groups as a recall of ``RECALL``
+took when the index was built, which is measured against the exact one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from dragin_lab.corpus import Corpus
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SettingError
+from dragin_lab.files import locked, not_saved, write_whole
+from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
+from dragin_lab.retrieval.indexes import ABOUT, index_folder, read_about, write_about
+from dragin_lab.trace import Passage
+
+#: Of a folder's layout; another number is refused.
+FORMAT = 1
+#: Passages up to which every one is compared.
+EXACT = 200_000
+#: Share of the exact first ten that an approximate index must find among its first ten, when it is built.
+RECALL = 0.95
+VECTORS, INDEX, PROGRESS = "vectors.f32", "index.faiss", "encoding.partial.json"
+_BLOCK = 256  # passages that are encoded, and sorted by length, together
+_CHECKPOINT_SECONDS = 10.0
+_AT_ONCE = 1 << 16  # vectors handed to FAISS together
+_PROBES, _PROBE_WORDS = 200, 12  # recall is measured with the first words of so many passages as queries
+_SAMPLE = 64  # vectors a group that the groups are learnt from
+
+
+class Dense:
+    """A ``Retriever``: the passages whose vectors are nearest to the query's; scores are cosines.
+
+    Get one with ``open``, ``build`` or ``load``. Needs ``faiss`` (the extra ``dense``).
+    """
+
+    kind = "dense"
+
+    def __init__(self, corpus: Corpus, encoder: Encoder, index: Any, about: dict[str, Any]) -> None:
+        self.corpus = corpus
+        self.encoder = encoder
+        self._index = index
+        self._about = about
+
+    @classmethod
+    def open(cls, corpus: Corpus, model: str, *, device: str | None = None) -> Dense:
+        """The index of a corpus by a model (``open_encoder``).
+
+        A corpus that was not built is encoded on the spot, once: its index is kept in the user's cache. Raises
+        ``CorpusError`` where a built corpus has none, and as ``load``.
+        """
+        encoder = open_encoder(model, device)
+        folder = folder_of(corpus, encoder)
+        if (folder / ABOUT).exists():
+            return cls.load(folder, corpus, encoder)
+        if corpus.folder is not None:
+            raise CorpusError(
+                f"{corpus.folder}: has no index by {encoder.name}; "
+                f"dragin-lab corpus index {corpus.folder} --retriever dense:{model}"
+            )
+        return cls.build(corpus, encoder)
+
+    @classmethod
+    def build(
+        cls,
+        corpus: Corpus,
+        encoder: Encoder,
+        folder: str | Path | None = None,
+        *,
+        exact: bool | None = None,
+        force: bool = False,
+        progress: bool | None = None,
+    ) -> Dense:
+        """Encode a corpus and build its index in a folder, or go on where an earlier call was stopped.
+
+        An index that is there is opened; where it is not as exact as asked for, another is built of its vectors.
+
+        Args:
+            folder: default that of the corpus, or one in the user's cache (``folder_of``).
+            exact: compare a query with every passage; by default up to ``EXACT`` passages.
+            force: begin anew, whatever the folder holds.
+            progress: a bar on the error output; by default where that is a terminal.
+
+        Raises ``CorpusError`` where the folder holds the encoding of something else or another process writes it,
+        ``BrokenOffError`` where it cannot be written to the end; what was encoded is kept.
+        """
+        library = _library()
+        target = folder_of(corpus, encoder) if folder is None else Path(folder).expanduser()
+        exactly = len(corpus) <= EXACT if exact is None else exact
+        facts = _facts(corpus, encoder)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+            with locked(target, "another encoding is writing here; wait for it, or end it"):
+                if force:
+                    for name in (ABOUT, PROGRESS, VECTORS, INDEX):
+                        (target / name).unlink(missing_ok=True)
+                if (target / ABOUT).exists():
+                    about = read_about(target, facts)
+                    if about["exact"] == exactly:
+                        return cls.load(target, corpus, encoder)
+                    _note(target, facts, len(corpus), about["zeros"])
+                    (target / ABOUT).unlink()
+                zeros = _encode(corpus, encoder, target, facts, progress)
+                vectors = _mapped(target / VECTORS, len(corpus), encoder.dimension)
+                index, how = _flat(library, vectors) if exactly else _grouped(library, vectors, corpus, encoder)
+                _write_index(library, index, target / INDEX)
+                write_about(target, facts | how | {"zeros": zeros, "faiss": version("faiss-cpu")}, (VECTORS, INDEX))
+                (target / PROGRESS).unlink(missing_ok=True)
+        except OSError as error:
+            raise BrokenOffError(
+                f"{not_saved(error.filename or target, error)}; then run it again, and it goes on where it stopped"
+            ) from error
+        return cls.load(target, corpus, encoder)
+
+    @classmethod
+    def load(cls, folder: str | Path, corpus: Corpus, encoder: Encoder) -> Dense:
+        """The index in a folder, which must be of this corpus and by this encoder.
+
+        Raises ``CorpusError`` for a folder that holds none or half of one, or one of another corpus, encoder or
+        format, or damaged files.
+        """
+        library = _library()
+        source = Path(folder).expanduser()
+        if (source / PROGRESS).exists() and not (source / ABOUT).exists():
+            raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
+        about = read_about(source, _facts(corpus, encoder))
+        try:
+            index = library.read_index(str(source / INDEX), library.IO_FLAG_MMAP_IFC)
+        except RuntimeError as error:
+            raise CorpusError(f"{source / INDEX}: cannot be read ({str(error)[:200]}); build it anew") from None
+        if (index.ntotal, index.d) != (len(corpus), encoder.dimension):
+            raise CorpusError(
+                f"{source / INDEX}: holds {index.ntotal:,} vectors of {index.d} and not {len(corpus):,} of "
+                f"{encoder.dimension}; build it anew"
+            )
+        if not about["exact"]:
+            library.extract_index_ivf(index).nprobe = about["groups_searched"]
+        return cls(corpus, encoder, index, about)
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """The at most k nearest passages, nearest first, with their cosines; equal ones in corpus order."""
+        return self.search_many([query], k)[0]
+
+    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """``search`` for each query, by one search of the index."""
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise SettingError(f"k={k!r}: the number of passages asked for must be a whole number of at least 1")
+        if not queries:
+            return []
+        vectors = self.encoder.encode_queries(list(queries))  # (queries, dimension)
+        scores, rows = self._index.search(vectors, min(int(k), len(self.corpus)))  # (queries, k) each
+        return [self._passages(*one) for one in zip(scores, rows, vectors, strict=True)]
+
+    def _passages(self, scores: np.ndarray, rows: np.ndarray, vector: np.ndarray) -> list[Passage]:
+        """The passages found; none for a query without a vector, whose cosines mean nothing."""
+        if not vector.any():
+            return []
+        found = sorted((-float(s), int(r)) for s, r in zip(scores, rows, strict=True) if r >= 0)
+        return [replace(self.corpus[row], score=-score) for score, row in found]
+
+    def provenance(self) -> dict[str, Any]:
+        """Everything that a repetition of these searches needs, as plain data."""
+        kept = ("exact", "groups", "groups_searched", "recall", "zeros", "faiss")
+        return {
+            "kind": self.kind,
+            **self.encoder.provenance(),
+            **{key: self._about[key] for key in kept if key in self._about},
+            "corpus": self.corpus.name,
+            "corpus_fingerprint": self.corpus.fingerprint,
+            "passages": len(self.corpus),
+        }
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over the encoder, the index's settings and the corpus's own fingerprint."""
+        facts = {key: value for key, value in self.provenance().items() if key != "corpus"}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        how = "exact" if self._about["exact"] else f"recall {self._about['recall']:.2f}"
+        return f"Dense({self.corpus!r}, {self.encoder.name}, {how})"
+
+
+def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
+    """The folder of a corpus's index by an encoder; models of one name and other weights have another."""
+    facts = encoder.provenance()
+    short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
+    return index_folder(corpus, f"dense-{short[:80]}-{str(facts['weights_sha256'])[:8]}")
+
+
+# -- encoding ---------------------------------------------------------------------------------------------------------
+
+
+def _facts(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
+    """What an index is of, all of which must be the same when it is opened."""
+    return {
+        "format": FORMAT,
+        "kind": Dense.kind,
+        "corpus_fingerprint": corpus.fingerprint,
+        "passages": len(corpus),
+    } | encoder.provenance()
+
+
+def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> int:
+    """Bring ``VECTORS`` to its end; returns how many passages gave no vector and stand there as zeros."""
+    rows, zeros = _resumed(folder, facts)
+    width = encoder.dimension * 4
+    disable = None if progress is None else not progress
+    with (
+        (folder / VECTORS).open("ab") as file,
+        tqdm(
+            total=len(corpus), initial=rows, desc=f"encode by {encoder.name}", unit=" passages", disable=disable,
+            leave=False,
+        ) as bar,
+    ):  # fmt: skip
+        file.truncate(rows * width)
+        last = time.monotonic()
+        for start in range(rows, len(corpus), _BLOCK):  # blocks begin where they always do, so bytes are the same
+            vectors = encoder.encode_passages(corpus[start : start + _BLOCK])  # (block, dimension)
+            file.write(vectors.astype("<f4").tobytes())
+            rows, zeros = start + len(vectors), zeros + int((~vectors.any(axis=1)).sum())
+            bar.update(len(vectors))
+            if time.monotonic() - last >= _CHECKPOINT_SECONDS or rows == len(corpus):
+                file.flush()
+                os.fsync(file.fileno())
+                _note(folder, facts, rows, zeros)
+                last = time.monotonic()
+    return zeros
+
+
+def _note(folder: Path, facts: dict[str, Any], rows: int, zeros: int) -> None:
+    """Say how far the vectors go, which are on the disk."""
+    write_whole(folder / PROGRESS, json.dumps({"of": facts, "rows": rows, "zeros": zeros}).encode())
+
+
+def _resumed(folder: Path, facts: dict[str, Any]) -> tuple[int, int]:
+    """The passages that an earlier call encoded for certain, and how many of them gave no vector."""
+    path = folder / PROGRESS
+    if not path.exists():
+        if any(one.name not in (VECTORS, INDEX) for one in folder.iterdir()):
+            raise CorpusError(f"{folder}: is not empty and holds no index; give a folder of its own")
+        return 0, 0
+    try:
+        there = json.loads(path.read_bytes())
+        rows, zeros, of = int(there["rows"]), int(there["zeros"]), there["of"]
+        written = (folder / VECTORS).stat().st_size
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorpusError(f"{path}: is damaged ({error}); delete {folder} to start over") from None
+    if of != json.loads(json.dumps(facts)):
+        raise CorpusError(
+            f"{folder}: holds an unfinished encoding of another corpus or by another encoder; delete it, or give "
+            "another folder"
+        )
+    if written < rows * facts["dimension"] * 4:
+        raise CorpusError(f"{folder / VECTORS}: is shorter than the encoding left it; delete {folder} to start over")
+    return rows, zeros
+
+
+# -- the index --------------------------------------------------------------------------------------------------------
+
+
+def _flat(library: Any, vectors: np.ndarray) -> tuple[Any, dict[str, Any]]:
+    index = library.IndexFlatIP(vectors.shape[1])
+    for part in _parts(vectors):
+        index.add(part)
+    return index, {"exact": True}
+
+
+def _grouped(library: Any, vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any, dict[str, Any]]:
+    """An index of groups, and how many of them are looked through for a recall of ``RECALL``, or all."""
+    count, dimension = vectors.shape
+    groups = max(1, min(int(4 * count**0.5), count // _SAMPLE))
+    index = library.IndexIVFFlat(library.IndexFlatIP(dimension), dimension, groups, library.METRIC_INNER_PRODUCT)
+    index.cp.seed = 0
+    step = max(1, count // (groups * _SAMPLE))
+    index.train(np.ascontiguousarray(vectors[::step]))
+    for part in _parts(vectors):
+        index.add(part)
+    asked = np.unique(np.linspace(0, count - 1, min(count, _PROBES)).astype(int)).tolist()
+    queries = encoder.encode_queries([" ".join(corpus[row].text.split()[:_PROBE_WORDS]) for row in asked])
+    k = min(10, count)
+    wanted = nearest(library, queries, vectors, k)
+    searched, recall = 1, 0.0
+    while True:
+        index.nprobe = searched
+        recall = recall_of(index.search(queries, k)[1], wanted)
+        if recall >= RECALL or searched >= groups:
+            return index, {"exact": False, "groups": groups, "groups_searched": searched, "recall": round(recall, 4)}
+        searched = min(groups, searched * 2)
+
+
+def nearest(library: Any, queries: np.ndarray, vectors: np.ndarray, k: int) -> np.ndarray:
+    """The rows of the k vectors nearest to each query, (queries, k), by comparing all, a part at a time."""
+    best: list[tuple[np.ndarray, np.ndarray]] = []
+    start = 0
+    for part in _parts(vectors):
+        scores, rows = library.knn(queries, part, min(k, len(part)), metric=library.METRIC_INNER_PRODUCT)
+        best.append((scores, rows + start))
+        start += len(part)
+    scores = np.concatenate([one for one, _ in best], axis=1)
+    rows = np.concatenate([one for _, one in best], axis=1)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(rows, order, axis=1)
+
+
+def recall_of(found: np.ndarray, wanted: np.ndarray) -> float:
+    """Mean share of ``wanted`` (queries, k) that stands in the same row of ``found``."""
+    shares = [len(set(f) & set(w)) / len(w) for f, w in zip(found.tolist(), wanted.tolist(), strict=True)]
+    return float(np.mean(shares))
+
+
+def _parts(vectors: np.ndarray) -> Iterator[np.ndarray]:
+    for start in range(0, len(vectors), _AT_ONCE):
+        yield np.ascontiguousarray(vectors[start : start + _AT_ONCE])
+
+
+def _mapped(path: Path, count: int, dimension: int) -> np.ndarray:
+    return np.memmap(path, "<f4", "r", shape=(count, dimension))
+
+
+def _write_index(library: Any, index: Any, path: Path) -> None:
+    """Write an index through a file of Python's: FAISS itself takes no notice of a disk that is full at the end."""
+    failed: list[OSError] = []
+    draft = path.with_suffix(".partial")
+    with draft.open("wb") as file:
+
+        def write(data: bytes) -> None:
+            try:
+                file.write(data)
+            except OSError as error:
+                failed.append(error)
+                raise
+
+        try:
+            library.write_index(index, library.PyCallbackIOWriter(write))
+        except RuntimeError:
+            if not failed:
+                raise
+        if failed:
+            raise failed[0]
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def _library() -> Any:
+    try:
+        import faiss
+    except ImportError:
+        raise MissingPackageError("dense retrieval needs faiss-cpu; pip install 'dragin_lab[dense]'") from None
+    return faiss

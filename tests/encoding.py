@@ -1,0 +1,44 @@
+"""An encoder without a model: the vector of a text is the sum of its words' own, so that like texts lie near."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import numpy as np
+
+from dragin_lab.trace import Passage
+
+
+class WordEncoder:
+    """Counts what it encodes in ``seen``; ``weights`` stands for the weights of a model; "void" has no vector."""
+
+    dimension = 16
+
+    def __init__(self, name: str = "words", weights: str = "0" * 64) -> None:
+        self.name = name
+        self.weights = weights
+        self.seen = 0
+
+    def encode_queries(self, queries: list[str]) -> np.ndarray:
+        return np.array([self._vector(query) for query in queries], np.float32).reshape(-1, self.dimension)
+
+    def encode_passages(self, passages: list[Passage]) -> np.ndarray:
+        self.seen += len(passages)
+        return self.encode_queries([f"{p.title} {p.text}" for p in passages])
+
+    def provenance(self) -> dict[str, Any]:
+        return {"model": self.name, "weights_sha256": self.weights, "pooling": "sum", "dimension": self.dimension}
+
+    def _vector(self, text: str) -> np.ndarray:
+        words = re.findall(r"\w+", text.lower())
+        if not words or "void" in words:
+            return np.zeros(self.dimension)
+        total = np.sum([_word(word, self.dimension) for word in words], axis=0)
+        return total / np.linalg.norm(total)
+
+
+def _word(word: str, dimension: int) -> np.ndarray:
+    seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "little")
+    return np.random.default_rng(seed).normal(size=dimension)
