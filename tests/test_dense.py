@@ -23,6 +23,7 @@ from dragin_lab.retrieval import dense
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, folder_of, nearest, recall_of
 from dragin_lab.retrieval.indexes import ABOUT
+from dragin_lab.tables.table import table
 from dragin_lab.trace import Passage
 
 faiss = pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
@@ -339,3 +340,21 @@ def test_the_whole_path_on_the_embedded_model(
 def test_what_has_no_index_of_its_own(command: Command, tmp_path: Path) -> None:
     source = write_json_lines(tmp_path / "p.jsonl", some_passages(5))
     command.refused("corpus", "index", source, "--retriever", "bm25", says=("bm25 has no index of its own",))
+
+
+def test_both_halves_of_table_7_from_the_command_line(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    corpus = write_json_lines(tmp_path / "p.jsonl", Corpus.load()[:12])
+    asked = ("--dataset", "almanac/iirc", "--limit", 1, "--corpus", corpus, "--output", tmp_path / "runs")
+    for retriever in ("bm25", "dense:almanac"):
+        ran = command("run", *asked, "--max-new-tokens", 8, "--retriever", retriever)
+        assert ran.code == 0, ran.err
+    folders = sorted(path.parent.name for path in (tmp_path / "runs").rglob("run.json"))
+    assert folders == ["dragin-max_new_tokens=8", "dragin-max_new_tokens=8-dense-almanac"]
+    made = table(7, tmp_path / "runs")
+    filled = {row.labels: row.cells[0].ours is not None for row in made.rows}
+    assert filled["IIRC", "BM25"]
+    assert filled["IIRC", "SGPT"]
+    assert "passages by dense:almanac, where the paper has SGPT" in " ".join(made.marks.values())

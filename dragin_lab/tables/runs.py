@@ -20,6 +20,8 @@ from dragin_lab.tables.layouts import ALONE, BM25, DENSE, NAMES, Want
 if TYPE_CHECKING:
     from dragin_lab.bench import RunRecord
 
+#: The encoder that the README of the paper's code gives.
+SGPT = "Muennighoff/SGPT-1.3B-weightedmean-msmarco-specb-bitfit"
 _SPLITS = ("-train", "-dev", "-test")
 _Parts = tuple[str, str, float | None, str | None]  # when, what, threshold, retriever
 
@@ -85,7 +87,8 @@ class Source:
     def searched_with(self) -> str:
         """The retriever's name."""
         used = self.record.config.get("retriever") or {}
-        return str(used.get("model") or used.get("kind") or "none")
+        kind = str(used.get("kind") or "none")
+        return f"{kind}:{used['model']}" if used.get("model") else kind
 
     def values(self, measure: str) -> dict[str, float]:
         """Question id -> value, of the episodes that did not fail and have one."""
@@ -231,11 +234,10 @@ def missing_lines(wants: Sequence[Want], sources: Sources) -> list[str]:
     for benchmarks, pairs in by_benchmarks.items():
         names = [_name(*pair) for pair in pairs]
         lines.append(f"no run of {', '.join(names)} on {', '.join(NAMES[name] for name in benchmarks)}; make it with:")
-        dense = [pair for pair in pairs if pair[3] == DENSE]
-        rest = [pair for pair in pairs if pair[3] != DENSE]
-        lines += [f"  {command}" for command in _commands(benchmarks, rest, sources)]
-        if dense:
-            lines.append("  bench.run_benchmark in Python, with a dense retriever")
+        for dense in (False, True):
+            these = [pair for pair in pairs if (pair[3] == DENSE) == dense]
+            more = ["--retriever", _encoder(sources)] if dense else []
+            lines += [f"  {command}" for command in _commands(benchmarks, these, sources, more)]
     if lines and not all(source.almanac for source in sources.all):
         lines.append("with --corpus and --exemplars as for the runs given")
     return lines
@@ -247,8 +249,18 @@ def _name(when: str, what: str, threshold: float | None, retriever: str | None) 
     return name + (f" with a {retriever} retriever" if retriever == DENSE else "")
 
 
-def _commands(benchmarks: Sequence[str], pairs: Sequence[_Parts], sources: Sources) -> list[str]:
-    """``dragin-lab run`` with the methods, and the settings that the runs at hand share."""
+def _encoder(sources: Sources) -> str:
+    """The dense retriever of the runs at hand; else the embedded one on Almanac, and on real questions the paper's."""
+    used = {s.searched_with for s in sources.all if s.retriever == DENSE and s.searched_with.startswith(f"{DENSE}:")}
+    if len(used) == 1:
+        return used.pop()
+    return f"{DENSE}:{'almanac' if all(source.almanac for source in sources.all) else SGPT}"
+
+
+def _commands(
+    benchmarks: Sequence[str], pairs: Sequence[_Parts], sources: Sources, more: Sequence[str] = ()
+) -> list[str]:
+    """``dragin-lab run`` with the methods, the settings that the runs at hand share, and ``more`` options."""
     named = [name for name, parts in METHODS.items() for pair in pairs if pair[:2] == parts]
     thetas = [f"{pair[2]:g}" for pair in pairs if pair[2] is not None]
     made = []
@@ -265,7 +277,7 @@ def _commands(benchmarks: Sequence[str], pairs: Sequence[_Parts], sources: Sourc
             ["--method", "dragin", *(["--when", ",".join(whens)] if whens != [own] else []), "--what", ",".join(whats)]
         )
     shared = _shared(benchmarks, sources)
-    return [shlex.join(["dragin-lab", "run", *parts, *shared]) for parts in made]
+    return [shlex.join(["dragin-lab", "run", *parts, *shared, *more]) for parts in made]
 
 
 def _shared(benchmarks: Sequence[str], sources: Sources) -> list[str]:
