@@ -141,7 +141,7 @@ def run_benchmark(
     with RunFolder(folder, config, [q.id for q in asked.questions]) as kept:
         todo = [q for q in asked.questions if q.id not in kept.done]
         earlier = list(kept.done.values())
-        answered = answers(method, lm, retriever, todo, prompt=template, seed=seed, batch_size=batch_size)
+        answered = run_many(method, lm, retriever, todo, prompt=template, seed=seed, batch_size=batch_size)
         for trace, line in _shown(answered, title if progress else "", len(asked.questions), earlier):
             kept.add(line, timing(trace), trace if traces else None)
         kept.finish()
@@ -162,7 +162,7 @@ def predict(
     """The predictions of a run that no folder keeps, in the order of the questions; as ``run_benchmark``."""
     refuse_duplicates([q.id for q in asked.questions])
     template = template_for(method, lm, prompt or asked.template)
-    answered = answers(method, lm, retriever, asked.questions, prompt=template, seed=seed, batch_size=batch_size)
+    answered = run_many(method, lm, retriever, asked.questions, prompt=template, seed=seed, batch_size=batch_size)
     title = progress if isinstance(progress, str) else f"{asked.name} {method.name}"
     lines = {line["qid"]: line for _, line in _shown(answered, title if progress else "", len(asked.questions))}
     return [lines[q.id] for q in asked.questions]
@@ -234,32 +234,6 @@ def run_config(
         "device": model.pop("device", None),
         "versions": {"dragin_lab": __version__, "numpy": version("numpy"), "spacy": version("spacy")} | versions,
     }
-
-
-def answers(
-    method: Method,
-    lm: LanguageModel,
-    retriever: Retriever | None,
-    questions: Iterable[Question],
-    *,
-    prompt: PromptTemplate,
-    seed: int = 0,
-    batch_size: int = 1,
-) -> Iterator[Trace]:
-    """``run_many``; one after another, every episode is made as if it were the first.
-
-    What the model still holds of the episode before is dropped: reusing it changes the last bits of what it computes,
-    so that a run which goes on after a kill could otherwise answer something else than one which was never stopped.
-    Side by side such bits depend on the neighbours too, and are left to chance.
-    """
-
-    def afresh() -> Iterator[Question]:
-        for question in questions:
-            if batch_size == 1:
-                lm.forget()
-            yield question
-
-    return run_many(method, lm, retriever, afresh(), prompt=prompt, seed=seed, batch_size=batch_size)
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------

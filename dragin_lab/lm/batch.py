@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dragin_lab.episode import Draft
 from dragin_lab.errors import SettingError
-from dragin_lab.lm.decode import ROWS_AT_ONCE, Writing, feed, look_back
+from dragin_lab.lm.decode import ROWS_AT_ONCE, Writing, look_back, read
 from dragin_lab.lm.measure import measure
 from dragin_lab.lm.prefixes import MOST, Prefix
 from dragin_lab.lm.slots import Slots, unfit
@@ -155,15 +155,13 @@ class Batch:
         lm, pending = self.lm, Pending()
         try:
             writing = Writing(lm, job.draft, job.seed, self._look_back)
-            prefix, reused = lm.prefixes.take(writing.prompt_ids)
-            logits = feed(lm, prefix, writing.prompt_ids[reused:], pending)
+            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, pending)
             look_back(lm, writing.recorder, pending)
         except Exception as error:
             if out_of_memory(error):
                 raise
             ended.append((job.key, error))
             return
-        lm.prefixes.keep(prefix)
         self._rows.append(_Row(job, writing, logits, reused, prefix))
 
     def _lay(self) -> None:
@@ -219,7 +217,6 @@ class Batch:
         for i in [i for i, row in reversed(list(enumerate(self._rows))) if row.writing.stopped]:
             row = self._rows[i]
             self._look_back()
-            lm.prefixes.keep(self._slots.prefix(i, row.writing.prompt_ids + row.writing.ids))
             self._drop(i)
             ended.append((row.job.key, row.writing.continuation(row.reused)))
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from dragin_lab.episode import Bias, Draft, Never, SoFar
 from dragin_lab.errors import ModelError
 from dragin_lab.lm.measure import Measured, Recorder
-from dragin_lab.lm.prefixes import Prefix
+from dragin_lab.lm.prefixes import Prefix, ends_of
 from dragin_lab.lm.tap import Pending
 from dragin_lab.trace import Continuation
 
@@ -59,6 +59,23 @@ def feed(lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | N
     prefix.sound = True
     logits: Tensor = output.logits[0, -1]  # (V,)
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
+
+
+def read(
+    lm: LanguageModel, ids: list[int], ends: tuple[int, ...], pending: Pending | None
+) -> tuple[Prefix, Tensor, int]:
+    """Feed a prompt in the parts that end at ``ends``, behind those that are kept.
+
+    Returns the cache, the logits behind the prompt (V,) and how many pieces were kept; the last position's row goes
+    into ``pending``.
+    """
+    prefix = lm.prefixes.take(ids, ends)
+    reused = len(prefix.ids)
+    for end in ends[len(prefix.ends) :]:
+        feed(lm, prefix, ids[len(prefix.ids) : end], None)
+        prefix.ends += (end,)
+        lm.prefixes.keep(prefix)
+    return prefix, feed(lm, prefix, ids[len(prefix.ids) :], pending), reused
 
 
 def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
@@ -175,6 +192,7 @@ class Writing:
         self.draft = draft
         self.look_back = look_back
         self.prompt_ids, self.prompt_offsets = lm.prompt(draft.prompt)
+        self.prompt_ends = ends_of(draft.prompt, self.prompt_offsets)
         p = len(self.prompt_ids)
         lm.refuse_overrun(p, draft.max_new_tokens)
         self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
@@ -283,19 +301,15 @@ def stream(
 
     writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture)
     tapped = pending if capture else None
-    prefix, reused = lm.prefixes.take(writing.prompt_ids)
-    try:
-        logits = feed(lm, prefix, writing.prompt_ids[reused:], tapped)
-        while not writing.stopped:
-            writing.take(logits)
-            if every:
-                yield writing.event()
-            writing.check()
-            if len(pending) >= ROWS_AT_ONCE:
-                rows_so_far()
-            logits = feed(lm, prefix, writing.ids[-1:], tapped)
-            writing.fed()
-        rows_so_far()
-    finally:
-        lm.prefixes.keep(prefix)
+    prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped)
+    while not writing.stopped:
+        writing.take(logits)
+        if every:
+            yield writing.event()
+        writing.check()
+        if len(pending) >= ROWS_AT_ONCE:
+            rows_so_far()
+        logits = feed(lm, prefix, writing.ids[-1:], tapped)
+        writing.fed()
+    rows_so_far()
     return writing.continuation(reused)

@@ -246,7 +246,7 @@ class LanguageModel:
             "layer": self.layer,
             "heads": self.tap.heads,
             "tap": self.tap.kind,
-            "prefix_reuse": "own text only, its cache cannot be cut back" if self.prefixes.uncuttable else "any",
+            "prefix_reuse": "exemplars, passages" if self.prefixes.shareable else "none, its cache cannot be shared",
             "decoding": "sample" if self.sample else "greedy",
             "generation_config": self.model.generation_config.to_diff_dict(),
             "torch": torch.__version__,
