@@ -59,7 +59,7 @@ class After:
         return "enough" if len(so_far.ids) >= self.pieces else None
 
 
-# -- one draft beside another --------------------------------------------------------------------------------------------------------
+# -- one draft beside another -----------------------------------------------------------------------------------
 
 
 def test_two_streams_at_once_do_not_share_a_cache() -> None:
