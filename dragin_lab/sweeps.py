@@ -133,11 +133,11 @@ def run_together(
     With a ``store`` all of them answer some questions before any goes on, so that it need not hold what it serves for
     longer. ``options`` are those of ``open_run``.
     """
-    methods = [method for method, _, _ in runs]
+    order = range(len(runs)) if store is None else _longest_first([method for method, _, _ in runs])
     with ExitStack() as stack:
         under_way: dict[int, Any] = {}
         for upto in _blocks(len(asked.questions), store):
-            for i in _longest_first(methods):
+            for i in order:
                 method, folder, title = runs[i]
                 if i not in under_way:
                     run = open_run(method, lm, retriever, asked, folder, title=title, store=store, **options)
