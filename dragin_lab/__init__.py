@@ -20,6 +20,7 @@ _WHERE = {
     "PromptTemplate": "prompts",
     "Question": "trace",
     "Step": "trace",
+    "Store": "store",
     "Trace": "trace",
     "capture": "lm.capture",
     "load_exemplars": "exemplars",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
@@ -28,6 +29,7 @@ from dragin_lab.trace import Question, Trace
 
 if TYPE_CHECKING:
     from dragin_lab.lm.load import LanguageModel
+    from dragin_lab.store import Store
 
 __all__ = ["Benchmark", "RunError", "RunRecord", "find_runs", "open_benchmark", "run_benchmark", "summary"]
 
@@ -112,6 +114,7 @@ def run_benchmark(
     seed: int = 0,
     batch_size: int = 1,
     traces: bool = False,
+    store: Store | None = None,
     progress: bool | str = True,
 ) -> RunRecord:
     """Answer every question with a method, and record each answer in a run directory as it is there.
@@ -127,6 +130,7 @@ def run_benchmark(
         seed: of sampled decoding.
         batch_size: episodes side by side (``run_many``).
         traces: keep every trace, in ``folder/traces``.
+        store: keeps what is written and serves it again (``store``); the predictions are the same bytes without one.
         progress: a bar on a terminal or in a notebook, plain lines elsewhere; a text is its title.
 
     Raises:
@@ -135,17 +139,46 @@ def run_benchmark(
         SettingError: a method that retrieves without a retriever, a batch size that cannot be had.
     """
     asked = as_benchmark(questions, limit)
+    title = progress if isinstance(progress, str) else f"{asked.name} {method.name}" if progress else ""
+    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "store": store}
+    with open_run(method, lm, retriever, asked, folder, title=title, traces=traces, **options) as answer:
+        answer(None)
+    return read_run(folder)
+
+
+@contextmanager
+def open_run(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    asked: Benchmark,
+    folder: str | Path,
+    *,
+    prompt: PromptTemplate | None = None,
+    seed: int = 0,
+    batch_size: int = 1,
+    traces: bool = False,
+    store: Store | None = None,
+    title: str = "",
+) -> Iterator[Callable[[int | None], None]]:
+    """A run directory under way: call what it gives with n to answer the first n questions, with None for all.
+
+    ``title`` is that of the progress, which is not shown without. For the rest see ``run_benchmark``.
+    """
     template = template_for(method, lm, prompt or asked.template)
     config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
-    title = progress if isinstance(progress, str) else f"{asked.name} {method.name}"
-    with RunFolder(folder, config, [q.id for q in asked.questions]) as kept:
-        todo = [q for q in asked.questions if q.id not in kept.done]
+    options: dict[str, Any] = {"prompt": template, "seed": seed, "batch_size": batch_size, "store": store}
+
+    def answer(upto: int | None) -> None:
+        todo = [q for q in asked.questions[:upto] if q.id not in kept.done]
         earlier = list(kept.done.values())
-        answered = answers(method, lm, retriever, todo, prompt=template, seed=seed, batch_size=batch_size)
-        for trace, line in _shown(answered, title if progress else "", len(asked.questions), earlier):
+        answered = run_many(method, lm, retriever, todo, **options)
+        for trace, line in _shown(answered, title if todo else "", len(asked.questions), earlier):
             kept.add(line, timing(trace), trace if traces else None)
         kept.finish()
-    return read_run(folder)
+
+    with RunFolder(folder, config, [q.id for q in asked.questions]) as kept:
+        yield answer
 
 
 def predict(
@@ -157,12 +190,14 @@ def predict(
     prompt: PromptTemplate | None = None,
     seed: int = 0,
     batch_size: int = 1,
+    store: Store | None = None,
     progress: bool | str = True,
 ) -> list[Line]:
     """The predictions of a run that no folder keeps, in the order of the questions; as ``run_benchmark``."""
     refuse_duplicates([q.id for q in asked.questions])
     template = template_for(method, lm, prompt or asked.template)
-    answered = answers(method, lm, retriever, asked.questions, prompt=template, seed=seed, batch_size=batch_size)
+    options: dict[str, Any] = {"prompt": template, "seed": seed, "batch_size": batch_size, "store": store}
+    answered = run_many(method, lm, retriever, asked.questions, **options)
     title = progress if isinstance(progress, str) else f"{asked.name} {method.name}"
     lines = {line["qid"]: line for _, line in _shown(answered, title if progress else "", len(asked.questions))}
     return [lines[q.id] for q in asked.questions]
@@ -236,32 +271,6 @@ def run_config(
     }
 
 
-def answers(
-    method: Method,
-    lm: LanguageModel,
-    retriever: Retriever | None,
-    questions: Iterable[Question],
-    *,
-    prompt: PromptTemplate,
-    seed: int = 0,
-    batch_size: int = 1,
-) -> Iterator[Trace]:
-    """``run_many``; one after another, every episode is made as if it were the first.
-
-    What the model still holds of the episode before is dropped: reusing it changes the last bits of what it computes,
-    so that a run which goes on after a kill could otherwise answer something else than one which was never stopped.
-    Side by side such bits depend on the neighbours too, and are left to chance.
-    """
-
-    def afresh() -> Iterator[Question]:
-        for question in questions:
-            if batch_size == 1:
-                lm.forget()
-            yield question
-
-    return run_many(method, lm, retriever, afresh(), prompt=prompt, seed=seed, batch_size=batch_size)
-
-
 # -- lines ------------------------------------------------------------------------------------------------------------
 
 
@@ -290,9 +299,13 @@ def prediction(trace: Trace) -> Line:
 
 
 def timing(trace: Trace) -> Line:
-    """The line of ``timings.jsonl``: seconds in all and by kind of request, and prompt pieces served from the cache."""
+    """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be made anew.
+
+    ``reused`` counts prompt pieces; ``stored_drafts`` and ``stored_pieces`` count what a store served.
+    """
     spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
-    return {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
+    stored = {f"stored_{name}": count for name, count in trace.stored.items()}
+    return {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"], **stored}
 
 
 def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -138,7 +138,7 @@ def retrieval_table(trace: Trace) -> pd.DataFrame:
 # -- differences ------------------------------------------------------------------------------------------------------
 
 #: Says how a trace was made, not what is in it: it changes from run to run.
-_IGNORED = frozenset({"seconds", "reused"})
+_IGNORED = frozenset({"seconds", "reused", "stored"})
 #: Where one of these fields differs, the fields behind it follow from it and are not listed.
 _LEADING = {
     Continuation: ("text", "ids"),

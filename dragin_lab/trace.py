@@ -94,7 +94,8 @@ class Continuation:
     decided_by: str = ""  # the reason the Stop gave there
     received_decided: np.ndarray | None = None  # (decided,) float32, `received` as it would be had it ended there
     seconds: float = 0.0
-    reused: int = 0  # prompt pieces served from the key-value cache
+    reused: int = 0  # prompt pieces that were not read again: all of them where the draft was `stored`
+    stored: bool = False  # served from a store
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -246,7 +247,7 @@ class Trace:
 
     @property
     def counters(self) -> dict[str, int]:
-        """retrievals, drafts (calls of the model), pieces generated, discarded, and prompt pieces reused."""
+        """retrievals, drafts, pieces generated (or served from a store), discarded, and prompt pieces reused."""
         made = self.continuations
         return {
             "retrievals": self.retrievals_count,
@@ -257,8 +258,14 @@ class Trace:
         }
 
     @property
+    def stored(self) -> dict[str, int]:
+        """What a store served of all this: drafts, and pieces."""
+        served = [c for c in self.continuations if c.stored]
+        return {"drafts": len(served), "pieces": sum(len(c) for c in served)}
+
+    @property
     def hit_rate(self) -> float:
-        """Which part of all prompt pieces was served from the key-value cache, 0 to 1; 0 before the first draft."""
+        """Which part of all prompt pieces was not read again, 0 to 1; 0 before the first draft."""
         read = sum(len(c.prompt_ids) for c in self.continuations)
         return self.counters["reused"] / max(1, read)
 

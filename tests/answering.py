@@ -30,10 +30,6 @@ class AnsweringModel(ScriptedModel):
         self.failing = failing or {}
         self.seconds = seconds
         self.asked: list[int] = []
-        self.forgotten = 0
-
-    def forget(self) -> None:
-        self.forgotten += 1
 
     def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
         number = int(draft.prompt.part("question").removesuffix("?").rpartition(" ")[2])

@@ -96,10 +96,6 @@ def test_the_record_that_is_read_back(whole: Path) -> None:
     assert repr(record) == f"RunRecord({whole}, 4 of 4 questions, 0 failed)"
 
 
-def test_every_episode_is_made_as_if_it_were_the_first(tmp_path: Path) -> None:
-    assert answer(tmp_path / "run", 3).forgotten == 3
-
-
 def test_texts_as_questions_have_their_place_as_id(tmp_path: Path) -> None:
     asked = ["Who made thing 1?", "Who made thing 2?"]
     record = run_benchmark(DRAGIN, AnsweringModel(), ScriptedRetriever(), asked, tmp_path / "run", limit=1)  # type: ignore[arg-type]
@@ -353,8 +349,7 @@ def test_batches_end_in_any_order_and_are_put_into_the_questions(
         return reversed(list(drivers.run_many(*args, **more)))
 
     monkeypatch.setattr(bench, "run_many", side_by_side)
-    lm = answer(tmp_path / "run", 4, batch_size=4)
-    assert lm.forgotten == 0
+    answer(tmp_path / "run", 4, batch_size=4)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
     timings = lines(tmp_path / "run", "timings.jsonl")
     assert [line["qid"] for line in timings] == ["q1", "q2", "q3", "q4"]

@@ -227,7 +227,7 @@ def filled_fields(value: Any, where: str = "") -> list[tuple[Any, str, str]]:
                 not is_dataclass(inner)
                 and inner is not None
                 and np.size(inner)
-                and part.name not in ("seconds", "reused")
+                and part.name not in ("seconds", "reused", "stored")
             ):
                 found.append((value, part.name, path))
             found += filled_fields(inner, path)
@@ -259,7 +259,7 @@ def test_no_field_is_overlooked() -> None:
         object.__setattr__(owner, name, changed(getattr(owner, name)))  # frozen ones too
         assert path.split(".")[0] in trace_diff(trace, other), path
     for kind in ("Continuation", "Words", "Decision", "Query", "Prompt", "Passage"):
-        names = {f.name for f in fields(getattr(dragin_lab.trace, kind))} - {"seconds", "reused"}
+        names = {f.name for f in fields(getattr(dragin_lab.trace, kind))} - {"seconds", "reused", "stored"}
         assert names <= {path.split(".")[-1] for path in paths}, kind
 
 

@@ -50,7 +50,8 @@ FLOORS = [
     {f"corpora.{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
     {"download", "published", "fetch", "corpora.fetch"},
     {"lm", "retrieval.dense", "retrieval.dense_encoders", "retrieval.choose"},
-    {"drivers", "serving", "batched", "store", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
+    {"store", "store_disk", "remembering"},
+    {"drivers", "serving", "batched", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
     {"needs", "needs_query", "tables", "paper"},
     {"views", "widgets"},
     {

@@ -103,6 +103,12 @@ def benchmark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--traces", is_flag=True, help="Keep the trace of every question too."),
         click.option("--batch-size", type=int, default=1, show_default=True, help="Questions side by side."),
+        click.option("--no-store", is_flag=True, help="Share nothing between runs. The answers are the same."),
+        click.option(
+            "--store", "store_folder", metavar="DIR",
+            help="Keep all that is written in this folder, for later runs too. Default: in memory, where several "
+            "runs ask the same questions.",
+        ),
         click.option(
             "--seed", type=int, default=0, show_default=True, help="Seed of --sample and of sampled decoding."
         ),

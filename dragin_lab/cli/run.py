@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
-from dragin_lab.bench import Benchmark, check_run, open_benchmark, run_benchmark, summary
+from dragin_lab.bench import Benchmark, check_run, open_benchmark, summary
 from dragin_lab.cli.methods import PerMethod, build_methods, published_settings
 from dragin_lab.cli.options import (
     Names,
@@ -30,6 +31,8 @@ from dragin_lab.retrieval.choose import SERVERS
 from dragin_lab.rundir import RunError, RunRecord, read_run
 from dragin_lab.runwriter import NotWrittenError
 from dragin_lab.settings import label, run_label
+from dragin_lab.store import Store
+from dragin_lab.sweeps import run_together
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
@@ -123,6 +126,8 @@ def execute(
         use_one_thread()
     if options["batch_size"] < 1:
         raise click.UsageError(f"--batch-size {options['batch_size']}: give 1 or more")
+    if options["no_store"] and options["store_folder"] is not None:
+        raise click.UsageError("--store and --no-store: give one of the two")
     check_tap(options)
     check_corpus(options["corpus"])
     check_retriever(options["retriever"])
@@ -145,11 +150,14 @@ def execute(
         click.echo(f"{retriever!r}")
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} below {root}")
     try:
-        for m, one, folder in runs:
-            run_benchmark(
-                m, lm, retriever, one, folder, **settings,
-                batch_size=options["batch_size"], progress=f"{one.name} {call(m)}",
-            )  # fmt: skip
+        with _open_store(options, len(runs) > len({one.name for _, one, _ in runs})) as store:
+            for one in dict.fromkeys(one for _, one, _ in runs):
+                mine = [(m, folder, f"{one.name} {call(m)}") for m, its, folder in runs if its is one]
+                run_together(
+                    mine, lm, retriever, one, **settings, batch_size=options["batch_size"], store=store
+                )  # fmt: skip
+            if store is not None:
+                click.echo(f"\n{store.counts}")
     except (NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command goes on from there") from error
     except KeyboardInterrupt:
@@ -164,6 +172,13 @@ def execute(
         raise RunFailedError(
             f"{count} failed; the first ({failed[0]['qid']}) with: {first}\nThe same command tries them again"
         )
+
+
+def _open_store(options: dict[str, Any], several: bool) -> AbstractContextManager[Store | None]:
+    """The store that the options ask for; by default one in memory where ``several`` runs ask the same questions."""
+    if options["store_folder"] is not None:
+        return Store(options["store_folder"])
+    return Store() if several and not options["no_store"] else nullcontext()
 
 
 def _report(

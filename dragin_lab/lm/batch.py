@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dragin_lab.episode import Draft
 from dragin_lab.errors import SettingError
-from dragin_lab.lm.decode import ROWS_AT_ONCE, Writing, feed, look_back
+from dragin_lab.lm.decode import ROWS_AT_ONCE, Keep, Writing, look_back, read
 from dragin_lab.lm.measure import measure
 from dragin_lab.lm.prefixes import MOST, Prefix
 from dragin_lab.lm.slots import Slots, unfit
@@ -47,6 +47,7 @@ class _Job:
     key: Any
     draft: Draft
     seed: int | None
+    keep: Keep | None = None
 
 
 @dataclass(eq=False)
@@ -104,9 +105,12 @@ class Batch:
         """Size asked for, size now and why they differ; values fit into JSON."""
         return {"asked": self.asked, "size": self.size, "notes": list(self.notes)}
 
-    def ask(self, key: Any, draft: Draft, seed: int | None = None) -> None:
-        """Ask for a draft; ``step`` answers under ``key``. The draft begins when there is a place for it."""
-        self._waiting.append(_Job(key, draft, seed))
+    def ask(self, key: Any, draft: Draft, seed: int | None = None, *, keep: Keep | None = None) -> None:
+        """Ask for a draft; ``step`` answers under ``key``. The draft begins when there is a place for it.
+
+        ``keep`` as for ``decode.stream``.
+        """
+        self._waiting.append(_Job(key, draft, seed, keep))
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """``LanguageModel.attend``; where memory is short the drafts under way make room and begin again."""
@@ -154,16 +158,14 @@ class Batch:
         """Read the prompt of a draft, by itself."""
         lm, pending = self.lm, Pending()
         try:
-            writing = Writing(lm, job.draft, job.seed, self._look_back)
-            prefix, reused = lm.prefixes.take(writing.prompt_ids)
-            logits = feed(lm, prefix, writing.prompt_ids[reused:], pending)
+            writing = Writing(lm, job.draft, job.seed, self._look_back, keep=job.keep, beside=True)
+            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, pending)
             look_back(lm, writing.recorder, pending)
         except Exception as error:
             if out_of_memory(error):
                 raise
             ended.append((job.key, error))
             return
-        lm.prefixes.keep(prefix)
         self._rows.append(_Row(job, writing, logits, reused, prefix))
 
     def _lay(self) -> None:
@@ -219,7 +221,6 @@ class Batch:
         for i in [i for i, row in reversed(list(enumerate(self._rows))) if row.writing.stopped]:
             row = self._rows[i]
             self._look_back()
-            lm.prefixes.keep(self._slots.prefix(i, row.writing.prompt_ids + row.writing.ids))
             self._drop(i)
             ended.append((row.job.key, row.writing.continuation(row.reused)))
 
@@ -247,13 +248,13 @@ class Batch:
     def _alone(self, job: _Job) -> Ended:
         """Write one draft by itself; where memory is short, once more without the kept prefixes."""
         try:
-            return job.key, self.lm.generate(job.draft, job.seed)
+            return job.key, self.lm.generate(job.draft, job.seed, keep=job.keep)
         except Exception as error:  # noqa: BLE001 - handed to the episode that asked
             if not out_of_memory(error):
                 return job.key, error
         self.lm.forget()  # behind the handler, whose error holds on to the tensors of its frames
         try:
-            return job.key, self.lm.generate(job.draft, job.seed)
+            return job.key, self.lm.generate(job.draft, job.seed, keep=job.keep)
         except Exception as error:  # noqa: BLE001 - likewise
             return job.key, error
 

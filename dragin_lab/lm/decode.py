@@ -18,7 +18,7 @@ from torch import Tensor
 from dragin_lab.episode import Bias, Draft, Never, SoFar
 from dragin_lab.errors import ModelError
 from dragin_lab.lm.measure import Measured, Recorder
-from dragin_lab.lm.prefixes import Prefix
+from dragin_lab.lm.prefixes import Prefix, ends_of
 from dragin_lab.lm.tap import Pending
 from dragin_lab.trace import Continuation
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from dragin_lab.lm.load import LanguageModel
 
 ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
+
+
+#: Is told how the rows of a draft were computed (``Writing.way``), and the arrays that ``replay`` needs.
+Keep = Callable[[str, dict[str, np.ndarray]], None]
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,23 @@ def feed(lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | N
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
 
+def read(
+    lm: LanguageModel, ids: list[int], ends: tuple[int, ...], pending: Pending | None
+) -> tuple[Prefix, Tensor, int]:
+    """Feed a prompt in the parts that end at ``ends``, behind those that are kept.
+
+    Returns the cache, the logits behind the prompt (V,) and how many pieces were kept; the last position's row goes
+    into ``pending``.
+    """
+    prefix = lm.prefixes.take(ids, ends)
+    reused = len(prefix.ids)
+    for end in ends[len(prefix.ends) :]:
+        feed(lm, prefix, ids[len(prefix.ids) : end], None)
+        prefix.ends += (end,)
+        lm.prefixes.keep(prefix)
+    return prefix, feed(lm, prefix, ids[len(prefix.ids) :], pending), reused
+
+
 def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
     """Run a stream to its end."""
     while True:
@@ -85,11 +106,13 @@ class _Watched(SoFar):
 
     def __init__(self, recorder: Recorder, look_back: Callable[[], None]) -> None:
         self._source = (recorder, look_back)
+        self.looked = False  # whether anybody did since this was last set
         super().__init__(entropy=recorder.entropy, logprob=recorder.logprob)
 
     @property
     def received(self) -> np.ndarray:
         recorder, look_back = self._source
+        self.looked = True
         look_back()
         return recorder.received()
 
@@ -153,6 +176,9 @@ class Writing:
         lm, draft, seed, capture: as for ``stream``.
         look_back: hands the attention rows made so far to ``recorder``.
         followed: keep up with the text even where no ``Stop`` looks at it.
+        keep: is told at the end how the rows were computed and what a store needs (``replay``).
+        beside: other drafts are written in the same forwards.
+        device: where the recorder works; the model's own by default.
 
     Raises:
         ModelError: as ``stream`` does.
@@ -167,6 +193,9 @@ class Writing:
         *,
         followed: bool = False,
         capture: bool = True,
+        keep: Keep | None = None,
+        beside: bool = False,
+        device: torch.device | None = None,
     ) -> None:
         self.began = time.perf_counter()
         if draft.max_new_tokens < 1:
@@ -175,10 +204,16 @@ class Writing:
         self.draft = draft
         self.look_back = look_back
         self.prompt_ids, self.prompt_offsets = lm.prompt(draft.prompt)
+        self.prompt_ends = ends_of(draft.prompt, self.prompt_offsets)
         p = len(self.prompt_ids)
         lm.refuse_overrun(p, draft.max_new_tokens)
         self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
-        self.recorder = Recorder(p, draft.max_new_tokens, lm.alternatives, draft.attention and capture, lm.device)
+        self.recorder = Recorder(
+            p, draft.max_new_tokens, lm.alternatives, draft.attention and capture, device or lm.device,
+            means=keep is not None,
+        )  # fmt: skip
+        self._keep, self._beside = keep, beside
+        self._looks: set[bool] = set()  # whether the `Stop` looked at rows, behind each piece
         self.watched = not isinstance(draft.stop, Never)
         self.stopped = ""  # why it ended; empty while it goes on
         self._spans = lm.tokenizer.spans() if followed or self.watched else None
@@ -199,9 +234,11 @@ class Writing:
         self.recorder.chose(piece, logits, processed)
         self._follow(piece)
 
-    def chose(self, piece: int, measured: Measured, processed: Tensor | None = None) -> None:
-        """Take a piece that was chosen and measured together with those of other texts."""
-        self.recorder.measured(piece, measured, processed)
+    def chose(
+        self, piece: int, measured: Measured, processed: Tensor | None = None, *, warped: Tensor | None = None
+    ) -> None:
+        """Take a piece that was chosen and measured elsewhere; arguments as of ``Recorder.measured``."""
+        self.recorder.measured(piece, measured, processed, warped=warped)
         self._follow(piece)
 
     def _follow(self, piece: int) -> None:
@@ -220,11 +257,15 @@ class Writing:
     def check(self) -> None:
         """Ask the draft's ``Stop`` about the pieces so far, once behind each."""
         if not self.watched or self._decided is not None:
+            if True in self._looks:
+                self.look_back()  # so that rows behind the decision are computed as those before it
             return
         assert self._spans is not None
         so_far = self._so_far
+        so_far.looked = False
         so_far.ids, so_far.text, so_far.offsets = self.ids, self._spans.text, self._spans.provisional()
         reason = self.draft.stop.reached(so_far)
+        self._looks.add(so_far.looked)
         if reason is not None:
             self._decided, self._decided_by = len(self.ids), reason
 
@@ -241,10 +282,17 @@ class Writing:
         elif n == self.draft.max_new_tokens:
             self.stopped = "length"
 
+    @property
+    def way(self) -> str:
+        """How the rows were computed: "looked" at one by one, "together", "beside" other drafts; else empty."""
+        if self._beside:
+            return "beside"
+        return {frozenset([True]): "looked", frozenset([True, False]): ""}.get(frozenset(self._looks), "together")
+
     def continuation(self, reused: int) -> Continuation:
         """What was written; ``reused`` pieces of its prompt were served from a cache."""
         run_on = self.draft.run_on
-        return self.recorder.continuation(
+        made = self.recorder.continuation(
             self.lm.tokenizer,
             self.prompt_ids,
             self.prompt_offsets,
@@ -255,10 +303,19 @@ class Writing:
             seconds=time.perf_counter() - self.began,
             reused=reused,
         )
+        if self._keep is not None:
+            self._keep(self.way, self.recorder.to_keep(made))
+        return made
 
 
 def stream(
-    lm: LanguageModel, draft: Draft, seed: int | None = None, *, every: bool = True, capture: bool = True
+    lm: LanguageModel,
+    draft: Draft,
+    seed: int | None = None,
+    *,
+    every: bool = True,
+    capture: bool = True,
+    keep: Keep | None = None,
 ) -> Generator[PieceEvent, None, Continuation]:
     """Make the continuation of a draft, yielding a ``PieceEvent`` behind every piece; returns the ``Continuation``.
 
@@ -272,6 +329,7 @@ def stream(
         seed: of the sampling; ignored under greedy decoding.
         every: yield events; without, distributions are measured in batches where nobody looks at them earlier.
         capture: False leaves the attention out (``received`` is then 0 throughout); for measuring the cost of it.
+        keep: is told at the end what a store needs to serve the draft again (``replay``).
 
     Raises:
         ModelError: an empty prompt without BOS; a text longer than the position table of the model.
@@ -281,21 +339,17 @@ def stream(
     def rows_so_far() -> None:
         look_back(lm, writing.recorder, pending)
 
-    writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture)
+    writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture, keep=keep)
     tapped = pending if capture else None
-    prefix, reused = lm.prefixes.take(writing.prompt_ids)
-    try:
-        logits = feed(lm, prefix, writing.prompt_ids[reused:], tapped)
-        while not writing.stopped:
-            writing.take(logits)
-            if every:
-                yield writing.event()
-            writing.check()
-            if len(pending) >= ROWS_AT_ONCE:
-                rows_so_far()
-            logits = feed(lm, prefix, writing.ids[-1:], tapped)
-            writing.fed()
-        rows_so_far()
-    finally:
-        lm.prefixes.keep(prefix)
+    prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped)
+    while not writing.stopped:
+        writing.take(logits)
+        if every:
+            yield writing.event()
+        writing.check()
+        if len(pending) >= ROWS_AT_ONCE:
+            rows_so_far()
+        logits = feed(lm, prefix, writing.ids[-1:], tapped)
+        writing.fed()
+    rows_so_far()
     return writing.continuation(reused)

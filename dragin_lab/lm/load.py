@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import platform
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ import transformers
 
 from dragin_lab.episode import Draft
 from dragin_lab.errors import ModelError
-from dragin_lab.lm import batch, decode, score
+from dragin_lab.lm import batch, decode, replay, score
 from dragin_lab.lm.check import Check, run_checks
-from dragin_lab.lm.prefixes import Prefixes
+from dragin_lab.lm.prefixes import PARTS, Prefixes
 from dragin_lab.lm.sources import find_source, load_pair, weight_files, weights_hash
 from dragin_lab.lm.tap import lay
 from dragin_lab.lm.tokenizer import HFTokenizer
@@ -43,7 +44,10 @@ class LanguageModel:
         layer: index of the captured layer.
         prefixes: the key-value caches of earlier prompts (``prefixes.Prefixes``).
         embedded: whether this is the model that the package brings.
+        parts: the named spans of a prompt whose ends decide in what forwards it is read.
     """
+
+    parts = PARTS
 
     def __init__(
         self,
@@ -74,7 +78,7 @@ class LanguageModel:
         self.layer = self.tap.layer
         self.embedded = False
         self._files = list(files)
-        self._hash = ""
+        self._hash = self._tokenizer_hash = ""
         self.prefixes = Prefixes(model.config)
         self._plain = not sample and not self._build_processors(1)
         if check and (failed := [c for c in self.check() if not c.passed]):
@@ -136,13 +140,21 @@ class LanguageModel:
 
     # -- drafts and maps ------------------------------------------------------------------------------------------
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[decode.PieceEvent, None, Continuation]:
+    def stream(
+        self, draft: Draft, seed: int | None = None, *, keep: decode.Keep | None = None
+    ) -> Generator[decode.PieceEvent, None, Continuation]:
         """Pieces of a draft as they are made; returns the ``Continuation``. See ``decode.stream``."""
-        return decode.stream(self, draft, seed)
+        return decode.stream(self, draft, seed, keep=keep)
 
-    def generate(self, draft: Draft, seed: int | None = None) -> Continuation:
+    def generate(self, draft: Draft, seed: int | None = None, *, keep: decode.Keep | None = None) -> Continuation:
         """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
-        return decode.finish(decode.stream(self, draft, seed, every=False))
+        return decode.finish(decode.stream(self, draft, seed, every=False, keep=keep))
+
+    def replay(
+        self, draft: Draft, kept: Mapping[str, np.ndarray], way: str
+    ) -> tuple[list[decode.PieceEvent], Continuation] | None:
+        """The draft from what was kept behind its prompt, or None. See ``replay.replay``."""
+        return replay.replay(self, draft, kept, way)
 
     def batch(self, size: int) -> batch.Batch:
         """Drafts written side by side, at most ``size`` at once; see ``batch.Batch``."""
@@ -246,12 +258,33 @@ class LanguageModel:
             "layer": self.layer,
             "heads": self.tap.heads,
             "tap": self.tap.kind,
-            "prefix_reuse": "own text only, its cache cannot be cut back" if self.prefixes.uncuttable else "any",
+            "prefix_reuse": "exemplars, passages" if self.prefixes.shareable else "none, its cache cannot be shared",
             "decoding": "sample" if self.sample else "greedy",
             "generation_config": self.model.generation_config.to_diff_dict(),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "python": platform.python_version(),
+        }
+
+    def identity(self) -> dict[str, Any]:
+        """All that can change a bit of what is written and measured, prompt and request aside; values fit into JSON."""
+        from dragin_lab import __version__
+
+        if not self._tokenizer_hash:
+            self._tokenizer_hash = hashlib.sha256(self.tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest()
+        cuda = self.device.type == "cuda"
+        told = self.provenance()
+        del told["model"]  # what it is called
+        return told | {
+            "device": torch.cuda.get_device_name(self.device) if cuda else self.device.type,
+            "instructions": None if cuda else torch.backends.cpu.get_cpu_capability(),
+            "threads": None if cuda else torch.get_num_threads(),
+            "matmul": torch.get_float32_matmul_precision(),
+            "tokenizer_sha256": self._tokenizer_hash,
+            "alternatives": self.alternatives,
+            "eos": sorted(self.eos),
+            "numpy": np.__version__,
+            "dragin_lab": __version__,
         }
 
     def __repr__(self) -> str:

@@ -13,6 +13,9 @@ from dragin_lab.trace import Continuation
 
 _AT_ONCE = 16  # distributions measured together where nobody waits for them one by one
 
+#: Fields of a continuation that the others follow from, beside the attention among the pieces.
+_KEPT = ("ids", "entropy", "logprob", "alternative_ids", "alternative_probs", "entropy_processed", "attention")
+
 #: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
 Measured = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -39,9 +42,12 @@ class Recorder:
         room: pieces to make room for; more may come.
         alternatives: how many of the likeliest pieces to keep.
         keep: keep every row in full, else only ``received``.
+        means: keep the rows among the pieces too, as means over the heads (``to_keep``).
     """
 
-    def __init__(self, p: int, room: int, alternatives: int, keep: bool, device: torch.device) -> None:
+    def __init__(
+        self, p: int, room: int, alternatives: int, keep: bool, device: torch.device, *, means: bool = False
+    ) -> None:
         self.p = p
         self.ids: list[int] = []
         self.rows = 0  # attention rows taken so far
@@ -52,6 +58,7 @@ class Recorder:
         self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
         self._received = torch.zeros(room, device=device)  # (room,)
         self._waiting: list[Tensor] = []  # logits (V,) not measured yet
+        self._means: list[Tensor] | None = [] if means else None  # (c, columns) each, as long as the last row is
         self._measured: list[Measured] = []
         self._processed: list[Tensor] = []  # (1,) each
         self._listed = 0  # measured groups that `settle` has listed
@@ -68,11 +75,18 @@ class Recorder:
         if len(self._waiting) == _AT_ONCE:
             self._measure()
 
-    def measured(self, piece: int, measured: Measured, processed: Tensor | None = None) -> None:
-        """One more piece, whose distribution (c = 1) was measured already; the rest as for ``chose``."""
+    def measured(
+        self, piece: int, measured: Measured, processed: Tensor | None = None, *, warped: Tensor | None = None
+    ) -> None:
+        """One more piece, whose distribution (c = 1) was measured already; the rest as for ``chose``.
+
+        ``warped`` (1,) is the entropy of ``processed`` where that is known instead.
+        """
         self.ids.append(piece)
         self._measured.append(measured)
         self._warped(processed)
+        if warped is not None:
+            self._processed.append(warped)
 
     def _warped(self, processed: Tensor | None) -> None:
         if processed is not None:
@@ -87,10 +101,14 @@ class Recorder:
         begin = end - found.shape[2]  # a sliding window returns its last keys only
         while self.rows > self._room + 1:
             self._grow()
+        start = max(self.p, begin)
+        if self.rows > 2 or self._means is not None:
+            # The heads innermost, so that the order of the sum is the same however many rows come together.
+            mean = found[:, :, start - begin :].permute(1, 2, 0).contiguous().mean(-1)  # (c, end - start)
+            if self._means is not None:
+                self._means.append(torch.nn.functional.pad(mean, (start - self.p, 0)))
         if self.rows > 2:
             # Row r is piece r - 1 looking back at the pieces before it: Eq. 2, and the running maximum of Eq. 3.
-            start = max(self.p, begin)
-            mean = found[:, :, start - begin :].mean(0)  # (c, end - start)
             earlier = mean.tril(first - 2 - (start - self.p)) if first < 2 or len(mean) > 1 else mean[:, :-1]
             highest = earlier.amax(0)  # what column i got from the pieces behind it
             seen = self._received[start - self.p : start - self.p + len(highest)]
@@ -166,3 +184,20 @@ class Recorder:
             attention=attention,
             **rest,
         )
+
+    def to_keep(self, made: Continuation) -> dict[str, np.ndarray]:
+        """The arrays that ``made`` and each of its beginnings can be made of again; for a recorder with ``means``.
+
+        Those of its fields that are measured, and ``among`` (n (n + 1) / 2,) float32: row after row what each query
+        position pays to the pieces up to itself, the mean over the heads; row r, of p - 1 + r, has r entries.
+        """
+        n = len(made)
+        among = np.zeros((n + 1, n), np.float32)
+        first = 0
+        for mean in self._means or ():
+            rows = mean.cpu().numpy()  # (c, columns)
+            among[first : first + len(rows), : rows.shape[1]] = rows
+            first += len(rows)
+        found = {name: getattr(made, name) for name in _KEPT}
+        kept = {name: array for name, array in found.items() if array is not None}
+        return kept | {"among": among[np.tril_indices(n + 1, -1, n)]}

@@ -94,14 +94,6 @@ class Slots:
             self.starts[row] = start
         self.starts.pop()
 
-    def prefix(self, row: int, ids: list[int]) -> Prefix:
-        """A copy of the cache of a text, whose pieces are ``ids``."""
-        cache = DynamicCache(config=self._config)
-        for i, layer in enumerate(self._layers):
-            keys, values = (buffer[row : row + 1, :, self.starts[row] : self.width] for buffer in layer.buffers)
-            cache.update(keys, values, i)  # which copies
-        return Prefix(None, cache, ids)
-
     @property
     def full(self) -> bool:
         """Whether there is no column left to feed a piece into; ``make_room`` then."""

@@ -297,9 +297,11 @@ class Tap:
         query = query[:, :, queries - rows :]  # (B, H, rows, d)
         mask = _additive(mask, rows, queries, keys, kwargs.get("sliding_window"), query.device)  # (B or 1, 1, rows, k)
         key = key.float()
+        if rows == 1:  # twice, because a product with one row alone is summed in another order than one with several
+            query = query.expand(-1, -1, 2, -1)
         # The weighted sum is not wanted, so anything as long as the values will do for them.
         _, weights = self.eager(self.module, query.float(), key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
-        return _pick(weights.float(), self.heads)
+        return _pick(weights[:, :, :rows].float(), self.heads)
 
 
 def _pick(weights: Tensor, heads: list[int] | None) -> Tensor:

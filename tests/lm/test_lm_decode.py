@@ -59,39 +59,7 @@ class After:
         return "enough" if len(so_far.ids) >= self.pieces else None
 
 
-# -- reuse --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "opt", "bloom"])
-def test_reuse_of_the_prefix_changes_nothing(kind: str) -> None:
-    lm = tiny(kind)
-    ids = len(lm.prompt(PROMPT)[0])
-    longer = Prompt(PROMPT.text + " The mother")
-    other = Prompt("Question: When did" + PROMPT.text[13:])
-    texts = [PROMPT, longer, PROMPT, other, other]
-    reused = []
-    for prompt in texts:
-        draft = Draft(prompt, 8, attention=True)
-        made = lm.generate(draft)
-        fresh = tiny(kind).generate(draft)
-        assert fresh.reused == 0
-        same(made, fresh)
-        reused.append(made.reused)
-    if kind == "gemma3":  # its sliding layers cannot go back, so nothing is reused
-        assert reused == [0, 0, 0, 0, 0]
-    else:
-        assert reused[:3] == [0, ids, ids - 1]
-        assert 0 < reused[3] < ids - 1
-        assert reused[4] == len(lm.prompt(other)[0]) - 1
-
-
-def test_going_on_behind_the_own_text_feeds_only_what_is_new() -> None:
-    lm = tiny("gemma3")
-    first = lm.generate(Draft(PROMPT, 8))
-    longer = [*first.prompt_ids, *first.ids, 40]
-    prefix, reused = lm.prefixes.take(longer)
-    assert reused == len(longer) - 1  # a sliding window can go on, only not back
-    assert prefix.ids == longer[:-1]
+# -- one draft beside another -----------------------------------------------------------------------------------
 
 
 def test_two_streams_at_once_do_not_share_a_cache() -> None:
@@ -128,7 +96,7 @@ def test_attend_is_independent_of_drafts() -> None:
     before = lm.attend([9, 8, 7, 6])
     made = lm.generate(Draft(PROMPT, 4))
     np.testing.assert_array_equal(lm.attend([9, 8, 7, 6]), before)
-    assert lm.generate(Draft(PROMPT, 4)).reused == len(made.prompt_ids) - 1
+    same(lm.generate(Draft(PROMPT, 4)), made)
     assert lm.attend([]).shape == (4, 0, 0)
     assert before.dtype == np.float32
 
@@ -230,7 +198,6 @@ def test_a_closed_stream_leaves_the_model_usable() -> None:
         next(stream)
     stream.close()
     made = lm.generate(Draft(PROMPT, 12))
-    assert made.reused == len(made.prompt_ids) - 1
     same(made, tiny().generate(Draft(PROMPT, 12)))
 
 
