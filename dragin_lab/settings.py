@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
+from dragin_lab.errors import SettingError
 from dragin_lab.methods import METHODS, Method, method
+from dragin_lab.sentences import load_pipeline
 
 #: Every setting that ``methods.method`` takes by name and that a label can show.
 _NAMES = tuple(name for name in inspect.signature(method).parameters if name not in ("name", "variant", "nlp"))
@@ -35,3 +39,22 @@ def label(found: Method) -> str:
     """A short name that tells methods apart and fits into a path: "dragin", "dragin-paper-threshold=0.8"."""
     parts = [found.name] + [found.variant] * (found.variant != "reference")
     return "-".join(parts + [f"{key}={value}" for key, value in changed(found).items()])
+
+
+def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
+    """The method of a trace, from the settings recorded there (``Method.settings``).
+
+    Raises ``SettingError`` where they are no method's, or where ``nlp`` (None: the default) is another pipeline than
+    the one recorded, as other sentences and stop words are other decisions.
+    """
+    own = [f for f in fields(Method) if f.name != "pipeline"]
+    missing = [f.name for f in own if f.name not in settings and f.default is MISSING]
+    if missing or settings["name"] not in METHODS:
+        what = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
+        raise SettingError(f"the trace's method {what}, so it is none of dragin_lab's; take a trace of dl.run")
+    pipeline, recorded = load_pipeline(nlp), settings.get("pipeline")
+    if recorded not in (None, pipeline.name):
+        raise SettingError(
+            f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"
+        )
+    return Method(**{f.name: settings[f.name] for f in own if f.name in settings}, pipeline=pipeline)
