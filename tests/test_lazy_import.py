@@ -51,7 +51,7 @@ FLOORS = [
     {"download", "published", "fetch", "corpora.fetch"},
     {"lm"},
     {"drivers", "serving", "batched", "store", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
-    {"needs", "needs_query", "tables", "paper"},
+    {"needs", "needs_query", "tables", "paper", "replay", "replay_truth", "stored"},
     {"views", "widgets"},
     {
         "cli",
