@@ -19,9 +19,13 @@ _WHERE = {
     "Prompt": "trace",
     "PromptTemplate": "prompts",
     "Question": "trace",
+    "Replay": "replay",
     "Step": "trace",
     "Trace": "trace",
+    "ask_live": "widgets",
     "capture": "lm.capture",
+    "compare": "widgets",
+    "explore": "widgets",
     "load_exemplars": "exemplars",
     "method": "methods",
     "preset": "presets",
@@ -31,6 +35,7 @@ _WHERE = {
     "stream": "drivers",
     "sweep": "sweeps",
     "table": "tables.table",
+    "tuner": "widgets",
 }
 
 __all__ = sorted(_WHERE)
