@@ -151,7 +151,8 @@ class Replay:
         for place, step in enumerate(self.trace.steps):
             turn = self._turn(method, place, step, told=since is None)
             if since is None and (turn.change or not turn.certain):
-                since, why = place, turn.why or turn.change
+                said = f"here it {turn.change}, so the text behind it would be another"
+                since, why = place, turn.why or said
             turns.append(turn)
         return Outcome(self.trace, method, tuple(turns), since, why)
 
@@ -296,8 +297,8 @@ def _change(step: Step, decision: Decision, query: Query | None) -> str:
     if decision.cut != old.cut:
         return "fires elsewhere"
     if query is None:
-        return "may ask otherwise"
-    return "" if step.query is not None and step.query.text == query.text else "asks otherwise"
+        return "may ask something else"
+    return "" if step.query is not None and step.query.text == query.text else "asks something else"
 
 
 def labelled_of(trace: Trace, labels: Mapping[str, Labelled] | list[Labelled] | None) -> Labelled | None:

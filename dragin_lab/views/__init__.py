@@ -2,8 +2,8 @@
 
 ``heatmap``, ``selections``, ``timeline``, ``side_by_side`` and ``replayed`` give a ``View``: HTML and CSS alone, which
 show in a notebook, in a saved page and, as text, in a terminal. ``attention_map``, ``threshold_sweep``,
-``cost_quality``, ``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html`` writes any of them as one page that
-opens offline, ``save_image`` a figure as a picture.
+``cost_quality``, ``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html`` writes any of them as
+one page that opens offline, ``save_image`` a figure as a picture.
 """
 
 from dragin_lab.views.attention import attention_map

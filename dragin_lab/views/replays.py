@@ -163,8 +163,7 @@ def scale_at(outcome: Outcome) -> Scale:
     if scale.kind != "score" or theta is None:
         return scale
     scores = [t.words.score[np.isfinite(t.words.score)] for t in outcome.turns]
-    top = max((float(s.max()) for s in scores if s.size), default=scale.top)
-    return Scale(scale.kind, scale.name, top, theta)
+    return Scale(scale.kind, scale.name, max([scale.top, *(float(s.max()) for s in scores if s.size)]), theta)
 
 
 def _headline(step: Step, turn: Turn) -> str:

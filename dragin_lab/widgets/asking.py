@@ -19,6 +19,7 @@ from dragin_lab.views.frame import View, framed, message
 from dragin_lab.views.heat import LEVELS, Scale
 from dragin_lab.views.html import attempt, printable
 from dragin_lab.views.pieces import Look
+from dragin_lab.views.sections import ended_line
 from dragin_lab.views.step import Canvas, ask_box, passages_list
 from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Card, script, style
@@ -163,9 +164,13 @@ class AskLive(Card):
             events.close()
             post.flush()
             trace = events.trace
-            said = {"cancelled": "Stopped. What was done is below.", "error": ""}.get(trace.ended, "")
+            said = (
+                "Stopped. What was done is below."
+                if trace.ended == "cancelled"
+                else f"{ended_line(trace).capitalize()}."
+            )
             html = attempt("The trace", lambda: trace_html(trace), lambda: "") if trace.steps else ""
-            self._say(busy=False, said=said, error=error, html=html)
+            self._say(busy=False, said="" if error else said, error=error, html=html)
 
     def _news(self, event: Event, trace: Trace) -> dict[str, Any]:
         """An event as the widget draws it."""

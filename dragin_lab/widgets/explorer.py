@@ -132,7 +132,7 @@ def _cell(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
     return {
         "b": printable(before),
         "t": text.replace("\n", "↵\n"),
-        "v": visible(text.strip() or printable(made.pieces[i])),
+        "v": _named(text.strip() or printable(made.pieces[i])),
         "n": i + 1,
         "l": int(look.levels[cell.first : cell.last].max()),
         "x": " ".join(css),
@@ -154,7 +154,12 @@ def _alternatives(made: Continuation, piece: int) -> list[list[Any]]:
     named = made.alternative_pieces
     names = named[piece] if piece < len(named) else [f"id {i}" for i in ids]
     probs, taken = made.alternative_probs[piece].tolist(), int(made.ids[piece])
-    return [[visible(printable(name)), _figure(p), i == taken] for i, name, p in zip(ids, names, probs, strict=False)]
+    return [[_named(printable(name)), _figure(p), i == taken] for i, name, p in zip(ids, names, probs, strict=False)]
+
+
+def _named(piece: str) -> str:
+    """A piece among figures; one that is nothing but a space has a sign."""
+    return visible(piece) if piece.strip(" ▁Ġ") else "␣"
 
 
 def _attended(made: Continuation, prompt: Prompt | None, at: dict[int, int]) -> list[list[list[Any]]]:
