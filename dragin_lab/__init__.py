@@ -19,10 +19,14 @@ _WHERE = {
     "Prompt": "trace",
     "PromptTemplate": "prompts",
     "Question": "trace",
+    "Replay": "replay",
     "Step": "trace",
     "Store": "store",
     "Trace": "trace",
+    "ask_live": "widgets",
     "capture": "lm.capture",
+    "compare": "widgets",
+    "explore": "widgets",
     "load_exemplars": "exemplars",
     "method": "methods",
     "open_retriever": "retrieval.choose",
@@ -33,6 +37,7 @@ _WHERE = {
     "stream": "drivers",
     "sweep": "sweeps",
     "table": "tables.table",
+    "tuner": "widgets",
 }
 
 __all__ = sorted(_WHERE)

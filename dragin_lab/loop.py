@@ -91,13 +91,18 @@ class Loop:
 
     def retrieve(self, step: Step, query: Query) -> Episode[None]:
         """Cut the query to the pieces the variant sends, search, and record both."""
-        limit = self.method.query_pieces
-        if limit is not None:
-            query.sent = self.tokenizer.decode(self.tokenizer.encode(query.text, special=False)[-limit:], special=False)
+        query.sent = self.sendable(query.text)
         step.query = query
         step.passages = tuple((yield from search(query.sent, self.method.top_k)))
         if len(step.passages) < self.method.top_k:
             step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
+
+    def sendable(self, text: str) -> str:
+        """What of a query's text is sent to the retriever: its last pieces, where the variant cuts it."""
+        limit = self.method.query_pieces
+        if limit is None:
+            return text
+        return self.tokenizer.decode(self.tokenizer.encode(text, special=False)[-limit:], special=False)
 
     def scheduled(self, step: Step, reason: str) -> None:
         """The decision of a trigger that looks at no draft."""

@@ -74,13 +74,30 @@ class PaperLoop(Loop):
         if resumed and not self.method.keep_passages:
             yield from self._complete_sentence(step)
             return False
-        trigger = RindTrigger(self.method.pipeline, self.method.threshold, self.method.normalize, resumed)
-        made = yield from self._draft(step, trigger, run_on=self.method.full_drafts)
+        made = yield from self._draft(step, self.rind_trigger(resumed), run_on=self.method.full_drafts)
+        assert step.prompt is not None
+        step.words, step.decision, spot = self.judge_rind(made, step.prompt, resumed)
+        known = made.as_decided()
+        if spot is None:
+            self._keep(step, known, len(known.text))
+            return False
+        assert step.decision.cut is not None
+        yield from self._fetch(step, self.formulate(spot))
+        self._keep(step, known, step.decision.cut, ended=False)
+        return True
+
+    def rind_trigger(self, resumed: bool) -> RindTrigger:
+        """What ends a draft where RIND fires; ``resumed`` where the draft resumes a sentence that was cut."""
+        assert self.method.threshold is not None
+        return RindTrigger(self.method.pipeline, self.method.threshold, self.method.normalize, resumed)
+
+    def judge_rind(self, made: Continuation, prompt: Prompt, resumed: bool) -> tuple[Words, Decision, Spot | None]:
+        """RIND's words and decision on a draft, and the place that lacks information where it fires."""
+        trigger = self.rind_trigger(resumed)
         ended = made.stopped in ("eos", "length") and made.decided is None
         known = made.as_decided()
         end = self._answer_end(known)
         found = trigger.judge(known.text, known.offsets, known.entropy, known.received, ended=ended, until=end)
-        step.words = found.words
         if found.word is None or found.piece is None:
             best = max(found.words.score[found.judged].tolist(), default=0.0)
             reason = f"no word scores above θ {trigger.threshold:g} (the highest: {best:.3g})"
@@ -88,26 +105,19 @@ class PaperLoop(Loop):
             if resumed and spared.any():
                 word = found.words.text[int(np.flatnonzero(spared)[0])]
                 reason += f"; {word!r} does, but in the sentence being resumed nothing may fire"
-            step.decision = Decision(False, reason, certain=known.stopped != "length")
-            self._keep(step, known, len(known.text))
-            return False
+            return found.words, Decision(False, reason, certain=known.stopped != "length"), None
         cut = int(known.offsets[int(found.words.spans[found.word, 0]), 0])
         score = float(found.words.score[found.word])
         sentence = _around(self.method.pipeline, known.text, cut)
-        kept = cut if self.method.cut == "word" else _piece_start(known.offsets, sentence[0])
-        step.decision = Decision(
+        decision = Decision(
             True,
             f"{found.words.text[found.word]!r} scores {score:.3g}, above θ {trigger.threshold:g}",
-            cut=kept,
+            cut=cut if self.method.cut == "word" else _piece_start(known.offsets, sentence[0]),
             piece=found.piece,
             sentence=int(found.words.sentence[found.word]),
         )
         stop = int(known.offsets[int(found.words.spans[found.word, 1]) - 1, 1])
-        assert step.prompt is not None
-        spot = Spot(known, step.prompt, found.piece, cut, sentence, [(cut, stop)])
-        yield from self._fetch(step, self.formulate(spot))
-        self._keep(step, known, kept, ended=False)
-        return True
+        return found.words, decision, Spot(known, prompt, found.piece, cut, sentence, [(cut, stop)])
 
     def _complete_sentence(self, step: Step) -> Episode[None]:
         """``keep_passages=False``: complete the sentence that was cut, and drop the passages it was completed with."""
@@ -119,16 +129,31 @@ class PaperLoop(Loop):
 
     def _flare(self, step: Step) -> Episode[None]:
         """FLARE (direct): look one sentence ahead; where a piece is doubtful, search and write the sentence again."""
-        assert self.method.threshold is not None
-        pipeline, theta = self.method.pipeline, self.method.threshold
+        pipeline = self.method.pipeline
         made = yield from self._draft(step, FirstSentence(pipeline), run_on=self.method.full_drafts)
-        known = made.as_decided()
-        start, end = (pipeline.spans(known.text) or [(0, 0)])[0]
+        assert step.prompt is not None
+        step.words, step.decision, spot = self.judge_flare(made, step.prompt)
+        if spot is None:
+            known = made.as_decided()
+            spans = pipeline.spans(known.text)
+            self._keep(step, known, spans[0][1] if spans else len(known.text))
+            return
+        step.discarded = made.text
+        yield from self._fetch(step, self.formulate(spot))
+        again = yield from self._continue(step, FirstSentence(pipeline))
+        spans = pipeline.spans(again.text)
+        self._keep(step, again, spans[0][1] if spans else len(again.text))
+
+    def judge_flare(self, made: Continuation, prompt: Prompt) -> tuple[Words, Decision, Spot | None]:
+        """FLARE's words and decision on a draft's first sentence, and that sentence as a spot where it fires."""
+        assert self.method.threshold is not None
+        theta, known = self.method.threshold, made.as_decided()
+        start, end = (self.method.pipeline.spans(known.text) or [(0, 0)])[0]
         inside = known.offsets[:, 0] < end  # (n,)
         doubt = doubts(known.logprob)[inside]  # (m,)
         words = character_words(known.text, known.offsets[inside])
         score = np.array([doubt[w.start : w.stop].max() for w in words])  # (w,)
-        step.words = Words(
+        table = Words(
             text=tuple(w.text for w in words),
             spans=np.array([(w.start, w.stop) for w in words], dtype=np.int32).reshape(-1, 2),
             sentence=np.zeros(len(words), dtype=np.int32),
@@ -138,27 +163,19 @@ class PaperLoop(Loop):
             score=score.astype(np.float32),
             hit=score > theta,
         )
-        if not step.words.hit.any():
-            step.decision = Decision(False, f"every piece has 1 - p of at most θ {theta:g}")
-            self._keep(step, known, end or len(known.text))
-            return
+        if not table.hit.any():
+            return table, Decision(False, f"every piece has 1 - p of at most θ {theta:g}"), None
         first = int(np.flatnonzero(doubt > theta)[0])
-        word = int(np.flatnonzero(step.words.hit)[0])
-        shown = step.words.text[word] or known.pieces[first]
+        word = int(np.flatnonzero(table.hit)[0])
+        shown = table.text[word] or known.pieces[first]
         reason = f"{shown!r} has 1 - p = {score[word]:.3g}, above θ {theta:g}"
-        step.decision = Decision(True, reason, cut=0, piece=first, sentence=0)
-        step.discarded = made.text
-        assert step.prompt is not None
         hits = [
             (int(known.offsets[w.start, 0]), int(known.offsets[w.stop - 1, 1]))
-            for w, hit in zip(words, step.words.hit, strict=True)
+            for w, hit in zip(words, table.hit, strict=True)
             if hit
         ]
-        spot = Spot(known, step.prompt, first, int(known.offsets[words[word].start, 0]), (start, end), hits)
-        yield from self._fetch(step, self.formulate(spot))
-        again = yield from self._continue(step, FirstSentence(pipeline))
-        spans = pipeline.spans(again.text)
-        self._keep(step, again, spans[0][1] if spans else len(again.text))
+        spot = Spot(known, prompt, first, int(known.offsets[words[word].start, 0]), (start, end), hits)
+        return table, Decision(True, reason, cut=0, piece=first, sentence=0), spot
 
     def _scheduled_step(self, step: Step) -> Episode[None]:
         """wo-RAG, SR-RAG, FL-RAG, FS-RAG: search by the clock (or not at all), then write."""

@@ -5,6 +5,8 @@ Spaces count: prompts and answer text are joined exactly as the page says, doubl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from dragin_lab.confidence import (
@@ -23,6 +25,27 @@ from dragin_lab.words import Word, lay_sentences, reference_words
 
 _STRAY = "Answer in t he same format as before."
 _CLOSING = "Answer in the same format as before."
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A draft as the released code cuts it: words, sentences, and the words and pieces of each sentence."""
+
+    words: list[Word]
+    sentences: list[str]
+    ranges: list[tuple[int, int]]  # half-open, words of each sentence
+    pieces: list[str]  # decoded one by one
+    piece_ranges: list[tuple[int, int]]  # half-open, pieces of each sentence
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a trigger made of a draft; without a need, and nothing kept before its sentence, where it is quiet."""
+
+    words: Words
+    decision: Decision
+    need: Need | None
+    kept: str
 
 
 class ReferenceLoop(Loop):
@@ -142,68 +165,88 @@ class ReferenceLoop(Loop):
 
     def _look_back(self, step: Step, text: str) -> Episode[tuple[Need | None, str]]:
         """Judge the whole draft: what the first firing sentence needs, and the text kept before it."""
-        made, pipeline, theta = step.draft, self.method.pipeline, self.method.threshold
+        made = step.draft
         assert made is not None
-        assert theta is not None
+        seen, attended = self.measure(made), None
+        if self.method.when == "rind":
+            attention = yield from attend(made.ids.tolist())  # (h, n, n)
+            received = reference_attention(attention, first_is_eos=made.pieces[0] == "</s>")  # (n,)
+            attended = over_words(received, seen.words, "sum")  # (w,)
+        found = self.judge(made, seen, attended, text)
+        step.words, step.decision = found.words, found.decision
+        return found.need, found.kept
+
+    def measure(self, made: Continuation) -> Seen:
+        """Cut a draft into the released code's words, sentences and pieces."""
         ids = made.ids.tolist()
         words = reference_words(made.pieces, ids, self.tokenizer.marker)
-        texts = [word.text for word in words]
-        sentences = pipeline.split(made.raw_text)
-        ranges = lay_sentences(sentences, texts)
+        sentences = self.method.pipeline.split(made.raw_text)
         pieces = [self.tokenizer.decode([i], special=True) for i in ids]
-        piece_ranges = reference_piece_ranges(sentences, pieces)
+        return Seen(
+            words=words,
+            sentences=sentences,
+            ranges=lay_sentences(sentences, [word.text for word in words]),
+            pieces=pieces,
+            piece_ranges=reference_piece_ranges(sentences, pieces),
+        )
+
+    def judge(self, made: Continuation, seen: Seen, attended: np.ndarray | None, text: str) -> Found:
+        """What the trigger makes of a draft behind the answer ``text``.
+
+        ``attended`` (w,) is the attention that each word receives (§2.2); only RIND looks at it.
+        """
+        theta, words, ranges = self.method.threshold, seen.words, seen.ranges
+        assert theta is not None
+        texts = [word.text for word in words]
         doubt = doubts(made.logprob)  # (n,)
         entropy = made.entropy if made.entropy_processed is None else made.entropy_processed  # (n,)
-        table = step.words = Words(
+        mean_entropy = over_words(entropy, words, "mean")  # (w,)
+        table = Words(
             text=tuple(texts),
             spans=np.array([(w.start, w.stop) for w in words], dtype=np.int32).reshape(-1, 2),
             sentence=np.full(len(words), -1, dtype=np.int32),
             attention=np.full(len(words), np.nan, dtype=np.float32),
-            entropy=over_words(entropy, words, "mean").astype(np.float32),
+            entropy=mean_entropy.astype(np.float32),
             stop=np.zeros(len(words), dtype=bool),
             score=np.full(len(words), np.nan, dtype=np.float32),
             hit=np.zeros(len(words), dtype=bool),
         )
         for number, (start, stop) in enumerate(ranges):
             table.sentence[start:stop] = number
-        if self.method.when == "rind":
-            attention = yield from attend(ids)  # (h, n, n)
-            received = reference_attention(attention, first_is_eos=made.pieces[0] == "</s>")  # (n,)
-            attended = over_words(received, words, "sum")  # (w,)
-            scores = reference_scores(attended, over_words(entropy, words, "mean"), ranges)  # per sentence (m,)
+        if attended is not None:
+            scores = reference_scores(attended, mean_entropy, ranges)  # per sentence (m,)
             peaks = [float(values.max(initial=-np.inf)) for values in scores]
             table.attention = attended.astype(np.float32)
         else:
             scores = [over_words(doubt, words[a:b], "max") for a, b in ranges]  # per sentence (m,)
-            peaks = [sentence_doubt(doubt[a:b], self.method.sentence_solver) for a, b in piece_ranges]
+            peaks = [sentence_doubt(doubt[a:b], self.method.sentence_solver) for a, b in seen.piece_ranges]
         for (start, stop), values in zip(ranges, scores, strict=True):
             table.score[start:stop] = values
         fired = next((i for i, peak in enumerate(peaks) if peak > theta), None)
         if fired is None:
             best = max((peak for peak in peaks if not np.isnan(peak)), default=0.0)
-            step.decision = Decision(False, f"no sentence scores above θ {theta:g} (the highest: {best:.3g})")
-            return None, ""
+            quiet = Decision(False, f"no sentence scores above θ {theta:g} (the highest: {best:.3g})")
+            return Found(table, quiet, None, "")
         start, stop = ranges[fired]
         hits = scores[fired] > theta  # (m,)
         if self.method.when == "rind" and self.method.check_content_words:
-            content = contains_any(texts[start:stop], pipeline.content_words(sentences[fired]))
+            content = contains_any(texts[start:stop], self.method.pipeline.content_words(seen.sentences[fired]))
             table.stop[start:stop] = ~content
             hits &= content
         table.hit[start:stop] = hits
-        kept = " ".join(sentences[:fired])
+        kept = " ".join(seen.sentences[:fired])
         loudest = words[start + int(scores[fired].argmax())] if stop > start else None
-        step.decision = self._decision(made, sentences, fired, peaks[fired], loudest)
-        a, b = piece_ranges[fired]
+        a, b = seen.piece_ranges[fired]
         need = Need(
             context=_join(self.question, text, kept),
             before=f"{self.question} {text} {kept} ",
-            sentence=sentences[fired],
+            sentence=seen.sentences[fired],
             words=texts[start:stop],
             hits=hits,
-            pieces=pieces[a:b],
+            pieces=seen.pieces[a:b],
             doubt=doubt[a:b],
         )
-        return need, kept
+        return Found(table, self._decision(made, seen.sentences, fired, peaks[fired], loudest), need, kept)
 
     def _decision(
         self, made: Continuation, sentences: list[str], fired: int, peak: float, loudest: Word | None

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from typing import Any
 
+from dragin_lab.errors import SettingError
 from dragin_lab.methods import METHODS, Method, method
+from dragin_lab.sentences import load_pipeline
 
 #: Every setting that ``methods.method`` takes by name and that a label can show.
 _NAMES = tuple(name for name in inspect.signature(method).parameters if name not in ("name", "variant", "nlp"))
@@ -46,3 +50,22 @@ def run_label(found: Method, retriever: str | None = None) -> str:
     kind, _, address = retriever.partition(":")
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", address.rstrip("/").rpartition("/")[2]).strip("-")
     return "-".join([label(found), kind] + [short] * bool(short))
+
+
+def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
+    """The method of a trace, from the settings recorded there (``Method.settings``).
+
+    Raises ``SettingError`` where they are no method's, or where ``nlp`` (None: the default) is another pipeline than
+    the one recorded, as other sentences and stop words are other decisions.
+    """
+    own = [f for f in fields(Method) if f.name != "pipeline"]
+    missing = [f.name for f in own if f.name not in settings and f.default is MISSING]
+    if missing or settings["name"] not in METHODS:
+        what = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
+        raise SettingError(f"the trace's method {what}, so it is none of dragin_lab's; take a trace of dl.run")
+    pipeline, recorded = load_pipeline(nlp), settings.get("pipeline")
+    if recorded not in (None, pipeline.name):
+        raise SettingError(
+            f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"
+        )
+    return Method(**{f.name: settings[f.name] for f in own if f.name in settings}, pipeline=pipeline)

@@ -22,6 +22,7 @@ class Judgement:
     words: Words
     piece_scores: np.ndarray  # (n,) float64, S_RIND of every piece
     judged: np.ndarray  # (w,) bool, the words that were allowed to fire
+    exact: np.ndarray  # (w,) float64, the words' scores as they are held against the threshold
     word: int | None
     piece: int | None
 
@@ -44,9 +45,13 @@ class RindTrigger:
         product = np.asarray(so_far.entropy) * so_far.received  # (n,)
         if self.normalize is None and product.max(initial=0.0) <= self.threshold:
             return None
+        return "rind" if self.peak(so_far) > self.threshold else None
+
+    def peak(self, so_far: SoFar) -> float:
+        """The highest score of a judged word of an unfinished draft, whatever the threshold; -inf without one."""
         offsets = np.array(so_far.offsets, dtype=np.int32).reshape(-1, 2)
         found = self.judge(so_far.text, offsets, np.asarray(so_far.entropy), so_far.received, ended=False)
-        return None if found.word is None else "rind"
+        return float(found.exact[found.judged].max(initial=-np.inf))
 
     def judge(
         self,
@@ -106,7 +111,7 @@ class RindTrigger:
             score=score.astype(np.float32),
             hit=hit,
         )
-        return Judgement(table, pieces, judged, word, piece)
+        return Judgement(table, pieces, judged, score, word, piece)
 
 
 @dataclass(frozen=True)

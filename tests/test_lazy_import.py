@@ -52,7 +52,7 @@ FLOORS = [
     {"lm", "retrieval.dense", "retrieval.dense_encoders", "retrieval.choose"},
     {"store", "store_disk", "remembering"},
     {"drivers", "serving", "batched", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
-    {"needs", "needs_query", "tables", "paper"},
+    {"needs", "needs_query", "tables", "paper", "replay", "replay_truth", "stored"},
     {"views", "widgets"},
     {
         "cli",

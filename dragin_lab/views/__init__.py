@@ -1,9 +1,9 @@
 """Pictures of traces, sweeps and ground truth: pure functions, a trace or a table in, HTML or a figure out.
 
-``heatmap``, ``selections``, ``timeline`` and ``side_by_side`` give a ``View``: HTML and CSS alone, which show in a
-notebook, in a saved page and, as text, in a terminal. ``attention_map``, ``threshold_sweep``, ``cost_quality``,
-``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html`` writes any of them as one page that
-opens offline, ``save_image`` a figure as a picture.
+``heatmap``, ``selections``, ``timeline``, ``side_by_side`` and ``replayed`` give a ``View``: HTML and CSS alone, which
+show in a notebook, in a saved page and, as text, in a terminal. ``attention_map``, ``threshold_sweep``,
+``cost_quality``, ``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html`` writes any of them as
+one page that opens offline, ``save_image`` a figure as a picture.
 """
 
 from dragin_lab.views.attention import attention_map
@@ -13,6 +13,7 @@ from dragin_lab.views.heatmaps import heatmap
 from dragin_lab.views.methods import side_by_side
 from dragin_lab.views.needs import needs_curves, score_distributions
 from dragin_lab.views.qfs import selections
+from dragin_lab.views.replays import replayed
 from dragin_lab.views.thresholds import cost_quality, threshold_sweep
 from dragin_lab.views.timelines import timeline
 from dragin_lab.views.trace import trace_html, trace_text
@@ -23,6 +24,7 @@ __all__ = [
     "cost_quality",
     "heatmap",
     "needs_curves",
+    "replayed",
     "save_html",
     "save_image",
     "score_distributions",

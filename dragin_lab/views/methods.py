@@ -59,15 +59,24 @@ def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] 
     found = [opened(trace) for trace in traces]
     if not 1 <= len(found) <= MAX_TRACES:
         raise SettingError(f"{len(found)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
+    told = _all_told(found, labels)
+    html, text = framed("The comparison", partial(_card, told), partial(_text, told), ("methods",))
+    return View(f"{clip(found[0].question.text, 80)[0]} – methods", html, text)
+
+
+def inside(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> str:
+    """The inside of that view's card; errors as for ``side_by_side``."""
+    return _card(_all_told(traces, labels))
+
+
+def _all_told(found: Sequence[Trace], labels: Sequence[str] | None) -> list[Told]:
     other = next((t for t in found if t.question.text.strip() != found[0].question.text.strip()), None)
     if other is not None:
         said = f"{clip(found[0].question.text, 80)[0]!r} and {clip(other.question.text, 80)[0]!r}"
         raise SettingError(f"the traces ask different questions, {said}; compare traces of one")
     if labels is not None and len(labels) != len(found):
         raise SettingError(f"{len(labels)} labels do not go with {len(found)} traces; give one each")
-    told = [_told(t, name) for t, name in zip(found, labels or names_of(found), strict=True)]
-    html, text = framed("The comparison", partial(_card, told), partial(_text, told), ("methods",))
-    return View(f"{clip(found[0].question.text, 80)[0]} – methods", html, text)
+    return [_told(t, name) for t, name in zip(found, labels or names_of(found), strict=True)]
 
 
 def names_of(traces: Sequence[Trace]) -> list[str]:

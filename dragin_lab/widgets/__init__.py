@@ -1,0 +1,106 @@
+"""Live controls for a notebook: look into a trace, tune a threshold, ask and watch, compare (docs/widgets.md).
+
+Each is an extra door. What it shows, a function gives without it: ``explore`` ``trace.heatmap()``, ``tuner``
+``views.replayed``, ``ask_live`` ``dl.run`` and ``dl.stream``, ``compare`` ``views.side_by_side`` and ``Trace.diff``.
+They need anywidget (``pip install 'dragin-lab[notebooks]'``), which is imported when one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragin_lab.errors import MissingPackageError
+from dragin_lab.labels import Labelled
+from dragin_lab.trace import Question, Trace
+
+if TYPE_CHECKING:
+    from dragin_lab.episode import Retriever
+    from dragin_lab.lm.load import LanguageModel
+    from dragin_lab.prompts import PromptTemplate
+    from dragin_lab.widgets.asking import AskLive
+    from dragin_lab.widgets.comparing import Compare
+    from dragin_lab.widgets.explorer import Explore
+    from dragin_lab.widgets.tuning import Tuner
+
+__all__ = ["ask_live", "compare", "explore", "tuner"]
+
+
+def explore(trace: Trace | str | Path) -> Explore:
+    """Step through an episode piece by piece, by mouse or keys; everything about the piece stands beside it.
+
+    A path that holds no readable trace gives its message in place. Without widgets: ``trace.heatmap()``.
+    Raises ``MissingPackageError`` without anywidget.
+    """
+    _need("explore", "trace.heatmap()")
+    from dragin_lab.widgets.explorer import Explore
+
+    return Explore(trace)
+
+
+def tuner(
+    traces: Trace | str | Path | Iterable[Trace | str | Path],
+    labels: Iterable[Labelled] | None = None,
+    lm: LanguageModel | None = None,
+    retriever: Retriever | None = None,
+    *,
+    prompt: PromptTemplate | None = None,
+    nlp: Any = None,
+) -> Tuner:
+    """Sliders over stored traces: what would fire, what would be asked, how many retrievals, without the model.
+
+    ``traces`` are of one method. ``labels`` (``labels.load_labels``) give precision and recall against the ground
+    truth. With ``lm`` (and ``retriever``, and the ``prompt`` the traces were made with) a button runs the model for the
+    chosen values. Paths that hold no readable trace are named in place. Without widgets: ``views.replayed``.
+    Raises ``MissingPackageError`` without anywidget, ``SettingError`` for traces of several methods.
+    """
+    _need("tuner", "views.replayed(traces, threshold=…)")
+    from dragin_lab.widgets.tuning import Tuner
+
+    return Tuner(traces, labels, lm, retriever, prompt=prompt, nlp=nlp)
+
+
+def ask_live(
+    lm: LanguageModel | Mapping[str, LanguageModel],
+    retriever: Retriever | Mapping[str, Retriever] | None = None,
+    *,
+    question: str | Question = "",
+    method: str = "dragin",
+    variant: str = "reference",
+    prompt: PromptTemplate | None = None,
+    **settings: Any,
+) -> AskLive:
+    """Type a question and watch it being answered piece by piece; a button stops it.
+
+    ``lm`` and ``retriever`` may be mappings by name, to choose from. ``settings`` are those of ``dl.method``. The trace
+    is in ``.trace`` at any moment, also of what was stopped. Without widgets: ``dl.run`` and ``dl.stream``.
+    Raises ``MissingPackageError`` without anywidget, ``SettingError`` for settings that make no method.
+    """
+    _need("ask_live", "dl.run(method, lm, retriever, question)")
+    from dragin_lab.widgets.asking import AskLive
+
+    return AskLive(lm, retriever, question=question, method=method, variant=variant, prompt=prompt, **settings)
+
+
+def compare(a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> Compare:
+    """Two traces of one question with their differences marked, to step through.
+
+    ``labels`` name them. A path that holds no readable trace gives its message in place. Without widgets:
+    ``views.side_by_side([a, b])`` and ``a.diff(b)``.
+    Raises ``MissingPackageError`` without anywidget, ``SettingError`` for traces of different questions.
+    """
+    _need("compare", "views.side_by_side([a, b])")
+    from dragin_lab.widgets.comparing import Compare
+
+    return Compare(a, b, labels=labels)
+
+
+def _need(name: str, instead: str) -> None:
+    try:
+        import anywidget  # noqa: F401 - only asked whether it is there
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{name} needs anywidget, which is not installed; run pip install 'dragin-lab[notebooks]', "
+            f"or use {instead}, which needs no widgets"
+        ) from error

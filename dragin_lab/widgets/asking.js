@@ -1,0 +1,153 @@
+// Ask and watch: pieces appear coloured as they are made; a button stops.
+const KINDS = { draft: "draft", continuation: "written with passages", answer: "extraction of the answer" };
+
+function render({ model, el }) {
+  const data = model.get("data");
+  const { body, complain } = card(el, "dl-ask", "Ask live");
+  const unwatch = watchKernel(model, complain);
+  const id = `dl-${Math.random().toString(36).slice(2, 9)}`;
+  let touched = false;
+
+  const question = make("textarea", { id: `${id}-q`, class: "dl-question", rows: 2, dir: "auto", "aria-label": "Question", placeholder: "Who is the mother of the director of film …?" });
+  question.value = data.question;
+  const choose = (name, label, values, value) => {
+    const pick = make("select", { id: `${id}-${name}`, class: `dl-${name}`, "aria-label": label }, values.map((v) => make("option", { value: v }, v)));
+    pick.value = value;
+    return [pick, make("div", { class: "dl-control" }, make("label", { for: pick.id }, label), pick)];
+  };
+  const [lm, lmBox] = choose("model", "model", data.models, data.models[0]);
+  const [corpus, corpusBox] = choose("corpus", "corpus", data.corpora, data.corpora[0]);
+  const [method, methodBox] = choose("method", "method", data.methods, data.method);
+  const [variant, variantBox] = choose("variant", "variant", data.variants, data.variant);
+  const theta = make("input", { type: "number", id: `${id}-theta`, class: "dl-threshold", min: 0, step: "any", "aria-label": "threshold θ" });
+  const thetaBox = make("div", { class: "dl-control" }, make("label", { for: theta.id }, "threshold θ"), theta);
+  const start = make("button", { type: "button", class: "dl-button main dl-start", onclick: () => ask() }, "Ask");
+  const stop = make("button", { type: "button", class: "dl-button stop dl-stop", onclick: () => { model.send({ kind: "stop" }); stop.disabled = true; said.textContent = "Stopping …"; } }, "Stop");
+  const said = make("span", { class: "soft dl-status", role: "status" });
+  const live = make("div", { class: "dl-live", "aria-label": "The answer as it is written" });
+  const whole = make("div", { class: "dl-ran", hidden: true });
+  body.append(
+    make("div", { class: "dl-ask-form" }, make("label", { for: question.id, class: "eye" }, "Question"), question),
+    make("div", { class: "dl-controls" }, lmBox, corpusBox, methodBox, variantBox, thetaBox),
+    make("div", { class: "dl-actions" }, start, stop, said, make("span", { class: "soft" }, "Ctrl+Enter asks · Esc stops")),
+    live,
+    whole,
+  );
+
+  const setTheta = () => {
+    const own = data.thresholds[`${method.value}/${variant.value}`];
+    thetaBox.hidden = own === null || own === undefined;
+    if (!touched) theta.value = own ?? "";
+  };
+  theta.addEventListener("input", () => { touched = true; });
+  for (const pick of [method, variant]) pick.addEventListener("change", () => { touched = false; setTheta(); });
+  setTheta();
+
+  function ask() {
+    const busy = (model.get("state") || {}).busy;
+    if (busy) return;
+    complain("");
+    start.disabled = true;
+    model.send({
+      kind: "ask", question: question.value, model: lm.value, corpus: corpus.value, method: method.value, variant: variant.value,
+      threshold: thetaBox.hidden || theta.value === "" ? null : Number(theta.value),
+    });
+  }
+  body.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      event.stopPropagation();
+      ask();
+    } else if (event.key === "Escape" && !stop.disabled) {
+      event.stopPropagation();
+      stop.click();
+    }
+  });
+
+  let shownRun = 0;
+  let parts = {};
+  const part = (step, kind) => {
+    const key = `${step}/${kind}`;
+    if (!parts[key]) {
+      const inner = make("div", {});
+      const title = kind === "answer" ? "Answer" : `Step ${step + 1}`;
+      const row = make("section", { class: "row", "data-part": kind, "data-step": step }, make("h4", {}, title, make("small", {}, KINDS[kind] || kind)), inner);
+      parts[key] = inner;
+      live.append(row);
+    }
+    return parts[key];
+  };
+  const textOf = (step, kind) => {
+    const box = part(step, kind);
+    let text = box.querySelector(".txt");
+    if (!text) {
+      live.querySelectorAll(".dl-caret").forEach((node) => node.classList.remove("dl-caret"));
+      text = make("div", { class: "txt dl-caret", dir: "auto" });
+      box.append(text);
+    }
+    return text;
+  };
+  const news = {
+    piece: (n) => {
+      if (!n.text) return;
+      const span = make("span", { class: n.level ? `h${n.level} dl-cell` : "dl-cell", "data-i": n.about });
+      const lead = n.text.length - n.text.trimStart().length;
+      const text = textOf(n.step, n.of);
+      if (lead && lead < n.text.length && !n.text.includes("\n")) { text.append(n.text.slice(0, lead)); span.textContent = n.text.slice(lead); } else span.textContent = n.text;
+      text.append(span);
+    },
+    decided: (n) => {
+      if (n.cells.length) {
+        const text = textOf(n.step, "draft");
+        text.classList.remove("dl-caret");
+        text.replaceChildren();
+        n.cells.forEach((c) => {
+          const gone = n.retrieve && n.cut !== null && c.at >= n.cut;
+          const css = ["dl-cell", c.l ? `h${c.l}` : "", c.h ? "hit" : "", c.f ? "fired" : "", gone ? "gone" : ""].join(" ");
+          text.append(c.b, make("span", { class: css, "data-i": c.about }, c.h ? "◆ " : "", c.t));
+        });
+      }
+      const box = part(n.step, "draft");
+      box.append(make("p", { class: "soft" }, make("b", {}, n.retrieve ? "◆ Retrieve: " : "✓ Go on: "), make("bdi", {}, n.reason)));
+    },
+    retrieved: (n) => {
+      const box = part(n.step, "query");
+      box.append(drawn(n.query), drawn(n.passages));
+    },
+    done: () => {},
+    ended: () => live.querySelectorAll(".dl-caret").forEach((node) => node.classList.remove("dl-caret")),
+  };
+  KINDS.query = "what it asked and found";
+
+  function heard(message) {
+    if (message.kind !== "news") return;
+    if (message.run !== shownRun) begin(message.run);
+    message.news.forEach((n) => news[n.is](n));
+  }
+  function begin(run) {
+    shownRun = run;
+    parts = {};
+    live.replaceChildren();
+    whole.hidden = true;
+  }
+  function changed() {
+    const state = model.get("state") || {};
+    start.disabled = Boolean(state.busy);
+    stop.disabled = !state.busy;
+    said.textContent = state.said || "";
+    if (state.busy && state.run !== shownRun) begin(state.run);
+    complain(state.error);
+    if (!state.busy) live.querySelectorAll(".dl-caret").forEach((node) => node.classList.remove("dl-caret"));
+    whole.hidden = !state.html;
+    if (state.html) whole.replaceChildren(make("h4", { class: "eye" }, "The whole trace"), drawn(state.html));
+  }
+  model.on("msg:custom", heard);
+  model.on("change:state", changed);
+  changed();
+  return () => {
+    unwatch();
+    model.off("msg:custom", heard);
+    model.off("change:state", changed);
+  };
+}
+export default { render };

@@ -1,0 +1,291 @@
+"""``ask_live``: a question answered while one looks on. A worker thread streams, so the buttons are heard."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import traitlets
+
+from dragin_lab.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone, stream
+from dragin_lab.errors import SettingError
+from dragin_lab.methods import METHODS, VARIANTS, WHENS, method
+from dragin_lab.serving import what_happened
+from dragin_lab.trace import Question, Step, Trace
+from dragin_lab.views.frame import View, framed, message
+from dragin_lab.views.heat import LEVELS, Scale
+from dragin_lab.views.html import attempt, printable
+from dragin_lab.views.pieces import Look
+from dragin_lab.views.sections import ended_line
+from dragin_lab.views.step import Canvas, ask_box, passages_list
+from dragin_lab.views.trace import trace_html
+from dragin_lab.widgets.base import Card, script, style
+
+if TYPE_CHECKING:
+    from dragin_lab.episode import Retriever
+    from dragin_lab.lm.load import LanguageModel
+    from dragin_lab.prompts import PromptTemplate
+
+EVERY = 0.04  # seconds between messages while pieces come
+CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
+_NAMES = {"rind": "RIND score", "probability": "1 − probability"}
+
+
+class AskLive(Card):
+    """The widget. ``trace`` is the latest episode's, valid at any moment; ``state`` what the controls show."""
+
+    _esm = script("asking")
+    _css = style()
+    #: {"run", "busy", "said", "error", "html"}: the number of the episode, whether it goes on, how it ended
+    state: Any = traitlets.Dict({"run": 0, "busy": False, "said": "", "error": "", "html": ""}).tag(sync=True)
+
+    def __init__(
+        self,
+        lm: LanguageModel | Mapping[str, LanguageModel],
+        retriever: Retriever | Mapping[str, Retriever] | None = None,
+        *,
+        question: str | Question = "",
+        method: str = "dragin",
+        variant: str = "reference",
+        prompt: PromptTemplate | None = None,
+        **settings: Any,
+    ) -> None:
+        self.models: dict[str, Any] = dict(lm) if isinstance(lm, Mapping) else {_name_of(lm, "model"): lm}
+        given = retriever if isinstance(retriever, Mapping) else {_name_of(retriever, "corpus"): retriever}
+        self.retrievers: dict[str, Any] = dict(given)
+        if not self.models or not self.retrievers:
+            raise SettingError("ask_live got an empty mapping; give it at least one model and one retriever by name")
+        self.prompt, self.settings = prompt, settings
+        self.question = Question("", question) if isinstance(question, str) else question
+        first = _method(method, variant, settings)
+        self.trace: Trace | None = None
+        self._stop = threading.Event()
+        self._worker: threading.Thread | None = None
+        thetas = {f"{n}/{v}": _threshold(n, v) for n in METHODS for v in VARIANTS}
+        thetas[f"{method}/{variant}"] = first.threshold
+        data = {
+            "error": "",
+            "question": self.question.text,
+            "models": list(self.models),
+            "corpora": list(self.retrievers),
+            "methods": list(METHODS),
+            "variants": list(VARIANTS),
+            "method": method,
+            "variant": variant,
+            "thresholds": thetas,
+        }
+        super().__init__(data=data)
+        self.on_msg(self._heard)
+
+    # -- what the controls say -----------------------------------------------------------------------------------------
+
+    def _heard(self, _: Any, content: Any, __: Any) -> None:
+        kind = content.get("kind") if isinstance(content, dict) else None
+        try:
+            if kind == "ask":
+                asked = {key: content[key] for key in ("model", "corpus", "method", "variant") if content.get(key)}
+                self.ask(str(content.get("question", "")), threshold=content.get("threshold"), **asked)
+            elif kind == "stop":
+                self.stop()
+        except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
+            self._say(busy=False, error=what_happened(error))
+
+    def ask(
+        self,
+        question: str | Question | None = None,
+        *,
+        model: str | None = None,
+        corpus: str | None = None,
+        method: str | None = None,
+        variant: str | None = None,
+        threshold: float | None = None,
+    ) -> None:
+        """Begin to answer, as the button does; what is left out is as it was given. Returns at once; see ``wait``.
+
+        Raises ``SettingError`` for settings that make no method, an empty question, or while another is being answered.
+        """
+        if self._worker is not None and self._worker.is_alive():
+            raise SettingError("a question is being answered; stop it first, or wait for it")
+        name, kind = method or self.data["method"], variant or self.data["variant"]
+        own = (name, kind) == (self.data["method"], self.data["variant"])
+        given = dict(self.settings) if own else {}
+        if threshold is not None and _threshold(name, kind) is not None:
+            given["threshold"] = threshold
+        made = _method(name, kind, given)
+        lm = _pick(self.models, model, "model")
+        retriever = _pick(self.retrievers, corpus, "corpus")
+        asked = self.question if question is None or question == self.question.text else question
+        events = stream(made, lm, retriever, asked, prompt=self.prompt)
+        self.trace = events.trace
+        self._stop.clear()
+        run = int(self.state["run"]) + 1
+        self.state = {"run": run, "busy": True, "said": "Reading …", "error": "", "html": ""}
+        self._worker = threading.Thread(target=self._work, args=(events, run), daemon=True)
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Stop generating behind the piece that is under way; what was done is in ``trace``."""
+        self._stop.set()
+
+    def wait(self, timeout: float | None = None) -> Trace | None:
+        """Wait for the answer, at most ``timeout`` seconds; returns the trace. While a cell waits, no button is heard.
+
+        A ``KeyboardInterrupt`` stops the answer, and is raised once it has stopped.
+        """
+        if self._worker is not None:
+            try:
+                self._worker.join(timeout)
+            except KeyboardInterrupt:
+                self.stop()
+                self._worker.join(5)
+                raise
+        return self.trace
+
+    def _say(self, **changes: Any) -> None:
+        self.state = {**self.state, **changes}
+
+    # -- the worker ----------------------------------------------------------------------------------------------------
+
+    def _work(self, events: Any, run: int) -> None:
+        """Stream the events; whatever goes wrong is said in the widget."""
+        post = _Post(lambda news: self.send({"kind": "news", "run": run, "news": news}))
+        error = ""
+        try:
+            for event in events:
+                post.add(self._news(event, events.trace))
+                if self._stop.is_set():
+                    break
+        except Exception as failed:  # noqa: BLE001 - in a thread an error would be seen in a log only
+            error = what_happened(failed)
+        finally:
+            events.close()
+            post.flush()
+            trace = events.trace
+            said = (
+                "Stopped. What was done is below."
+                if trace.ended == "cancelled"
+                else f"{ended_line(trace).capitalize()}."
+            )
+            html = attempt("The trace", lambda: trace_html(trace), lambda: "") if trace.steps else ""
+            self._say(busy=False, said="" if error else said, error=error, html=html)
+
+    def _news(self, event: Event, trace: Trace) -> dict[str, Any]:
+        """An event as the widget draws it."""
+        if isinstance(event, PieceMade):
+            level = np.clip(1 + (event.entropy - CERTAIN) / (LOST - CERTAIN) * LEVELS, 1, LEVELS)
+            return {
+                "is": "piece",
+                "step": event.step,
+                "of": event.kind,
+                "text": printable(event.text).replace("\n", "↵\n"),
+                "level": int(level) if event.entropy > CERTAIN else 0,
+                "about": f"entropy {event.entropy:.3f}   probability {np.exp(event.logprob):.2f}",
+            }
+        if isinstance(event, Decided):
+            step, decision = trace.steps[event.step], event.decision
+            return {
+                "is": "decided",
+                "step": event.step,
+                "retrieve": decision.retrieve,
+                "reason": printable(decision.reason),
+                "cut": decision.cut,
+                "cells": _judged(step, trace),
+            }
+        if isinstance(event, Retrieved):
+            step = trace.steps[event.step]
+            canvas = Canvas(trace, Scale("none", "", 0.0), "", {}, rows=0, twice=False)
+            found = Step(step.index, query=step.query, passages=event.passages)
+            query = attempt("The query", lambda: ask_box(step.query) if step.query is not None else "", lambda: "")
+            passages = attempt("The passages", lambda: passages_list(canvas, found), lambda: "")
+            return {"is": "retrieved", "step": event.step, "query": query, "passages": passages}
+        if isinstance(event, StepDone):
+            return {"is": "done", "step": event.step.index}
+        assert isinstance(event, Ended)
+        return {"is": "ended", "answer": printable(trace.answer), "how": trace.ended}
+
+    def static(self) -> View:
+        if self.trace is None:
+            return message(
+                "ask_live", "Nothing was asked yet. Without a front end: dl.run(method, lm, retriever, question)."
+            )
+        trace = self.trace
+        html, text = framed("The answer", lambda: trace_html(trace), lambda: f"{trace.question.text}\n{trace.text}")
+        return View(f"{trace.question.text[:80]} – live", html, text)
+
+
+class _Post:
+    """Gathers news and sends them together, at most every ``EVERY`` seconds but for those that end something."""
+
+    def __init__(self, send: Callable[[list[dict[str, Any]]], None]) -> None:
+        self._send, self._news, self._last = send, list[dict[str, Any]](), 0.0
+
+    def add(self, news: dict[str, Any]) -> None:
+        self._news.append(news)
+        if news["is"] != "piece" or time.monotonic() - self._last >= EVERY:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._news:
+            self._send(self._news)
+            self._news, self._last = [], time.monotonic()
+
+
+def _judged(step: Step, trace: Trace) -> list[dict[str, Any]]:
+    """A judged draft's cells in the colours of its scores, for the ones that were coloured by entropy meanwhile."""
+    made, words = step.draft, step.words
+    if made is None or not len(words) or not np.isfinite(words.score).any():
+        return []
+    theta = trace.method.get("threshold")
+    top = float(words.score[np.isfinite(words.score)].max())
+    scale = Scale(
+        "score", _NAMES.get(str(trace.method.get("when")), "score"), top, float("nan") if theta is None else theta
+    )
+    fired = None if step.decision is None else step.decision.piece
+    look = Look.of(made, words, scale, fired, trace.method.get("variant") == "reference")
+    place, out = 0, []
+    for cell in look.cells:
+        text = printable(look.text(cell))
+        if not text:
+            continue
+        out.append(
+            {
+                "b": printable(made.text[place : cell.start]),
+                "t": text.replace("\n", "↵\n"),
+                "l": int(look.levels[cell.first : cell.last].max()),
+                "h": look.hit(cell.first),
+                "f": fired is not None and cell.first <= fired < cell.last,
+                "at": cell.start,
+                "about": look.about(cell),
+            }
+        )
+        place = max(place, cell.stop)
+    return out
+
+
+def _name_of(thing: Any, what: str) -> str:
+    """A name for people: a model's own, a retriever's kind and corpus."""
+    if thing is None:
+        return "none"
+    name = getattr(thing, "name", None) or getattr(getattr(thing, "corpus", None), "name", None)
+    return str(name or type(thing).__name__ or what)
+
+
+def _pick(known: dict[str, Any], name: str | None, what: str) -> Any:
+    if name is None:
+        return next(iter(known.values()))
+    if name not in known:
+        raise SettingError(f"{what} {name!r} does not exist here; one of {', '.join(known)}")
+    return known[name]
+
+
+def _method(name: str, variant: str, settings: dict[str, Any]) -> Any:
+    return method(name, variant=variant, **settings)
+
+
+def _threshold(name: str, variant: str) -> float | None:
+    """θ where none is given; None for a method that has none."""
+    when = METHODS[name][0] if name in METHODS else ""
+    return method(name, variant=variant).threshold if WHENS.get(when) == "ahead" and variant in VARIANTS else None

@@ -1,0 +1,51 @@
+"""What all widgets share: their scripts and styles, and the static view that stands in where no front end runs them."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import anywidget
+import traitlets
+
+from dragin_lab.views.frame import View
+from dragin_lab.views.html import stylesheet
+
+
+@cache
+def script(name: str) -> str:
+    """A widget's module: what all share, then its own file."""
+    folder = resources.files("dragin_lab.widgets")
+    return "\n".join(folder.joinpath(f"{part}.js").read_text(encoding="utf-8") for part in ("common", name))
+
+
+@cache
+def style(*sheets: str) -> str:
+    """The views' style sheets and the widgets' own."""
+    own = resources.files("dragin_lab.widgets").joinpath("widgets.css").read_text(encoding="utf-8")
+    return stylesheet(*sheets) + own
+
+
+class Card(anywidget.AnyWidget):
+    """A widget in a card. Where nothing can run it, its static view is shown, and as text its text."""
+
+    _esm: Any = "export default { render() {} }"
+    _css: Any = ""
+    #: What the script draws; plain data, sent once.
+    data: Any = traitlets.Dict().tag(sync=True)
+
+    def static(self) -> View:
+        """The same without a front end."""
+        raise NotImplementedError
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        found = super()._repr_mimebundle_(**kwargs)
+        if found is None:
+            return None
+        bundle, metadata = found if isinstance(found, tuple) else (found, {})
+        view = self.static()
+        return {**bundle, "text/html": view.html, "text/plain": view.text}, metadata
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.static().title!r}; display it in a notebook)"

@@ -1,0 +1,68 @@
+"""``compare``: two traces of one question, sentence under sentence, and what differs in their records."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.errors import TraceFileError
+from dragin_lab.frames import trace_diff
+from dragin_lab.trace import Trace
+from dragin_lab.views.frame import View, message, opened
+from dragin_lab.views.html import clip, printable
+from dragin_lab.views.methods import inside, names_of, side_by_side
+from dragin_lab.widgets.base import Card, script, style
+
+LINES = 200  # of differences
+CHARS = 300  # of a value
+
+
+class Compare(Card):
+    """The widget; ``diff`` is the text of ``Trace.diff``."""
+
+    _esm = script("comparing")
+    _css = style("methods")
+
+    def __init__(self, a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> None:
+        self.diff = ""
+        try:
+            found = [opened(a), opened(b)]
+        except TraceFileError as error:
+            data: dict[str, Any] = {"error": str(error)}
+            self._static = partial(message, "compare", str(error))
+        else:
+            names = list(labels) if labels is not None else names_of(found)
+            if names[0] == names[1]:
+                names = [f"{names[0]} (a)", f"{names[1]} (b)"]
+            self._static = partial(side_by_side, found, labels=names)
+            self.diff = trace_diff(*found)
+            data = {
+                "error": "",
+                "html": inside(found, names),
+                "a": printable(names[0]),
+                "b": printable(names[1]),
+                "lines": difference_rows(self.diff),
+            }
+        super().__init__(data=data)
+
+    def static(self) -> View:
+        return self._static()
+
+
+def difference_rows(diff: str) -> list[list[str]]:
+    """The lines of ``Trace.diff`` as rows: where, in the first trace, in the second."""
+    lines = diff.splitlines()
+    rows = []
+    for line in lines[:LINES]:
+        where, _, rest = printable(line).partition(": ")
+        before, arrow, after = rest.partition(" → ")
+        rows.append([where, _short(before), _short(after) if arrow else ""])
+    if len(lines) > LINES:
+        rows.append([f"… {len(lines) - LINES} more", "a.diff(b) has them all", ""])
+    return rows
+
+
+def _short(text: str) -> str:
+    head, rest = clip(text, CHARS)
+    return f"{head} {rest}".strip()

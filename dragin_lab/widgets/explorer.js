@@ -1,0 +1,185 @@
+// Step through an episode piece by piece. All data is here; nothing is asked of Python.
+const PART = { question: "question", answer: "answer so far", passages: "passages", exemplars: "exemplars", draft: "this text" };
+
+const bar = (label, value, top, shown, css) =>
+  make(
+    "div",
+    { class: `dl-bar ${css}` },
+    make("span", {}, label),
+    make("i", { style: `--w:${top > 0 && value > 0 ? Math.min(value / top, 1) : 0}`, "aria-hidden": "true" }),
+    make("b", {}, shown),
+  );
+
+function render({ model, el }) {
+  const data = model.get("data");
+  const { body, complain } = card(el, "dl-explore", "Explore a trace");
+  complain(data.error);
+  if (data.error) return;
+  body.append(drawn(data.head));
+  if (!data.texts.length) {
+    body.append(make("p", { class: "head soft" }, "Nothing is written yet, so there are no pieces to look at."));
+    return;
+  }
+  let text = 0;
+  let piece = 0;
+
+  const tabs = make("div", { class: "dl-tabs", role: "tablist", "aria-label": "Texts of the episode" });
+  const words = make("div", { class: "txt dl-pieces", role: "listbox", tabindex: "0", dir: "auto" });
+  const said = make("div", { class: "dl-piece", role: "status", "aria-live": "polite" });
+  const side = make("div", { class: "dl-step-about" });
+  const id = `dl-${Math.random().toString(36).slice(2, 9)}`;
+
+  data.texts.forEach((t, i) => {
+    const tab = make(
+      "button",
+      { type: "button", role: "tab", class: "dl-tab", id: `${id}-t${i}`, "aria-controls": `${id}-w`, onclick: () => show(i, null, true) },
+      make("b", {}, t.title),
+      make("small", {}, t.about),
+    );
+    tabs.append(tab);
+  });
+  words.id = `${id}-w`;
+  const move = (to) => () => to();
+  const back = make("button", { type: "button", class: "dl-button", onclick: move(() => step(-1)), "aria-label": "Previous piece" }, "← piece");
+  const on = make("button", { type: "button", class: "dl-button", onclick: move(() => step(1)), "aria-label": "Next piece" }, "piece →");
+  const hit = make("button", { type: "button", class: "dl-button", onclick: move(() => nextHit()) }, "next hit ◆");
+  const keys = make("span", { class: "soft" }, "← → pieces · ↑ ↓ texts · H next hit · Home End");
+  body.append(
+    tabs,
+    make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, keys), words, side), said),
+    drawn(data.legend),
+  );
+
+  function show(which, at, focus) {
+    const t = data.texts[which];
+    const fresh = which !== text || !words.childElementCount;
+    text = which;
+    if (fresh) {
+      words.replaceChildren();
+      t.cells.forEach((c, i) => {
+        if (c.b) words.append(c.b);
+        const css = [c.l ? `h${c.l}` : "", c.x || "", "dl-cell"].join(" ").trim();
+        const name = `${c.h ? "hit: " : ""}${c.t}`;
+        words.append(
+          make("span", { class: css, role: "option", id: `${id}-p${i}`, "data-piece": i, "aria-selected": "false", "aria-label": name, onclick: () => show(text, i, true) }, c.t),
+        );
+      });
+      if (!t.cells.length) words.append(make("span", { class: "soft" }, "nothing was written"));
+      words.setAttribute("aria-label", `${t.title}: pieces`);
+      side.replaceChildren(drawn(t.html));
+      [...tabs.children].forEach((tab, i) => {
+        tab.setAttribute("aria-selected", String(i === which));
+        tab.tabIndex = i === which ? 0 : -1;
+      });
+      hit.disabled = !t.cells.some((c) => c.h);
+    }
+    select(at === null ? t.start : at);
+    if (focus) words.focus({ preventScroll: true });
+  }
+
+  function select(at) {
+    const cells = data.texts[text].cells;
+    words.querySelectorAll('[aria-selected="true"]').forEach((node) => node.setAttribute("aria-selected", "false"));
+    words.querySelectorAll(".dl-seen").forEach((node) => {
+      node.classList.remove("dl-seen");
+      node.style.removeProperty("--seen");
+    });
+    if (!cells.length) {
+      said.replaceChildren();
+      words.removeAttribute("aria-activedescendant");
+      return;
+    }
+    piece = Math.max(0, Math.min(at, cells.length - 1));
+    const node = words.querySelector(`[data-piece="${piece}"]`);
+    node.setAttribute("aria-selected", "true");
+    words.setAttribute("aria-activedescendant", node.id);
+    said.replaceChildren(...about(cells[piece]));
+  }
+
+  function about(c) {
+    const top = data.tops;
+    const t = data.texts[text];
+    const rows = [
+      make("div", { class: "dl-name" }, make("b", { dir: "auto" }, c.v), make("small", {}, `piece ${c.n} of ${t.pieces} · ${t.title}`)),
+      bar("entropy", c.e, top.e, `${figure(c.e)} nats`, "e"),
+      bar("attention received", c.a, top.a, figure(c.a), "a"),
+      bar("probability", c.p, 1, percent(c.p), "p"),
+    ];
+    if (c.w) {
+      const over = c.w.s !== null && data.theta !== null && c.w.s > data.theta;
+      rows.push(make("h4", {}, "Its word ", make("bdi", {}, `“${c.w.t}”`)));
+      if (c.w.s !== null) {
+        const scored = bar(data.score, c.w.s, Math.max(top.s, data.theta || 0), figure(c.w.s), over ? "s over" : "s");
+        if (data.theta !== null) scored.querySelector("i").style.setProperty("--t", data.theta / Math.max(top.s, data.theta, 1e-9));
+        rows.push(scored);
+      }
+      const flags = [];
+      if (c.w.stop) flags.push("● stop word: never a hit");
+      if (c.h) flags.push("◆ hit: lacks information");
+      if (c.f) flags.push("this piece fired");
+      if (c.w.s !== null && data.theta !== null) flags.push(over ? `above θ ${figure(data.theta)}` : `at most θ ${figure(data.theta)}`);
+      if (c.w.a !== null && t.second) flags.push(`attention as the trigger read it: ${figure(c.w.a)}`);
+      rows.push(make("p", { class: "soft" }, flags.join(" · ")));
+    } else {
+      rows.push(make("p", { class: "soft" }, t.unjudged));
+    }
+    if (c.g) rows.push(make("p", { class: "soft" }, "✂ thrown away"));
+    if (c.o.length) {
+      rows.push(make("h4", {}, "Likeliest pieces here"));
+      rows.push(make("ol", { class: "dl-list" }, c.o.map(([name, p, taken]) =>
+        make("li", { class: taken ? "dl-taken" : null, style: `--w:${p}` }, make("bdi", {}, name), make("span", {}, `${taken ? "✓ " : ""}${percent(p)}`)))));
+    }
+    rows.push(make("h4", {}, "Attends to"));
+    if (c.k.length) {
+      const most = c.k[0][2] || 1;
+      c.k.forEach(([, , weight, cells]) => cells.forEach((at) => {
+        const seen = words.querySelector(`[data-piece="${at}"]`);
+        if (seen) seen.classList.add("dl-seen");
+      }));
+      rows.push(make("ol", { class: "dl-list" }, c.k.map(([name, part, weight]) =>
+        make("li", { style: `--w:${weight / most}` }, make("bdi", {}, name), make("small", {}, PART[part] || part || "prompt"), make("span", {}, figure(weight))))));
+    } else {
+      rows.push(make("p", { class: "soft" }, t.rows ? "only to itself and to special pieces" : "The rows of attention were not kept. The paper variant of dragin keeps them."));
+    }
+    return rows;
+  }
+
+  const step = (by) => {
+    const cells = data.texts[text].cells;
+    if (piece + by < 0 && text > 0) return show(text - 1, data.texts[text - 1].cells.length - 1, true);
+    if (piece + by >= cells.length && text < data.texts.length - 1) return show(text + 1, 0, true);
+    select(piece + by);
+  };
+  const nextHit = () => {
+    const cells = data.texts[text].cells;
+    const order = cells.map((_, i) => (piece + 1 + i) % cells.length);
+    const found = order.find((i) => cells[i].h);
+    if (found !== undefined) select(found);
+  };
+  const actions = {
+    ArrowRight: () => step(1),
+    ArrowLeft: () => step(-1),
+    ArrowDown: () => show(Math.min(text + 1, data.texts.length - 1), null, true),
+    ArrowUp: () => show(Math.max(text - 1, 0), null, true),
+    Home: () => select(0),
+    End: () => select(data.texts[text].cells.length - 1),
+    h: nextHit,
+    H: nextHit,
+  };
+  words.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || !actions[event.key]) return;
+    event.preventDefault();
+    event.stopPropagation();
+    actions[event.key]();
+  });
+  tabs.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    show(Math.max(0, Math.min(text + by, data.texts.length - 1)), null, false);
+    tabs.children[text].focus();
+  });
+  show(data.start, null, false);
+}
+export default { render };

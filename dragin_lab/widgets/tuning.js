@@ -1,0 +1,147 @@
+// Sliders over stored traces. Python answers the last value that the controls have come to rest at.
+const REST = 100; // milliseconds without a movement
+
+function render({ model, el }) {
+  const data = model.get("data");
+  const { body, complain } = card(el, "dl-tuner v-replay", "Tune a threshold");
+  const unwatch = watchKernel(model, complain);
+  const asked = model.get("asked") || {};
+  const settings = { ...(asked.settings || {}) };
+  const origin = Object.fromEntries(data.controls.map((c) => [c.name, c.value]));
+  const id = `dl-${Math.random().toString(36).slice(2, 9)}`;
+  let trace = asked.trace || 0;
+  let waiting = null;
+  let sent = null;
+  let again = false;
+  let number = asked.id || 0;
+
+  const shown = make("div", { class: "dl-answer", "aria-live": "off" });
+  const boxes = make("div", { class: "dl-controls" });
+  const inputs = {};
+
+  function ask() {
+    clearTimeout(waiting);
+    if (sent !== null) {
+      again = true;
+      return;
+    }
+    again = false;
+    sent = ++number;
+    shown.setAttribute("aria-busy", "true");
+    model.set("asked", { id: sent, trace, settings: { ...settings } });
+    model.save_changes();
+  }
+  const soon = () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(ask, REST);
+  };
+
+  function control(c) {
+    const box = make("div", { class: "dl-control" });
+    const name = `${id}-${c.name}`;
+    box.append(make("label", { for: name }, c.label, c.about ? make("small", {}, c.about) : null));
+    if (c.choices) {
+      const pick = make("select", { id: name, class: `dl-${c.name}`, "aria-label": c.label, onchange: () => { settings[c.name] = pick.value; soon(); } },
+        c.choices.map(([value, said]) => make("option", { value }, said)));
+      inputs[c.name] = (value) => { pick.value = value ?? ""; };
+      box.append(pick);
+    } else {
+      const about = c.about ? `${c.label}, ${c.about}` : c.label;
+      const slide = make("input", { type: "range", id: name, class: `dl-slider dl-${c.name}`, min: c.min, max: c.max, step: c.step, "aria-label": about });
+      const exact = make("input", { type: "number", class: `dl-number dl-${c.name}-number`, min: c.min, step: c.step === 1 ? 1 : "any", "aria-label": `${about}: exact value` });
+      const put = (value) => { exact.value = String(Number(Number(value).toPrecision(4))); };
+      inputs[c.name] = (value) => { slide.value = value; put(value); };
+      slide.addEventListener("input", () => { put(slide.value); settings[c.name] = Number(exact.value); soon(); });
+      exact.addEventListener("input", () => {
+        if (exact.value === "" || !Number.isFinite(Number(exact.value))) return;
+        slide.value = exact.value;
+        settings[c.name] = Number(exact.value);
+        soon();
+      });
+      box.append(exact, slide);
+    }
+    inputs[c.name](settings[c.name]);
+    return box;
+  }
+  boxes.append(...data.controls.map(control));
+
+  const actions = make("div", { class: "dl-actions" });
+  const reset = make("button", { type: "button", class: "dl-button dl-reset", onclick: () => {
+    for (const [key, value] of Object.entries(origin)) { settings[key] = value; inputs[key](value); }
+    ask();
+  } }, "As it was run");
+  let pick = null;
+  if (data.traces.length > 1) {
+    pick = make("select", { class: "dl-trace", "aria-label": "Trace drawn in full", onchange: () => { trace = Number(pick.value); ask(); } },
+      data.traces.map((title, i) => make("option", { value: i }, `${i + 1}. ${title}`)));
+    pick.value = trace;
+  }
+  const run = make("button", { type: "button", class: "dl-button main dl-run", onclick: () => model.send({ kind: "run" }) }, "Run the model with these values");
+  const stop = make("button", { type: "button", class: "dl-button stop dl-stop", onclick: () => model.send({ kind: "stop" }), hidden: true }, "Stop");
+  const said = make("span", { class: "soft", role: "status" });
+  if (data.controls.length) actions.append(reset);
+  if (pick) actions.append(pick);
+  if (data.model && data.controls.length) actions.append(run, stop);
+  actions.append(said);
+  const ran = make("div", { class: "dl-ran", hidden: true });
+  if (data.about) body.append(make("p", { class: "head soft" }, data.about));
+  body.append(boxes, actions, shown, ran);
+
+  function answered() {
+    const answer = model.get("answer") || {};
+    if (answer.html) shown.innerHTML = answer.html;
+    complain(answer.error || data.error);
+    shown.classList.toggle("dl-busy", Boolean(answer.error));
+    if (sent !== null && answer.id >= sent) {
+      sent = null;
+      shown.removeAttribute("aria-busy");
+      if (again) ask();
+    }
+    number = Math.max(number, answer.id || 0);
+  }
+  function moved() {
+    // Python, or another view of this widget, has set the controls.
+    const now = model.get("asked") || {};
+    if (now.id === sent) return;
+    number = Math.max(number, now.id || 0);
+    trace = now.trace || 0;
+    if (pick) pick.value = trace;
+    for (const [key, value] of Object.entries(now.settings || {})) {
+      settings[key] = value;
+      if (inputs[key]) inputs[key](value);
+    }
+  }
+  function runs() {
+    const now = model.get("running") || {};
+    run.disabled = now.busy;
+    stop.hidden = !now.busy;
+    said.textContent = now.said || "";
+    if (now.error) {
+      ran.hidden = false;
+      ran.replaceChildren(make("p", { class: "alert", role: "alert" }, now.error));
+    } else if (now.html) {
+      ran.hidden = false;
+      ran.replaceChildren(make("h4", { class: "eye" }, "What the model did with these values"), drawn(now.html));
+    }
+  }
+  shown.addEventListener("click", (event) => {
+    const line = event.target.closest("tr[data-trace]");
+    if (!line) return;
+    trace = Number(line.dataset.trace);
+    if (pick) pick.value = trace;
+    ask();
+  });
+  model.on("change:answer", answered);
+  model.on("change:asked", moved);
+  model.on("change:running", runs);
+  answered();
+  runs();
+  return () => {
+    clearTimeout(waiting);
+    unwatch();
+    model.off("change:answer", answered);
+    model.off("change:asked", moved);
+    model.off("change:running", runs);
+  };
+}
+export default { render };

@@ -1,0 +1,251 @@
+"""``tuner``: sliders over stored traces, answered by ``replay`` without the model; a button asks the model itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import traitlets
+
+from dragin_lab.drivers import stream
+from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.labels import Labelled
+from dragin_lab.replay import Outcome, Replay, labelled_of
+from dragin_lab.serving import what_happened
+from dragin_lab.settings import exchanged
+from dragin_lab.trace import Trace
+from dragin_lab.views import replays
+from dragin_lab.views.frame import View, framed, message, opened
+from dragin_lab.views.html import clip
+from dragin_lab.views.trace import trace_html
+from dragin_lab.widgets.base import Card, script, style
+
+if TYPE_CHECKING:
+    from dragin_lab.episode import Retriever
+    from dragin_lab.lm.load import LanguageModel
+    from dragin_lab.prompts import PromptTemplate
+
+STEPS = 200  # of the slider of θ
+
+
+class Tuner(Card):
+    """The widget. ``asked`` is what the controls say, ``answer`` what follows; ``outcomes`` are the replays behind it.
+
+    ``traces`` are the stored traces, ``ran`` those that the button had the model make.
+    """
+
+    _esm = script("tuning")
+    _css = style("replay")
+    #: {"id", "trace", "settings"}, from the controls. The last one is answered, those it overtakes are not.
+    asked: Any = traitlets.Dict().tag(sync=True)
+    #: {"id", "html", "error"}
+    answer: Any = traitlets.Dict().tag(sync=True)
+    #: {"busy", "said", "html", "error"} of the model's run
+    running: Any = traitlets.Dict({"busy": False, "said": "", "html": "", "error": ""}).tag(sync=True)
+
+    def __init__(
+        self,
+        traces: Trace | str | Path | Iterable[Trace | str | Path],
+        labels: Iterable[Labelled] | None = None,
+        lm: LanguageModel | None = None,
+        retriever: Retriever | None = None,
+        *,
+        prompt: PromptTemplate | None = None,
+        nlp: Any = None,
+    ) -> None:
+        given = [traces] if isinstance(traces, Trace | str | Path) else list(traces)
+        known = list(labels) if labels is not None else None
+        self.traces, unread = _readable(given)
+        self.lm, self.retriever, self.prompt = lm, retriever, prompt
+        self.ran: list[Trace] = []
+        self.outcomes: list[Outcome] = []
+        self._stop = threading.Event()
+        self._worker: threading.Thread | None = None
+        tokenizer = None if lm is None else lm.tokenizer
+        self._replays = [Replay(t, labelled_of(t, known), tokenizer=tokenizer, nlp=nlp) for t in self.traces]
+        if not given:
+            unread = ["There is no trace to tune; give one or a list of them."]
+        data: dict[str, Any] = {
+            "error": " ".join(unread),
+            "controls": [],
+            "traces": [],
+            "model": lm is not None,
+            "about": "",
+        }
+        if self._replays:
+            data |= self._set_up()
+        super().__init__(data=data)
+        self.on_msg(self._heard)
+        if self._replays:
+            self.asked = {"id": 0, "trace": 0, "settings": {c["name"]: c["value"] for c in data["controls"]}}
+
+    def _set_up(self) -> dict[str, Any]:
+        kinds = {(r.method.name, r.method.variant, r.method.when, r.method.what) for r in self._replays}
+        if len(kinds) > 1:
+            named = ", ".join(sorted(f"{name} ({variant})" for name, variant, *_ in kinds))
+            raise SettingError(f"the traces are of several methods ({named}); give a tuner those of one")
+        first = self._replays[0]
+        titles = [clip(t.question.text, 120)[0] for t in self.traces]
+        about = (
+            ""
+            if first.tunable
+            else f"{first.method.name} holds no draft against a threshold: there is nothing to tune."
+        )
+        return {"controls": self._controls(first), "traces": titles, "about": about}
+
+    def _controls(self, first: Replay) -> list[dict[str, Any]]:
+        method, out = first.method, []
+        for name in first.tunable:
+            value = getattr(method, name)
+            if name == "threshold" and method.when == "rind":
+                top = _nice(max(1.5 * value, *(self._top(r) for r in self._replays)))
+                said = ("θ", "on the RIND score")
+                out.append(_slider(name, said, value, 0, top, top / STEPS))
+            elif name == "threshold":
+                out.append(_slider(name, ("θ on 1 − p", "a piece less certain than this fires"), value, 0, 1, 0.01))
+            elif name == "top_n":
+                unit = "words of a query" if method.what == "qfs" else "pieces of a query"
+                out.append(_slider(name, ("top n", unit), value, 1, max(50, 2 * value), 1))
+            elif name == "doubt_limit":
+                said = ("query’s limit on 1 − p", "a piece less certain than this is left out of the query")
+                out.append(_slider(name, said, value, 0, 1, 0.01))
+            else:
+                choices = [["", "as they are (Eq. 5)"], ["sentence", "by sentence, as released"]]
+                out.append(
+                    {"name": name, "label": "scores scaled", "about": "", "value": value or "", "choices": choices}
+                )
+        return out
+
+    @staticmethod
+    def _top(replay: Replay) -> float:
+        scores = [s.words.score[np.isfinite(s.words.score)] for s in replay.trace.steps]
+        return max((float(s.max()) for s in scores if s.size), default=0.0)
+
+    # -- answering -----------------------------------------------------------------------------------------------------
+
+    @traitlets.observe("asked")
+    def _asked(self, change: Any) -> None:
+        asked = change["new"]
+        if not asked or not self._replays:
+            return
+        try:
+            self.outcomes = [r.at(**_settings(asked, r)) for r in self._replays]
+            place = min(max(int(asked.get("trace", 0)), 0), len(self.outcomes) - 1)
+            self.answer = {"id": asked.get("id", 0), "html": replays.card(self.outcomes, place), "error": ""}
+        except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
+            self.answer = {"id": asked.get("id", 0), "html": "", "error": what_happened(error)}
+
+    def tune(self, trace: int = 0, **settings: Any) -> list[Outcome]:
+        """Set the controls from Python, those not named as they were run; returns the outcomes.
+
+        Raises ``SettingError`` for settings that cannot be replayed.
+        """
+        if not self._replays:
+            raise SettingError("there is no trace to tune; give tuner one or a list of them")
+        self._replays[0].at(**settings)
+        start = {c["name"]: c["value"] for c in self.data["controls"]}
+        self.asked = {"id": self.asked.get("id", 0) + 1, "trace": trace, "settings": start | settings}
+        return self.outcomes
+
+    def static(self) -> View:
+        if not self._replays:
+            return message("tuner", self.data["error"])
+        outcomes = self.outcomes or [r.at() for r in self._replays]
+        draw = (partial(replays.card, outcomes), partial(replays.plain, outcomes))
+        html, text = framed("The tuner", *draw, ("replay",))
+        return View(f"{clip(outcomes[0].trace.question.text, 80)[0]} – tuner", html, text)
+
+    # -- the model -----------------------------------------------------------------------------------------------------
+
+    def _heard(self, _: Any, content: Any, __: Any) -> None:
+        kind = content.get("kind") if isinstance(content, dict) else None
+        if kind == "run":
+            self.run_model()
+        elif kind == "stop":
+            self.stop()
+
+    def run_model(self) -> None:
+        """Have the model answer the chosen trace's question with the chosen values, in a thread of its own."""
+        if self._worker is not None and self._worker.is_alive():
+            return
+        if self.lm is None:
+            self.running = {"busy": False, "said": "", "html": "", "error": "Give tuner an lm to run the model."}
+            return
+        self._stop.clear()
+        self.running = {"busy": True, "said": "Starting …", "html": "", "error": ""}
+        self._worker = threading.Thread(target=self._run, args=(dict(self.asked),), daemon=True)
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Stop the model's run; what was done is in ``ran``."""
+        self._stop.set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the model's run has ended; ``timeout`` in seconds."""
+        if self._worker is not None:
+            self._worker.join(timeout)
+
+    def _run(self, asked: dict[str, Any]) -> None:
+        error, html = "", ""
+        try:
+            assert self.lm is not None
+            replay = self._replays[min(max(int(asked.get("trace", 0)), 0), len(self._replays) - 1)]
+            method = exchanged(replay.method, **_settings(asked, replay))
+            events = stream(method, self.lm, self.retriever, replay.trace.question, prompt=self.prompt)
+            self.ran.append(events.trace)
+            made = 0
+            try:
+                for _ in events:
+                    made += 1
+                    if made % 16 == 0:
+                        counted = events.trace.counters
+                        said = f"{counted['retrievals']} retrievals, {counted['drafts']} drafts so far …"
+                        self.running = {"busy": True, "said": said, "html": "", "error": ""}
+                    if self._stop.is_set():
+                        break
+            finally:
+                events.close()
+            html = trace_html(events.trace)
+        except Exception as failed:  # noqa: BLE001 - in a thread an error would be seen in a log only
+            error = what_happened(failed)
+        self.running = {"busy": False, "said": "", "html": html, "error": error}
+
+
+def _readable(given: list[Trace | str | Path]) -> tuple[list[Trace], list[str]]:
+    """The traces that can be read, and what is wrong with the files that cannot."""
+    traces, unread = [], []
+    for one in given:
+        try:
+            traces.append(opened(one))
+        except TraceFileError as error:
+            unread.append(f"{error}.")
+    return traces, unread
+
+
+def _settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
+    """The controls' values as settings: the empty choice is None, counts are whole, what is as it was is left out."""
+    given = dict(asked.get("settings", {}))
+    known = {}
+    for name, value in given.items():
+        value = None if value == "" else value
+        if name == "top_n" and isinstance(value, float):
+            value = round(value)
+        if value != getattr(replay.method, name, None):
+            known[name] = value
+    return known
+
+
+def _slider(name: str, said: tuple[str, str], value: float, low: float, high: float, step: float) -> dict[str, Any]:
+    """A control: its name, label, what it is about, where it stands, its ends and its step."""
+    label, about = said
+    return {"name": name, "label": label, "about": about, "value": value, "min": low, "max": high, "step": step}
+
+
+def _nice(value: float) -> float:
+    """The next of 1, 2, 5 times a power of ten at or above a value, so that a slider ends at a round number."""
+    power = 10.0 ** np.floor(np.log10(value)) if value > 0 else 1.0
+    return float(next(m * power for m in (1, 2, 4, 5, 8, 10) if m * power >= value * (1 - 1e-9)))
