@@ -19,6 +19,10 @@ class BrokenOffError(CorpusError):
     """A build of a corpus that something outside it broke off, such as a full disk; what was done is kept."""
 
 
+class ClusterError(DraginLabError):
+    """A search server that cannot be reached or fails, or an index there that is not what it should be."""
+
+
 class TraceFileError(DraginLabError):
     """A file that is not a readable trace."""
 

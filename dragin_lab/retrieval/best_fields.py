@@ -31,11 +31,7 @@ class BestFields:
     library = ""  # the distribution that counts the terms
 
     def __init__(self, corpus: Corpus, *, k1: float = 1.2, b: float = 0.75, tie_breaker: float = 0.5) -> None:
-        if not (math.isfinite(k1) and k1 >= 0):
-            raise SettingError(f"k1={k1!r}: must be a finite number of at least 0 (usual: 1.2)")
-        for name, value in (("b", b), ("tie_breaker", tie_breaker)):
-            if not 0 <= value <= 1:
-                raise SettingError(f"{name}={value!r}: must lie between 0 and 1")
+        check_formula(k1, b, tie_breaker)
         self.corpus = corpus
         self.chosen: str | None = None  # why this retriever, where nobody asked for it by name
         self.k1 = float(k1)
@@ -84,6 +80,15 @@ class BestFields:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.corpus!r}, k1={self.k1:g}, b={self.b:g})"
+
+
+def check_formula(k1: float, b: float, tie_breaker: float) -> None:
+    """Refuse settings for which the formula makes no sense."""
+    if not (math.isfinite(k1) and k1 >= 0):
+        raise SettingError(f"k1={k1!r}: must be a finite number of at least 0 (usual: 1.2)")
+    for name, value in (("b", b), ("tie_breaker", tie_breaker)):
+        if not 0 <= value <= 1:
+            raise SettingError(f"{name}={value!r}: must lie between 0 and 1")
 
 
 def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
