@@ -47,7 +47,7 @@ def run_label(found: Method, retriever: str | None = None) -> str:
     if retriever in (None, "bm25") or found.when == "never":
         return label(found)
     assert retriever is not None
-    kind, _, address = retriever.partition(":")
+    kind, _, address = without_secrets(retriever).partition(":")
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", address.rstrip("/").rpartition("/")[2]).strip("-")
     return "-".join([label(found), kind] + [short] * bool(short))
 
@@ -69,3 +69,8 @@ def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
             f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"
         )
     return Method(**{f.name: settings[f.name] for f in own if f.name in settings}, pipeline=pipeline)
+
+
+def without_secrets(address: str) -> str:
+    """An address without the user and password in it, for messages, records and paths."""
+    return re.sub(r"//[^/]*@", "//", address)

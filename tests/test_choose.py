@@ -84,6 +84,7 @@ def test_a_run_is_called_by_its_retriever_where_it_is_not_the_usual_one() -> Non
     assert run_label(dragin, "bm25s") == "dragin-bm25s"
     assert run_label(dragin, "dense:Muennighoff/SGPT-125M") == "dragin-dense-SGPT-125M"
     assert run_label(dragin, "dense:/models/my encoder/") == "dragin-dense-my-encoder"
+    assert run_label(dragin, "elasticsearch:https://ann:s3cret@host:9200") == "dragin-elasticsearch-host-9200"
     assert run_label(never, "bm25s") == "wo-rag"
 
 
