@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-EXTRAS := notebooks,corpora,dense,dev
+EXTRAS := notebooks,corpora,dense,cluster,dev
 
 .PHONY: help demo test test-parity lab bench lint docs clean
 

@@ -49,7 +49,7 @@ FLOORS = [
     },
     {f"corpora.{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
     {"download", "published", "fetch", "corpora.fetch"},
-    {"lm", "retrieval.dense", "retrieval.dense_encoders", "retrieval.choose"},
+    {"lm", *(f"retrieval.{part}" for part in ("dense", "dense_encoders", "milvus", "milvus_fill", "choose"))},
     {"store", "store_disk", "remembering"},
     {"drivers", "serving", "batched", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
     {"needs", "needs_query", "tables", "paper", "replay", "replay_truth", "stored"},

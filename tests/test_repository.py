@@ -11,7 +11,7 @@ import yaml
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("notebooks", "corpora", "dense", "dev")
+EXTRAS = ("notebooks", "corpora", "dense", "cluster", "dev")
 
 
 def name_of(requirement: str) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from dragin_lab.cli.options import Name, debug_option, download_bar
+from dragin_lab.cli.options import Name, check_retriever, debug_option, download_bar, load_retriever
 from dragin_lab.cli.outputs import RunFailedError
-from dragin_lab.errors import BrokenOffError
+from dragin_lab.errors import BrokenOffError, DraginLabError
+
+if TYPE_CHECKING:
+    from dragin_lab.corpus import Corpus
 
 KINDS = ("dpr", "jsonl", "text", "wikiextractor")
 #: Passages up to which the check builds an index of its own, in memory, for the canary queries.
@@ -79,13 +83,18 @@ def build(
 @click.argument("folder")
 @click.option("--full", is_flag=True, help="Read every byte, and every passage.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that read; default one a core.")
+@click.option(
+    "--retriever", "spec", metavar="SPEC", help="What the queries are put to: bm25s, dense:MODEL, milvus:URI …"
+)
 @debug_option
-def check(folder: str, full: bool, workers: int | None) -> None:
+def check(folder: str, full: bool, workers: int | None, spec: str | None) -> None:
     """Check that the corpus in FOLDER is whole, and that a search finds what it must.
 
     Compares counts, lengths and checksums, looks for empty passages, and puts queries whose answer is known to an index
-    in memory (up to 200,000 passages). Ends with status 1 where anything is wrong.
+    in memory (up to 200,000 passages), or to the retriever given, whose own passages are compared too. Ends with status
+    1 where anything is wrong.
     """
+    check_retriever(spec)
     from dragin_lab.corpora.check import ask_canaries
     from dragin_lab.corpora.check import check as look
     from dragin_lab.corpora.store import is_store
@@ -100,7 +109,9 @@ def check(folder: str, full: bool, workers: int | None) -> None:
         from dragin_lab.corpus import Corpus
 
         passages = Corpus.load(path)
-        if len(passages) <= SEARCHED:
+        if spec is not None:
+            bad = _report(_look_at_retriever(passages, spec, full))
+        elif len(passages) <= SEARCHED:
             from dragin_lab.retrieval.bm25 import BM25
 
             bad = _report(ask_canaries(path, BM25(passages)))
@@ -140,6 +151,20 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
     click.echo(path)
     count = published.PUBLISHED[name].passages
     say(f"its {count:,} passages: dragin-lab corpus build {path} --out FOLDER --expect {count}")
+
+
+def _look_at_retriever(passages: Corpus, spec: str, full: bool) -> Iterator[tuple[str, bool]]:
+    """Whether a retriever is of this corpus, holds its passages and finds what it must."""
+    from dragin_lab.corpora.check import ask_canaries, compare_passages
+
+    try:
+        retriever = load_retriever(passages.source, spec)
+        yield f"{retriever!r} is of this corpus", True
+        if hasattr(retriever, "compare"):
+            yield from compare_passages(passages, retriever, full=full)
+        yield from ask_canaries(passages.source, retriever)
+    except DraginLabError as error:
+        yield str(error), False
 
 
 def _report(findings: Iterator[tuple[str, bool]]) -> int:

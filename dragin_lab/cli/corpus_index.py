@@ -7,6 +7,7 @@ import click
 from dragin_lab.cli.options import check_corpus, debug_option
 from dragin_lab.cli.outputs import RunFailedError
 from dragin_lab.errors import BrokenOffError
+from dragin_lab.settings import without_secrets
 
 
 @click.command(short_help="Build the index of a corpus that a retriever searches.")
@@ -17,8 +18,9 @@ from dragin_lab.errors import BrokenOffError
     metavar="SPEC",
     default="bm25s",
     show_default=True,
-    help="bm25s, or dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac.",
+    help="bm25s; dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac; or milvus:URI.",
 )
+@click.option("--model", help="milvus: fill it with the vectors of this model (as in dense:MODEL), not for BM25.")
 @click.option(
     "--exact/--approximate",
     default=None,
@@ -28,13 +30,15 @@ from dragin_lab.errors import BrokenOffError
 @click.option("--device", help="dense: cpu or cuda; default the first GPU, else the CPU.")
 @click.option("--force", is_flag=True, help="Begin anew, whatever index is there.")
 @debug_option
-def index(corpus: str, spec: str, exact: bool | None, workers: int | None, device: str | None, force: bool) -> None:
-    """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder.
+def index(
+    corpus: str, spec: str, exact: bool | None, workers: int | None, device: str | None, force: bool, model: str | None
+) -> None:
+    """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder; or fill Milvus with it.
 
     An index that was killed, interrupted or ran out of disk goes on where it stopped when this is run again.
     """
     check_corpus(corpus)
-    build_index(corpus, spec, exact=exact, workers=workers, device=device, force=force)
+    build_index(corpus, spec, exact=exact, workers=workers, device=device, force=force, model=model)
 
 
 def build_index(corpus: str, spec: str, **options: object) -> None:
@@ -49,4 +53,4 @@ def build_index(corpus: str, spec: str, **options: object) -> None:
         click.echo("\nwhat was done is kept; run it again to go on", err=True)
         raise
     click.echo(f"{built!r}")
-    click.echo(f"search it with --corpus {corpus} --retriever {spec}", err=True)
+    click.echo(f"search it with --corpus {corpus} --retriever {without_secrets(spec)}", err=True)

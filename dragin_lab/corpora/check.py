@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -30,6 +31,12 @@ class Searches(Protocol):
     """What canary queries are put to."""
 
     def search(self, query: str, k: int) -> list[Passage]: ...
+
+
+class Compares(Protocol):
+    """An index that holds passages of its own."""
+
+    def compare(self, corpus: Any, rows: Sequence[int]) -> Iterator[str]: ...
 
 
 def check(
@@ -70,6 +77,14 @@ def ask_canaries(folder: str | Path, retriever: Searches) -> Iterator[Finding]:
     canaries = Manifest.read(Path(folder)).canaries
     wrong = [problem for canary in canaries for problem in _ask(folder, canary, retriever)]
     yield from _findings(wrong, f"{len(canaries)} canary queries, each of which found its passage")
+
+
+def compare_passages(corpus: Sequence[Passage], retriever: Compares, *, full: bool = False) -> Iterator[Finding]:
+    """Whether an index elsewhere holds the corpus's passages: all of them, or ``GLANCES`` spread over it."""
+    count = len(corpus) if full else min(len(corpus), GLANCES)
+    rows = np.unique(np.linspace(0, len(corpus) - 1, count).astype(int)).tolist()
+    wrong = list(islice(retriever.compare(corpus, rows), _NAMED + 1))
+    yield from _findings(wrong, f"{len(rows):,} of its passages, which are the corpus's")
 
 
 def _findings(wrong: list[str], sound: str) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.settings import without_secrets
 
 if TYPE_CHECKING:
     from dragin_lab.episode import Retriever
@@ -44,6 +45,7 @@ def read_spec(text: str) -> Spec:
     Raises ``SettingError`` for what names no retriever, ``MissingPackageError`` where its package is not installed.
     """
     kind, colon, address = text.strip().partition(":")
+    text = without_secrets(text)
     if kind not in KINDS:
         raise SettingError(f"retriever {text!r} does not exist; one of {', '.join(SPECS)}")
     wanted = KINDS[kind]
@@ -90,20 +92,29 @@ def build_index(
     *,
     exact: bool | None = None,
     workers: int | None = None,
+    model: str | None = None,
     device: str | None = None,
     force: bool = False,
     progress: bool | None = None,
 ) -> Any:
-    """Build the index that a retriever searches, ``bm25s`` or ``dense:MODEL``, or go on with one; and open it.
+    """Build the index that a retriever searches, or go on with one; and open it.
 
     Args:
+        spec: ``bm25s``, ``dense:MODEL`` or ``milvus:URI``.
         exact, device: of a dense index; see ``Dense.build`` and ``open_encoder``.
+        model: fill Milvus with this model's vectors, and not for BM25.
         workers: processes that analyse the text for bm25s; by default one a core.
         force: begin anew, whatever index is there.
 
     Raises ``SettingError`` for a retriever without an index of its own, ``CorpusError`` as ``Dense.build`` does.
     """
     wanted = read_spec(spec)
+    if model is not None and wanted.kind != "milvus":
+        raise SettingError(f"model={model!r}: is for milvus:URI; write dense:{model} for an index beside the corpus")
+    if wanted.kind == "milvus":
+        from dragin_lab.retrieval import milvus
+
+        return milvus.build_index(wanted.address, corpus, model=model, device=device, force=force, progress=progress)
     from dragin_lab.corpus import Corpus
 
     if wanted.kind == "bm25s":
@@ -116,7 +127,7 @@ def build_index(
 
         passages = Corpus.load(corpus)
         return Dense.build(passages, open_encoder(wanted.address, device), exact=exact, force=force, progress=progress)
-    raise SettingError(f"{wanted.kind} has no index of its own to build here; one of bm25s, dense:MODEL")
+    raise SettingError(f"{wanted.kind} is not filled from here; one of bm25s, dense:MODEL, milvus:URI")
 
 
 def _open(spec: Spec, passages: Any) -> Any:
