@@ -37,6 +37,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/views.py
 	$(BIN)/python benchmarks/real_questions.py
 	$(BIN)/python benchmarks/corpus.py --passages 100000
+	$(BIN)/python benchmarks/cluster.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -46,6 +47,7 @@ lint: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_figures.py
+	$(BIN)/python docs/make_scaling.py
 
 clean:
 	rm -rf .venv build dist *.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
