@@ -9,6 +9,7 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "Continuation": "trace",
+    "Cluster": "cluster",
     "Corpus": "corpus",
     "BM25": "retrieval.bm25",
     "BM25S": "retrieval.bm25s_index",
@@ -21,6 +22,7 @@ _WHERE = {
     "Prompt": "trace",
     "PromptTemplate": "prompts",
     "Question": "trace",
+    "Recipe": "cluster_worker",
     "Replay": "replay",
     "Step": "trace",
     "Store": "store",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab import __version__, datasets
 from dragin_lab.datasets_formats import PLAIN
 from dragin_lab.drivers import run_many
+from dragin_lab.endings import Elsewhere, Finished
 from dragin_lab.episode import Retriever
 from dragin_lab.errors import SettingError
 from dragin_lab.intervals import bootstrap
@@ -104,7 +105,7 @@ def as_benchmark(questions: Benchmark | str | Path | Iterable[str | Question], l
 
 def run_benchmark(
     method: Method,
-    lm: LanguageModel,
+    lm: LanguageModel | Elsewhere,
     retriever: Retriever | None,
     questions: Benchmark | str | Path | Iterable[str | Question],
     folder: str | Path,
@@ -149,7 +150,7 @@ def run_benchmark(
 @contextmanager
 def open_run(
     method: Method,
-    lm: LanguageModel,
+    lm: LanguageModel | Elsewhere,
     retriever: Retriever | None,
     asked: Benchmark,
     folder: str | Path,
@@ -167,14 +168,14 @@ def open_run(
     """
     template = template_for(method, lm, prompt or asked.template)
     config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
-    options: dict[str, Any] = {"prompt": template, "seed": seed, "batch_size": batch_size, "store": store}
+    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "store": store}
 
     def answer(upto: int | None) -> None:
         todo = [q for q in asked.questions[:upto] if q.id not in kept.done]
         earlier = list(kept.done.values())
-        answered = run_many(method, lm, retriever, todo, **options)
-        for trace, line in _shown(answered, title if todo else "", len(asked.questions), earlier):
-            kept.add(line, timing(trace), trace if traces else None)
+        ended = finished(method, lm, retriever, todo, template, traces=traces, **options)
+        for one in _shown(ended, title if todo else "", len(asked.questions), earlier):
+            kept.add(*one)
         kept.finish()
 
     with RunFolder(folder, config, [q.id for q in asked.questions]) as kept:
@@ -183,7 +184,7 @@ def open_run(
 
 def predict(
     method: Method,
-    lm: LanguageModel,
+    lm: LanguageModel | Elsewhere,
     retriever: Retriever | None,
     asked: Benchmark,
     *,
@@ -196,30 +197,27 @@ def predict(
     """The predictions of a run that no folder keeps, in the order of the questions; as ``run_benchmark``."""
     refuse_duplicates([q.id for q in asked.questions])
     template = template_for(method, lm, prompt or asked.template)
-    options: dict[str, Any] = {"prompt": template, "seed": seed, "batch_size": batch_size, "store": store}
-    answered = run_many(method, lm, retriever, asked.questions, **options)
+    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "store": store}
+    ended = finished(method, lm, retriever, asked.questions, template, **options)
     title = progress if isinstance(progress, str) else f"{asked.name} {method.name}"
-    lines = {line["qid"]: line for _, line in _shown(answered, title if progress else "", len(asked.questions))}
+    lines = {one.line["qid"]: one.line for one in _shown(ended, title if progress else "", len(asked.questions))}
     return [lines[q.id] for q in asked.questions]
 
 
-def _shown(
-    answered: Iterable[Trace], title: str, total: int, earlier: Sequence[Line] = ()
-) -> Iterator[tuple[Trace, Line]]:
-    """Every trace with its line; progress is shown where there is a title, and something left to do."""
+def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[Line] = ()) -> Iterator[Finished]:
+    """Every episode; progress is shown where there is a title, and something left to do."""
     if not title or len(earlier) == total:
-        yield from ((trace, prediction(trace)) for trace in answered)
+        yield from ended
         return
     with Progress(title, total, earlier) as progress:
-        for trace in answered:
-            line = prediction(trace)
-            yield trace, line
-            progress.add(line)
+        for one in ended:
+            yield one
+            progress.add(one.line)
 
 
 def check_run(
     method: Method,
-    lm: LanguageModel,
+    lm: LanguageModel | Elsewhere,
     retriever: Retriever | None,
     asked: Benchmark,
     folder: str | Path,
@@ -236,7 +234,7 @@ def check_run(
 
 def run_config(
     method: Method,
-    lm: LanguageModel,
+    lm: LanguageModel | Elsewhere,
     retriever: Any,
     asked: Benchmark,
     template: PromptTemplate,
@@ -247,7 +245,9 @@ def run_config(
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
     retriever = retriever if method.when != "never" else None
     model = dict(lm.provenance())
-    versions = {key: model.pop(key) for key in ("python", "torch", "transformers") if key in model}
+    # A cluster's workers name all libraries that they compute with; the process that writes may have others.
+    computed_with = ("python", "torch", "transformers", "numpy", "spacy")
+    versions = {key: model.pop(key) for key in computed_with if key in model}
     describe = getattr(retriever, "provenance", None)
     return {
         "format": FORMAT,
@@ -271,7 +271,31 @@ def run_config(
     }
 
 
+def finished(
+    method: Method,
+    lm: LanguageModel | Elsewhere,
+    retriever: Retriever | None,
+    questions: Iterable[Question],
+    prompt: PromptTemplate,
+    *,
+    traces: bool = False,
+    **options: Any,
+) -> Iterator[Finished]:
+    """What is kept of each episode as it ends, here (``run_many`` with these options) or wherever ``lm`` answers."""
+    if isinstance(lm, Elsewhere):
+        if options.pop("store", None) is not None:
+            raise SettingError("a store serves one process, and a cluster has many; leave the store out")
+        return lm.finish(method, retriever, questions, prompt, {"traces": traces} | options)
+    found = run_many(method, lm, retriever, questions, prompt=prompt, **options)
+    return (kept_of(trace, traces) for trace in found)
+
+
 # -- lines ------------------------------------------------------------------------------------------------------------
+
+
+def kept_of(trace: Trace, traces: bool = False) -> Finished:
+    """What is kept of a trace: its lines, and itself with ``traces``."""
+    return Finished(prediction(trace), timing(trace), trace if traces else None)
 
 
 def prediction(trace: Trace) -> Line:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.bench import Benchmark, as_benchmark, open_run, predict, summary
+from dragin_lab.endings import Elsewhere
 from dragin_lab.episode import Retriever
 from dragin_lab.errors import SettingError
 from dragin_lab.methods import Method
@@ -72,7 +73,7 @@ class Sweep:
 
 def sweep(
     method: Method | str,
-    lm: LanguageModel,
+    lm: LanguageModel | Elsewhere,
     retriever: Retriever | None,
     questions: Benchmark | str | Path | Iterable[str | Question],
     *,
@@ -104,7 +105,7 @@ def sweep(
     made = make_method(method) if isinstance(method, str) else method
     setting, methods = swept(made, thresholds=thresholds, top_ns=top_ns)
     asked = as_benchmark(questions, limit)
-    kept = as_store(store)
+    kept = None if store is True and isinstance(lm, Elsewhere) else as_store(store)
     before = Counts() if kept is None else kept.counts.copy()
     titles = [f"{setting} {getattr(one, setting)}" if progress else "" for one in methods]
     options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "store": kept}
@@ -121,7 +122,7 @@ def sweep(
 
 def run_together(
     runs: Sequence[tuple[Method, Path, str]],
-    lm: LanguageModel,
+    lm: LanguageModel | Elsewhere,
     retriever: Retriever | None,
     asked: Benchmark,
     *,

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from dragin_lab.exemplars import FORM_SETS, load_template
 from dragin_lab.forms import FORMS
 from dragin_lab.prompts import PromptTemplate
 
 if TYPE_CHECKING:
-    from dragin_lab.lm.load import LanguageModel
     from dragin_lab.methods import Method
 
 
-def default_template(lm: LanguageModel, method: Method | None = None) -> PromptTemplate:
+class Model(Protocol):
+    """What a template has to know of a model, wherever it is."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is the one that the package brings."""
+
+
+def default_template(lm: Model, method: Method | None = None) -> PromptTemplate:
     """The prompt for a model: the embedded model's own exemplars for it; for any other none where a method needs none.
 
     ``self-ask`` and ``flare-instruct`` answer in a form that has to be shown: ``exemplars.FORM_SETS`` shows it.
@@ -27,7 +34,7 @@ def default_template(lm: LanguageModel, method: Method | None = None) -> PromptT
     return load_template(FORM_SETS[form], form) if form in FORM_SETS else PromptTemplate()
 
 
-def template_for(method: Method, lm: LanguageModel, prompt: PromptTemplate | None = None) -> PromptTemplate:
+def template_for(method: Method, lm: Model, prompt: PromptTemplate | None = None) -> PromptTemplate:
     """``prompt`` in the form that a method answers in; None takes the model's own default.
 
     Exemplars that do not show the form are completed: for search calls the skill is shown before them, as the FLARE

@@ -51,7 +51,8 @@ FLOORS = [
     {"download", "published", "fetch", "corpora.fetch"},
     {"lm", *(f"retrieval.{part}" for part in ("dense", "dense_encoders", "milvus", "milvus_fill", "choose"))},
     {"store", "store_disk", "remembering"},
-    {"drivers", "serving", "batched", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"},
+    {"drivers", "serving", "batched", "templates", "rundir", "runwriter", "progress", "bench", "sweeps"}
+    | {"endings", "cluster", "cluster_link", "cluster_worker"},
     {"needs", "needs_query", "tables", "paper", "replay", "replay_truth", "stored"},
     {"views", "widgets"},
     {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
 from dragin_lab.bench import Benchmark, check_run, open_benchmark, summary
+from dragin_lab.cli.cluster import check_cluster, cluster_options, open_cluster
 from dragin_lab.cli.methods import PerMethod, build_methods, published_settings
 from dragin_lab.cli.options import (
     Names,
@@ -25,6 +26,7 @@ from dragin_lab.cli.options import (
     use_one_thread,
 )
 from dragin_lab.cli.outputs import RunFailedError, make_folder, table_text
+from dragin_lab.cluster_link import ClusterError
 from dragin_lab.errors import TraceFileError
 from dragin_lab.methods import METHODS, WHATS, WHENS, Method
 from dragin_lab.retrieval.choose import SERVERS
@@ -37,6 +39,7 @@ from dragin_lab.sweeps import run_together
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
 @model_options
+@cluster_options
 @benchmark_options
 @click.option(
     "--method",
@@ -128,15 +131,31 @@ def execute(
         raise click.UsageError(f"--batch-size {options['batch_size']}: give 1 or more")
     if options["no_store"] and options["store_folder"] is not None:
         raise click.UsageError("--store and --no-store: give one of the two")
+    if options["ray"] is not None and options["store_folder"] is not None:
+        raise click.UsageError("--store and --ray: a store serves one process; leave out one of the two")
     check_tap(options)
-    check_corpus(options["corpus"])
+    check_cluster(options)
+    if options["ray"] in (None, "local"):  # elsewhere the workers' machines have the passages
+        check_corpus(options["corpus"])
     check_retriever(options["retriever"])
     wanted = [(m, one) for one in open_benchmarks(options) for m in methods_for(one)]
     root = make_folder(output)
-    lm = load_model(options)
-    spec = options["retriever"]
     searching = any(m.when != "never" for m, _ in wanted)
-    retriever = load_retriever(options["corpus"], spec) if searching else None
+    with ExitStack() as stack:
+        if options["ray"] is None:
+            lm = load_model(options)
+            retriever = load_retriever(options["corpus"], options["retriever"]) if searching else None
+        else:
+            lm = stack.enter_context(open_cluster(options, searching))
+            retriever = lm.retriever
+        _execute(wanted, lm, retriever, root, options, call, heading)
+
+
+def _execute(
+    wanted: Sequence[tuple[Method, Benchmark]], lm: Any, retriever: Any, root: Path, options: dict[str, Any],
+    call: Callable[[Method], str], heading: str,
+) -> None:  # fmt: skip
+    spec = options["retriever"]
     if retriever is not None and options["corpus"] is None and not (spec or "").startswith(SERVERS):
         for one in dict.fromkeys(one for _, one in wanted):
             if not one.name.startswith("almanac/"):
@@ -158,7 +177,7 @@ def execute(
                 )  # fmt: skip
             if store is not None:
                 click.echo(f"\n{store.counts}")
-    except (NotWrittenError, TraceFileError) as error:
+    except (ClusterError, NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command goes on from there") from error
     except KeyboardInterrupt:
         click.echo(f"\nwhat was finished is kept below {root}; the same command goes on from there", err=True)
@@ -178,7 +197,8 @@ def _open_store(options: dict[str, Any], several: bool) -> AbstractContextManage
     """The store that the options ask for; by default one in memory where ``several`` runs ask the same questions."""
     if options["store_folder"] is not None:
         return Store(options["store_folder"])
-    return Store() if several and not options["no_store"] else nullcontext()
+    wanted = several and not options["no_store"] and options["ray"] is None  # a cluster's workers share none
+    return Store() if wanted else nullcontext()
 
 
 def _report(

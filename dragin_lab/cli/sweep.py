@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from dragin_lab.cli.cluster import cluster_options
 from dragin_lab.cli.options import Name, benchmark_options, build_method, debug_option, model_options, size_options
 from dragin_lab.cli.run import execute
 from dragin_lab.methods import METHODS, WHATS, WHENS
@@ -28,6 +29,7 @@ class Numbers(click.ParamType):
 
 @click.command(short_help="Run a method over several values of a setting.")
 @model_options
+@cluster_options
 @benchmark_options
 @click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
 @click.option("--when", type=Name(tuple(WHENS)), help="When to retrieve, instead of the method's own.")

@@ -1,0 +1,61 @@
+"""The options that send a run's questions to a Ray cluster, and the cluster that they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from dragin_lab.cluster import Cluster
+
+
+def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that choose a cluster and what its workers take."""
+    for option in (
+        click.option("--cpus-per-actor", type=float, help="CPUs of a worker, and torch's threads there; default 1."),
+        click.option(
+            "--gpus-per-actor", type=float,
+            help="GPUs of a worker: 0.5 puts two on one. Default 1 where the cluster has GPUs.",
+        ),
+        click.option("--actors", type=int, help="Workers, each with a model; default as many as there is room for."),
+        click.option(
+            "--ray", metavar="ADDRESS",
+            help="Answer on a Ray cluster: the head's HOST:PORT, auto for this machine's cluster, or local to start "
+            "one here. The run directory is the same, and goes on with or without.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def check_cluster(options: dict[str, Any]) -> None:
+    """Refuse what no cluster can be made of, before anything is loaded."""
+    if options["ray"] is None:
+        for name in ("actors", "gpus_per_actor", "cpus_per_actor"):
+            if options[name] is not None:
+                raise click.UsageError(f"--{name.replace('_', '-')} says how a cluster is used; give --ray too")
+        return
+    from dragin_lab.cluster import check_numbers
+    from dragin_lab.cluster_link import check_address, import_ray
+
+    check_numbers(options["actors"], options["gpus_per_actor"], options["cpus_per_actor"] or 1.0)
+    import_ray()
+    check_address(options["ray"].strip())
+
+
+def open_cluster(options: dict[str, Any], searching: bool) -> Cluster:
+    """The cluster of the options, whose workers load what this process would have loaded."""
+    from dragin_lab.cluster import Cluster
+    from dragin_lab.cluster_worker import Recipe
+
+    heads = options["heads"]
+    recipe = Recipe(
+        **{name: options[name] for name in ("model", "dtype", "device", "layer", "retriever", "corpus")},
+        heads=None if heads is None else tuple(heads), sample=options["decoding"] == "sample", searches=searching,
+    )  # fmt: skip
+    return Cluster(
+        options["ray"], recipe, actors=options["actors"], gpus_per_actor=options["gpus_per_actor"],
+        cpus_per_actor=options["cpus_per_actor"] or 1.0,
+    )  # fmt: skip

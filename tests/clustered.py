@@ -1,0 +1,84 @@
+"""Scripted workers for a cluster, some of which die; as a program, a run on a cluster that is to be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from answering import DRAGIN, AnsweringModel, questions
+from scripted import ScriptedRetriever
+from test_batched import Batch
+
+from dragin_lab import cluster_link
+from dragin_lab.bench import run_benchmark
+from dragin_lab.cluster import Cluster
+from dragin_lab.cluster_worker import Recipe
+from dragin_lab.episode import Draft
+from dragin_lab.rundir import RunRecord
+from dragin_lab.trace import Continuation
+
+
+class DyingModel(AnsweringModel):
+    """Ends its process at some questions: each time, or once, which the file ``once`` remembers."""
+
+    def __init__(self, deadly: tuple[int, ...], once: str, seconds: float) -> None:
+        super().__init__(seconds=seconds)
+        self.deadly, self.once = deadly, once
+
+    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+        if any(f"thing {number}?" in draft.prompt.text for number in self.deadly) and _first(self.once):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return (yield from super().stream(draft, seed))  # begun in one go, as rows side by side share the script
+
+    def batch(self, size: int) -> Batch:
+        return Batch(self, size)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class ScriptedRecipe(Recipe):
+    """A scripted model. ``names`` is a file by which the first worker's has another name than the others'."""
+
+    device: str | None = "cpu"
+    seconds: float = 0.0
+    deadly: tuple[int, ...] = ()
+    once: str = ""
+    names: str = ""
+
+    def open_model(self) -> Any:
+        lm = DyingModel(self.deadly, self.once, self.seconds)
+        if self.names and not _first(self.names):
+            lm.name = "another"
+        return lm
+
+    def open_retriever(self) -> Any:
+        return ScriptedRetriever()
+
+
+def _first(path: str) -> bool:
+    """Whether nobody has asked this before of a file; always where there is none."""
+    if not path:
+        return True
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def answer_on(cluster: Cluster, folder: Path, count: int, **options: Any) -> RunRecord:
+    """DRAGIN over so many questions, as ``answering.answer``."""
+    return run_benchmark(
+        DRAGIN, cluster, cluster.retriever, questions(count), folder, **({"progress": False} | options)
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    address, folder, count, seconds, actors = sys.argv[1:]
+    cluster_link.AWAY = 3.0  # nobody has to wait for a head that is not coming back
+    with Cluster(address, ScriptedRecipe(seconds=float(seconds)), actors=int(actors)) as cluster:
+        answer_on(cluster, Path(folder), int(count))
