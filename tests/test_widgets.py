@@ -88,7 +88,7 @@ def test_a_bundle_holds_the_static_view_for_where_no_front_end_is() -> None:
 
 def test_scripts_put_in_html_only_what_python_has_drawn() -> None:
     places = {path.name: path.read_text(encoding="utf-8").count("innerHTML") for path in FOLDER.glob("*.js")}
-    assert places == {"common.js": 1, "tuning.js": 1, "explorer.js": 0, "asking.js": 0, "comparing.js": 0}
+    assert places == {"common.js": 1, "tuning.js": 0, "explorer.js": 0, "asking.js": 0, "comparing.js": 0}
     for path in FOLDER.glob("*.[jc]s*"):
         assert "http" not in path.read_text(encoding="utf-8"), "nothing comes from a network"
 
@@ -195,8 +195,10 @@ def test_a_tuner_of_what_cannot_be_tuned() -> None:
     assert "no trace" in dl.tuner([]).data["error"]
     assert "none of dragin_lab's" in dl.tuner(states.STATES["scored without a threshold"]).data["error"]
     assert "nothing to tune" in dl.tuner(ran(method("wo-rag", variant="paper"))).data["about"]
+    other = ran()
+    other.method = method("flare", variant="paper").settings
     with pytest.raises(SettingError, match="several methods"):
-        dl.tuner([ran(), ran(method("flare", variant="paper"))])
+        dl.tuner([ran(), other])
     with pytest.raises(SettingError, match="no trace to tune"):
         dl.tuner([]).tune(threshold=1)
 
