@@ -24,7 +24,7 @@ from dragin_lab.qfs import top_words
 from dragin_lab.reference_loop import ReferenceLoop, Seen
 from dragin_lab.replay_truth import Count, Truth, truths
 from dragin_lab.settings import exchanged, restored
-from dragin_lab.stored import NotStoredError, StoredDraft, StoredTokenizer
+from dragin_lab.stored import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.trace import Continuation, Decision, Query, Step, Trace, Words
 from dragin_lab.trigger import AnswerSentence, AnyOf
 
@@ -107,8 +107,8 @@ class Replay:
     ``lm.tokenizer``) lets it form queries that count pieces; without it, what the trace remembers has to do. ``nlp`` is
     the spaCy pipeline the trace was made with (None: the default).
 
-    Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another question, or another
-    pipeline.
+    Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another question, another
+    pipeline or another tokenizer.
     """
 
     def __init__(
@@ -117,6 +117,8 @@ class Replay:
         self.trace = trace
         self.method = restored(trace.method, nlp)
         self._template = PromptTemplate(form=self.method.form)
+        if tokenizer is not None and not fits(tokenizer, trace):
+            raise SettingError("the tokenizer names the trace's pieces otherwise; give that of the model that wrote it")
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
         self._seen: dict[int, Seen] = {}
         self._drafts: dict[int, StoredDraft] = {}
@@ -161,6 +163,9 @@ class Replay:
     def _turn(self, method: Method, place: int, step: Step, *, told: bool) -> Turn:
         if step.draft is None or step.decision is None or not len(step.draft) or WHENS[method.when] != "ahead":
             return Turn(place, told, "", step.words, step.decision, step.query, step.draft)
+        if method.when == "rind" and not np.isfinite(step.words.attention).all():
+            why = "the attention that the trigger held against θ was not recorded"
+            return Turn(place, told, "cannot be judged", step.words, None, None, step.draft, True, why)
         verdict = self._verdict(method, place, step)
         if verdict is None:
             n = len(step.draft)
@@ -191,6 +196,8 @@ class Replay:
             reference = self._reference(method)
             if place not in self._seen:
                 self._seen[place] = reference.measure(made)
+            if len(step.words) != len(self._seen[place].words):
+                raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
             attended = step.words.attention.astype(np.float64) if method.when == "rind" else None  # (w,)
             found = reference.judge(made, self._seen[place], attended, self._before(place))
             return _Verdict(made, found.words, found.decision, found.need)

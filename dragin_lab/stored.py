@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dragin_lab.episode import SoFar, Stop
+from dragin_lab.episode import SoFar, Stop, Tokenizer
 from dragin_lab.errors import DraginLabError
 from dragin_lab.trace import Continuation, Trace
 from dragin_lab.trigger import RindTrigger
@@ -65,6 +65,14 @@ class StoredTokenizer:
 
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
         raise NotStoredError("a trace holds no chat template; give tokenizer=lm.tokenizer")
+
+
+def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
+    """Whether a tokenizer is the one a trace was made with: it names the trace's ids as the trace does."""
+    try:
+        return all(tuple(tokenizer.pieces(c.ids.tolist())) == c.pieces for c in trace.continuations)
+    except (IndexError, KeyError, OverflowError, ValueError):  # an id that the vocabulary does not have
+        return False
 
 
 class StoredDraft:

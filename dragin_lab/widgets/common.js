@@ -1,4 +1,9 @@
 // What all widgets share: making elements (text never becomes HTML), numbers for people, keys, a lost kernel.
+const FOCUSABLE = "button, input, select, textarea, summary, a, [tabindex]";
+// Lumino listens on the document before any element does, and would take the arrow keys for the notebook. With this
+// attribute on the very element that has the focus, its keys are its own.
+const SUPPRESS = "data-lm-suppress-shortcuts";
+
 const make = (name, attributes = {}, ...inner) => {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -8,6 +13,7 @@ const make = (name, attributes = {}, ...inner) => {
     else node.setAttribute(key, value === true ? "" : value);
   }
   node.append(...inner.flat().filter((part) => part !== null && part !== undefined));
+  if (node.matches(FOCUSABLE)) node.setAttribute(SUPPRESS, "true");
   return node;
 };
 
@@ -15,6 +21,7 @@ const make = (name, attributes = {}, ...inner) => {
 const drawn = (html, css = "") => {
   const node = make("div", { class: css });
   node.innerHTML = html;
+  node.querySelectorAll(FOCUSABLE).forEach((part) => part.setAttribute(SUPPRESS, "true"));
   return node;
 };
 
@@ -27,11 +34,10 @@ const figure = (value) => {
 const percent = (p) =>
   p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.0005 ? `${(100 * p).toFixed(1)} %` : "<0.1 %";
 
-// A card in the views' own frame. Lumino listens on the document before any element does; this attribute is how an
-// element says that its keys are its own.
+// A card in the views' own frame.
 const card = (el, name, title) => {
   const alert = make("p", { class: "alert", role: "alert", hidden: true });
-  const body = make("div", { class: `dl ${name}`, role: "region", "aria-label": title, "data-lm-suppress-shortcuts": "true" });
+  const body = make("div", { class: `dl ${name}`, role: "region", "aria-label": title });
   body.append(alert);
   el.classList.add("dl-host");
   el.append(make("div", { class: "dl-out" }, body));

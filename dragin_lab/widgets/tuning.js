@@ -89,7 +89,7 @@ function render({ model, el }) {
 
   function answered() {
     const answer = model.get("answer") || {};
-    if (answer.html) shown.innerHTML = answer.html;
+    if (answer.html) shown.replaceChildren(drawn(answer.html));
     complain(answer.error || data.error);
     shown.classList.toggle("dl-busy", Boolean(answer.error));
     if (sent !== null && answer.id >= sent) {

@@ -17,6 +17,7 @@ from dragin_lab.labels import Labelled
 from dragin_lab.replay import Outcome, Replay, labelled_of
 from dragin_lab.serving import what_happened
 from dragin_lab.settings import exchanged
+from dragin_lab.stored import fits
 from dragin_lab.trace import Trace
 from dragin_lab.views import replays
 from dragin_lab.views.frame import View, framed, message, opened
@@ -59,14 +60,20 @@ class Tuner(Card):
     ) -> None:
         given = [traces] if isinstance(traces, Trace | str | Path) else list(traces)
         known = list(labels) if labels is not None else None
-        self.traces, unread = _readable(given)
+        found, unread = _readable(given)
         self.lm, self.retriever, self.prompt = lm, retriever, prompt
         self.ran: list[Trace] = []
         self.outcomes: list[Outcome] = []
         self._stop = threading.Event()
         self._worker: threading.Thread | None = None
-        tokenizer = None if lm is None else lm.tokenizer
-        self._replays = [Replay(t, labelled_of(t, known), tokenizer=tokenizer, nlp=nlp) for t in self.traces]
+        self._replays: list[Replay] = []
+        for trace in found:
+            try:
+                own = lm.tokenizer if lm is not None and fits(lm.tokenizer, trace) else None
+                self._replays.append(Replay(trace, labelled_of(trace, known), tokenizer=own, nlp=nlp))
+            except SettingError as error:
+                unread.append(f"{clip(trace.question.text, 60)[0]!r} cannot be tuned: {error}.")
+        self.traces = [replay.trace for replay in self._replays]
         if not given:
             unread = ["There is no trace to tune; give one or a list of them."]
         data: dict[str, Any] = {
