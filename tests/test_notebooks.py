@@ -62,10 +62,13 @@ def test_it_says_first_what_it_shows_and_costs(path: Path) -> None:
 
 @each
 def test_it_prints_how_many_questions_it_asks(path: Path) -> None:
-    printed = [
-        part for cell in code(nbformat.read(path, as_version=4)) for part in re.findall(r"print\(.*", cell.source)
+    calls = [
+        node
+        for cell in code(nbformat.read(path, as_version=4))
+        for node in ast.walk(ast.parse(cell.source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
-    assert any("question" in part for part in printed)
+    assert any("question" in ast.unparse(call) for call in calls)
 
 
 @each
