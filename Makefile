@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := notebooks,corpora,dense,cluster,dev
 
-.PHONY: help demo test test-parity lab bench lint docs clean
+.PHONY: help demo test test-parity lab bench lint docs gallery clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
@@ -13,6 +13,7 @@ help:
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
+	@echo "make gallery set up, then make the runs and the executed notebooks of docs/gallery (hours)"
 	@echo "make clean   remove what the others made"
 
 $(READY): pyproject.toml constraints.txt
@@ -49,6 +50,11 @@ docs: $(READY)
 	$(BIN)/python docs/make_figures.py
 	$(BIN)/python docs/make_scaling.py
 
+gallery: $(READY)
+	$(BIN)/python docs/make_runs.py
+	$(BIN)/python docs/make_gallery.py
+	$(BIN)/python docs/make_pictures.py notebooks
+
 clean:
-	rm -rf .venv build dist *.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist *.egg-info runs notebooks/runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,7 @@
 """Write the pictures that README.md and docs/views.md show: views of the demo as a browser draws them, light and dark.
 
 Needs chromium (or Chrome) on the PATH. ``python docs/make_pictures.py`` from anywhere; asks the embedded model.
+``python docs/make_pictures.py notebooks`` draws the pages of docs/gallery only, which docs/make_gallery.py has made.
 """
 
 from __future__ import annotations
@@ -21,9 +22,16 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
 FLAGS += ("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1.5")
 WIDTH = 1060
 #: The pictures and their heights.
-HEIGHTS = {"trace": 1130, "heatmap": 1010, "methods": 900}
+HEIGHTS = {"trace": 1130, "heatmap": 1010, "methods": 900, "notebooks": 434}
 #: Compared with DRAGIN side by side.
 OTHERS = ("wo-rag", "sr-rag", "fs-rag", "flare")
+#: Pages of the gallery that stand side by side in one picture, and the headings that they are scrolled to.
+SHOWN = (
+    ("01_rind_heatmap", "The-heatmap"),
+    ("04_benchmarks", "What-quality-costs"),
+    ("06_when_was_it_needed", "Do-the-scores-tell-them-apart?"),
+)
+PAGE_HEIGHT, SCALE = 1300, 0.32
 
 
 def browser() -> str:
@@ -57,14 +65,26 @@ def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -
     print(picture)
 
 
-def main() -> None:
+def notebooks_page() -> str:
+    """Pages of the gallery side by side, each scrolled to what it is about."""
+    frames = []
+    for name, heading in SHOWN:
+        page = HERE / "gallery" / f"{name}.html"
+        if not page.is_file():
+            sys.exit(f"{page} is not there; make it with python docs/make_gallery.py")
+        frames.append(f'<div><iframe src="{page.as_uri()}#{heading}"></iframe></div>')
+    wide, high = 340, round(PAGE_HEIGHT * SCALE)
+    return (
+        "<!doctype html><style>:root{color-scheme:light dark}body{margin:0;padding:8px;display:flex;gap:12px;"
+        f"background:light-dark(#fff,#0d1117)}}div{{width:{wide}px;height:{high}px;overflow:hidden;border:1px solid "
+        f"light-dark(#d8d3ca,#34322f);border-radius:8px}}iframe{{width:{round(wide / SCALE)}px;height:{PAGE_HEIGHT}px;"
+        f"border:0;transform:scale({SCALE});transform-origin:0 0}}</style>" + "".join(frames)
+    )
+
+
+def shoot_all(pages: dict[str, str]) -> None:
+    """Write a picture of each page, light and dark."""
     program = browser()
-    traces = telling_traces()
-    pages = {
-        "trace": views.trace_html(traces[-1], full_page=True),
-        "heatmap": traces[-1].heatmap().page(),
-        "methods": views.side_by_side(traces).page(),
-    }
     folder = HERE / "pictures"
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
@@ -73,6 +93,19 @@ def main() -> None:
             page.write_text(html, encoding="utf-8")
             for theme in ("light", "dark"):
                 shoot(program, page, folder / f"{name}-{theme}.png", HEIGHTS[name], dark=theme == "dark")
+
+
+def main() -> None:
+    if sys.argv[1:] == ["notebooks"]:
+        shoot_all({"notebooks": notebooks_page()})
+        return
+    traces = telling_traces()
+    pages = {
+        "trace": views.trace_html(traces[-1], full_page=True),
+        "heatmap": traces[-1].heatmap().page(),
+        "methods": views.side_by_side(traces).page(),
+    }
+    shoot_all(pages)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,6 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
 
 import dragin_lab as dl
-from dragin_lab.almanac import embedded_model_path
 from dragin_lab.bench import open_benchmark, summary
 from dragin_lab.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
@@ -107,8 +106,8 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the runs (default: runs/gallery)")
     parser.add_argument("--part", nargs="+", choices=list(PARTS), default=list(PARTS), help="only these parts")
     parser.add_argument(
-        "--encoder", default=str(embedded_model_path()),
-        help="the dense retriever's model, a folder or an id; default: the embedded model",
+        "--encoder", default="almanac",
+        help="the dense retriever's model: a folder, an id, or almanac, the embedded one (the default)",
     )  # fmt: skip
     parser.add_argument(
         "--batch-size", type=int, default=1,

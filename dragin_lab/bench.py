@@ -23,7 +23,7 @@ from dragin_lab.intervals import bootstrap
 from dragin_lab.methods import Method
 from dragin_lab.progress import Progress
 from dragin_lab.prompts import Exemplar, PromptTemplate
-from dragin_lab.rundir import CONFIG, FORMAT, Line, RunError, RunRecord, find_runs, read_run
+from dragin_lab.rundir import CONFIG, FORMAT, Line, RunError, RunRecord, find_runs, finished_runs, read_run
 from dragin_lab.runwriter import RunFolder, check_settings, refuse_duplicates
 from dragin_lab.templates import template_for
 from dragin_lab.trace import Question, Trace
@@ -32,7 +32,16 @@ if TYPE_CHECKING:
     from dragin_lab.lm.load import LanguageModel
     from dragin_lab.store import Store
 
-__all__ = ["Benchmark", "RunError", "RunRecord", "find_runs", "open_benchmark", "run_benchmark", "summary"]
+__all__ = [
+    "Benchmark",
+    "RunError",
+    "RunRecord",
+    "find_runs",
+    "finished_runs",
+    "open_benchmark",
+    "run_benchmark",
+    "summary",
+]
 
 #: What ``summary`` gives the mean of.
 MEASURES = ("em", "f1", "retrievals", "pieces")

@@ -92,6 +92,22 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
     return [read_run(folder) for folder in found]
 
 
+def finished_runs(paths: str | Path | Iterable[str | Path], made_by: str) -> list[RunRecord]:
+    """``find_runs``, of runs that are complete: for a page or a notebook that shows what another command has made.
+
+    Raises ``RunError`` that names the command ``made_by`` where there is no run, or one that is not complete.
+    """
+    try:
+        found = find_runs(paths)
+    except RunError as error:
+        raise RunError(f"{error}; these are made with: {made_by}") from None
+    part = [record for record in found if not record.complete]
+    if part:
+        more = f", and {len(part) - 1} more are not" if len(part) > 1 else ""
+        raise RunError(f"{part[0]!r} is not complete{more}; this goes on where it stopped: {made_by}")
+    return found
+
+
 def read_run(folder: str | Path) -> RunRecord:
     """One run directory. A last line that was torn is left out. Raises ``RunError`` naming file and line."""
     folder = Path(folder).expanduser()

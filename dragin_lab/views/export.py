@@ -20,7 +20,7 @@ NO_SCRIPT = "<noscript><p>A script draws this figure; open the page in a browser
 BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
 
 # Plotly writes its colours into each text; a page knows whether it is light or dark, so here its own ink is better.
-_STYLE = (
+FIGURE_STYLE = (
     "<style>.dl-fig{max-width:1180px;margin:0 auto 22px;color-scheme:light dark;box-sizing:border-box;padding:10px;"
     "border:1px solid light-dark(#e2ded7,#34322f);border-radius:10px;background:light-dark(#fff,#15161a);"
     "color:light-dark(#1f1d1a,#e9e6e1);font:14px system-ui,sans-serif}.dl-fig+.dl-out,.dl-out+.dl-fig"
@@ -48,14 +48,14 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> 
             titles.append(f"{clip(view.question.text, 80)[0]} – trace")
         elif is_figure(view):
             figures += 1
-            parts.append(_figure(view, figures))
+            parts.append(figure_html(view, figures))
             titles.append(str(view.layout.title.text or ""))
         else:
             raise SettingError(f"a {type(view).__name__} is no view; give views, traces or plotly figures")
     if figures:
         from plotly.offline import get_plotlyjs
 
-        parts.insert(0, f"<script>{get_plotlyjs()}</script>{_STYLE}")
+        parts.insert(0, f"<script>{get_plotlyjs()}</script>{FIGURE_STYLE}")
     named = title or next((t for t in titles if t), "dragin_lab")
     target = Path(path).expanduser()
     try:
@@ -70,7 +70,11 @@ def is_figure(view: object) -> bool:
     return hasattr(view, "to_plotly_json") and hasattr(view, "to_html") and hasattr(view, "layout")
 
 
-def _figure(figure: Any, number: int) -> str:
+def figure_html(figure: Any, number: int) -> str:
+    """A plotly figure as a part of a page that has loaded plotly.js and holds ``FIGURE_STYLE``.
+
+    ``number`` tells the figures of one page apart.
+    """
     inner = figure.to_html(
         full_html=False,
         include_plotlyjs=False,

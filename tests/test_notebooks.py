@@ -1,0 +1,113 @@
+"""The committed notebooks: clean, of one form, and with everything one may want to change in a cell of its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import papermill
+import pytest
+
+BOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+NAMES = (
+    "00_tour", "01_rind_heatmap", "02_qfs_selections", "03_threshold_sweep", "04_benchmarks", "05_ablations",
+    "06_when_was_it_needed", "07_paper_and_code", "08_your_model_and_corpus",
+)  # fmt: skip
+each = pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
+
+
+def code(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def parameters(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", [])]
+
+
+def test_they_are_all_there() -> None:
+    assert tuple(path.stem for path in BOOKS) == NAMES
+
+
+@each
+def test_nothing_that_was_run_is_in_it(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert "widgets" not in notebook.metadata
+    for cell in code(notebook):
+        assert cell.outputs == []
+        assert cell.execution_count is None
+    ids = [cell.id for cell in notebook.cells]
+    assert len(set(ids)) == len(ids)
+    assert all(cell.source.strip() for cell in notebook.cells)
+
+
+@each
+def test_it_runs_in_the_kernel_that_everybody_has(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+
+
+@each
+def test_it_says_first_what_it_shows_and_costs(path: Path) -> None:
+    first = nbformat.read(path, as_version=4).cells[0]
+    assert first.cell_type == "markdown"
+    assert first.source.startswith("# ")
+    assert "*Cost*: " in first.source
+    assert "*Mode*: " in first.source
+
+
+@each
+def test_it_prints_how_many_questions_it_asks(path: Path) -> None:
+    calls = [
+        node
+        for cell in code(nbformat.read(path, as_version=4))
+        for node in ast.walk(ast.parse(cell.source))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert any("question" in ast.unparse(call) for call in calls)
+
+
+@each
+def test_what_may_change_stands_in_one_cell_that_papermill_reads(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    (cell,) = parameters(notebook)
+    assert notebook.cells.index(cell) == 1
+    for statement in ast.parse(cell.source).body:
+        assert isinstance(statement, ast.Assign), "papermill replaces plain assignments only"
+        ast.literal_eval(statement.value)
+    names = {name for line in ast.parse(cell.source).body for t in line.targets for name in _names(t)}  # type: ignore[attr-defined]
+    assert names == set(papermill.inspect_notebook(path))
+    used = {node.id for other in code(notebook) for node in ast.walk(ast.parse(other.source))
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}  # fmt: skip
+    assert names <= used, "a parameter that nothing reads"
+
+
+def _names(target: ast.expr) -> list[str]:
+    return [part.id for part in ast.walk(target) if isinstance(part, ast.Name)]
+
+
+@each
+def test_prose_states_no_figure(path: Path) -> None:
+    """Decimals and percentages come out of cells; 95 % is the intervals' level."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            assert re.findall(r"\d+\.\d+|(?<!95)(?<!\d) %|\d+(?<!95) ?%", cell.source) == []
+
+
+@each
+def test_its_links_lead_somewhere(path: Path) -> None:
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            for link in re.findall(r"\]\(([^)]+)\)", cell.source):
+                assert (path.parent / link).is_file()
+            for named in re.findall(r"`(docs/[\w./-]+)`", cell.source):
+                assert (path.parents[1] / named).is_file()
+
+
+@each
+def test_nothing_of_the_network_is_in_it(path: Path) -> None:
+    assert "http" not in path.read_text(encoding="utf-8")
