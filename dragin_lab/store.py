@@ -61,9 +61,7 @@ class Counts:
         return self.since(Counts())
 
     def __str__(self) -> str:
-        outgrown = (
-            f" ({self.drafts_outgrown:,} made anew, as what was kept was too short)" if self.drafts_outgrown else ""
-        )
+        outgrown = f"; {self.drafts_outgrown:,} were kept too short and made anew" if self.drafts_outgrown else ""
         return (
             f"{self.drafts_served:,} of {self.drafts:,} drafts and {self.pieces_served:,} of "
             f"{self.pieces_served + self.pieces_made:,} pieces were served from the store{outgrown}"

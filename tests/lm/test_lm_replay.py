@@ -61,19 +61,18 @@ def drained(stream: Any) -> tuple[list[Any], Continuation]:
 
 
 @pytest.mark.parametrize("looks", [0, 1])
-@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "bloom", "qwen3"])
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2"])
 def test_every_beginning_is_served_as_the_model_makes_it(kind: str, looks: int) -> None:
     lm, store = tiny(kind), Store()
     memory = remembering(lm, store)
     longest = memory.generate(Draft(PROMPT, 40, After(99, looks), attention=True))
     assert not longest.stored
     identical(longest, memory.generate(Draft(PROMPT, 40, After(99, looks), attention=True)))
-    for n in (1, 2, 31, 32, 33, 39):
+    for n in (1, 32, 33):
         for options in ({"attention": True}, {}, {"run_on": True}):
             draft = Draft(PROMPT, 40, After(n, looks), **options)
             identical(lm.generate(draft), memory.generate(draft))
-    identical(lm.generate(Draft(PROMPT, 5)), memory.generate(Draft(PROMPT, 5))) if not looks else None
-    assert store.counts.drafts_made == 1 and store.counts.drafts_outgrown == 0
+    assert (store.counts.drafts_made, store.counts.drafts_outgrown) == (1, 0)
 
 
 def test_a_stream_has_the_same_events() -> None:
