@@ -43,6 +43,11 @@ class Counts:
     maps_made: int = 0
 
     @property
+    def drafts(self) -> int:
+        """All that were asked for."""
+        return self.drafts_served + self.drafts_outgrown + self.drafts_made
+
+    @property
     def hit_rate(self) -> float:
         """Which part of all pieces was served, 0 to 1."""
         return self.pieces_served / max(1, self.pieces_served + self.pieces_made)
@@ -56,12 +61,9 @@ class Counts:
         return self.since(Counts())
 
     def __str__(self) -> str:
-        drafts = self.drafts_served + self.drafts_outgrown + self.drafts_made
-        outgrown = (
-            f" ({self.drafts_outgrown:,} made anew, as what was kept was too short)" if self.drafts_outgrown else ""
-        )
+        outgrown = f"; {self.drafts_outgrown:,} were kept too short and made anew" if self.drafts_outgrown else ""
         return (
-            f"{self.drafts_served:,} of {drafts:,} drafts and {self.pieces_served:,} of "
+            f"{self.drafts_served:,} of {self.drafts:,} drafts and {self.pieces_served:,} of "
             f"{self.pieces_served + self.pieces_made:,} pieces were served from the store{outgrown}"
         )
 

@@ -115,7 +115,7 @@ def sweep(
         runs = [(one, Path(folder) / label(one), title) for one, title in zip(methods, titles, strict=True)]
         found = [record.predictions for record in run_together(runs, lm, retriever, asked, **options)]
     counts = None if kept is None else kept.counts.since(before)
-    if counts is not None and progress:
+    if counts is not None and counts.drafts and progress:
         print(counts, file=sys.stderr)
     return Sweep(setting, methods, tuple(found), asked.name, counts)
 

@@ -175,7 +175,7 @@ def _execute(
                 run_together(
                     mine, lm, retriever, one, **settings, batch_size=options["batch_size"], store=store
                 )  # fmt: skip
-            if store is not None:
+            if store is not None and store.counts.drafts:
                 click.echo(f"\n{store.counts}")
     except (ClusterError, NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command goes on from there") from error

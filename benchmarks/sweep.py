@@ -1,0 +1,146 @@
+"""What a sweep over five thresholds costs: with a store and without, against one threshold alone.
+
+Interleaved, one round after another, ratios within a round:
+
+- one: the middle threshold by itself, without a store;
+- kept: all five with a new store in memory;
+- anew: all five without one. Its predictions have to be the same as with the store, or the run fails.
+
+The thresholds are Table 5's, and Table 5's times what makes its middle the one that the embedded model's methods use.
+
+    python benchmarks/sweep.py --out benchmarks/results/sweep.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import platform
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+import dragin_lab as dl
+from dragin_lab.bench import Benchmark, open_benchmark
+from dragin_lab.lm.load import LanguageModel
+from dragin_lab.sweeps import TABLE_5, Sweep
+
+BUDGET = 1.6
+MIDDLE = 1.2
+EMBEDDED = {"reference": (2.0, 10), "paper": (0.8, 15)}  # θ and top-n that docs/almanac.md uses
+WAYS = ("one", "kept", "anew")
+
+
+def measure(
+    variant: str, scale: float, top_n: int, lm: LanguageModel, retriever: Any, asked: Benchmark, rounds: int
+) -> dict[str, Any]:
+    """Seconds of each way, round by round, and what was generated and served."""
+    thetas = [round(scale * theta, 3) for theta in TABLE_5]
+    middle = thetas[TABLE_5.index(MIDDLE)]
+    method = dl.method("dragin", variant=variant, top_n=top_n)
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    busy: dict[str, list[float]] = {way: [] for way in WAYS}
+    found: dict[str, Sweep] = {}
+    for place in range(rounds):
+        for way in WAYS[:: -1 if place % 2 else 1]:
+            gc.collect()
+            lm.forget()
+            began, began_busy = time.perf_counter(), time.process_time()
+            found[way] = dl.sweep(
+                method, lm, retriever, asked, thresholds=[middle] if way == "one" else thetas, store=way == "kept",
+                progress=False,
+            )  # fmt: skip
+            seconds[way].append(time.perf_counter() - began)
+            busy[way].append(time.process_time() - began_busy)
+        check(found["kept"], found["anew"])
+    assert found["kept"].stored is not None
+    pieces = {way: sum(line["pieces"] for lines in found[way].predictions for line in lines) for way in WAYS}
+    return {
+        "method": "dragin",
+        "variant": variant,
+        "thresholds": thetas,
+        "one": middle,
+        "questions": len(asked.questions),
+        "rounds": rounds,
+        "median_s": {way: statistics.median(took) for way, took in seconds.items()},
+        "kept_over_one": ratio(seconds, "kept", "one"),
+        "kept_over_one_cpu": ratio(busy, "kept", "one"),
+        "anew_over_one": ratio(seconds, "anew", "one"),
+        "anew_over_one_cpu": ratio(busy, "anew", "one"),
+        "pieces_in_predictions": pieces,
+        "stored": asdict(found["kept"].stored),
+        "pieces_made_over_one": found["kept"].stored.pieces_made / pieces["one"],
+    }
+
+
+def ratio(seconds: dict[str, list[float]], way: str, other: str) -> float:
+    """The median of one way over another within a round."""
+    return statistics.median(a / b for a, b in zip(seconds[way], seconds[other], strict=True))
+
+
+def check(kept: Sweep, anew: Sweep) -> None:
+    """Both have the same predictions, to the byte."""
+    for value, lines, others in zip(kept.values, kept.predictions, anew.predictions, strict=True):
+        for line, other in zip(lines, others, strict=True):
+            if json.dumps(line) != json.dumps(other):
+                raise SystemExit(f"θ {value}, {line['qid']}: other answers\n  kept: {line}\n  anew: {other}")
+
+
+def show(result: dict[str, Any]) -> None:
+    """One sweep for people."""
+    stored = result["stored"]
+    cpu = {way: f"{result[f'{way}_over_one_cpu']:.2f}" for way in ("kept", "anew")}
+    print(
+        f"dragin, {result['variant']} variant, θ {result['thresholds']}, {result['questions']} questions\n"
+        f"  five / one {result['kept_over_one']:.2f} (budget {BUDGET}; processor time {cpu['kept']}), "
+        f"without a store {result['anew_over_one']:.2f} ({cpu['anew']})\n"
+        f"  pieces made for five / one {result['pieces_made_over_one']:.2f}, without a store "
+        f"{result['pieces_in_predictions']['anew'] / result['pieces_in_predictions']['one']:.2f}; drafts: "
+        f"{stored['drafts_served']} served, {stored['drafts_made']} made, {stored['drafts_outgrown']} kept too short",
+        flush=True,
+    )
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("sweep.json"))
+    parser.add_argument("--questions", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--variants", default="reference,paper")
+    parser.add_argument("--dataset", default="almanac/2wikimultihopqa")
+    parser.add_argument("--model", help="a folder or an id; default: the embedded model")
+    parser.add_argument("--threads", type=int, default=1, help="torch threads")
+    args = parser.parse_args(given)
+    torch.set_num_threads(args.threads)
+    lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
+    asked = open_benchmark(args.dataset, split="dev", limit=args.questions)
+    dl.sweep(
+        "dragin", lm, retriever, open_benchmark(args.dataset, split="dev", limit=1), thresholds=[1], progress=False
+    )
+    results = []
+    for variant in args.variants.split(","):
+        theta, top_n = EMBEDDED[variant]
+        for scale in (theta / MIDDLE, 1.0):
+            results.append(measure(variant, scale, top_n, lm, retriever, asked, args.rounds))
+            show(results[-1])
+    machine = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "threads": torch.get_num_threads(),
+        "device": str(lm.device),
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+    }
+    args.out.write_text(json.dumps({"sweeps": results, "budget": BUDGET, "machine": machine}, indent=1) + "\n")
+    print(f"written: {args.out}")
+
+
+if __name__ == "__main__":
+    main()
