@@ -18,7 +18,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.trace import Passage
 
-_SCORES_AT_ONCE = 1 << 23  # of all queries together that are answered at a time
+_SCORES_AT_ONCE = 1 << 21  # of all queries together that are answered at a time
 
 
 class BestFields:

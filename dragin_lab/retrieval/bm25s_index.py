@@ -49,7 +49,7 @@ class _Field:
     def postings(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """The passages that hold a term and what it adds to their score, (postings,) int32 and float32."""
         start, stop = (int(end) for end in self.scores["indptr"][number : number + 2])
-        return self.scores["indices"][start:stop], self.scores["data"][start:stop]
+        return np.asarray(self.scores["indices"][start:stop]), np.asarray(self.scores["data"][start:stop])
 
 
 class BM25S(BestFields):

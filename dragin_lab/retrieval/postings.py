@@ -16,8 +16,9 @@ class Terms:
     """Terms by number, in the order of their UTF-8 bytes; a search reads a few of them, so they may stay on disk."""
 
     def __init__(self, text: np.ndarray, ends: np.ndarray) -> None:
-        self._text = text  # (bytes,) uint8, the terms one behind the other
-        self._ends = ends  # (terms,) int64
+        # Views that give bytes and ints at once: a search looks up some twenty terms for each that it is asked for.
+        self._text = memoryview(np.asarray(text))  # (bytes,) uint8, the terms one behind the other
+        self._ends = memoryview(np.asarray(ends))  # (terms,) int64
 
     @classmethod
     def of(cls, terms: Iterable[str]) -> Terms:
@@ -32,14 +33,14 @@ class Terms:
 
     def save(self, folder: Path) -> None:
         (folder / TERMS).write_bytes(self._text.tobytes())
-        save_array(folder / ENDS, self._ends)
+        save_array(folder / ENDS, np.asarray(self._ends))
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def __getitem__(self, number: int) -> bytes:
-        start = int(self._ends[number - 1]) if number else 0
-        return self._text[start : int(self._ends[number])].tobytes()
+        start = self._ends[number - 1] if number else 0
+        return self._text[start : self._ends[number]].tobytes()
 
     def find(self, term: str) -> int | None:
         """The number of a term; None for one that no passage holds."""
@@ -76,9 +77,12 @@ def sum_scores(
     scores the same to the last bit whatever is asked beside it.
     """
     scores = np.zeros((len(queries), passages), dtype)
-    for number in sorted(set().union(*queries)):
+    wanted: dict[int, list[tuple[np.ndarray, int]]] = {}
+    for row, query in zip(scores, queries, strict=True):
+        for number, times in query.items():
+            wanted.setdefault(number, []).append((row, times))
+    for number in sorted(wanted):
         holders, adds = postings(number)
-        for row, query in zip(scores, queries, strict=True):
-            if times := query.get(number):
-                row[holders] += adds if times == 1 else adds * times
+        for row, times in wanted[number]:
+            row[holders] += adds if times == 1 else adds * times
     return scores
