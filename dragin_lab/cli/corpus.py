@@ -96,7 +96,7 @@ def check(folder: str, full: bool, workers: int | None, spec: str | None) -> Non
     """Check that the corpus in FOLDER is whole, and that a search finds what it must.
 
     Compares counts, lengths and checksums, looks for empty passages, and puts queries whose answer is known to an index
-    in memory (up to 200,000 passages) and to its bm25s index, or to the retriever given, whose own passages are compared
+    in memory (up to 200,000 passages) and to its bm25s index, or to the retriever given, whose passages are compared
     too. Its other indexes are compared with what they were built from. Ends with status 1 where anything is wrong.
     """
     check_retriever(spec)

@@ -17,8 +17,8 @@ class Terms:
 
     def __init__(self, text: np.ndarray, ends: np.ndarray) -> None:
         # Views that give bytes and ints at once: a search looks up some twenty terms for each that it is asked for.
-        self._text = memoryview(np.asarray(text))  # (bytes,) uint8, the terms one behind the other
-        self._ends = memoryview(np.asarray(ends))  # (terms,) int64
+        self._text = np.asarray(text).data  # (bytes,) uint8, the terms one behind the other
+        self._ends = np.asarray(ends).data  # (terms,) int64
 
     @classmethod
     def of(cls, terms: Iterable[str]) -> Terms:
