@@ -8,9 +8,11 @@ all of them together (resident, sampled; pages that they share count for each). 
 - steps: the processor time of the steps of a build, on one block of lines, as shares of their sum: whether it pays to
   spread parsing over the cores can be read from what is left for the one process that unpacks and writes;
 - read: opening the corpus, resident memory then and after reads, microseconds of a read by row and by id (medians);
-- check: the full check.
+- check: the full check;
+- index, search: the BM25S index (``corpus_index.py``), and from the two largest sizes what the paper's corpus of
+  21,015,324 passages would take.
 
-    python benchmarks/corpus.py --passages 100000 1000000 --out corpus.json
+    python benchmarks/corpus.py --passages 100000 1000000
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import corpus_index
 import numpy as np
 import psutil
 import zipf
 
 MIB = 2**20
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def measured(*command: object) -> dict[str, Any]:
@@ -196,6 +200,10 @@ def figures(count: int, folder: Path, cores: int, reads: int) -> dict[str, Any]:
     result["read"] = measured("--child", "read", folder / "built", reads)
     result["check"] = {str(w): measured("--child", "check", folder / "built", w) for w in sorted({1, cores})}
     shutil.rmtree(folder / "half")
+    result["index"] = {
+        str(w): measured("--child", "index", folder / "built", w) for w in sorted({1, cores})
+    }  # fmt: skip
+    result["search"] = measured("--child", "search", folder / "built", min(reads, 400))
     return result
 
 
@@ -209,6 +217,10 @@ def child(name: str, *arguments: str) -> None:
         said = read(Path(arguments[0]), int(arguments[1]))
     elif name == "check":
         said = check(Path(arguments[0]), int(arguments[1]))
+    elif name == "index":
+        said = corpus_index.build(Path(arguments[0]), int(arguments[1]))
+    elif name == "search":
+        said = corpus_index.search(Path(arguments[0]), int(arguments[1]))
     else:
         said = steps(Path(arguments[0]))
     print(json.dumps(said))
@@ -231,6 +243,7 @@ def show(result: dict[str, Any]) -> None:
     print(f"  a read by row {read['row_microseconds']:.0f} us, by id {read['id_microseconds']:.0f} us")
     for workers, figure in result["check"].items():
         print(f"  full check, {workers} processes: {figure['seconds']:.1f} s, {figure['wrong']} wrong")
+    corpus_index.show(result)
 
 
 def main() -> None:
@@ -241,7 +254,7 @@ def main() -> None:
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
     parser.add_argument("--reads", type=int, default=20_000)
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)), help="processes beside one")
-    parser.add_argument("--out", type=Path, default=Path("corpus.json"))
+    parser.add_argument("--out", type=Path, default=RESULTS / "corpus.json")
     args = parser.parse_args()
     results = []
     for count in args.passages:
@@ -249,8 +262,14 @@ def main() -> None:
             results.append(figures(count, Path(folder), args.workers, args.reads))
         show(results[-1])
     machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    args.out.write_text(json.dumps({"corpora": results, "machine": machine}, indent=1) + "\n")
-    print(f"written: {args.out}")
+    found: dict[str, Any] = {"corpora": results, "machine": machine}
+    if (million := next((one for one in results if one["passages"] == 1_000_000), None)) is not None:
+        found["budgets"] = corpus_index.budgets(million)
+    if (whole := corpus_index.extrapolated(results)) is not None:
+        found["extrapolated"] = whole
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"written: {args.out.name}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from dragin_lab.trace import Passage
 pytest.importorskip("bm25s", reason="bm25s is not installed (extra: corpora)")
 
 from dragin_lab.retrieval.bm25s_index import BM25S
+from dragin_lab.retrieval.postings import Terms
 
 PASSAGES = [
     Passage("a", "Alpha", "the cat sat on the mat"),
@@ -132,7 +133,7 @@ def test_what_is_no_index_of_this_corpus_is_refused(corpus: Corpus, tmp_path: Pa
             BM25S.load(tmp_path, corpus)
 
 
-@pytest.mark.parametrize("name", ["data.csc.index.npy", "indices.csc.index.npy", "vocab.index.json"])
+@pytest.mark.parametrize("name", ["data.csc.index.npy", "indices.csc.index.npy", "terms.bin", "params.index.json"])
 def test_files_that_are_cut_short_or_gone_are_found(corpus: Corpus, tmp_path: Path, name: str) -> None:
     path = BM25S(corpus).save(tmp_path) / "text" / name
     path.write_bytes(path.read_bytes()[:-8])
@@ -147,9 +148,7 @@ def test_an_interrupted_save_is_no_index(corpus: Corpus, tmp_path: Path, monkeyp
     index = BM25S(corpus)
     index.save(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(
-            type(index._fields["text"]), "save", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full"))
-        )
+        patched.setattr(Terms, "save", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
         with pytest.raises(CorpusError, match="free some space"):
             index.save(tmp_path)
     with pytest.raises(CorpusError, match="holds no whole index"):

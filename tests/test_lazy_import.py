@@ -47,7 +47,8 @@ FLOORS = [
         "labels",
         "presets",
     },
-    {f"corpora.{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")},
+    {f"corpora.{part}" for part in ("build", "canaries", "check", "parse", "pool", "seen", "sources", "writer")}
+    | {"retrieval.bm25s_build", "retrieval.bm25s_index"},
     {"download", "published", "fetch", "corpora.fetch"},
     {"lm", *(f"retrieval.{part}" for part in ("dense", "dense_encoders", "milvus", "milvus_fill", "choose"))},
     {"store", "store_disk", "remembering"},

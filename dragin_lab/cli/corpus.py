@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dragin_lab.cli.corpus_index import build_index
 from dragin_lab.cli.options import Name, check_retriever, debug_option, download_bar, load_retriever
 from dragin_lab.cli.outputs import RunFailedError
 from dragin_lab.errors import BrokenOffError, DraginLabError
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from dragin_lab.corpus import Corpus
 
 KINDS = ("dpr", "jsonl", "text", "wikiextractor")
-#: Passages up to which the check builds an index of its own, in memory, for the canary queries.
-SEARCHED = 200_000
 PUBLISHED = ("wikipedia-dpr",)
 
 
@@ -38,10 +37,13 @@ def corpus() -> None:
 @click.option("--expect", type=int, help="Refuse to finish with another number of passages than this.")
 @click.option("--force", is_flag=True, help="Begin anew where the folder holds a corpus or an unfinished build.")
 @click.option("--workers", type=click.IntRange(min=1), help="Processes that parse; default one a core.")
+@click.option(
+    "--index", "spec", metavar="SPEC", help="Build its index too, as 'corpus index' does: bm25s, dense:MODEL."
+)
 @debug_option
 def build(
     source: str, out: str, kind: str | None, dedupe: bool, skip_bad: bool, expect: int | None, force: bool,
-    workers: int | None,
+    workers: int | None, spec: str | None,
 ) -> None:  # fmt: skip
     """Build a corpus in a folder from SOURCE, in bounded memory.
 
@@ -51,6 +53,7 @@ def build(
 
     A build that was killed, interrupted or refused a record goes on where it stopped when it is run again.
     """
+    check_retriever(spec)
     from dragin_lab.corpora.build import build as make
 
     try:
@@ -77,6 +80,8 @@ def build(
         click.echo(f"left out: {counts['skipped']:,} bad records, listed in {Path(out) / 'skipped.jsonl'}:", err=True)
         for message in made.skipped:
             click.echo(f"  {message}", err=True)
+    if spec is not None:
+        build_index(out, spec, workers=workers)
 
 
 @corpus.command(short_help="Check that a corpus is whole.")
@@ -91,8 +96,8 @@ def check(folder: str, full: bool, workers: int | None, spec: str | None) -> Non
     """Check that the corpus in FOLDER is whole, and that a search finds what it must.
 
     Compares counts, lengths and checksums, looks for empty passages, and puts queries whose answer is known to an index
-    in memory (up to 200,000 passages), or to the retriever given, whose own passages are compared too. Ends with status
-    1 where anything is wrong.
+    in memory (up to 200,000 passages) and to its bm25s index, or to the retriever given, whose passages are compared
+    too. Its other indexes are compared with what they were built from. Ends with status 1 where anything is wrong.
     """
     check_retriever(spec)
     from dragin_lab.corpora.check import ask_canaries
@@ -109,14 +114,17 @@ def check(folder: str, full: bool, workers: int | None, spec: str | None) -> Non
         from dragin_lab.corpus import Corpus
 
         passages = Corpus.load(path)
+        from dragin_lab.retrieval.choose import IN_MEMORY, check_indexes
+
         if spec is not None:
             bad = _report(_look_at_retriever(passages, spec, full))
-        elif len(passages) <= SEARCHED:
+        elif len(passages) <= IN_MEMORY:
             from dragin_lab.retrieval.bm25 import BM25
 
             bad = _report(ask_canaries(path, BM25(passages)))
         else:
-            click.echo(f"note: no canary queries: an index in memory is for up to {SEARCHED:,} passages", err=True)
+            click.echo(f"note: no index in memory was asked: that is for up to {IN_MEMORY:,} passages", err=True)
+        bad += _report(check_indexes(passages, full=full))
     if bad:
         raise RunFailedError(f"{folder}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL")
 

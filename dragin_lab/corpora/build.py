@@ -25,6 +25,7 @@ from dragin_lab.corpora.store import MANIFEST, PROGRESS, Store
 from dragin_lab.corpora.writer import TEXTS, Progress, Writer, clear, compare_count
 from dragin_lab.errors import BrokenOffError, CorpusError
 from dragin_lab.files import locked, not_saved, write_whole
+from dragin_lab.retrieval.indexes import INDEXES
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def _already(folder: Path, source: Source, settings: dict[str, Any], expect: int
 def _begin(folder: Path, source: Source, settings: dict[str, Any]) -> Progress:
     path = folder / PROGRESS
     if not path.exists():
-        if any(folder.iterdir()):
+        if any(one.name != INDEXES for one in folder.iterdir()):  # those of a corpus that was here: they will say so
             raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --out")
         begin = Progress(_facts(source), settings)
         write_whole(path, begin.dumped())

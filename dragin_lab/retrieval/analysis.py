@@ -6,6 +6,7 @@ case, Lucene's 33 stop words removed, Porter's stemmer.
 
 from __future__ import annotations
 
+import hashlib
 from functools import lru_cache
 
 import regex
@@ -41,6 +42,11 @@ _POSSESSIVE = ("'s", "’s", "＇s", "'S", "’S", "＇S")
 # "possibly" meets "possible", "technology" meets "technological". What stands before must hold a vowel and a consonant.
 _MEASURE = r"(?:[aeiou]|(?<=[^aeiou])y)[^aeiou]"
 _ADDED_TO_PORTER = regex.compile(rf"(.*{_MEASURE}.*)(log|bl)(?:y|i|ies|is)")
+#: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, scripts that are cut in other ways.
+_SAMPLE = (
+    "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail dying technology "
+    "café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワーとひらがな ภาษาไทย ខ្មែរ 한국어 🙂 ﬁlm naïve x86 H2O"
+)
 
 
 @lru_cache(maxsize=1)
@@ -60,6 +66,11 @@ def _term(word: str) -> str | None:
         word = added[1] + ("ble" if added[2] == "bl" else "log")
     stem: str = _stemmer().stemWord(word)
     return stem
+
+
+def fingerprint() -> str:
+    """SHA-256 (hex) of the name and of what the chain, with the libraries at hand, makes of a text of many scripts."""
+    return hashlib.sha256("\n".join([NAME, *terms(_SAMPLE)]).encode()).hexdigest()
 
 
 def terms(text: str) -> list[str]:

@@ -18,6 +18,8 @@ from dragin_lab.errors import SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.trace import Passage
 
+_SCORES_AT_ONCE = 1 << 21  # of all queries together that are answered at a time
+
 
 class BestFields:
     """A ``Retriever``: the passages of a corpus ranked as Elasticsearch's ``best_fields`` query does it.
@@ -38,8 +40,8 @@ class BestFields:
         self.b = float(b)
         self.tie_breaker = float(tie_breaker)
 
-    def field_scores(self, query: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Title's and text's scores of every passage for the terms of a query, each (passages,)."""
+    def field_scores(self, queries: Sequence[list[str]]) -> tuple[np.ndarray, np.ndarray]:
+        """Title's and text's scores of every passage for the terms of each query, each (queries, passages)."""
         raise NotImplementedError
 
     def search(self, query: str, k: int) -> list[Passage]:
@@ -47,15 +49,21 @@ class BestFields:
 
         A passage that holds no term of the query is never among them; a query of stop words alone finds nothing.
         """
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise SettingError(f"k={k!r}: the number of passages asked for must be a whole number of at least 1")
-        title, text = self.field_scores(analysis.terms(query))
-        scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)  # (passages,)
-        return [replace(self.corpus[i], score=float(scores[i])) for i in best_positions(scores, int(k)).tolist()]
+        return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query."""
-        return [self.search(query, k) for query in queries]
+        """``search`` for each query, some together: a term that several of them hold is looked up once."""
+        check_number(k)
+        together = max(1, _SCORES_AT_ONCE // len(self.corpus))
+        found = []
+        for start in range(0, len(queries), together):
+            title, text = self.field_scores([analysis.terms(query) for query in queries[start : start + together]])
+            scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)  # (queries, passages)
+            found += [self._passages(row, best_positions(row, int(k))) for row in scores]
+        return found
+
+    def _passages(self, scores: np.ndarray, positions: np.ndarray) -> list[Passage]:
+        return [replace(self.corpus[i], score=float(scores[i])) for i in positions.tolist()]
 
     def provenance(self) -> dict[str, Any]:
         """Everything that a repetition of these searches needs, as plain data."""
@@ -89,6 +97,12 @@ def check_formula(k1: float, b: float, tie_breaker: float) -> None:
     for name, value in (("b", b), ("tie_breaker", tie_breaker)):
         if not 0 <= value <= 1:
             raise SettingError(f"{name}={value!r}: must lie between 0 and 1")
+
+
+def check_number(k: int) -> None:
+    """Raise ``SettingError`` for what is no number of passages."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise SettingError(f"k={k!r}: the number of passages asked for must be a whole number of at least 1")
 
 
 def best_positions(scores: np.ndarray, k: int) -> np.ndarray:

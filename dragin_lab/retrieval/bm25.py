@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -16,6 +17,7 @@ import rank_bm25
 from dragin_lab.corpus import Corpus
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.best_fields import BestFields
+from dragin_lab.retrieval.postings import sum_scores
 
 
 class _Field(rank_bm25.BM25):
@@ -56,12 +58,18 @@ class _Field(rank_bm25.BM25):
         self._start = np.concatenate([[0], np.cumsum(list(nd.values()), dtype=np.int64)])  # (terms + 1,)
         self.doc_freqs = []  # the postings hold all of it
 
+    def get_many_scores(self, queries: Sequence[Sequence[str]]) -> np.ndarray:
+        """The score of every passage, (queries, passages) float64; a term that a query repeats counts each time."""
+        numbers = [Counter(self._row[term] for term in query if term in self._row) for query in queries]
+        return sum_scores(numbers, self._postings, self.corpus_size, np.float64)
+
+    def _postings(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        span = slice(self._start[row], self._start[row + 1])
+        return self._holders[span], self._adds[span]
+
     def get_scores(self, query: Sequence[str]) -> np.ndarray:
-        """The score of every passage, (passages,) float64; a term that the query repeats counts each time."""
-        scores = np.zeros(self.corpus_size)  # (passages,)
-        for row in (self._row[term] for term in query if term in self._row):
-            span = slice(self._start[row], self._start[row + 1])
-            scores[self._holders[span]] += self._adds[span]
+        """The score of every passage, (passages,) float64."""
+        scores: np.ndarray = self.get_many_scores([query])[0]
         return scores
 
     def get_batch_scores(self, query: Sequence[str], doc_ids: Sequence[int]) -> list[float]:
@@ -81,6 +89,6 @@ class BM25(BestFields):
         self._titles = _Field((analysis.terms(p.title) for p in corpus), self.k1, self.b)
         self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
 
-    def field_scores(self, query: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Title's and text's scores of every passage, each (passages,) float64."""
-        return self._titles.get_scores(query), self._texts.get_scores(query)
+    def field_scores(self, queries: Sequence[list[str]]) -> tuple[np.ndarray, np.ndarray]:
+        """Title's and text's scores of every passage, each (queries, passages) float64."""
+        return self._titles.get_many_scores(queries), self._texts.get_many_scores(queries)

@@ -7,10 +7,14 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
 from dragin_lab.settings import without_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dragin_lab.corpora.check import Finding
+    from dragin_lab.corpus import Corpus
     from dragin_lab.episode import Retriever
 
 #: Passages up to which BM25 in memory is taken where nothing else is asked for; above, bm25s mapped from disk.
@@ -128,6 +132,33 @@ def build_index(
         passages = Corpus.load(corpus)
         return Dense.build(passages, open_encoder(wanted.address, device), exact=exact, force=force, progress=progress)
     raise SettingError(f"{wanted.kind} is not filled from here; one of bm25s, dense:MODEL, milvus:URI")
+
+
+def check_indexes(corpus: Corpus, *, full: bool = False) -> Iterator[Finding]:
+    """Whether each index in a built corpus's folder is whole, of this corpus, and, with ``full``, to the byte what it
+    was; and whether canary queries find their passages by bm25s. (By vectors they need not: those are not of words.)
+    """
+    from dragin_lab.corpora.check import ask_canaries
+    from dragin_lab.retrieval.indexes import INDEXES, check_files, read_about
+
+    assert corpus.folder is not None
+    for folder in sorted((corpus.folder / INDEXES).glob("*")):
+        try:
+            wanted = {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
+            about = read_about(folder, wanted)
+            if full:
+                check_files(folder, about)
+            yield (
+                f"index {folder.name}, of this corpus, {'every byte' if full else 'by its files and their lengths'}",
+                True,
+            )
+            if about["kind"] == "bm25s":
+                from dragin_lab.retrieval.bm25s_index import BM25S
+
+                for line, good in ask_canaries(corpus.folder, BM25S.load(folder, corpus)):
+                    yield f"index {folder.name}: {line}", good
+        except DraginLabError as error:
+            yield str(error), False
 
 
 def _open(spec: Spec, passages: Any) -> Any:

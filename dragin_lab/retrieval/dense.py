@@ -24,8 +24,9 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from dragin_lab.corpus import Corpus
-from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SettingError
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
 from dragin_lab.files import locked, not_saved, write_whole
+from dragin_lab.retrieval.best_fields import check_number
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.indexes import ABOUT, index_folder, read_about, write_about
 from dragin_lab.trace import Passage
@@ -159,8 +160,7 @@ class Dense:
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, by one search of the index."""
-        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise SettingError(f"k={k!r}: the number of passages asked for must be a whole number of at least 1")
+        check_number(k)
         if not queries:
             return []
         vectors = self.encoder.encode_queries(list(queries))  # (queries, dimension)
