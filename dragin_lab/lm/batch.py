@@ -180,21 +180,29 @@ class Batch:
     def _choose(self, ended: list[Ended]) -> None:
         """Choose the next piece of every draft, measure it and ask the draft's ``Stop``."""
         logits = torch.stack([row.logits for row in self._rows])  # (n, V)
-        likeliest = logits.argmax(-1).tolist()
+        pieces = logits.argmax(-1)  # (n,)
         failed: dict[int, Exception] = {}
-        chosen: list[tuple[int, Tensor | None]] = []
+        processed: dict[int, Tensor | None] = {}
         for i, row in enumerate(self._rows):
-            try:
-                chosen.append((likeliest[i], None) if row.writing.chooser.plain else row.writing.chooser(logits[i]))
-            except Exception as error:  # noqa: BLE001 - the draft's own failure
-                failed[i] = error
-                chosen.append((likeliest[i], None))
-        pieces = torch.tensor([piece for piece, _ in chosen], device=logits.device)  # (n,)
-        entropy, logprob, which, best = (t.cpu() for t in measure(logits, pieces, self.lm.alternatives))
-        for i, (row, (piece, processed)) in enumerate(zip(self._rows, chosen, strict=True)):
+            if not row.writing.chooser.plain:
+                try:
+                    pieces[i], processed[i] = row.writing.chooser(logits[i])
+                except Exception as error:  # noqa: BLE001 - the draft's own failure
+                    failed[i] = error
+        measured = measure(logits, pieces, self.lm.alternatives)
+        values, received = self._fetch(pieces, *measured[:2])
+        for i, row in enumerate(self._rows):
             own = slice(i, i + 1)
+            entropy, logprob, which, best = (part[own] for part in measured)
+            piece, *scores = values[i]
             try:
-                row.writing.chose(piece, (entropy[own], logprob[own], which[own], best[own]), processed)
+                row.writing.chose(
+                    int(piece),
+                    (entropy, logprob, which, best),
+                    processed.get(i),
+                    last=pieces[own],
+                    fetched=(scores[0], scores[1], received.get(i)),
+                )
                 row.writing.check()
             except Exception as error:  # noqa: BLE001 - the draft's own failure
                 failed.setdefault(i, error)
@@ -202,13 +210,31 @@ class Batch:
             ended.append((self._rows[i].job.key, failed[i]))
             self._drop(i)
 
+    def _fetch(
+        self, pieces: Tensor, entropy: Tensor, logprob: Tensor
+    ) -> tuple[list[list[float]], dict[int, np.ndarray]]:
+        """Each row's piece, entropy and log-probability, and what its pieces received where its ``Stop`` looks at that.
+
+        In one transfer, since each waits for the device; ids are exact in float32 below 2**24.
+        """
+        looking = [i for i, row in enumerate(self._rows) if row.writing.looked]
+        if looking:
+            self._look_back()
+        recorders = [self._rows[i].writing.recorder for i in looking]
+        lengths = [len(recorder.ids) + 1 for recorder in recorders]
+        heard = [recorder.placed_received(n) for recorder, n in zip(recorders, lengths, strict=True)]
+        found = torch.cat([pieces.float(), entropy, logprob, *heard]).cpu().numpy()
+        n = 3 * len(pieces)
+        parts = np.split(found[n:], np.cumsum(lengths)[:-1]) if looking else []
+        return found[:n].reshape(3, -1).T.tolist(), dict(zip(looking, parts, strict=True))
+
     def _feed(self, ended: list[Ended]) -> None:
         """Feed the chosen pieces, all in one forward, and let go of the drafts that have ended."""
         lm = self.lm
         if self._slots.full:
             self._look_back()
             self._slots.make_room()
-        inputs = self._slots.inputs([row.writing.ids[-1] for row in self._rows], lm.device)
+        inputs = self._slots.inputs([row.writing.last for row in self._rows if row.writing.last is not None])
         if not self._positions:
             del inputs["position_ids"]
         with lm.lock:
@@ -231,7 +257,7 @@ class Batch:
             return
         starts = self._slots.starts
         with self.lm.lock:
-            found = self.lm.tap.flush(self._pending, self._slots.mask(self._slots.width, self.lm.device))
+            found = self.lm.tap.flush(self._pending, self._slots.mask(self._slots.width))
         for weights in found:  # (n, h, c, k)
             for i, start in enumerate(starts):
                 self._rows[i].writing.recorder.looked_back(weights[i : i + 1, :, :, start:])
