@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dragin_lab.episode import Draft
 from dragin_lab.errors import SettingError
-from dragin_lab.lm.decode import ROWS_AT_ONCE, Keep, Writing, look_back, read
+from dragin_lab.lm.decode import ROWS_AT_ONCE, Keep, Writing, finish, look_back, read, stream
 from dragin_lab.lm.measure import measure
 from dragin_lab.lm.prefixes import MOST, Prefix
 from dragin_lab.lm.slots import Slots, unfit
@@ -67,17 +67,18 @@ class Batch:
 
     Where a forward runs out of memory the batch is halved and its drafts begin again; where drafts cannot be written
     side by side (a sliding window, an error in the shared forward) they are written one at a time. ``describe`` says
-    so.
+    so. ``capture=False`` leaves the attention out, as for ``decode.stream``.
 
     Attributes:
         size: drafts written at once, at most.
         notes: why it is less than was asked for, a line each time.
     """
 
-    def __init__(self, lm: LanguageModel, size: int) -> None:
+    def __init__(self, lm: LanguageModel, size: int, *, capture: bool = True) -> None:
         if size < 1:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.lm = lm
+        self.capture = capture
         self.asked = self.size = size
         self.notes: list[str] = []
         if size > 1 and (reason := unfit(lm.model.config)):
@@ -158,8 +159,11 @@ class Batch:
         """Read the prompt of a draft, by itself."""
         lm, pending = self.lm, Pending()
         try:
-            writing = Writing(lm, job.draft, job.seed, self._look_back, keep=job.keep, beside=True)
-            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, pending)
+            writing = Writing(
+                lm, job.draft, job.seed, self._look_back, capture=self.capture, keep=job.keep, beside=True
+            )
+            tapped = pending if self.capture else None
+            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped)
             look_back(lm, writing.recorder, pending)
         except Exception as error:
             if out_of_memory(error):
@@ -238,7 +242,10 @@ class Batch:
         if not self._positions:
             del inputs["position_ids"]
         with lm.lock:
-            output = lm.tap.step(self._pending, **inputs, **lm.only_last)
+            if self.capture:
+                output = lm.tap.step(self._pending, **inputs, **lm.only_last)
+            else:
+                output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
         if len(self._pending) >= ROWS_AT_ONCE:
             self._look_back()
         for row, logits in zip(self._rows, output.logits[:, -1], strict=True):
@@ -274,15 +281,20 @@ class Batch:
     def _alone(self, job: _Job) -> Ended:
         """Write one draft by itself; where memory is short, once more without the kept prefixes."""
         try:
-            return job.key, self.lm.generate(job.draft, job.seed, keep=job.keep)
+            return job.key, self._write(job)
         except Exception as error:  # noqa: BLE001 - handed to the episode that asked
             if not out_of_memory(error):
                 return job.key, error
         self.lm.forget()  # behind the handler, whose error holds on to the tensors of its frames
         try:
-            return job.key, self.lm.generate(job.draft, job.seed, keep=job.keep)
+            return job.key, self._write(job)
         except Exception as error:  # noqa: BLE001 - likewise
             return job.key, error
+
+    def _write(self, job: _Job) -> Continuation:
+        if self.capture:
+            return self.lm.generate(job.draft, job.seed, keep=job.keep)
+        return finish(stream(self.lm, job.draft, job.seed, every=False, capture=False))
 
     def _retreat(self, why: str, suspect: _Job | None, ended: list[Ended]) -> list[Ended]:
         """Begin again after a forward failed: with half as many, or one at a time where ``why`` is not memory.
