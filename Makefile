@@ -33,10 +33,15 @@ lab: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/episode.py
 	$(BIN)/python benchmarks/batch.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/views.py
-	$(BIN)/python benchmarks/real_questions.py
+	$(BIN)/python benchmarks/real_questions.py --out benchmarks/results/real_questions.json
 	$(BIN)/python benchmarks/corpus.py --passages 100000
+	$(BIN)/python docs/make_performance.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -46,6 +51,7 @@ lint: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_figures.py
+	$(BIN)/python docs/make_performance.py
 
 clean:
 	rm -rf .venv build dist *.egg-info runs .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from common import begin, interleaved, machine, parser, write
+from common import begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab import datasets
@@ -125,7 +125,16 @@ def main() -> None:
             method = dl.method(name, variant=variant)
             results.append(measure(method, lm, retriever, questions, args.batch_size, args.rounds))
             show(results[-1], BUDGETS[lm.device.type])
-    write(args.out, {"batch": results, "machine": machine(lm.device, lm.model.dtype)})
+    limit = BUDGETS[lm.device.type]
+    budgets = [
+        budget(
+            f"{args.batch_size} episodes side by side / one after another, {one['method']}, {one['variant']} variant",
+            one["over"]["alone"],
+            limit,
+        )
+        for one in results
+    ]
+    write(args.out, {"budgets": budgets, "batch": results, "machine": machine(lm.device, lm.model.dtype)})
     if any(not one["allowed"] for result in results for one in result["differences"]):
         raise SystemExit("a batch wrote something else where no two pieces were equally likely; see above")
 

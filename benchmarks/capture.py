@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from common import begin, interleaved, machine, parser, plain, random_llama, words, write
+from common import begin, budget, interleaved, machine, parser, plain, random_llama, words, write
 
 from dragin_lab.episode import Draft
 from dragin_lab.lm import decode
@@ -26,6 +26,7 @@ from dragin_lab.lm.load import LanguageModel
 from dragin_lab.lm.prefixes import Prefix
 from dragin_lab.trace import Prompt
 
+LOOP, GENERATE = 1.05, (1.0, 1.03)  # budgets; those against `generate` of the embedded model and of the large one
 PASSAGE = (
     "Question: When was the city where the director of film Gewair Lantern was born founded?\n"
     "Answer: The film Gewair Lantern was directed by Graizond Loththaimpan. So the answer is 1450.\n"
@@ -83,7 +84,7 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
 
 def show(results: list[dict[str, Any]]) -> None:
     """The table for people."""
-    for r, budget in zip(results, (1.0, 1.03), strict=False):
+    for r, limit in zip(results, GENERATE, strict=False):
         size = f"{r['parameters'] / 1e6:.1f} M parameters, {r['prompt']} + {r['pieces']} pieces"
         print(f"{r['model']}: {size}, medians of {r['rounds']} rounds")
         for name, took in r["median_s"].items():
@@ -91,7 +92,7 @@ def show(results: list[dict[str, Any]]) -> None:
             if name in r["over"]:
                 line += f"   capture / {name} = {r['over'][name]:.3f} (processor time {r['over_cpu'][name]:.3f})"
             print(line)
-        print(f"  budgets: capture / the loop without 1.05, capture / generate {budget}")
+        print(f"  budgets: capture / the loop without {LOOP}, capture / generate {limit}")
 
 
 def main() -> None:
@@ -106,7 +107,14 @@ def main() -> None:
     if args.large_runs:
         results.append(compare(half_billion(), words(1024), args.large_pieces, args.large_runs))
     show(results)
-    write(args.out, {"decoding": results, "machine": machine()})
+    budgets = []
+    for one, limit in zip(results, GENERATE, strict=False):
+        size = f"{one['parameters'] / 1e6:.1f} M parameters"
+        budgets += [
+            budget(f"decoding with capture / the same loop without, {size}", one["over"]["untapped"], LOOP),
+            budget(f"decoding with capture / `generate` without any capture, {size}", one["over"]["generate"], limit),
+        ]
+    write(args.out, {"budgets": budgets, "decoding": results, "machine": machine()})
 
 
 if __name__ == "__main__":

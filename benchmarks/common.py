@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved rounds and ratios within one, the machine in words, random models, one JSON."""
+"""What the benchmarks share: interleaved rounds, budgets, the machine in words, random models, one JSON."""
 
 from __future__ import annotations
 
@@ -81,11 +81,16 @@ def interleaved(
     return found
 
 
+def budget(what: str, measured: float, at_most: float, unit: str = "x", note: str = "") -> dict[str, Any]:
+    """A line of the table in docs/performance.md; ``note`` says what the limit is where it may be missed."""
+    return {"what": what, "measured": measured, "at_most": at_most, "unit": unit, "note": note}
+
+
 # -- the machine ------------------------------------------------------------------------------------------------------
 
 
 def machine(device: Any = None, dtype: Any = None) -> dict[str, Any]:
-    """Processor, cores, memory, threads and versions; the device's name where it is a GPU. No names of hosts, no paths."""
+    """Processor, cores, memory, threads and versions; a GPU by its name. No names of hosts, no paths."""
     import torch
 
     found: dict[str, Any] = {

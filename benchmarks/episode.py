@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from common import begin, machine, parser, write
+from common import begin, budget, machine, parser, write
 from common import plain as generate
 from naive import Naive
 
@@ -154,6 +154,25 @@ def show(result: dict[str, Any]) -> None:
     print("  forwards: " + ", ".join(f"{way} {forwards[way]:.0f} ({fed[way]:.0f} pieces)" for way in WAYS), flush=True)
 
 
+def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the table, and what the forwards allow."""
+    found = []
+    for one in results:
+        name = f"DRAGIN, {one['variant']} variant, {one['settings']} settings"
+        forwards, limits = one["forwards"], BUDGETS[one["variant"]]
+        note = (
+            f"the naive driver makes {forwards['naive']:.0f} forwards a question, ours {forwards['ours']:.0f}; one for "
+            f"each piece kept would be {one['pieces_kept'] / forwards['naive']:.2f} of the naive driver's"
+        )
+        found += [
+            budget(f"{name}: episode / naive driver", one["over"]["ours"]["naive"], limits["naive"], note=note),
+            budget(
+                f"{name}: episode / plain `generate` of what is kept", one["over"]["ours"]["plain"], limits["plain"]
+            ),
+        ]
+    return found
+
+
 def main() -> None:
     options = parser(__doc__, "episode")
     options.add_argument("--questions", type=int, default=20)
@@ -178,7 +197,7 @@ def main() -> None:
     found = {
         "exemplars": len(shots),
         "max_new_tokens": args.max_new_tokens,
-        "budgets": BUDGETS,
+        "budgets": budgets(results),
         "episodes": results,
         "machine": machine(lm.device, lm.model.dtype),
     }

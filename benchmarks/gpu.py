@@ -134,7 +134,8 @@ def show(row: dict[str, Any]) -> None:
     print(
         f"{row['episodes']:3} side by side: "
         + ", ".join(f"{way} {rate:.1f} pieces/s ({rate / limit:.0%} of the limit)" for way, rate in rates.items())
-        + f"; capture / generate {row['capture_over']['generate']:.2f}, / without {row['capture_over']['untapped']:.2f}",
+        + "; capture over "
+        + ", ".join(f"{way} {ratio:.2f}" for way, ratio in row["capture_over"].items()),
         flush=True,
     )
 
@@ -156,9 +157,7 @@ def main() -> None:
     args = options.parse_args()
     begin(args)
     if args.device.startswith("cuda") and not torch.cuda.is_available():
-        options.exit(
-            2, "torch finds no CUDA device here; with --device cpu and a small shape the script can be tried\n"
-        )
+        options.exit(2, "torch finds no CUDA device here; --device cpu and a small shape try the script\n")
     device = torch.device(args.device)
     rate = bandwidth(device, args.copy_mib)
     shape = {name: getattr(args, name) for name in ("layers", "heads", "hidden", "ffn", "vocab", "dtype")}

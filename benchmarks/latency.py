@@ -1,9 +1,9 @@
 """How long a person waits for ``ask`` in a warm process: until the first piece, and until the answer.
 
-Interleaved, question by question, ratios within a question. Each way begins behind the same episode of another question,
-so the exemplars have been read (``warm``), or on an empty cache (``cold``); plain is ``generate`` behind the prompt that
-the episode begins with: one piece, and as many as the answer has. The first run of all, which loads what is loaded
-once, stands apart.
+Interleaved, question by question, ratios within a question. Each way begins behind the same episode of another
+question, so the exemplars have been read (``warm``), or on an empty cache (``cold``); plain is ``generate`` behind the
+prompt that the episode begins with: one piece, and as many as the answer has. The first run of all, which loads what is
+loaded once, stands apart. So does ``import dragin_lab``, in processes of its own.
 
     python benchmarks/latency.py
 """
@@ -11,10 +11,12 @@ once, stands apart.
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import time
 from typing import Any
 
-from common import begin, machine, parser, plain, write
+from common import begin, budget, machine, parser, plain, write
 
 import dragin_lab as dl
 from dragin_lab import datasets
@@ -80,6 +82,12 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
     }
 
 
+def import_seconds(processes: int) -> list[float]:
+    """Seconds of ``import dragin_lab`` in fresh processes."""
+    code = "import time; began = time.perf_counter(); import dragin_lab; print(time.perf_counter() - began)"
+    return [float(subprocess.check_output([sys.executable, "-c", code])) for _ in range(processes)]
+
+
 def show(result: dict[str, Any]) -> None:
     print(f"{result['method']}, {result['variant']} variant, {result['questions']} questions")
     for way in WAYS:
@@ -94,6 +102,7 @@ def show(result: dict[str, Any]) -> None:
 def main() -> None:
     options = parser(__doc__, "latency")
     options.add_argument("--questions", type=int, default=20)
+    options.add_argument("--imports", type=int, default=5, help="processes that import dragin_lab")
     options.add_argument("--model", help="a folder or an id; default: the embedded model")
     args = options.parse_args()
     begin(args)
@@ -105,7 +114,15 @@ def main() -> None:
     for name, variant in (("dragin", "reference"), ("dragin", "paper"), ("flare", "paper")):
         results.append(measure(dl.method(name, variant=variant), lm, retriever, questions))
         show(results[-1])
-    write(args.out, {"load_s": loaded, "asked": results, "machine": machine(lm.device, lm.model.dtype)})
+    imports = import_seconds(args.imports)
+    found = {
+        "budgets": [budget("`import dragin_lab`", statistics.median(imports), 0.5, "s")],
+        "import_s": imports,
+        "load_s": loaded,
+        "asked": results,
+        "machine": machine(lm.device, lm.model.dtype),
+    }
+    write(args.out, found)
 
 
 if __name__ == "__main__":

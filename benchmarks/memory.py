@@ -1,8 +1,9 @@
 """What capture costs in memory, and that it does not grow with the model's layers.
 
 - peak: the most memory of a process that reads a long prompt and writes some pieces, with capture and the attention
-  rows kept in full, over one that does the same with plain ``generate`` and SDPA attention. Every figure is of a process
-  of its own (Linux), rounds are interleaved, medians; ``above`` counts only what comes on top of the loaded model;
+  rows kept in full, over one that does the same with plain ``generate`` and SDPA attention. Every figure is of a
+  process of its own (Linux), rounds are interleaved, medians; ``above`` counts only what comes on top of the loaded
+  model;
 - kept: bytes of one layer's attention as it is kept;
 - layers: multiply-adds that capture adds to a draft and seconds a piece it takes, for models of more and more layers.
 
@@ -18,7 +19,8 @@ import sys
 from typing import Any
 
 import torch
-from common import MIB, begin, child, forget_peak, interleaved, machine, parser, plain, random_llama, resident, words
+from common import MIB, begin, budget, child, forget_peak, interleaved, machine, parser, plain, random_llama, resident
+from common import words as random_words
 from common import write as write_json
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -28,7 +30,7 @@ from dragin_lab.lm.load import LanguageModel
 from dragin_lab.lm.measure import Recorder
 from dragin_lab.trace import Continuation, Prompt
 
-BUDGETS = {"peak": 1.05, "kept_MiB": 20.0}
+PEAK, KEPT_MIB = 1.05, 20.0  # budgets
 
 
 def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Continuation:
@@ -44,11 +46,11 @@ def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Continuation:
 def peak(way: str, args: argparse.Namespace) -> dict[str, Any]:
     """In a process of its own: bytes resident with the model loaded, and the most while it writes."""
     lm = random_llama(layers=args.layers, heads=args.heads, hidden=args.hidden, ffn=args.ffn, positions=2 * args.prompt)
-    text, n = words(args.prompt), args.pieces
+    text, n = random_words(args.prompt), args.pieces
     if way == "capture":
-        write(lm, words(8), 2, True)  # loads what is loaded once
+        write(lm, random_words(8), 2, True)  # loads what is loaded once
     else:
-        plain(lm, [lm.prompt(Prompt(words(8)))[0]], 2)
+        plain(lm, [lm.prompt(Prompt(random_words(8)))[0]], 2)
     lm.forget()
     forget_peak()
     before = resident()
@@ -89,7 +91,7 @@ def peaks(args: argparse.Namespace) -> dict[str, Any]:
         },
         "kept_MiB": found["capture"][0]["kept"] / MIB,
         "over": ratio(lambda one: one["peak"]),
-        "above_over": ratio(lambda one: one["peak"] - one["before"]),
+        "above_over": ratio(lambda one: max(one["peak"] - one["before"], 1)),  # a small one may fit into what is there
     }
 
 
@@ -110,20 +112,18 @@ def kept(p: int = 2048, n: int = 128, h: int = 32) -> dict[str, Any]:
 def layers(counts: list[int], args: argparse.Namespace) -> list[dict[str, Any]]:
     """What capture adds to models that differ in their number of layers alone."""
     found = []
-    text, n = words(args.layers_prompt), args.layers_pieces
+    text, n = random_words(args.layers_prompt, 4096), args.layers_pieces
     for count in counts:
         lm = random_llama(layers=count, heads=8, hidden=256, ffn=688, vocab=4096)
-        text = words(args.layers_prompt, 4096)
         work = {}
         for capture in (True, False):
             with FlopCounterMode(display=False) as counter:
                 write(lm, text, n, capture)
             work[capture] = counter.get_total_flops() // 2
         timed = interleaved(
-            {"capture": lambda lm=lm, text=text: write(lm, text, n, True),
-             "untapped": lambda lm=lm, text=text: write(lm, text, n, False)},
+            {"capture": lambda lm=lm: write(lm, text, n, True), "untapped": lambda lm=lm: write(lm, text, n, False)},
             args.rounds,
-        )  # fmt: skip
+        )
         more = [(a - b) / n for a, b in zip(timed.processor["capture"], timed.processor["untapped"], strict=True)]
         found.append(
             {
@@ -144,11 +144,12 @@ def layers(counts: list[int], args: argparse.Namespace) -> list[dict[str, Any]]:
 def show(found: dict[str, Any]) -> None:
     one, held = found["peak"], found["kept"]
     print(
-        f"{one['parameters'] / 1e6:.0f} M parameters, {one['prompt']} + {one['pieces']} pieces: peak with capture / plain "
-        f"{one['over']:.3f} (budget {BUDGETS['peak']}), above the loaded model {one['above_over']:.3f}; "
+        f"{one['parameters'] / 1e6:.0f} M parameters, {one['prompt']} + {one['pieces']} pieces: peak with capture over "
+        f"plain {one['over']:.3f} (budget {PEAK}), above the loaded model {one['above_over']:.3f}; "
         f"{one['peak_MiB']['capture']:.0f} and {one['peak_MiB']['generate']:.0f} MiB"
     )
-    print(f"attention kept, p={held['p']}, n={held['n']}, {held['h']} heads: {held['MiB']:.1f} MiB (budget 20)")
+    size = f"p={held['p']}, n={held['n']}, {held['h']} heads"
+    print(f"attention kept, {size}: {held['MiB']:.1f} MiB (budget {KEPT_MIB:g})")
     for row in found["layers"]:
         print(
             f"{row['layers']:3} layers: capture adds {row['added_multiply_adds'] / 1e6:.1f} M multiply-adds to "
@@ -175,11 +176,19 @@ def main() -> None:
     if args.child:
         print(json.dumps(peak(args.child, args)))
         return
+    one, held, rows = peaks(args), kept(), layers(args.layer_counts, args)
+    added = [row["added_multiply_adds"] for row in rows]
+    size = f"p = {held['p']:,}, n = {held['n']}, {held['h']} heads"
+    ends = f"{rows[-1]['layers']} layers / {rows[0]['layers']}"
     found = {
-        "budgets": BUDGETS,
-        "peak": peaks(args),
-        "kept": kept(),
-        "layers": layers(args.layer_counts, args),
+        "budgets": [
+            budget(f"peak memory of a {one['prompt']:,}-piece prompt, capture / plain SDPA", one["over"], PEAK),
+            budget(f"attention kept in full, one layer, {size}", held["MiB"], KEPT_MIB, "MiB"),
+            budget(f"multiply-adds that capture adds, {ends}", added[-1] / added[0], 1.0),
+        ],
+        "peak": one,
+        "kept": held,
+        "layers": rows,
         "machine": machine(),
     }
     show(found)
