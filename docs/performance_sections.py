@@ -63,7 +63,8 @@ def show_episode(found: Found) -> list[str]:
         fed.append((name, *made, *ways))
     lines = [
         f"{found['exemplars']} exemplars, drafts of at most {found['max_new_tokens']} pieces. *Plain* is one "
-        "`generate` of the pieces that are kept, *naive* the released code's way (`benchmarks/naive.py`), with the same answers.",
+        "`generate` of the pieces that are kept, *naive* the released code's way (`benchmarks/naive.py`), with the "
+        "same answers.",
         "",
         *table(head, rows),
         "What does not depend on the machine, a question: pieces kept and generated, and forwards (pieces fed).",
