@@ -34,11 +34,19 @@ lab: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/capture.py
+	$(BIN)/python benchmarks/episode.py
 	$(BIN)/python benchmarks/batch.py
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/latency.py
 	$(BIN)/python benchmarks/views.py
-	$(BIN)/python benchmarks/real_questions.py
+	$(BIN)/python benchmarks/real_questions.py --out benchmarks/results/real_questions.json
 	$(BIN)/python benchmarks/corpus.py --passages 100000
-	$(BIN)/python benchmarks/cluster.py
+	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
+	$(BIN)/python benchmarks/search_clusters.py
+	$(BIN)/python benchmarks/sweep.py --out benchmarks/results/sweep.json
+	$(BIN)/python docs/make_performance.py
+	$(BIN)/python docs/make_scaling.py
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -48,6 +56,7 @@ lint: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_figures.py
+	$(BIN)/python docs/make_performance.py
 	$(BIN)/python docs/make_scaling.py
 
 gallery: $(READY)

@@ -4,24 +4,16 @@ Medians of interleaved rounds, as ratios within a round; processor time is given
 on what else the machine does. Every place where a batch wrote something else is listed, and the script fails unless the
 two likeliest pieces lie within 1e-4 nats of one another there (a batch sums in another order).
 
-    python benchmarks/batch.py --out benchmarks/results/batch.json
-    python benchmarks/batch.py --methods all --questions 200 --rounds 1 --out same.json    # the same text, at length
+    python benchmarks/batch.py
+    python benchmarks/batch.py --methods all --questions 200 --rounds 1 --out benchmarks/results/same.json
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
-import json
-import platform
-import statistics
-import time
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
+from common import begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab import datasets
@@ -56,34 +48,26 @@ def measure(
     method: Any, lm: LanguageModel, retriever: Any, questions: list[Question], size: int, rounds: int
 ) -> dict[str, Any]:
     """Seconds of both ways over interleaved rounds, what was generated, and where the two differ."""
-    seconds: dict[str, list[float]] = {"alone": [], "side": []}
-    processor: dict[str, list[float]] = {"alone": [], "side": []}
-    sizes = {"alone": 1, "side": size}
-    found: dict[str, dict[str, Trace]] = {}
-    for place in range(rounds):
-        for way in ("alone", "side")[:: 1 if place % 2 else -1]:
-            lm.forget()
-            gc.collect()
-            began, began_cpu = time.perf_counter(), time.process_time()
-            found[way] = {}
-            for trace in dl.run_many(method, lm, retriever, questions, batch_size=sizes[way]):
-                found[way][trace.question.id] = trace
-                for made in trace.continuations:
-                    made.attention = None  # hundreds of traces are kept, and this is most of each
-            seconds[way].append(time.perf_counter() - began)
-            processor[way].append(time.process_time() - began_cpu)
+
+    def answer(at_once: int) -> dict[str, Trace]:
+        found = {}
+        for trace in dl.run_many(method, lm, retriever, questions, batch_size=at_once):
+            found[trace.question.id] = trace
+            for made in trace.continuations:
+                made.attention = None  # hundreds of traces are kept, and this is most of each
+        return found
+
+    ways = {"alone": lambda: answer(1), "side": lambda: answer(size)}
+    timed = interleaved(ways, rounds, before=lm.forget, warm=False)
+    found: dict[str, dict[str, Trace]] = timed.made
     traces = list(found["side"].values())
     drafts = [c for trace in traces for c in trace.continuations]
     return {
         "method": method.name,
         "variant": method.variant,
         "questions": len(questions),
-        "rounds": rounds,
         "batch": max(traces, key=lambda t: len(t.provenance["batch"]["notes"])).provenance["batch"],
-        "median_s": {way: statistics.median(took) for way, took in seconds.items()},
-        "side_over_alone": ratio(seconds),
-        "median_cpu_s": {way: statistics.median(took) for way, took in processor.items()},
-        "side_over_alone_cpu": ratio(processor),
+        **timed.summary("side"),
         "prompt_pieces": sum(len(c.prompt_ids) for c in drafts),
         "prompt_pieces_reused": {
             way: sum(trace.counters["reused"] for trace in found[way].values()) for way in ("alone", "side")
@@ -92,11 +76,6 @@ def measure(
         "retrievals": sum(trace.counters["retrievals"] for trace in traces),
         "differences": differences(found["alone"], found["side"]),
     }
-
-
-def ratio(seconds: dict[str, list[float]]) -> float:
-    """The median of side by side over alone within a round."""
-    return statistics.median(a / b for a, b in zip(seconds["side"], seconds["alone"], strict=True))
 
 
 def some(count: int) -> list[Question]:
@@ -115,7 +94,7 @@ def show(result: dict[str, Any], budget: float) -> None:
     reused = {way: n / result["prompt_pieces"] for way, n in result["prompt_pieces_reused"].items()}
     print(
         f"{result['method']}, {result['variant']} variant, {result['questions']} questions: side by side / alone "
-        f"{result['side_over_alone']:.2f} (processor time {result['side_over_alone_cpu']:.2f}, budget {budget}); "
+        f"{result['over']['alone']:.2f} (processor time {result['over_cpu']['alone']:.2f}, budget {budget}); "
         f"prompts from cache {reused['alone']:.0%} alone, {reused['side']:.0%} side by side; "
         f"{len(result['differences'])} differences",
         flush=True,
@@ -127,18 +106,15 @@ def show(result: dict[str, Any], budget: float) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("batch.json"))
-    parser.add_argument("--questions", type=int, default=16)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--methods", default="dragin", help='names with commas between them, or "all"')
-    parser.add_argument("--variants", default=",".join(VARIANTS))
-    parser.add_argument("--model", help="a folder or an id; default: the embedded model")
-    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 leaves torch's own choice")
-    args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    options = parser(__doc__, "batch")
+    options.add_argument("--questions", type=int, default=16)
+    options.add_argument("--batch-size", type=int, default=16)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--methods", default="dragin", help='names with commas between them, or "all"')
+    options.add_argument("--variants", default=",".join(VARIANTS))
+    options.add_argument("--model", help="a folder or an id; default: the embedded model")
+    args = options.parse_args()
+    begin(args)
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
     questions = some(args.questions)
     names = list(METHODS) if args.methods == "all" else args.methods.split(",")
@@ -149,17 +125,16 @@ def main() -> None:
             method = dl.method(name, variant=variant)
             results.append(measure(method, lm, retriever, questions, args.batch_size, args.rounds))
             show(results[-1], BUDGETS[lm.device.type])
-    machine = {
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "threads": torch.get_num_threads(),
-        "device": str(lm.device),
-        "dtype": str(lm.model.dtype).removeprefix("torch."),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-    }
-    args.out.write_text(json.dumps({"batch": results, "machine": machine}, indent=1) + "\n")
-    print(f"written: {args.out}")
+    limit = BUDGETS[lm.device.type]
+    budgets = [
+        budget(
+            f"{args.batch_size} episodes side by side / one after another, {one['method']}, {one['variant']} variant",
+            one["over"]["alone"],
+            limit,
+        )
+        for one in results
+    ]
+    write(args.out, {"budgets": budgets, "batch": results, "machine": machine(lm.device, lm.model.dtype)})
     if any(not one["allowed"] for result in results for one in result["differences"]):
         raise SystemExit("a batch wrote something else where no two pieces were equally likely; see above")
 

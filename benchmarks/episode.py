@@ -2,27 +2,31 @@
 
 Interleaved, one question after another, ratios within a question:
 
-- ours: ``dl.run`` on an empty cache; exemplars are then kept from draft to draft;
+- ours: ``dl.run`` behind an episode of another question, so that the exemplars have been read, as for every question of
+  a benchmark but its first;
+- first: ``dl.run`` on an empty cache;
 - naive: the same episode as the authors' released code would serve it (``benchmarks/naive.py``). Its answers have to be
   the same, or the run fails;
 - plain: one ``generate`` of as many pieces as the answer has, behind the first prompt.
 
-    python benchmarks/episode.py --out benchmarks/results/episode.json
+Seconds depend on the machine; the pieces that each way feeds to a model, in how many forwards, do not, and stand beside
+them. The settings are the defaults and those that Almanac was tuned to (docs/almanac.md).
+
+    python benchmarks/episode.py
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import json
-import platform
 import statistics
 import time
-from pathlib import Path
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import torch
-import transformers
+from common import begin, budget, machine, parser, write
+from common import plain as generate
 from naive import Naive
 
 import dragin_lab as dl
@@ -32,7 +36,13 @@ from dragin_lab.lm.load import LanguageModel
 from dragin_lab.trace import Question, Trace
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}
+#: What Almanac's development questions chose for each variant.
+SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
+    "reference": {"default": {}, "tuned": {"threshold": 2.0, "top_n": 10}},
+    "paper": {"default": {}, "tuned": {"threshold": 0.8, "top_n": 15}},
+}
 EXEMPLARS = 8
+WAYS = ("ours", "first", "naive", "plain")
 
 
 def kept_pieces(lm: LanguageModel, trace: Trace) -> int:
@@ -40,109 +50,158 @@ def kept_pieces(lm: LanguageModel, trace: Trace) -> int:
     return max(1, len(lm.tokenizer.encode(trace.text, special=False)))
 
 
-@torch.inference_mode()
 def plain(lm: LanguageModel, trace: Trace) -> None:
     """``generate`` as many pieces as were kept, behind the prompt that the episode began with."""
     first = next(prompt for step in trace.steps for prompt in (step.prompt, step.passages_prompt) if prompt is not None)
-    ids = torch.tensor([lm.prompt(first.text)[0]], device=lm.device)
-    n = kept_pieces(lm, trace)
-    lm.model.generate(
-        ids,
-        attention_mask=torch.ones_like(ids),
-        max_new_tokens=n,
-        min_new_tokens=n,
-        do_sample=False,
-        pad_token_id=0,
-    )
+    generate(lm, [lm.prompt(first)[0]], kept_pieces(lm, trace))
+
+
+@contextmanager
+def counted(*models: Any) -> Iterator[Counter[str]]:
+    """Counts the forwards of models and the pieces that they are fed."""
+    counts: Counter[str] = Counter()
+
+    def count(module: Any, args: Any, kwargs: Any) -> None:
+        ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+        counts["fed"] += ids.numel()
+        counts["forwards"] += 1
+
+    # On the inner model, which a forward that stops behind the captured layer goes through too.
+    hooks = [model.base_model.register_forward_pre_hook(count, with_kwargs=True) for model in models]
+    try:
+        yield counts
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Question], template: Any) -> dict[str, Any]:
-    """Seconds of each way of answering, question by question, and what was generated."""
+    """Seconds and pieces of each way of answering, question by question."""
     naive = Naive(lm)
-    seconds: dict[str, list[float]] = {"ours": [], "naive": [], "plain": []}
-    drafted = kept = retrievals = 0
+    seconds: dict[str, list[float]] = {way: [] for way in WAYS}
+    fed: dict[str, Counter[str]] = {way: Counter() for way in WAYS}
+    totals: Counter[str] = Counter()
     for place, question in enumerate(questions):
         found: dict[str, Trace] = {}
-        for way in ("ours", "naive")[:: 1 if place % 2 else -1]:
+
+        def answer(way: str, question: Question = question, found: dict[str, Trace] = found) -> None:
+            served = naive if way == "naive" else lm
+            found[way] = dl.run(method, served, retriever, question, prompt=template)
+
+        ways: dict[str, Callable[[], None]] = {way: lambda way=way: answer(way) for way in WAYS[:3]}
+        ways["plain"] = lambda found=found: plain(lm, found["first"])
+        order = [*WAYS[:3][:: 1 if place % 2 else -1], "plain"]
+        for way in order:
             lm.forget()
+            if way == "ours":
+                dl.run(method, lm, retriever, questions[place - 1], prompt=template)
             gc.collect()
-            began = time.perf_counter()
-            found[way] = dl.run(method, lm if way == "ours" else naive, retriever, question, prompt=template)
-            seconds[way].append(time.perf_counter() - began)
-        if found["ours"].text != found["naive"].text:
-            raise SystemExit(
-                f"{method.name} ({method.variant}), {question.id}: other answers\n"
-                f"  ours:  {found['ours'].text!r}\n  naive: {found['naive'].text!r}"
-            )
-        began = time.perf_counter()
-        plain(lm, found["ours"])
-        seconds["plain"].append(time.perf_counter() - began)
-        drafted += found["ours"].counters["generated"]
-        retrievals += found["ours"].counters["retrievals"]
-        kept += kept_pieces(lm, found["ours"])
+            with counted(lm.model, naive.model) as counts:
+                began = time.perf_counter()
+                ways[way]()
+                seconds[way].append(time.perf_counter() - began)
+            fed[way] += counts
+        for way in ("ours", "naive"):
+            if found[way].text != found["first"].text:
+                raise SystemExit(
+                    f"{method.name} ({method.variant}), {question.id}: other answers\n"
+                    f"  first: {found['first'].text!r}\n  {way}: {found[way].text!r}"
+                )
+        totals += Counter(found["ours"].counters) + Counter(kept=kept_pieces(lm, found["ours"]))
+    n = len(questions)
     return {
         "method": method.name,
         "variant": method.variant,
-        "questions": len(questions),
+        "threshold": method.threshold,
+        "top_n": method.top_n,
+        "questions": n,
         "median_s": {way: statistics.median(took) for way, took in seconds.items()},
-        "ours_over": {
-            way: statistics.median(a / b for a, b in zip(seconds["ours"], seconds[way], strict=True))
-            for way in ("naive", "plain")
+        "total_s": {way: sum(took) for way, took in seconds.items()},
+        "over": {
+            one: {other: _ratio(seconds[one], seconds[other]) for other in WAYS if other != one} for one in WAYS[:3]
         },
-        "naive_over_plain": statistics.median(a / b for a, b in zip(seconds["naive"], seconds["plain"], strict=True)),
-        "retrievals": retrievals / len(questions),
-        "pieces_kept": kept / len(questions),
-        "pieces_generated": drafted / len(questions),
-        "pieces_generated_naive": naive.generated / len(questions),
+        "fed": {way: counts["fed"] / n for way, counts in fed.items()},
+        "forwards": {way: counts["forwards"] / n for way, counts in fed.items()},
+        "retrievals": totals["retrievals"] / n,
+        "drafts": totals["drafts"] / n,
+        "pieces_kept": totals["kept"] / n,
+        "pieces_generated": totals["generated"] / n,
+        "pieces_generated_naive": naive.generated / n,
     }
+
+
+def _ratio(one: list[float], other: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
 
 
 def show(result: dict[str, Any]) -> None:
     """One method for people."""
-    budget = BUDGETS[result["variant"]]
-    over = result["ours_over"]
-    print(f"{result['method']}, {result['variant']} variant, {result['questions']} questions")
+    budget, over = BUDGETS[result["variant"]], result["over"]
     print(
-        f"  ours / naive {over['naive']:.2f} (budget {budget['naive']}), "
-        f"ours / plain {over['plain']:.2f} (budget {budget['plain']}), naive / plain {result['naive_over_plain']:.2f}"
+        f"{result['method']}, {result['variant']} variant, θ {result['threshold']}, top n {result['top_n']}, "
+        f"{result['questions']} questions"
     )
     print(
-        f"  pieces a question: {result['pieces_kept']:.0f} kept, {result['pieces_generated']:.0f} generated, "
+        f"  ours / naive {over['ours']['naive']:.2f} (budget {budget['naive']}; on an empty cache "
+        f"{over['first']['naive']:.2f}), ours / plain {over['ours']['plain']:.2f} (budget {budget['plain']}; "
+        f"{over['first']['plain']:.2f}), naive / plain {over['naive']['plain']:.2f}"
+    )
+    forwards, fed = result["forwards"], result["fed"]
+    print(
+        f"  a question: {result['pieces_kept']:.0f} pieces kept, {result['pieces_generated']:.0f} generated, "
         f"{result['pieces_generated_naive']:.0f} by the naive driver; {result['retrievals']:.2f} retrievals"
     )
+    print("  forwards: " + ", ".join(f"{way} {forwards[way]:.0f} ({fed[way]:.0f} pieces)" for way in WAYS), flush=True)
+
+
+def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the table, and what the forwards allow."""
+    found = []
+    for one in results:
+        name = f"DRAGIN, {one['variant']} variant, {one['settings']} settings"
+        forwards, limits = one["forwards"], BUDGETS[one["variant"]]
+        note = (
+            f"the naive driver makes {forwards['naive']:.0f} forwards a question, ours {forwards['ours']:.0f}; one for "
+            f"each piece kept would be {one['pieces_kept'] / forwards['naive']:.2f} of the naive driver's"
+        )
+        found += [
+            budget(f"{name}: episode / naive driver", one["over"]["ours"]["naive"], limits["naive"], note=note),
+            budget(
+                f"{name}: episode / plain `generate` of what is kept", one["over"]["ours"]["plain"], limits["plain"]
+            ),
+        ]
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("episode.json"))
-    parser.add_argument("--questions", type=int, default=20)
-    parser.add_argument("--max-new-tokens", type=int, default=64)
-    parser.add_argument("--model", help="a folder or an id; default: the embedded model")
-    parser.add_argument("--threads", type=int, default=0, help="torch threads; 0 leaves torch's own choice")
-    args = parser.parse_args()
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    options = parser(__doc__, "episode")
+    options.add_argument("--questions", type=int, default=20)
+    options.add_argument("--max-new-tokens", type=int, default=64)
+    options.add_argument("--settings", default="default,tuned")
+    options.add_argument("--model", help="a folder or an id; default: the embedded model")
+    args = options.parse_args()
+    begin(args)
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
     folder = datasets.almanac_folder() / "exemplars"
     shots = [one for name in datasets.BENCHMARKS for one in load_exemplars(folder / f"{name}.json")][:EXEMPLARS]
     template = dl.PromptTemplate(tuple(shots))
     questions = list(datasets.load("almanac/2wikimultihopqa", split="dev"))[: args.questions]
     results = []
-    for name, variant in (("dragin", "reference"), ("dragin", "paper")):
-        method = dl.method(name, variant=variant, max_new_tokens=args.max_new_tokens)
-        measure(method, lm, retriever, questions[:2], template)  # warms up
-        results.append(measure(method, lm, retriever, questions, template))
-        show(results[-1])
-    machine = {
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "threads": torch.get_num_threads(),
-        "device": str(lm.device),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
+    for variant, settings in SETTINGS.items():
+        for kind in args.settings.split(","):
+            method = dl.method("dragin", variant=variant, max_new_tokens=args.max_new_tokens, **settings[kind])
+            if not results:
+                measure(method, lm, retriever, questions[:2], template)  # warms up
+            results.append({"settings": kind, **measure(method, lm, retriever, questions, template)})
+            show(results[-1])
+    found = {
+        "exemplars": len(shots),
+        "max_new_tokens": args.max_new_tokens,
+        "budgets": budgets(results),
+        "episodes": results,
+        "machine": machine(lm.device, lm.model.dtype),
     }
-    args.out.write_text(json.dumps({"exemplars": len(shots), "episodes": results, "machine": machine}, indent=1) + "\n")
-    print(f"written: {args.out}")
+    write(args.out, found)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ class Naive:
         if False:
             yield  # a generator, as the driver expects, that announces no pieces
         lm = self.lm
-        prompt_ids, prompt_offsets = lm.prompt(draft.prompt.text)
+        prompt_ids, prompt_offsets = lm.prompt(draft.prompt)
         p = len(prompt_ids)
         inputs = torch.tensor([prompt_ids], device=lm.device)
         out = self.model.generate(

@@ -1,7 +1,9 @@
-"""How long the static views of a long trace take, and how large they are: ``python benchmarks/views.py [REPEATS]``.
+"""How long the static views of a long trace take, and how large they are.
 
-The traces are made up (no model): drafts of 60 pieces, all judged, and one single draft. Times are medians, in
+The traces are made up (no model): drafts of 50 pieces, all judged, and one single draft. Times are medians, in
 processor and wall-clock milliseconds. The budget is 150 ms and 1.5 MB for 2,000 pieces.
+
+    python benchmarks/views.py
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "views")]
 
+from common import budget, machine, parser, write  # noqa: E402 - what follows needs the path
 from view_samples import long_trace  # noqa: E402 - it lies beside the tests
 
 from dragin_lab import views  # noqa: E402
@@ -41,15 +44,28 @@ def measure(make: Callable[[], str], repeats: int) -> tuple[float, float, int]:
     return statistics.median(wall), statistics.median(cpu), len(made.encode())
 
 
-def main(repeats: int) -> None:
-    """Print a line a case."""
-    print(f"{'view':12} {'pieces':>7} {'drafts':>7} {'wall ms':>8} {'cpu ms':>8} {'kB':>7}   (median of {repeats})")
+def main() -> None:
+    options = parser(__doc__, "views")
+    options.add_argument("--repeats", type=int, default=15)
+    args = options.parse_args()
+    rows = []
+    print(
+        f"{'view':12} {'pieces':>7} {'drafts':>7} {'wall ms':>8} {'cpu ms':>8} {'kB':>7}   (median of {args.repeats})"
+    )
     for pieces, per_draft in ((200, 50), (2000, 50), (2000, 2000), (5000, 50), (5000, 5000)):
         trace = long_trace(pieces, per_draft)
         for name, make in VIEWS.items():
-            wall, cpu, size = measure(lambda make=make, trace=trace: make(trace), repeats)
+            wall, cpu, size = measure(lambda make=make, trace=trace: make(trace), args.repeats)
             print(f"{name:12} {pieces:7,} {len(trace.steps):7} {wall:8.1f} {cpu:8.1f} {size / 1e3:7.0f}")
+            row = {"view": name, "pieces": pieces, "drafts": len(trace.steps)}
+            rows.append(row | {"wall_ms": wall, "cpu_ms": cpu, "kB": size / 1e3})
+    heat = [row for row in rows if row["view"] == "heatmap" and row["pieces"] == 2000]
+    budgets = [
+        budget("static heatmap of 2,000 pieces", max(row["wall_ms"] for row in heat), 150, "ms"),
+        budget("size of that heatmap", max(row["kB"] for row in heat) / 1e3, 1.5, "MB"),
+    ]
+    write(args.out, {"budgets": budgets, "views": rows, "machine": machine()})
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 15)
+    main()

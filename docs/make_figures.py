@@ -2,9 +2,8 @@
 
     python docs/make_figures.py [--measured]
 
-Runs the demo for README.md (not with --measured); docs/measured.md holds what the benchmarks wrote into
-benchmarks/results/, for instance
-``python benchmarks/capture.py --out benchmarks/results/capture.json``.
+Runs the demo for README.md (not with --measured); docs/measured.md holds what is found, as benchmarks wrote it into
+benchmarks/results/. How long things take stands in docs/performance.md (make_performance.py).
 """
 
 from __future__ import annotations
@@ -36,25 +35,6 @@ def demo_table() -> str:
         if (code := status(["demo", "--output", folder])) != 0:
             sys.exit(code)
         return (Path(folder) / "table.txt").read_text(encoding="utf-8")
-
-
-def capture_section(found: dict) -> str:
-    """What ``benchmarks/capture.py`` wrote, as a table; ratios are wall time, processor time in brackets."""
-    machine = found["machine"]
-    lines = [
-        f"torch {machine['torch']}, transformers {machine['transformers']}, {machine['machine']}, "
-        f"{machine['threads']} thread(s), Python {machine['python']}.\n",
-        "| model | parameters | prompt + pieces | rounds | capture / bare loop | / without attention | / `generate` |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in found["decoding"]:
-        wall, cpu = row["capture_over"], row["capture_over_cpu"]
-        ratios = " | ".join(f"{wall[k]:.3f} ({cpu[k]:.3f})" for k in ("bare", "untapped", "generate"))
-        size = f"{row['parameters'] / 1e6:.1f} M | {row['prompt']} + {row['pieces']} | {row['runs']}"
-        lines.append(f"| {row['model']} | {size} | {ratios} |")
-    memory = found["memory"]
-    kept = f"p = {memory['p']}, n = {memory['n']}, {memory['h']} heads: {memory['MiB']:.1f} MiB"
-    return "\n".join([*lines, "", f"Attention of one layer kept in full, {kept}.", ""])
 
 
 def real_questions_section(found: dict) -> str:
@@ -92,19 +72,20 @@ def _interval(values: list[float], digits: int = 3) -> str:
     return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*values, d=digits)
 
 
-SECTIONS = {"capture": capture_section, "real_questions": real_questions_section}
+SECTIONS = {"real_questions": real_questions_section}
 
 
 def measured() -> str:
     """Every benchmark's file as a section."""
     parts = [
-        "# Measured\n\nWritten by `docs/make_figures.py` from `benchmarks/results/`. Times are medians of interleaved "
-        "runs, as ratios within one run.\n"
+        "# Measured\n\nWritten by `docs/make_figures.py` from `benchmarks/results/`. How long things take stands in "
+        "[performance.md](performance.md).\n"
     ]
-    for path in sorted(RESULTS.glob("*.json")):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        write = SECTIONS.get(path.stem, lambda value: f"```json\n{json.dumps(value, indent=1)}\n```\n")
-        parts.append(f"\n## {path.stem}\n\n`python benchmarks/{path.stem}.py`\n\n{write(found)}")
+    for name, write in SECTIONS.items():
+        path = RESULTS / f"{name}.json"
+        if path.is_file():
+            found = json.loads(path.read_text(encoding="utf-8"))
+            parts.append(f"\n## {name}\n\n`python benchmarks/{name}.py`\n\n{write(found)}")
     return "".join(parts)
 
 

@@ -34,7 +34,8 @@ def side_by_side(
 ) -> Iterator[Trace]:
     """Answer questions, at most ``batch_size`` at once, yielding each trace as its episode ends.
 
-    ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended and, where it is smaller, why.
+    ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended and, where it is smaller, why;
+    a warning says so when it happens.
     Seconds are what passed, so those of episodes side by side overlap.
     """
     driver = _SideBySide(method, lm, retriever, prompt, seed, batch_size)
@@ -73,6 +74,7 @@ class _SideBySide:
         self.searches = _Searches(retriever)
         self.running: list[Running] = []
         self.ended = 0  # episodes whose trace was handed out
+        self.told = 0  # notes of the batch that a warning has told
 
     def answer(self, questions: Iterable[str | Question]) -> Iterator[Trace]:
         """Serve all episodes until the last one has ended."""
@@ -90,10 +92,18 @@ class _SideBySide:
                     yield from self._open(question)
             for running, found in self.searches.answers(wait=not len(self.batch)):
                 yield from self._go_on(running, found)
-            for running, made in self.batch.step():
+            ended = self.batch.step()
+            self._tell()
+            for running, made in ended:
                 yield from self._go_on(running, made)
         if broken is not None:
             raise broken
+
+    def _tell(self) -> None:
+        notes = self.batch.describe()["notes"]
+        for note in notes[self.told :]:
+            warnings.warn(note, stacklevel=2)
+        self.told = len(notes)
 
     def _open(self, question: str | Question) -> Iterator[Trace]:
         try:

@@ -84,7 +84,7 @@ class Batch:
         return ended
 
     def describe(self) -> dict[str, Any]:
-        return {"size": self.size}
+        return {"asked": self.size, "size": self.size, "notes": []}
 
     def close(self) -> None:
         self.closed = True

@@ -6,10 +6,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from dragin_lab.almanac import demo_questions
+from dragin_lab.bench import run_benchmark
 from dragin_lab.corpus import Corpus
 from dragin_lab.drivers import run_many
 from dragin_lab.lm.load import LanguageModel
@@ -46,3 +51,65 @@ def test_same_text_as_alone(name: str, variant: str) -> None:
 def outcome(trace: Trace) -> tuple[object, ...]:
     found = [[p.id for p in step.passages] for step in trace.steps]
     return trace.ended, trace.text, trace.answer, trace.scores, trace.queries, found, len(trace.steps)
+
+
+# -- what goes wrong in the middle ------------------------------------------------------------------------------------
+
+SHORT = method("wo-rag", variant="paper", max_new_tokens=12)
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], BaseException | None]) -> list[int]:
+    """Let a shared forward fail as ``fails(forwards before, texts)`` says; returns the texts of each, as they come."""
+    lm, _ = world()
+    lm.forget()
+    step, seen = lm.tap.step, []
+
+    def limited(pending: Any, **inputs: Any) -> Any:
+        if inputs["input_ids"].shape[1] == 1:
+            seen.append(len(inputs["input_ids"]))
+            if (error := fails(len(seen) - 1, seen[-1])) is not None:
+                raise error
+        return step(pending, **inputs)
+
+    monkeypatch.setattr(lm.tap, "step", limited)
+    return seen
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("DefaultCPUAllocator: can't allocate memory: you")],
+)
+def test_out_of_memory_in_the_middle_costs_no_answer(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    lm, _ = world()
+    questions = demo_questions()[:5]
+    alone = {t.question.id: t for t in run_many(SHORT, lm, None, questions)}
+    seen = failing(monkeypatch, lambda before, texts: error if before > 5 and texts > 2 else None)
+    with pytest.warns(UserWarning, match="a batch of 5 did not fit into memory; went on with 2"):
+        side = {t.question.id: t for t in run_many(SHORT, lm, None, questions, batch_size=5)}
+    assert {key: outcome(trace) for key, trace in side.items()} == {key: outcome(t) for key, t in alone.items()}
+    assert max(seen[:6]) == 5
+    assert max(seen[7:]) == 2
+    said = [trace.provenance["batch"] for trace in side.values()]
+    assert all(one["asked"] == 5 and one["size"] == 2 and len(one["notes"]) == 1 for one in said)
+
+
+def test_an_interrupt_in_a_batch_keeps_the_finished_lines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lm, _ = world()
+    questions = demo_questions()[:5]
+
+    def answered(folder: Path) -> list[bytes]:
+        run_benchmark(SHORT, lm, None, questions, folder, batch_size=2, progress=False)
+        return (folder / "predictions.jsonl").read_bytes().splitlines()
+
+    whole = failing(monkeypatch, lambda before, texts: None)
+    expected = answered(tmp_path / "whole")
+    monkeypatch.undo()
+    failing(monkeypatch, lambda before, texts: KeyboardInterrupt() if before == 2 * len(whole) // 3 else None)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        answered(tmp_path / "cut")
+    assert any("Run again" in note for note in caught.value.__notes__)
+    monkeypatch.undo()
+    kept = (tmp_path / "cut" / "predictions.jsonl").read_bytes().splitlines()
+    assert 0 < len(kept) < 5
+    assert set(kept) < set(expected)
+    assert answered(tmp_path / "cut") == expected

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from dragin_lab.episode import Draft
 from dragin_lab.errors import SettingError
-from dragin_lab.lm.decode import ROWS_AT_ONCE, Keep, Writing, look_back, read
+from dragin_lab.lm.decode import ROWS_AT_ONCE, Keep, Writing, finish, look_back, read, stream
 from dragin_lab.lm.measure import measure
 from dragin_lab.lm.prefixes import MOST, Prefix
 from dragin_lab.lm.slots import Slots, unfit
@@ -67,17 +67,18 @@ class Batch:
 
     Where a forward runs out of memory the batch is halved and its drafts begin again; where drafts cannot be written
     side by side (a sliding window, an error in the shared forward) they are written one at a time. ``describe`` says
-    so.
+    so. ``capture=False`` leaves the attention out, as for ``decode.stream``.
 
     Attributes:
         size: drafts written at once, at most.
         notes: why it is less than was asked for, a line each time.
     """
 
-    def __init__(self, lm: LanguageModel, size: int) -> None:
+    def __init__(self, lm: LanguageModel, size: int, *, capture: bool = True) -> None:
         if size < 1:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.lm = lm
+        self.capture = capture
         self.asked = self.size = size
         self.notes: list[str] = []
         if size > 1 and (reason := unfit(lm.model.config)):
@@ -158,8 +159,11 @@ class Batch:
         """Read the prompt of a draft, by itself."""
         lm, pending = self.lm, Pending()
         try:
-            writing = Writing(lm, job.draft, job.seed, self._look_back, keep=job.keep, beside=True)
-            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, pending)
+            writing = Writing(
+                lm, job.draft, job.seed, self._look_back, capture=self.capture, keep=job.keep, beside=True
+            )
+            tapped = pending if self.capture else None
+            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped)
             look_back(lm, writing.recorder, pending)
         except Exception as error:
             if out_of_memory(error):
@@ -180,21 +184,29 @@ class Batch:
     def _choose(self, ended: list[Ended]) -> None:
         """Choose the next piece of every draft, measure it and ask the draft's ``Stop``."""
         logits = torch.stack([row.logits for row in self._rows])  # (n, V)
-        likeliest = logits.argmax(-1).tolist()
+        pieces = logits.argmax(-1)  # (n,)
         failed: dict[int, Exception] = {}
-        chosen: list[tuple[int, Tensor | None]] = []
+        processed: dict[int, Tensor | None] = {}
         for i, row in enumerate(self._rows):
-            try:
-                chosen.append((likeliest[i], None) if row.writing.chooser.plain else row.writing.chooser(logits[i]))
-            except Exception as error:  # noqa: BLE001 - the draft's own failure
-                failed[i] = error
-                chosen.append((likeliest[i], None))
-        pieces = torch.tensor([piece for piece, _ in chosen], device=logits.device)  # (n,)
-        entropy, logprob, which, best = (t.cpu() for t in measure(logits, pieces, self.lm.alternatives))
-        for i, (row, (piece, processed)) in enumerate(zip(self._rows, chosen, strict=True)):
+            if not row.writing.chooser.plain:
+                try:
+                    pieces[i], processed[i] = row.writing.chooser(logits[i])
+                except Exception as error:  # noqa: BLE001 - the draft's own failure
+                    failed[i] = error
+        measured = measure(logits, pieces, self.lm.alternatives)
+        values, received = self._fetch(pieces, *measured[:2])
+        for i, row in enumerate(self._rows):
             own = slice(i, i + 1)
+            entropy, logprob, which, best = (part[own] for part in measured)
+            piece, *scores = values[i]
             try:
-                row.writing.chose(piece, (entropy[own], logprob[own], which[own], best[own]), processed)
+                row.writing.chose(
+                    int(piece),
+                    (entropy, logprob, which, best),
+                    processed.get(i),
+                    last=pieces[own],
+                    fetched=(scores[0], scores[1], received.get(i)),
+                )
                 row.writing.check()
             except Exception as error:  # noqa: BLE001 - the draft's own failure
                 failed.setdefault(i, error)
@@ -202,17 +214,38 @@ class Batch:
             ended.append((self._rows[i].job.key, failed[i]))
             self._drop(i)
 
+    def _fetch(
+        self, pieces: Tensor, entropy: Tensor, logprob: Tensor
+    ) -> tuple[list[list[float]], dict[int, np.ndarray]]:
+        """Each row's piece, entropy and log-probability, and what its pieces received where its ``Stop`` looks at that.
+
+        In one transfer, since each waits for the device; ids are exact in float32 below 2**24.
+        """
+        looking = [i for i, row in enumerate(self._rows) if row.writing.looked]
+        if looking:
+            self._look_back()
+        recorders = [self._rows[i].writing.recorder for i in looking]
+        lengths = [len(recorder.ids) + 1 for recorder in recorders]
+        heard = [recorder.placed_received(n) for recorder, n in zip(recorders, lengths, strict=True)]
+        found = torch.cat([pieces.float(), entropy, logprob, *heard]).cpu().numpy()
+        n = 3 * len(pieces)
+        parts = np.split(found[n:], np.cumsum(lengths)[:-1]) if looking else []
+        return found[:n].reshape(3, -1).T.tolist(), dict(zip(looking, parts, strict=True))
+
     def _feed(self, ended: list[Ended]) -> None:
         """Feed the chosen pieces, all in one forward, and let go of the drafts that have ended."""
         lm = self.lm
         if self._slots.full:
             self._look_back()
             self._slots.make_room()
-        inputs = self._slots.inputs([row.writing.ids[-1] for row in self._rows], lm.device)
+        inputs = self._slots.inputs([row.writing.last for row in self._rows if row.writing.last is not None])
         if not self._positions:
             del inputs["position_ids"]
         with lm.lock:
-            output = lm.tap.step(self._pending, **inputs, **lm.only_last)
+            if self.capture:
+                output = lm.tap.step(self._pending, **inputs, **lm.only_last)
+            else:
+                output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
         if len(self._pending) >= ROWS_AT_ONCE:
             self._look_back()
         for row, logits in zip(self._rows, output.logits[:, -1], strict=True):
@@ -231,7 +264,7 @@ class Batch:
             return
         starts = self._slots.starts
         with self.lm.lock:
-            found = self.lm.tap.flush(self._pending, self._slots.mask(self._slots.width, self.lm.device))
+            found = self.lm.tap.flush(self._pending, self._slots.mask(self._slots.width))
         for weights in found:  # (n, h, c, k)
             for i, start in enumerate(starts):
                 self._rows[i].writing.recorder.looked_back(weights[i : i + 1, :, :, start:])
@@ -248,15 +281,20 @@ class Batch:
     def _alone(self, job: _Job) -> Ended:
         """Write one draft by itself; where memory is short, once more without the kept prefixes."""
         try:
-            return job.key, self.lm.generate(job.draft, job.seed, keep=job.keep)
+            return job.key, self._write(job)
         except Exception as error:  # noqa: BLE001 - handed to the episode that asked
             if not out_of_memory(error):
                 return job.key, error
         self.lm.forget()  # behind the handler, whose error holds on to the tensors of its frames
         try:
-            return job.key, self.lm.generate(job.draft, job.seed, keep=job.keep)
+            return job.key, self._write(job)
         except Exception as error:  # noqa: BLE001 - likewise
             return job.key, error
+
+    def _write(self, job: _Job) -> Continuation:
+        if self.capture:
+            return self.lm.generate(job.draft, job.seed, keep=job.keep)
+        return finish(stream(self.lm, job.draft, job.seed, every=False, capture=False))
 
     def _retreat(self, why: str, suspect: _Job | None, ended: list[Ended]) -> list[Ended]:
         """Begin again after a forward failed: with half as many, or one at a time where ``why`` is not memory.

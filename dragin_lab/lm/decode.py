@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dragin_lab.episode import Bias, Draft, Never, SoFar
 from dragin_lab.errors import ModelError
-from dragin_lab.lm.measure import Measured, Recorder
+from dragin_lab.lm.measure import Fetched, Measured, Recorder
 from dragin_lab.lm.prefixes import Prefix, ends_of
 from dragin_lab.lm.tap import Pending
 from dragin_lab.trace import Continuation
@@ -50,9 +50,15 @@ class PieceEvent:
 
 
 @torch.inference_mode()
-def feed(lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | None) -> Tensor:
-    """Feed ids behind the cache; returns the last position's logits (V,) and puts its row into ``pending``."""
-    inputs = {"input_ids": torch.tensor([ids], device=lm.device), "past_key_values": prefix.cache, "use_cache": True}
+def feed(
+    lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | None, placed: Tensor | None = None
+) -> Tensor:
+    """Feed ids behind the cache; returns the last position's logits (V,) and puts its row into ``pending``.
+
+    ``placed`` (c,) has the ids where they are on the device already.
+    """
+    fed = torch.tensor(ids, device=lm.device) if placed is None else placed
+    inputs = {"input_ids": fed[None], "past_key_values": prefix.cache, "use_cache": True}
     prefix.sound = False
     with lm.lock:
         if pending is None:
@@ -102,23 +108,23 @@ def look_back(lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
 
 
 class _Watched(SoFar):
-    """A ``SoFar`` whose ``received`` is worked out when a ``Stop`` looks at it; most never do."""
+    """A ``SoFar`` whose measures are fetched from the device when a ``Stop`` looks at them; most never do."""
 
     def __init__(self, recorder: Recorder, look_back: Callable[[], None]) -> None:
+        self.ids, self.text, self.offsets = [], "", []  # and no fields for what ``__getattr__`` gives
+        self.looked = False  # whether anybody looked at ``received`` since this was last set
         self._source = (recorder, look_back)
-        self.looked = False  # whether anybody did since this was last set
-        super().__init__(entropy=recorder.entropy, logprob=recorder.logprob)
 
-    @property
-    def received(self) -> np.ndarray:
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("entropy", "logprob", "received"):
+            raise AttributeError(name)
         recorder, look_back = self._source
-        self.looked = True
-        look_back()
-        return recorder.received()
-
-    @received.setter
-    def received(self, value: np.ndarray) -> None:
-        """The dataclass sets its default; there is nothing to keep."""
+        if name == "received":
+            self.looked = True
+            look_back()
+            return recorder.received()
+        recorder.settle()
+        return getattr(recorder, name)
 
 
 class Chooser:
@@ -130,7 +136,7 @@ class Chooser:
         self.processors = lm.processors(len(prompt_ids))
         self.sample = lm.sample
         self.plain = not (self.biases or self.processors or self.sample)  # just the likeliest
-        self.ids = list(prompt_ids) if self.processors else []
+        self.ids = torch.tensor(prompt_ids if self.processors else [], dtype=torch.int64, device=lm.device)
         self.generator = torch.Generator(lm.device) if lm.sample else None
         if self.generator is not None:
             if seed is None:
@@ -139,21 +145,23 @@ class Chooser:
                 self.generator.manual_seed(seed)
 
     @torch.inference_mode()
-    def __call__(self, logits: Tensor) -> tuple[int, Tensor | None]:
-        """The id chosen from raw logits (V,), and the logits it was chosen from (V,) where processors changed them."""
+    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The id () chosen from raw logits (V,), and the logits it was chosen from (V,) where processors changed them.
+
+        Both stay on the device: whoever reads the id waits for all that is under way there.
+        """
         processed = None
         if self.biases:
             logits = self._biased(logits)
         if self.processors:
-            so_far = torch.tensor([self.ids], device=logits.device)
-            processed = self.processors(so_far, logits[None].to(torch.float32, copy=True))[0]  # (V,)
+            processed = self.processors(self.ids[None], logits[None].to(torch.float32, copy=True))[0]  # (V,)
         scores = logits if processed is None else processed
         if self.sample:
-            piece = int(torch.multinomial(torch.softmax(scores.float(), -1), 1, generator=self.generator))
+            piece = torch.multinomial(torch.softmax(scores.float(), -1), 1, generator=self.generator)[0]
         else:
-            piece = int(scores.argmax())
+            piece = scores.argmax()
         if self.processors:
-            self.ids.append(piece)
+            self.ids = torch.cat([self.ids, piece[None]])
         self.made += 1
         return piece, processed
 
@@ -169,13 +177,13 @@ class Writing:
     """A draft under way: all of it but the forwards, which serve one text or many side by side.
 
     Once the prompt was fed, in turn: ``take`` the logits behind it (or ``chose``, where the choice is made outside),
-    ``check``, feed the last of ``ids``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
+    ``check``, feed ``last``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
     ``continuation``.
 
     Args:
         lm, draft, seed, capture: as for ``stream``.
         look_back: hands the attention rows made so far to ``recorder``.
-        followed: keep up with the text even where no ``Stop`` looks at it.
+        followed: keep up with the text and the measures even where no ``Stop`` looks at them.
         keep: is told at the end how the rows were computed and what a store needs (``replay``).
         beside: other drafts are written in the same forwards.
         device: where the recorder works; the model's own by default.
@@ -216,6 +224,8 @@ class Writing:
         self._looks: set[bool] = set()  # whether the `Stop` looked at rows, behind each piece
         self.watched = not isinstance(draft.stop, Never)
         self.stopped = ""  # why it ended; empty while it goes on
+        self.last: Tensor | None = None  # (1,) the last piece, on the device
+        self._followed = followed
         self._spans = lm.tokenizer.spans() if followed or self.watched else None
         self._so_far = _Watched(self.recorder, look_back)
         self._delta = ""  # what the last piece added to the text
@@ -231,25 +241,47 @@ class Writing:
     def take(self, logits: Tensor) -> None:
         """Choose the next piece from its raw logits (V,)."""
         piece, processed = self.chooser(logits)
-        self.recorder.chose(piece, logits, processed)
-        self._follow(piece)
+        self.last = piece[None]
+        if self.looked:
+            self.look_back()
+        if self.looked or self._followed:
+            self.recorder.chose_and_settled(piece, logits, processed)
+        else:
+            self.recorder.chose(piece, logits, processed)
+        self._follow()
 
     def chose(
-        self, piece: int, measured: Measured, processed: Tensor | None = None, *, warped: Tensor | None = None
+        self,
+        piece: int,
+        measured: Measured,
+        processed: Tensor | None = None,
+        *,
+        warped: Tensor | None = None,
+        last: Tensor | None = None,
+        fetched: Fetched | None = None,
     ) -> None:
-        """Take a piece that was chosen and measured elsewhere; arguments as of ``Recorder.measured``."""
-        self.recorder.measured(piece, measured, processed, warped=warped)
-        self._follow(piece)
+        """Take a piece that was chosen and measured elsewhere; arguments as of ``Recorder.measured``.
 
-    def _follow(self, piece: int) -> None:
+        ``last`` (1,) is the piece on the device, where it will be fed from there.
+        """
+        self.last = last
+        self.recorder.measured(piece, measured, processed, warped=warped, fetched=fetched)
+        self._follow()
+
+    @property
+    def looked(self) -> bool:
+        """Whether the draft's ``Stop`` looked at what pieces received the last time, and so will look again."""
+        return self._so_far.looked and self._decided is None
+
+    def _follow(self) -> None:
         if self._spans is not None:
-            self.recorder.settle()
-            self._delta = self._spans.push(piece)
+            self._delta = self._spans.push(self.ids[-1])
 
     def event(self) -> PieceEvent:
         """The last piece, for people who watch."""
         assert self._spans is not None
         t, piece = len(self.ids) - 1, self.ids[-1]
+        self.recorder.settle()
         entropy, logprob = self.recorder.entropy[t], self.recorder.logprob[t]
         vocabulary = self.lm.tokenizer.pieces([piece])[0]
         return PieceEvent(t, piece, vocabulary, self._spans.text, self._delta, entropy, logprob)
@@ -349,7 +381,7 @@ def stream(
         writing.check()
         if len(pending) >= ROWS_AT_ONCE:
             rows_so_far()
-        logits = feed(lm, prefix, writing.ids[-1:], tapped)
+        logits = feed(lm, prefix, writing.ids[-1:], tapped, writing.last)
         writing.fed()
     rows_so_far()
     return writing.continuation(reused)

@@ -18,6 +18,8 @@ _KEPT = ("ids", "entropy", "logprob", "alternative_ids", "alternative_probs", "e
 
 #: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
 Measured = tuple[Tensor, Tensor, Tensor, Tensor]
+#: Entropy and log-probability of a piece and, where somebody looks at it, what all n pieces received so far (n,).
+Fetched = tuple[float, float, np.ndarray | None]
 
 
 def entropy_of(logits: Tensor) -> Tensor:
@@ -57,33 +59,55 @@ class Recorder:
         self._keep = keep
         self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
         self._received = torch.zeros(room, device=device)  # (room,)
-        self._waiting: list[Tensor] = []  # logits (V,) not measured yet
+        self._waiting: list[tuple[Tensor, Tensor]] = []  # pieces () and logits (V,) not measured yet
         self._means: list[Tensor] | None = [] if means else None  # (c, columns) each, as long as the last row is
         self._measured: list[Measured] = []
         self._processed: list[Tensor] = []  # (1,) each
-        self._listed = 0  # measured groups that `settle` has listed
+        self._listed = 0  # measured groups that are listed
         self.entropy: list[float] = []  # filled by `settle`
         self.logprob: list[float] = []
+        self._seen: tuple[tuple[int, int], np.ndarray] | None = None  # rows and pieces of the latest `received`
 
     # -- while generating -----------------------------------------------------------------------------------------
 
-    def chose(self, piece: int, logits: Tensor, processed: Tensor | None = None) -> None:
+    def chose(self, piece: int | Tensor, logits: Tensor, processed: Tensor | None = None) -> None:
         """One more piece, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,)."""
-        self.ids.append(piece)
-        self._waiting.append(logits)
+        self.ids.append(int(piece))
+        self._waiting.append((torch.as_tensor(piece, device=self.device), logits))
         self._warped(processed)
         if len(self._waiting) == _AT_ONCE:
             self._measure()
 
+    def chose_and_settled(self, piece: Tensor, logits: Tensor, processed: Tensor | None = None) -> None:
+        """``chose``, ``settle`` and ``received`` for a piece () on the device, in one transfer from there."""
+        self._waiting.append((piece, logits))
+        self._warped(processed)
+        self._measure()
+        self._transfer(piece)
+
     def measured(
-        self, piece: int, measured: Measured, processed: Tensor | None = None, *, warped: Tensor | None = None
+        self,
+        piece: int,
+        measured: Measured,
+        processed: Tensor | None = None,
+        *,
+        warped: Tensor | None = None,
+        fetched: Fetched | None = None,
     ) -> None:
         """One more piece, whose distribution (c = 1) was measured already; the rest as for ``chose``.
 
-        ``warped`` (1,) is the entropy of ``processed`` where that is known instead.
+        ``warped`` (1,) is the entropy of ``processed`` where that is known instead; ``fetched`` what has come from the
+        device already.
         """
         self.ids.append(piece)
         self._measured.append(measured)
+        if fetched is not None:
+            entropy, logprob, received = fetched
+            self._listed += 1
+            self.entropy.append(entropy)
+            self.logprob.append(logprob)
+            if received is not None:
+                self._seen = (self.rows, len(self.ids)), received
         self._warped(processed)
         if warped is not None:
             self._processed.append(warped)
@@ -129,23 +153,45 @@ class Recorder:
         """Measure what is waiting, so that ``entropy`` and ``logprob`` have an entry for every piece."""
         if self._waiting:
             self._measure()
-        for entropy, logprob, *_ in self._measured[self._listed :]:
-            self.entropy += entropy.tolist()
-            self.logprob += logprob.tolist()
-        self._listed = len(self._measured)
+        if self._listed < len(self._measured):
+            self._transfer()
 
     def received(self) -> np.ndarray:
         """(n,) float32, from the rows known so far."""
-        return self._received[: len(self.ids)].cpu().numpy().copy()
+        now = self.rows, len(self.ids)
+        if self._seen is None or self._seen[0] != now:
+            self._seen = now, self.placed_received(len(self.ids)).cpu().numpy()
+        return self._seen[1].copy()
+
+    def placed_received(self, n: int) -> Tensor:
+        """``received`` of the first n pieces where it lies, on the device: (n,) float32."""
+        while n > self._room:
+            self._grow()
+        return self._received[:n]
 
     def kept_bytes(self) -> int:
         """Bytes of the attention kept."""
         return 0 if self._attention is None else self._attention.nbytes
 
     def _measure(self) -> None:
-        chosen = torch.tensor(self.ids[-len(self._waiting) :], device=self.device)  # (c,)
-        self._measured.append(measure(torch.stack(self._waiting), chosen, self._alternatives))
+        pieces, logits = zip(*self._waiting, strict=True)
+        self._measured.append(measure(torch.stack(logits), torch.stack(pieces), self._alternatives))
         self._waiting = []
+
+    def _transfer(self, *piece: Tensor) -> None:
+        """Fetch what is measured and not listed, and ``received``: all at once, since each fetch waits for the device.
+
+        A ``piece`` () that is not among the ids yet comes along; its id is exact in float32 below 2**24.
+        """
+        fresh, self._listed = self._measured[self._listed :], len(self._measured)
+        n, c = len(self.ids) + len(piece), sum(len(entropy) for entropy, *_ in fresh)
+        parts = [*(one.float()[None] for one in piece), *(m[0] for m in fresh), *(m[1] for m in fresh)]
+        values = torch.cat([*parts, self.placed_received(n)]).cpu().numpy()
+        self.ids += [int(one) for one in values[: len(piece)]]
+        values = values[len(piece) :]
+        self.entropy += values[:c].tolist()
+        self.logprob += values[c : 2 * c].tolist()
+        self._seen = (self.rows, n), values[2 * c :]
 
     # -- at the end -----------------------------------------------------------------------------------------------
 

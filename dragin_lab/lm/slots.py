@@ -60,6 +60,7 @@ class Slots:
         self.starts: list[int] = []
         self._config = config
         self._cache = DynamicCache(config=config)
+        self._placed: tuple[list[int], Tensor] | None = None
         self._layers = [_Layer() for _ in self._cache.layers]
         self._cache.layers = list(self._layers)
 
@@ -104,21 +105,27 @@ class Slots:
         longest = self.width - min(self.starts)
         self._lay_out(len(self), longest, [layer.buffers for layer in self._layers])
 
-    def inputs(self, pieces: Sequence[int], device: torch.device) -> dict[str, Any]:
-        """The arguments of a forward that feeds one piece (n,) to every text."""
-        starts = torch.tensor(self.starts, device=device)[:, None]  # (n, 1)
+    def inputs(self, pieces: Sequence[Tensor]) -> dict[str, Any]:
+        """The arguments of a forward that feeds one piece (1,) to every text."""
         return {
-            "input_ids": torch.tensor(pieces, device=device)[:, None],  # (n, 1)
-            "attention_mask": self.mask(self.width + 1, device),
-            "position_ids": self.width - starts,  # (n, 1)
+            "input_ids": torch.stack(list(pieces)),  # (n, 1)
+            "attention_mask": self.mask(self.width + 1),
+            "position_ids": self.width - self._placed_starts(),  # (n, 1)
             "past_key_values": self._cache,
             "use_cache": True,
         }
 
-    def mask(self, width: int, device: torch.device) -> Tensor:
+    def mask(self, width: int) -> Tensor:
         """1 where a column holds a piece of the row's text, 0 where it is padding: (n, width) int64."""
-        starts = torch.tensor(self.starts, device=device)[:, None]  # (n, 1)
-        return (torch.arange(width, device=device) >= starts).long()
+        starts = self._placed_starts()  # (n, 1)
+        return (torch.arange(width, device=starts.device) >= starts).long()
+
+    def _placed_starts(self) -> Tensor:
+        """``starts`` on the device, (n, 1): sent there again only when they have changed."""
+        if self._placed is None or self._placed[0] != self.starts:
+            device = self._layers[0].buffers[0].device
+            self._placed = list(self.starts), torch.tensor(self.starts, device=device)[:, None]
+        return self._placed[1]
 
     def _room(self) -> tuple[int, int]:
         """Rows and columns of the buffers."""

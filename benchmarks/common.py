@@ -1,0 +1,240 @@
+"""What the benchmarks share: interleaved rounds, budgets, the machine in words, random models, one JSON."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+MIB = 2**20
+
+
+@dataclass
+class Rounds:
+    """Seconds of several ways to do the same, one entry a round, by the wall clock and of the processor."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    processor: dict[str, list[float]] = field(default_factory=dict)
+    made: dict[str, Any] = field(default_factory=dict)  # what each way returned in the last round
+
+    def medians(self) -> dict[str, float]:
+        """Median seconds of each way."""
+        return {way: statistics.median(took) for way, took in self.seconds.items()}
+
+    def over(self, way: str, *, processor: bool = False) -> dict[str, float]:
+        """``way`` over each other way: the median of the ratios within a round."""
+        times = self.processor if processor else self.seconds
+        return {
+            other: statistics.median(a / b for a, b in zip(times[way], took, strict=True))
+            for other, took in times.items()
+            if other != way
+        }
+
+    def summary(self, way: str) -> dict[str, Any]:
+        """What goes into a file: medians, and ratios of ``way`` to the others, by both clocks."""
+        return {
+            "rounds": len(self.seconds[way]),
+            "median_s": self.medians(),
+            "median_cpu_s": {name: statistics.median(took) for name, took in self.processor.items()},
+            "over": self.over(way),
+            "over_cpu": self.over(way, processor=True),
+        }
+
+
+def interleaved(
+    ways: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    *,
+    before: Callable[[], None] = lambda: None,
+    check: Callable[[str, Any], None] = lambda way, made: None,
+    warm: bool = True,
+) -> Rounds:
+    """Run all ways in turn, each round in the other direction; ``warm`` leaves a first round out of the figures.
+
+    ``before`` each run and the ``check`` of what it made are not timed.
+    """
+    found = Rounds({way: [] for way in ways}, {way: [] for way in ways})
+    for place in range(-warm, rounds):
+        for way in list(ways)[:: 1 if place % 2 else -1]:
+            before()
+            gc.collect()
+            began, began_cpu = time.perf_counter(), time.process_time()
+            made = ways[way]()
+            took, took_cpu = time.perf_counter() - began, time.process_time() - began_cpu
+            check(way, made)
+            found.made[way] = made
+            if place >= 0:
+                found.seconds[way].append(took)
+                found.processor[way].append(took_cpu)
+    return found
+
+
+def budget(what: str, measured: float, at_most: float, unit: str = "x", note: str = "") -> dict[str, Any]:
+    """A line of the table in docs/performance.md; ``note`` says what the limit is where it may be missed."""
+    return {"what": what, "measured": measured, "at_most": at_most, "unit": unit, "note": note}
+
+
+# -- the machine ------------------------------------------------------------------------------------------------------
+
+
+def machine(device: Any = None, dtype: Any = None) -> dict[str, Any]:
+    """Processor, cores, memory, threads and versions; a GPU by its name. No names of hosts, no paths."""
+    import torch
+
+    found: dict[str, Any] = {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_GiB": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "numpy": version("numpy"),
+    }
+    if device is not None:
+        found["device"] = torch.cuda.get_device_name(device) if torch.device(device).type == "cuda" else "cpu"
+    if dtype is not None:
+        found["dtype"] = str(dtype).removeprefix("torch.")
+    return found
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8", errors="replace").splitlines() if info.is_file() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+# -- a script ---------------------------------------------------------------------------------------------------------
+
+
+def parser(doc: str | None, name: str) -> argparse.ArgumentParser:
+    """The options that every benchmark has."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--out", type=Path, default=RESULTS / f"{name}.json")
+    made.add_argument("--threads", type=int, default=0, help="torch threads; 0 leaves torch's own choice")
+    return made
+
+
+def begin(args: argparse.Namespace) -> None:
+    """What ``parser``'s options ask for before anything is measured."""
+    import torch
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+
+
+def write(path: Path, found: Mapping[str, Any]) -> None:
+    """Write one JSON and say where it lies."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(f"written: {path.name}")
+
+
+def child(script: str, *arguments: object) -> dict[str, Any]:
+    """What a script prints as JSON in a process of its own, for figures that a used process would blur."""
+    done = subprocess.run(
+        [sys.executable, script, *map(str, arguments)], stdout=subprocess.PIPE, check=False, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"{Path(script).name} {' '.join(map(str, arguments))}: ended with {done.returncode}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def resident(peak: bool = False) -> int:
+    """Bytes of this process in memory, or the most there were since ``forget_peak`` (Linux)."""
+    name = "VmHWM:" if peak else "VmRSS:"
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise SystemExit(f"/proc/self/status has no {name} peak memory is read from there")
+
+
+def forget_peak() -> None:
+    """Let the peak begin at what is resident now (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+def random_llama(
+    *,
+    layers: int,
+    heads: int,
+    hidden: int,
+    ffn: int,
+    vocab: int = 32_000,
+    positions: int = 4096,
+    tied: bool = True,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> Any:
+    """A ``LanguageModel`` of that shape with random weights, made on the device, and a tokenizer of as many words."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    from dragin_lab.lm.load import LanguageModel
+
+    config = transformers.LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        intermediate_size=ffn,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=positions,
+        tie_word_embeddings=tied,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    with torch.device(device):
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    words = ["<unk>", *(f"w{i}" for i in range(1, vocab))]
+    raw = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>")
+    made = LanguageModel(model.to(device), tokenizer, name="random Llama")
+    made.eos = frozenset()  # every draft gets as many pieces as are asked for
+    return made
+
+
+def words(count: int, vocab: int = 32_000, seed: int = 0) -> str:
+    """A text of ``count`` pieces for ``random_llama``."""
+    import numpy as np
+
+    return " ".join(f"w{i}" for i in np.random.default_rng(seed).integers(3, vocab, count))
+
+
+def plain(lm: Any, ids: Sequence[Sequence[int]], n: int) -> list[list[int]]:
+    """``generate`` n pieces behind prompts of one length, greedily, as plain ``transformers``."""
+    import torch
+
+    inputs = torch.tensor(ids, device=lm.device)
+    made = lm.model.generate(
+        inputs,
+        attention_mask=torch.ones_like(inputs),
+        max_new_tokens=n,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    found: list[list[int]] = made[:, inputs.shape[1] :].tolist()
+    return found
