@@ -188,9 +188,9 @@ def _behind(rows: pd.DataFrame, name: str, number: int) -> Any:
         y=rows[name],
         name=f"{NAMES[name]}, paper",
         mode="lines+markers",
-        opacity=0.7,
+        opacity=0.85,
         legendrank=2000,
-        line={"color": look.colour, "dash": look.dash, "width": 1.2},
+        line={"color": look.colour, "dash": look.dash, "width": 1.5},
         marker={"symbol": f"{look.marker}-open", "size": 8, "color": look.colour},
         hovertemplate=f"the paper's {NAMES[name]} %{{y:.3f}}<extra></extra>",
     )

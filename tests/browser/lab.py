@@ -1,0 +1,250 @@
+"""A JupyterLab of its own, and a person's hands on a notebook in it.
+
+The server listens on 127.0.0.1 alone and keeps its settings, workspaces, kernels and history in a temporary folder; its
+kernels run this tree's package. The page is driven with Playwright.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+ROOT = Path(__file__).parents[2]
+#: Seconds that a server has to start, and a notebook to open or to run all its cells.
+START, OPEN, RUN = 90, 60, 240
+#: Widths of a window in CSS pixels at which pages are looked at.
+WIDE, NARROW = 1280, 700
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+#: What JupyterLab would ask the network for, and what hides cells that are not on screen.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "@jupyterlab/apputils-extension:notification": {"checkForUpdates": False, "fetchNews": "false"},
+    "@jupyterlab/apputils-extension:themes": {"theme": THEMES["light"], "adaptive-theme": False},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none", "autoStartDefaultKernel": True},
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+}
+FLAGS = (
+    "--no-browser",
+    "--allow-root",
+    "--expose-app-in-browser",
+    "--ServerApp.ip=127.0.0.1",
+    "--ServerApp.port_retries=0",
+    "--ServerApp.terminals_enabled=False",
+    "--LabApp.news_url=None",
+    "--LabApp.extension_manager=readonly",
+)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A JupyterLab that serves the folder ``root``."""
+
+    url: str
+    token: str
+    root: Path
+
+    def notebook(self, name: str) -> str:
+        """The address at which a notebook opens by itself, without JupyterLab's other panels."""
+        return f"{self.url}/doc/tree/{name}?token={self.token}&reset"
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nobody listens now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def jupyterlab(root: Path, scratch: Path) -> Iterator[Server]:
+    """A JupyterLab on ``root`` until the end of the block; all that it writes elsewhere lies below ``scratch``."""
+    port, token = free_port(), secrets.token_hex(16)
+    config = scratch / "config"
+    (config / "labconfig").mkdir(parents=True)
+    (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(SETTINGS), encoding="utf-8")
+    folders = {
+        "HOME": "home",
+        "IPYTHONDIR": "ipython",
+        "JUPYTER_CONFIG_DIR": "config",
+        "JUPYTER_DATA_DIR": "data",
+        "JUPYTER_RUNTIME_DIR": "runtime",
+        "JUPYTERLAB_SETTINGS_DIR": "settings",
+        "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+    }
+    own = {name: str(scratch / folder) for name, folder in folders.items()}
+    for folder in own.values():
+        Path(folder).mkdir(exist_ok=True)
+    own |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "JUPYTER_PLATFORM_DIRS": "0", "JUPYTER_NO_CONFIG": ""}
+    address = [f"--ServerApp.port={port}", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}"]
+    log = scratch / "server.log"
+    with log.open("wb") as said:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "jupyterlab", *FLAGS, *address],
+            env=os.environ | own,
+            cwd=root,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            server = Server(f"http://127.0.0.1:{port}", token, root)
+            _answering(server, process, log)
+            yield server
+        finally:
+            _end(process)
+
+
+def _answering(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + START
+    while time.monotonic() < until and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{server.url}/api?token={server.token}", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise RuntimeError(f"JupyterLab did not start; it said:\n{log.read_text(encoding='utf-8', errors='replace')[-3000:]}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the server, which ends its kernels; what is left of its group after ten seconds is killed."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+# -- a notebook on a page ---------------------------------------------------------------------------------------------
+
+_READY = """() => {
+  const panel = window.jupyterapp?.shell.currentWidget;
+  return !!(panel?.content?.model && panel.context.isReady && panel.sessionContext.session?.kernel
+    && panel.sessionContext.session.kernel.status === 'idle');
+}"""
+_DONE = """() => {
+  const panel = window.jupyterapp.shell.currentWidget;
+  const code = panel.content.widgets.filter(cell => cell.model.type === 'code');
+  const asked = code.filter(cell => cell.model.sharedModel.getSource().trim());
+  return panel.sessionContext.session.kernel.status === 'idle' && !window.running
+    && asked.every(cell => cell.model.executionState !== 'running');
+}"""
+_CELLS = """() => window.jupyterapp.shell.currentWidget.content.widgets.map(cell => ({
+  type: cell.model.type,
+  source: cell.model.sharedModel.getSource(),
+  count: cell.model.executionCount ?? null,
+  outputs: cell.model.type === 'code' ? cell.model.outputs.toJSON() : [],
+}))"""
+_RUN_ALL = """() => {
+  window.running = true;
+  window.jupyterapp.commands.execute('notebook:run-all-cells').finally(() => { window.running = false; });
+}"""
+_RUN_FROM = """place => {
+  const notebook = window.jupyterapp.shell.currentWidget.content;
+  notebook.activeCellIndex = place;
+  notebook.deselectAll();
+  window.running = true;
+  window.jupyterapp.commands.execute('notebook:run-cell').finally(() => { window.running = false; });
+}"""
+_THEME = "theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })"
+_SCROLL = """top => {
+  const outer = document.querySelector('.jp-NotebookPanel-notebook .jp-WindowedPanel-outer')
+    ?? document.querySelector('.jp-NotebookPanel-notebook');
+  outer.scrollTop = top;
+  const last = outer.querySelector('.jp-Cell:last-of-type')?.getBoundingClientRect().bottom ?? 0;
+  return { seen: outer.clientHeight, ends: last <= outer.getBoundingClientRect().bottom };
+}"""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell as it stands in the page; ``outputs`` are nbformat's."""
+
+    type: str
+    source: str
+    count: int | None
+    outputs: list[dict[str, Any]]
+
+    @property
+    def errors(self) -> list[str]:
+        """What its error outputs say."""
+        return [f"{out['ename']}: {out['evalue']}" for out in self.outputs if out["output_type"] == "error"]
+
+
+@dataclass(frozen=True)
+class Notebook:
+    """A notebook open on a page."""
+
+    page: Page
+
+    @classmethod
+    def open(cls, page: Page, server: Server, name: str) -> Notebook:
+        """Open a notebook of the server's folder and wait for its kernel."""
+        page.goto(server.notebook(name))
+        page.wait_for_function(_READY, timeout=1000 * OPEN)
+        return cls(page)
+
+    def run_all(self, seconds: float = RUN) -> list[Cell]:
+        """Run all cells as the menu does, and wait for the last one."""
+        self.page.evaluate(_RUN_ALL)
+        self.wait(seconds)
+        return self.cells()
+
+    def start(self, place: int) -> None:
+        """Start the cell at this place, counted from 0 over all cells."""
+        self.page.evaluate(_RUN_FROM, place)
+
+    def run(self, place: int, seconds: float = RUN) -> Cell:
+        """Run one cell and wait for its end."""
+        self.start(place)
+        self.wait(seconds)
+        return self.cells()[place]
+
+    def wait(self, seconds: float = RUN) -> None:
+        """Wait until no cell runs and the kernel rests."""
+        self.page.wait_for_function(_DONE, timeout=1000 * seconds, polling=100)
+
+    def cells(self) -> list[Cell]:
+        """All cells as they stand now."""
+        return [Cell(**cell) for cell in self.page.evaluate(_CELLS)]
+
+    def outputs(self, place: int) -> Locator:
+        """What stands under the cell at this place."""
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(place).locator(".jp-OutputArea-output")
+
+    def interrupt(self) -> None:
+        """Interrupt the kernel, as the button with the square does."""
+        self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:interrupt-kernel')")
+
+    def theme(self, name: str) -> None:
+        """Switch JupyterLab to its ``"light"`` or ``"dark"`` theme and wait until the page wears it."""
+        self.page.evaluate(_THEME, THEMES[name])
+        light = "true" if name == "light" else "false"
+        self.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
+
+    def pictures(self, path: Callable[[str], Path], name: str, width: int, height: int = 1500, most: int = 40) -> None:
+        """Photograph the notebook from top to bottom, in a window of this size."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        top = 0
+        for number in range(1, most + 1):
+            seen = self.page.evaluate(_SCROLL, top)
+            self.page.wait_for_timeout(100)
+            self.page.screenshot(path=path(f"{name}-{width}-{number:02}"))
+            if seen["ends"]:
+                return
+            top += seen["seen"] - 60

@@ -1,0 +1,87 @@
+"""Saved pages in a browser: whole without scripts and without a network, readable in both colour schemes, tidy."""
+
+from __future__ import annotations
+
+import pytest
+from lab import NARROW, WIDE
+from shown import BAD, CARDS, FIGURES, RAN, page_of
+from tidy import card_problems, figure_problems, sideways
+
+from dragin_lab import views
+
+
+
+def looks(page):
+    """The page in both colour schemes and both widths, and what to call each."""
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        for width in (WIDE, NARROW):
+            page.set_viewport_size({"width": width, "height": 900})
+            yield f"{scheme}-{width}"
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """``saved(html)``: the address of a page with this text."""
+
+    def write(html: str) -> str:
+        path = tmp_path / "page.html"
+        path.write_text(html, encoding="utf-8")
+        return path.as_uri()
+
+    return write
+
+
+def read_whole(page, says: str = "") -> None:
+    """One card is seen whole, its text stand-in is not, and the page is as wide as its window."""
+    for card in page.locator(".dl-out").all():
+        assert card.locator("> .dl").is_visible()
+        assert not card.locator("> .alt").is_visible()
+        assert card_problems(card.locator("> .dl")) == []
+    assert says in page.locator("body").inner_text()
+    assert sideways(page) <= 0
+
+
+@pytest.mark.parametrize("name", CARDS)
+def test_a_static_view_needs_no_script(name, new_page, saved, picture):
+    page = new_page(scripts=False)
+    page.goto(saved(page_of(CARDS[name]())))
+    for look in looks(page):
+        page.screenshot(path=picture(f"{name}-{look}"), full_page=True)
+        read_whole(page)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_says_so_in_place(name, new_page, saved, picture):
+    make, says = BAD[name]
+    page = new_page(scheme="dark" if "heatmap" in name else "light")
+    page.goto(saved(page_of(make())))
+    page.screenshot(path=picture(f"bad-{name}"))
+    read_whole(page, says)
+    assert page.title() != RAN
+    assert page.locator("script, img").count() == 0
+
+
+def test_an_export_of_all_views_opens_offline(new_page, tmp_path, picture):
+    made = [make() for make in (*CARDS.values(), *FIGURES.values())]
+    path = views.save_html(tmp_path / "all.html", *made)
+    page = new_page()
+    page.goto(path.as_uri())
+    page.wait_for_function("n => document.querySelectorAll('.dl-fig .main-svg').length >= n", arg=len(FIGURES))
+    for look in looks(page):
+        page.wait_for_timeout(500)  # figures take the new width a moment later
+        for name, figure in zip(FIGURES, page.locator(".dl-fig").all(), strict=True):
+            figure.screenshot(path=picture(f"{name}-{look}"))
+            assert figure_problems(figure) == []
+        read_whole(page)
+
+
+def test_without_scripts_an_export_shows_the_static_views_and_says_where_figures_are(new_page, tmp_path):
+    made = [make() for make in (*CARDS.values(), *FIGURES.values())]
+    path = views.save_html(tmp_path / "all.html", *made)
+    page = new_page(scripts=False)
+    page.goto(path.as_uri())
+    read_whole(page)
+    assert page.locator(".dl-out > .dl").count() == len(CARDS)
+    said = page.locator("noscript p").all()
+    assert [text.is_visible() for text in said] == [True] * len(FIGURES)
