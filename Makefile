@@ -4,11 +4,12 @@ BIN := .venv/bin
 READY := .venv/.ready
 EXTRAS := notebooks,corpora,dense,cluster,dev
 
-.PHONY: help demo test test-parity lab bench lint docs gallery clean
+.PHONY: help demo test test-browser lab bench lint docs gallery clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
 	@echo "make test    set up, then run the tests and the notebooks"
+	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
 	@echo "make lab     set up, then open JupyterLab"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
@@ -28,6 +29,9 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest --nbmake notebooks/
+
+test-browser: $(READY)
+	$(BIN)/python -m pytest tests/browser -rs
 
 lab: $(READY)
 	$(BIN)/jupyter lab notebooks/
@@ -65,5 +69,5 @@ gallery: $(READY)
 	$(BIN)/python docs/make_pictures.py notebooks
 
 clean:
-	rm -rf .venv build dist *.egg-info runs notebooks/runs .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist *.egg-info runs notebooks/runs test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,35 +7,20 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from lab import ROOT, WIDE, Server, jupyterlab
+from lab import ROOT, Notebook, Server, jupyterlab
+from pages import Pages
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, BrowserContext, Page, Route
+    from playwright.sync_api import Browser
 
-sys.path.append(str(ROOT / "tests" / "views"))  # the traces of the views' own tests
 
 PICTURES = ROOT / "test-results"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-
-
-@dataclass
-class Heard:
-    """What a page complained of, and what it asked for outside this machine."""
-
-    errors: list[str] = field(default_factory=list)
-    outside: list[str] = field(default_factory=list)
-
-    def nothing(self) -> None:
-        """Fail where the page complained or asked for something outside."""
-        assert self.errors == []
-        assert self.outside == []
 
 
 @pytest.fixture(scope="session")
@@ -55,47 +40,26 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
-Opener = Callable[..., "Page"]
+@pytest.fixture
+def new_page(browser: Browser) -> Iterator[Pages]:
+    """``new_page(server, scripts=, scheme=)``: a page; at the end of the test none must have complained."""
+    pages = Pages(browser)
+    yield pages
+    pages.close()
 
 
 @pytest.fixture
-def new_page(browser: Browser) -> Iterator[Opener]:
-    """``new_page(server, scripts=, scheme=, width=)``: a page that may ask ``server`` alone, or files only.
+def open_notebook(lab: Server, new_page: Pages) -> Iterator[Callable[[str], Notebook]]:
+    """``open_notebook(name)``: a notebook of the server's folder, its kernel shut down at the end of the test."""
+    opened: list[Notebook] = []
 
-    At the end of the test every page must have been quiet; ``page.heard`` holds what it said till then.
-    """
-    contexts: list[BrowserContext] = []
-    heards: list[Heard] = []
+    def open_one(name: str) -> Notebook:
+        opened.append(Notebook.open(new_page(lab), lab, name))
+        return opened[-1]
 
-    def opened(
-        server: Server | None = None, *, scripts: bool = True, scheme: str = "light", width: int = WIDE, height: int = 900
-    ) -> Page:
-        options: dict[str, Any] = {"java_script_enabled": scripts, "color_scheme": scheme}
-        context = browser.new_context(viewport={"width": width, "height": height}, **options)
-        context.set_default_timeout(20_000)
-        contexts.append(context)
-        heard = Heard()
-        heards.append(heard)
-
-        def gate(route: Route) -> None:
-            url = route.request.url
-            if url.startswith(("file:", "data:", "blob:")) or (server is not None and url.startswith(server.url)):
-                route.continue_()
-            else:
-                heard.outside.append(url)
-                route.abort()
-
-        context.route("**/*", gate)
-        page = context.new_page()
-        page.on("console", lambda said: heard.errors.append(said.text) if said.type == "error" else None)
-        page.on("pageerror", lambda error: heard.errors.append(str(error)))
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    for heard in heards:
-        heard.nothing()
+    yield open_one
+    for notebook in opened:
+        notebook.end()
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 ROOT = Path(__file__).parents[2]
-#: Seconds that a server has to start, and a notebook to open or to run all its cells.
-START, OPEN, RUN = 90, 60, 240
+#: Seconds that a page has for one thing, a server to start, and a notebook to run all its cells.
+PATIENCE, START, RUN = 60, 90, 400
 #: Widths of a window in CSS pixels at which pages are looked at.
-WIDE, NARROW = 1280, 700
+WIDE, NARROW, PHONE = 1280, 700, 400
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 #: What JupyterLab would ask the network for, and what hides cells that are not on screen.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -117,7 +117,9 @@ def _answering(server: Server, process: subprocess.Popen[bytes], log: Path) -> N
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
-    raise RuntimeError(f"JupyterLab did not start; it said:\n{log.read_text(encoding='utf-8', errors='replace')[-3000:]}")
+    raise RuntimeError(
+        f"JupyterLab did not start; it said:\n{log.read_text(encoding='utf-8', errors='replace')[-3000:]}"
+    )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -128,6 +130,26 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(10)
+
+
+def write_notebook(root: Path, name: str, sources: Sequence[str]) -> str:
+    """Write a notebook of code cells without outputs; returns its name."""
+    import nbformat
+    from nbformat import v4
+
+    cells = [v4.new_code_cell(source) for source in sources]
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    nbformat.write(v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), root / name)
+    return name
+
+
+def exported(notebook: Path, page: Path) -> str:
+    """Write a notebook file as nbconvert's HTML; returns the page's address."""
+    from nbconvert import HTMLExporter
+
+    html, _ = HTMLExporter().from_filename(str(notebook))
+    page.write_text(html, encoding="utf-8")
+    return page.as_uri()
 
 
 # -- a notebook on a page ---------------------------------------------------------------------------------------------
@@ -196,28 +218,32 @@ class Notebook:
     def open(cls, page: Page, server: Server, name: str) -> Notebook:
         """Open a notebook of the server's folder and wait for its kernel."""
         page.goto(server.notebook(name))
-        page.wait_for_function(_READY, timeout=1000 * OPEN)
+        page.wait_for_function(_READY, timeout=1000 * PATIENCE)
         return cls(page)
 
-    def run_all(self, seconds: float = RUN) -> list[Cell]:
-        """Run all cells as the menu does, and wait for the last one."""
+    def start_all(self) -> None:
+        """Start all cells, as the menu does."""
         self.page.evaluate(_RUN_ALL)
-        self.wait(seconds)
+
+    def run_all(self) -> list[Cell]:
+        """Run all cells and wait for the last one."""
+        self.start_all()
+        self.wait()
         return self.cells()
 
     def start(self, place: int) -> None:
         """Start the cell at this place, counted from 0 over all cells."""
         self.page.evaluate(_RUN_FROM, place)
 
-    def run(self, place: int, seconds: float = RUN) -> Cell:
+    def run(self, place: int) -> Cell:
         """Run one cell and wait for its end."""
         self.start(place)
-        self.wait(seconds)
+        self.wait()
         return self.cells()[place]
 
-    def wait(self, seconds: float = RUN) -> None:
+    def wait(self) -> None:
         """Wait until no cell runs and the kernel rests."""
-        self.page.wait_for_function(_DONE, timeout=1000 * seconds, polling=100)
+        self.page.wait_for_function(_DONE, timeout=1000 * RUN, polling=100)
 
     def cells(self) -> list[Cell]:
         """All cells as they stand now."""
@@ -227,9 +253,13 @@ class Notebook:
         """What stands under the cell at this place."""
         return self.page.locator(".jp-Notebook .jp-Cell").nth(place).locator(".jp-OutputArea-output")
 
-    def interrupt(self) -> None:
-        """Interrupt the kernel, as the button with the square does."""
-        self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:interrupt-kernel')")
+    def end(self) -> None:
+        """Shut the kernel down: JupyterLab keeps the kernel of a notebook whose page is closed."""
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+
+    def save(self) -> None:
+        """Write the notebook with its outputs to its file."""
+        self.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:save')")
 
     def theme(self, name: str) -> None:
         """Switch JupyterLab to its ``"light"`` or ``"dark"`` theme and wait until the page wears it."""
@@ -237,9 +267,14 @@ class Notebook:
         light = "true" if name == "light" else "false"
         self.page.wait_for_selector(f"body[data-jp-theme-light={light}]", state="attached")
 
+    def resize(self, width: int, height: int = 900) -> None:
+        """Give the window this size; figures take it up a moment later."""
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.wait_for_timeout(500)
+
     def pictures(self, path: Callable[[str], Path], name: str, width: int, height: int = 1500, most: int = 40) -> None:
         """Photograph the notebook from top to bottom, in a window of this size."""
-        self.page.set_viewport_size({"width": width, "height": height})
+        self.resize(width, height)
         top = 0
         for number in range(1, most + 1):
             seen = self.page.evaluate(_SCROLL, top)

@@ -130,6 +130,7 @@ CARDS: dict[str, Callable[[], Any]] = {
     "1 heatmap, reference variant": lambda: views.heatmap(samples.almanac_trace()),
     "2 selections": lambda: views.selections(samples.almanac_trace("paper"), gold=["a54", "a999"]),
     "3 timeline": lambda: views.timeline(samples.almanac_trace()),
+    "replayed": lambda: views.replayed(samples.almanac_trace(), threshold=0.3),
     "5 side by side": lambda: views.side_by_side(labelled_methods()),
 }
 #: The figures.
@@ -177,4 +178,3 @@ BAD_FIGURES: dict[str, tuple[Callable[[], Any], str]] = {
 def page_of(thing: Any) -> str:
     """A static view or a trace as a whole document."""
     return views.trace_html(thing, full_page=True) if isinstance(thing, Trace) else thing.page()
-

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from lab import NARROW, WIDE
+from lab import NARROW, PHONE, WIDE
 from shown import BAD, CARDS, FIGURES, RAN, page_of
 from tidy import card_problems, figure_problems, sideways
 
 from dragin_lab import views
-
 
 
 def looks(page):
@@ -49,6 +48,8 @@ def test_a_static_view_needs_no_script(name, new_page, saved, picture):
     for look in looks(page):
         page.screenshot(path=picture(f"{name}-{look}"), full_page=True)
         read_whole(page)
+    page.set_viewport_size({"width": PHONE, "height": 900})
+    read_whole(page)
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -22,8 +22,8 @@ _CARD = """(card, [normal, large]) => {
     const [r, g, b] = c.map(x => x / 255).map(x => x <= 0.04045 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const dark = getComputedStyle(card).colorScheme === 'dark' || (!getComputedStyle(card).colorScheme.startsWith('light dark')
-    ? false : matchMedia('(prefers-color-scheme: dark)').matches);
+  const scheme = getComputedStyle(card).colorScheme;
+  const dark = scheme === 'dark' || (scheme === 'light dark' && matchMedia('(prefers-color-scheme: dark)').matches);
   const found = [];
   const edge = card.getBoundingClientRect();
   const shown = el => {
@@ -31,16 +31,19 @@ _CARD = """(card, [normal, large]) => {
     return box.width > 1 && box.height > 1 && getComputedStyle(el).visibility === 'visible' && el.checkVisibility();
   };
   for (const el of [card, ...card.querySelectorAll('*')]) {
-    if (!shown(el) || el.closest('.vh, style, script')) continue;
+    if (!shown(el) || el.closest('.vh, :disabled, style, script')) continue;
     const own = [...el.childNodes].filter(n => n.nodeType === 3 && n.textContent.trim());
     if (!own.length) continue;
     const words = own.map(n => n.textContent.trim()).join(' ').slice(0, 40);
     let rolls = false;
     for (let up = el; up && up !== card.parentElement; up = up.parentElement)
       rolls ||= ['auto', 'scroll'].includes(getComputedStyle(up).overflowX);
-    const range = document.createRange();
-    range.selectNodeContents(el);
-    const right = Math.max(...[...range.getClientRects()].map(r => r.right));
+    const boxes = own.flatMap(node => {
+      const range = document.createRange();
+      range.selectNodeContents(node);
+      return [...range.getClientRects()];
+    });
+    const right = Math.max(...boxes.map(r => r.right));
     if (!rolls && right > edge.right + 1) found.push(`spills by ${Math.round(right - edge.right)} px: ${words}`);
     const layers = [];
     let picture = false, opacity = 1;
@@ -76,7 +79,8 @@ _FIGURE = """figure => {
   for (const text of texts) {
     const says = text.textContent.trim(), b = box(text);
     if (/^(trace|var)[ _]\\d+$/.test(says)) found.push(`no name: ${says}`);
-    if (b.right > inside.right + 1 || b.left < inside.left - 1 || b.bottom > inside.bottom + 1 || b.top < inside.top - 1)
+    if (b.right > inside.right + 1 || b.left < inside.left - 1
+      || b.bottom > inside.bottom + 1 || b.top < inside.top - 1)
       found.push(`cut off: ${says}`);
   }
   const turned = t => /rotate\\((?!0|-?90\\b|-?180\\b|-?270\\b)/.test(t.getAttribute('transform') ?? '');
@@ -98,7 +102,7 @@ def card_problems(card: Locator) -> list[str]:
 
 
 def figure_problems(figure: Locator) -> list[str]:
-    """What is wrong with a plotly figure: texts that meet or are cut off, a legend on the data, a series without name."""
+    """What is wrong with a plotly figure: texts that meet or are cut off, a legend on data, a series without name."""
     return figure.evaluate(_FIGURE)
 
 
