@@ -143,6 +143,12 @@ def run(
     except BaseException as error:
         events.close()
         error.trace = events.trace  # type: ignore[attr-defined]
+        if isinstance(error, KeyboardInterrupt):
+            done = events.trace.counters
+            error.add_note(
+                f"Interrupted; retrievals so far: {done['retrievals']}, pieces: {done['generated']}. What was done is "
+                "the exception's trace: in a notebook, sys.last_value.trace."
+            )
         raise
     return events.trace
 

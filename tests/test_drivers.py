@@ -128,6 +128,7 @@ def test_an_interrupt_keeps_what_was_done() -> None:
     trace = caught.value.trace
     assert (trace.ended, trace.text, trace.error) == ("cancelled", " It is", "")
     assert len(trace.retrievals) == 3
+    assert caught.value.__notes__[0].startswith("Interrupted; retrievals so far: 1, pieces: ")
 
 
 @pytest.mark.parametrize("error", [ModelError("too long"), OSError("gone")])
