@@ -16,7 +16,7 @@ import numpy as np
 
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace import Continuation, Prompt, Step, Trace
-from dragin_lab.views.figures import COLOURS, INK, dressed, graph_objects, label, message_figure
+from dragin_lab.views.figures import COLOURS, INK, dressed, graph_objects, label, message_figure, titled
 from dragin_lab.views.frame import opened
 from dragin_lab.views.html import clip, count
 from dragin_lab.words import Word, character_words
@@ -235,8 +235,8 @@ def _figure(found: WordMap, about: tuple[str, str]) -> Any:
         update(dividercolor=INK, dividerwidth=1)
     says = "; ".join(filter(None, [about[1], found.left_out]))
     height = 300 + min(max(len(found.rows) * 19, 150), 1500)
-    figure.update_layout(title_text=f"{label(about[0])}<br><sup>{label(says)}</sup>", height=height)
-    figure.update_layout(margin={"b": 210 if len(layers) > 1 else 120, "t": 84})
+    figure.update_layout(height=height, margin={"b": 210 if len(layers) > 1 else 120})
+    titled(figure, about[0], says)
     if len(layers) > 1:
         figure.update_layout(sliders=[_slider([name for name, _, _ in layers])])
     return figure

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +51,7 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> 
         elif is_figure(view):
             figures += 1
             parts.append(figure_html(view, figures))
-            titles.append(str(view.layout.title.text or ""))
+            titles.append(_unmarked(str(view.layout.title.text or "")))
         else:
             raise SettingError(f"a {type(view).__name__} is no view; give views, traces or plotly figures")
     if figures:
@@ -68,6 +70,11 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> 
 def is_figure(view: object) -> bool:
     """Whether something is a plotly figure."""
     return hasattr(view, "to_plotly_json") and hasattr(view, "to_html") and hasattr(view, "layout")
+
+
+def _unmarked(title: str) -> str:
+    """A figure's title without plotly's tags."""
+    return unescape(re.sub(r"<.*", "", title.replace("<br>", " "))).strip()
 
 
 def figure_html(figure: Any, number: int) -> str:

@@ -19,6 +19,8 @@ COLOURS = ("#0062bf", "#aa9117", "#865a00", "#3295f6", "#6e848f")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
 INK = "#777777"
+#: Letters of a line of a title, and of the smaller line below it.
+TITLE, SUBTITLE = 54, 78
 GRID = "rgba(128,128,128,0.22)"
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
 
@@ -69,7 +71,7 @@ def dressed(figure: Any, **layout: Any) -> Any:
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         font={"family": FONT, "size": 13, "color": INK},
-        title={"x": 0, "xref": "paper", "xanchor": "left", "font": {"size": 16}},
+        title={"x": 0, "xref": "container", "xanchor": "left", "pad": {"l": 12}, "font": {"size": 16}},
         margin={"l": 64, "r": 24, "t": 64, "b": 56},
         legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
         hoverlabel={"bgcolor": "#24211d", "bordercolor": "#24211d", "font": {"color": "#ffffff"}, "align": "left"},
@@ -95,6 +97,17 @@ def dressed(figure: Any, **layout: Any) -> Any:
 def label(text: object) -> str:
     """A text for plotly, which reads tags and entities in its labels: shown as it is."""
     return escape(printable(str(text)), quote=False).replace("\n", "↵")
+
+
+def titled(figure: Any, title: str, says: str = "", top: int = 64) -> Any:
+    """The figure with a title and a line below it, both broken so that a window of 700 px shows them whole.
+
+    ``top`` is the room above the plot in pixels, for a title of one line without a line below it.
+    """
+    lines = [label(line) for line in textwrap.wrap(title, TITLE, break_on_hyphens=False)]
+    small = [f"<sup>{label(line)}</sup>" for line in textwrap.wrap(says, SUBTITLE)]
+    room = top + 20 * (max(len(lines), 1) + len(small) - 1)
+    return figure.update_layout(title_text="<br>".join(lines + small), margin={"t": room})
 
 
 def message_figure(said: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dragin_lab import ranking
 from dragin_lab.errors import SettingError
-from dragin_lab.views.figures import INK, Style, graph_objects, label, message_figure, panels, style
+from dragin_lab.views.figures import INK, Style, graph_objects, label, message_figure, panels, style, titled
 from dragin_lab.views.html import count, short
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def needs_curves(
     figure.update_xaxes(title_text="recall", row=1, col=2, **span)
     figure.update_yaxes(title_text="precision", row=1, col=2, **span)
     facts = f"{count(int(labels.sum()), 'fact')} missing, {int((~labels).sum()):,} known"
-    figure.update_layout(title_text=label(title or f"Does a trigger fire where it is needed? {facts}"), height=590)
-    figure.update_layout(margin={"t": 90, "b": 160})
+    figure.update_layout(height=590, margin={"b": 160})
+    titled(figure, title or f"Does a trigger fire where it is needed? {facts}", top=90)
     return figure
 
 
@@ -103,8 +103,8 @@ def score_distributions(
         if number >= len(chosen) - columns:
             figure.update_xaxes(title_text="score", **place)
         figure.update_yaxes(tickformat=".0%", rangemode="tozero", **place)
-    figure.update_layout(title_text=label(title or "Scores of known and of missing facts"), barmode="overlay")
-    figure.update_layout(height=200 + 170 * rows, margin={"t": 90, "b": 110}, bargap=0)
+    figure.update_layout(height=200 + 170 * rows, margin={"b": 110}, barmode="overlay", bargap=0)
+    titled(figure, title or "Scores of known and of missing facts", top=90)
     return figure
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.views.figures import INK, dressed, graph_objects, label, message_figure, panels, style
+from dragin_lab.views.figures import INK, dressed, graph_objects, label, message_figure, panels, style, titled
 from dragin_lab.views.html import count, short
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = N
     figure.update_xaxes(title_text=setting, row=2, col=1)
     figure.update_yaxes(title_text="EM, F1", rangemode="tozero", row=1, col=1)
     figure.update_yaxes(title_text="retrievals<br>a question", rangemode="tozero", row=2, col=1)
-    figure.update_layout(title_text=label(title or f"Quality and retrievals against {setting}{_questions(rows)}"))
+    titled(figure, title or f"Quality and retrievals against {setting}{_questions(rows)}")
     figure.update_layout(height=520, margin={"b": 110}, hovermode="x unified")
     return figure
 
@@ -96,7 +96,8 @@ def cost_quality(
     figure.update_xaxes(title_text=_axis(cost))
     figure.update_yaxes(title_text=_axis(quality))
     said = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}{_questions(rows)}; filled: on the frontier"
-    figure.update_layout(title_text=label(title or said), height=460, margin={"b": 100})
+    figure.update_layout(height=460, margin={"b": 100})
+    titled(figure, title or said)
     return figure
 
 
