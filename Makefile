@@ -48,7 +48,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/corpus.py --passages 100000
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 	$(BIN)/python benchmarks/search_clusters.py
-	$(BIN)/python benchmarks/sweep.py --out benchmarks/results/sweep.json
+	$(BIN)/python benchmarks/sweep.py
 	$(BIN)/python docs/make_performance.py
 	$(BIN)/python docs/make_scaling.py
 

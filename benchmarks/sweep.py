@@ -8,24 +8,20 @@ Interleaved, one round after another, ratios within a round:
 
 The thresholds are Table 5's, and Table 5's times what makes its middle the one that the embedded model's methods use.
 
-    python benchmarks/sweep.py --out benchmarks/results/sweep.json
+    python benchmarks/sweep.py
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
-import platform
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
+from common import begin, budget, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab.bench import Benchmark, open_benchmark
@@ -108,17 +104,29 @@ def show(result: dict[str, Any]) -> None:
     )
 
 
+def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the table."""
+    return [
+        budget(
+            f"five thresholds / one, {one['variant']} variant, θ {one['thresholds'][0]:g} to {one['thresholds'][-1]:g}",
+            one["kept_over_one"],
+            BUDGET,
+            note=f"the episodes part here, so that {one['pieces_made_over_one']:.2f} times the pieces have to be made",
+        )
+        for one in results
+    ]
+
+
 def main(given: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("sweep.json"))
-    parser.add_argument("--questions", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--variants", default="reference,paper")
-    parser.add_argument("--dataset", default="almanac/2wikimultihopqa")
-    parser.add_argument("--model", help="a folder or an id; default: the embedded model")
-    parser.add_argument("--threads", type=int, default=1, help="torch threads")
-    args = parser.parse_args(given)
-    torch.set_num_threads(args.threads)
+    options = parser(__doc__, "sweep")
+    options.set_defaults(threads=1)
+    options.add_argument("--questions", type=int, default=20)
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--variants", default="reference,paper")
+    options.add_argument("--dataset", default="almanac/2wikimultihopqa")
+    options.add_argument("--model", help="a folder or an id; default: the embedded model")
+    args = options.parse_args(given)
+    begin(args)
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
     asked = open_benchmark(args.dataset, split="dev", limit=args.questions)
     dl.sweep(
@@ -130,16 +138,8 @@ def main(given: Sequence[str] | None = None) -> None:
         for scale in (theta / MIDDLE, 1.0):
             results.append(measure(variant, scale, top_n, lm, retriever, asked, args.rounds))
             show(results[-1])
-    machine = {
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "threads": torch.get_num_threads(),
-        "device": str(lm.device),
-        "machine": platform.machine(),
-        "python": platform.python_version(),
-    }
-    args.out.write_text(json.dumps({"sweeps": results, "budget": BUDGET, "machine": machine}, indent=1) + "\n")
-    print(f"written: {args.out}")
+    found = {"sweeps": results, "budgets": budgets(results), "machine": machine(lm.device, lm.model.dtype)}
+    write(args.out, found)
 
 
 if __name__ == "__main__":

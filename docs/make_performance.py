@@ -25,6 +25,7 @@ from performance_sections import (
     show_growth,
     show_latency,
     show_memory,
+    show_sweep,
     show_views,
     table,
 )
@@ -74,7 +75,7 @@ BENCHMARKS = (
         command="python benchmarks/batch.py --methods all --questions 200 --rounds 1 --threads 1 "
         "--out benchmarks/results/same.json",
     ),
-    Benchmark("sweep", "Five thresholds", (("five thresholds / one", "1.6 x"),)),
+    Benchmark("sweep", "Five thresholds", (("five thresholds / one", "1.6 x"),), show_sweep),
     Benchmark(
         "memory",
         "Memory",

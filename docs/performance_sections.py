@@ -98,6 +98,27 @@ def show_batch(found: Found) -> list[str]:
     return table(head, rows) + ([*listed, ""] if listed else [])
 
 
+def show_sweep(found: Found) -> list[str]:
+    head = ("variant", "θ", "n", "five / one", "processor time", "without a store", "pieces made", "drafts served")
+    rows = []
+    for one in found["sweeps"]:
+        stored, first, *_, last = one["stored"], *one["thresholds"]
+        drafts = stored["drafts_served"] + stored["drafts_made"] + stored["drafts_outgrown"]
+        rows.append(
+            (
+                one["variant"],
+                f"{first:g} to {last:g}",
+                one["questions"],
+                f"{one['kept_over_one']:.2f}",
+                f"{one['kept_over_one_cpu']:.2f}",
+                f"{one['anew_over_one']:.2f}",
+                f"{one['pieces_made_over_one']:.2f}",
+                f"{stored['drafts_served']} of {drafts}",
+            )
+        )
+    return [*table(head, rows), "All over the middle θ alone. With a store and without, the predictions are equal.", ""]
+
+
 def show_memory(found: Found) -> list[str]:
     one = found["peak"]
     most, above = one["peak_MiB"], one["above_MiB"]
