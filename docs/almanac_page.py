@@ -27,9 +27,15 @@ NAMES = {
     "flare": "FLARE",
     "dragin": "DRAGIN",
     "dragin-paper": "DRAGIN, paper variant",
+    "flare-paper": "FLARE, paper variant",
 }
 #: The trigger whose score a method holds against its θ.
-TRIGGER_OF = {"dragin": "rind-reference", "dragin-paper": "rind-paper", "flare": "probability-sentence"}
+TRIGGER_OF = {
+    "dragin": "rind-reference",
+    "dragin-paper": "rind-paper",
+    "flare": "probability-sentence",
+    "flare-paper": "probability",
+}
 SAMPLES = 1_000  # of the questions, for an interval
 
 Row = dict[str, Any]

@@ -45,8 +45,9 @@ THETAS = {
     "dragin": (0.5, 1.0, 1.5, 2.0, 3.0),
     "dragin-paper": (0.1, 0.2, 0.4, 0.8, 1.2),
     "flare": (0.05, 0.1, 0.2, 0.4, 0.6),
+    "flare-paper": (0.1, 0.2, 0.4, 0.6, 0.8),
 }
-METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-paper")
+METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-paper", "flare-paper")
 
 Row = dict[str, Any]
 TopN = dict[str, dict[str, int]]  # variant -> what -> words or pieces of a query
