@@ -179,31 +179,41 @@ def _write(data: bytes) -> None:
 # -- all of it --------------------------------------------------------------------------------------------------------
 
 
+#: Passages up to which all is measured with one process too, and a build that was killed: each takes as long again.
+COMPARED = 200_000
+
+
 def figures(count: int, folder: Path, cores: int, reads: int) -> dict[str, Any]:
+    processes = sorted({1, cores}) if count <= COMPARED else [cores]
     source = folder / "passages.tsv.gz"
     zipf.write_table(source, count)
     result: dict[str, Any] = {"passages": count, "packed_MiB": source.stat().st_size / MIB, "build": {}}
-    for workers in sorted({1, cores}):
+    for workers in processes:
         shutil.rmtree(folder / "built", ignore_errors=True)
         figure = measured("--child", "build", source, folder / "built", workers)
         result["build"][str(workers)] = figure | {"passages_a_second": count / figure["seconds"]}
     result["stored_MiB"] = sum(path.stat().st_size for path in (folder / "built").iterdir()) / MIB
-    half = [sys.executable, __file__, "--child", "killed", str(source), str(folder / "half"), "0.5"]
-    subprocess.run(half, env=os.environ | {"PASSAGES": str(count)}, check=False)
-    result["resume"] = measured("--child", "build", source, folder / "half", 1)
-    result["resume"]["over_whole"] = result["resume"]["seconds"] / result["build"]["1"]["seconds"]
-    names = [path.name for path in sorted((folder / "built").iterdir())]
-    result["resume"]["same_bytes"] = all(
-        (folder / "built" / name).read_bytes() == (folder / "half" / name).read_bytes() for name in names
-    )
+    if count <= COMPARED:
+        result["resume"] = resumed(count, source, folder, result["build"]["1"]["seconds"])
     result["steps"] = measured("--child", "steps", source)
     result["read"] = measured("--child", "read", folder / "built", reads)
-    result["check"] = {str(w): measured("--child", "check", folder / "built", w) for w in sorted({1, cores})}
-    shutil.rmtree(folder / "half")
-    result["index"] = {
-        str(w): measured("--child", "index", folder / "built", w) for w in sorted({1, cores})
-    }  # fmt: skip
+    result["check"] = {str(w): measured("--child", "check", folder / "built", w) for w in processes}
+    result["index"] = {str(w): measured("--child", "index", folder / "built", w) for w in processes}
     result["search"] = measured("--child", "search", folder / "built", min(reads, 400))
+    return result
+
+
+def resumed(count: int, source: Path, folder: Path, whole: float) -> dict[str, Any]:
+    """A build that is killed halfway and goes on, against the ``whole`` one's seconds and bytes."""
+    half = [sys.executable, __file__, "--child", "killed", str(source), str(folder / "half"), "0.5"]
+    subprocess.run(half, env=os.environ | {"PASSAGES": str(count)}, check=False)
+    result = measured("--child", "build", source, folder / "half", 1)
+    result["over_whole"] = result["seconds"] / whole
+    names = [path.name for path in sorted((folder / "built").iterdir())]
+    result["same_bytes"] = all(
+        (folder / "built" / name).read_bytes() == (folder / "half" / name).read_bytes() for name in names
+    )
+    shutil.rmtree(folder / "half")
     return result
 
 
@@ -233,9 +243,9 @@ def show(result: dict[str, Any]) -> None:
     for workers, figure in result["build"].items():
         rate, peak = figure["passages_a_second"], figure["peak_MiB"]
         print(f"  build, {workers} processes: {figure['seconds']:.1f} s, {rate:,.0f} passages/s, peak {peak:.0f} MiB")
-    resume = result["resume"]
-    same = "the same bytes" if resume["same_bytes"] else "OTHER BYTES"
-    print(f"  resumed from {resume['resumed']:,}: {resume['over_whole']:.2f} x the whole build, {same}")
+    if (resume := result.get("resume")) is not None:
+        same = "the same bytes" if resume["same_bytes"] else "OTHER BYTES"
+        print(f"  resumed from {resume['resumed']:,}: {resume['over_whole']:.2f} x the whole build, {same}")
     print("  steps: " + ", ".join(f"{name} {share:.0%}" for name, share in result["steps"]["shares"].items()))
     read = result["read"]
     memory = f"{read['open_MiB']:.1f} MiB; after reads {read['read_MiB']:.1f} MiB"
