@@ -25,6 +25,7 @@ from performance_sections import (
     show_growth,
     show_latency,
     show_memory,
+    show_same,
     show_sweep,
     show_views,
     table,
@@ -71,7 +72,7 @@ BENCHMARKS = (
     Benchmark(
         "same",
         "The same text side by side",
-        show=show_batch,
+        show=show_same,
         command="python benchmarks/batch.py --methods all --questions 200 --rounds 1 --threads 1 "
         "--out benchmarks/results/same.json",
     ),

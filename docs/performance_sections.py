@@ -84,18 +84,32 @@ def show_batch(found: Found) -> list[str]:
         "prompts from cache",
         "differences",
     )
-    rows, listed = [], []
+    rows = []
     for one in found["batch"]:
         reused = [n / one["prompt_pieces"] for n in one["prompt_pieces_reused"].values()]
         over = (f"{one[kind]['alone']:.2f}" for kind in ("over", "over_cpu"))
         cache = f"{reused[0]:.0%} alone, {reused[1]:.0%} side by side"
         rows.append((one["method"], one["variant"], one["questions"], *over, cache, len(one["differences"])))
-        listed += [
-            f"- {one['method']}, {one['variant']}: {place['question']}: {place['where']}"
-            + ("" if place["allowed"] else " (**not** a matter of rounding)")
-            for place in one["differences"]
-        ]
-    return table(head, rows) + ([*listed, ""] if listed else [])
+    return table(head, rows) + _differences(found)
+
+
+def show_same(found: Found) -> list[str]:
+    head = ("method", "variant", "questions", "pieces generated", "differences")
+    rows = [
+        (one["method"], one["variant"], one["questions"], f"{one['generated']:,}", len(one["differences"]))
+        for one in found["batch"]
+    ]
+    return table(head, rows) + _differences(found)
+
+
+def _differences(found: Found) -> list[str]:
+    listed = [
+        f"- {one['method']}, {one['variant']}: {place['question']}: {place['where']}"
+        + ("" if place["allowed"] else " (**not** a matter of rounding)")
+        for one in found["batch"]
+        for place in one["differences"]
+    ]
+    return [*listed, ""] if listed else []
 
 
 def show_sweep(found: Found) -> list[str]:
