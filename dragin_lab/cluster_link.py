@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any
 
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
@@ -184,12 +185,18 @@ def _not_connected(address: str, error: Exception) -> str:
     return f"{where}: {said[:600]}"
 
 
+@cache
+def _token() -> str:
+    """One for the whole process: Ray reads the first it is given and keeps to it, whatever a later start is given."""
+    return secrets.token_hex(32)
+
+
 @contextmanager
 def _this_machine_only() -> Iterator[None]:
     """Let Ray listen on 127.0.0.1 alone, and to those who know a token that no file holds."""
     from ray._private import ray_constants
 
-    wanted = {_OUTWARD: "0", "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32)}
+    wanted = {_OUTWARD: "0", "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN") or _token()}
     before, there = ray_constants.ENABLE_RAY_CLUSTER, {name: os.environ.get(name) for name in (*wanted, _AUTH_MODE)}
     ray_constants.ENABLE_RAY_CLUSTER = False
     os.environ |= wanted

@@ -220,6 +220,17 @@ def test_a_local_cluster_listens_here_only_and_ends_with_its_process(tmp_path: P
     assert not alive
 
 
+def test_a_process_can_have_one_local_cluster_after_another() -> None:
+    code = (
+        "from dragin_lab.cluster_link import Link\n"
+        "for _ in range(2):\n"
+        "    Link('local', {'CPU': 1.0, 'GPU': 0.0}, 1).close()\n"
+        "    print('closed', flush=True)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
+    assert ran.stdout.count("closed") == 2, ran.stderr
+
+
 # -- what does not fit together ---------------------------------------------------------------------------------------
 
 
