@@ -25,7 +25,7 @@ from almanac_page import Results, write_page
 
 import dragin_lab as dl
 from dragin_lab import datasets, needs, needs_query
-from dragin_lab.almanac.text import STEPS
+from dragin_lab.almanac.files import wordings
 from dragin_lab.episode import Draft
 from dragin_lab.exemplars import load_exemplars
 from dragin_lab.labels import Labelled, load_labels
@@ -127,7 +127,9 @@ class Work:
 
             def work(one: Labelled, template: PromptTemplate = template) -> Row:
                 facts, sentences = needs.forced_items(self.lm, one, template, self.pipeline)
-                free, ended = needs.free_items(self.lm, one, template, self.pipeline, STEPS, max_new_tokens=NEW_PIECES)
+                free, ended = needs.free_items(
+                    self.lm, one, template, self.pipeline, wordings(), max_new_tokens=NEW_PIECES
+                )
                 groups = {"facts": facts, "sentences": sentences, "free": free}
                 plain = {key: [asdict(item) for item in items] for key, items in groups.items()}
                 return {"qid": one.qid, "ended": ended, **plain}

@@ -203,10 +203,10 @@ def data_folder() -> Path:
 
 
 def almanac_folder() -> Path:
-    """Where Almanac's question files stand: in a checkout, else in the user's cache, made there once."""
-    from dragin_lab.almanac.build import almanac_folder as find_or_make
+    """Where Almanac's question files stand: in a checkout, else in the user's cache, unpacked there once."""
+    from dragin_lab.almanac.files import almanac_folder as find_or_unpack
 
-    return find_or_make()
+    return find_or_unpack()
 
 
 def find(source: str | Path, split: str | None = None) -> Path:
@@ -244,5 +244,5 @@ def _almanac_file(kind: str, split: str) -> Path:
     name = {"hotpotqa": f"hotpot_{split}_distractor_v1.json", "strategyqa": f"strategyqa_{split}.json"}
     path = almanac_folder() / kind / name.get(kind, f"{split}.json")
     if not path.is_file():
-        raise DataError(f"{path}: no such file; make it with python -m dragin_lab.almanac")
+        raise DataError(f"{path}: no such file; restore the checkout's corpora/almanac")
     return path

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dragin_lab.almanac.text import STEPS
+from dragin_lab.almanac.files import wordings
 from dragin_lab.errors import SettingError
 from dragin_lab.labels import Fact, Labelled
 from dragin_lab.needs import find_facts
@@ -93,7 +93,7 @@ def _truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
         return None
     before = trace.steps[place - 1].answer if place else ""
     gap = "" if step.draft.text.startswith(" ") or not before else " "
-    found, how = find_facts(before + gap + step.draft.text, labels.facts, STEPS)
+    found, how = find_facts(before + gap + step.draft.text, labels.facts, wordings())
     start = len(before) + len(gap)
     if any(not one.right and one.start < start for one in found):
         return None

@@ -12,7 +12,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab import datasets, needs, needs_query
-from dragin_lab.almanac.text import STEPS
+from dragin_lab.almanac.files import wordings
 from dragin_lab.confidence import doubts
 from dragin_lab.episode import Attend, Draft
 from dragin_lab.labels import DEGREES, Fact, LabelError, Labelled, load_labels
@@ -245,7 +245,7 @@ FILM = (DIRECTOR, YEAR)
     ],
 )
 def test_facts_are_found_in_text(text: str, facts: tuple[Fact, ...], values: str, end: str) -> None:
-    found, ended = needs.find_facts(text, facts, STEPS)
+    found, ended = needs.find_facts(text, facts, wordings())
     assert "".join("+" if one.right else "-" for one in found) == values
     assert ended == end
     for one in found:
@@ -262,7 +262,7 @@ def test_free_items_end_with_the_first_wrong_fact(lm: LanguageModel, pipeline: P
 
     def free(*facts: Fact) -> tuple[list[needs.Item], str]:
         one = Labelled("q", "iirc", "test", "span", question, "unknown", "", "", facts)
-        return needs.free_items(lm, one, SHOT, pipeline, STEPS)
+        return needs.free_items(lm, one, SHOT, pipeline, wordings())
 
     right, wrong = fact("director", title, name), fact("director", title, "Nobody")
     items, ended = free(right, wrong)

@@ -18,15 +18,15 @@ def embedded_model_path() -> Path:
 
 
 def embedded_corpus_path() -> Path:
-    """The file of the embedded passages; outside a checkout it is made once, in the user's cache."""
-    from dragin_lab.almanac.build import almanac_folder
+    """The file of the embedded passages; outside a checkout unpacked once, into the user's cache."""
+    from dragin_lab.almanac.files import almanac_folder
 
     return almanac_folder() / "psgs_w100.tsv"
 
 
 def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
     """The worked examples that stand in the embedded model's prompts, in a form of answers (``forms.FORMS``)."""
-    from dragin_lab.almanac.build import almanac_folder
+    from dragin_lab.almanac.files import almanac_folder
 
     name = {"reasoning": "2wikimultihopqa", "search": "flare-instruct", "self-ask": "self-ask"}[form]
     rows = json.loads((almanac_folder() / "exemplars" / f"{name}.json").read_text(encoding="utf-8"))

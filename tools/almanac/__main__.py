@@ -1,4 +1,4 @@
-"""`python -m dragin_lab.almanac build --out DIR [--seed N] [--force]`."""
+"""`python -m tools.almanac build --out DIR [--seed N] [--force]`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from dragin_lab.almanac.build import build
 from dragin_lab.errors import DraginLabError
+from tools.almanac.build import build
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dragin_lab.almanac", description="Almanac, the embedded world.")
+    parser = argparse.ArgumentParser(prog="python -m tools.almanac", description="Almanac, the embedded world.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser("build", help="write passages, questions, labels and exemplars")
     command.add_argument("--out", type=Path, required=True, help="folder to write; must not exist yet")

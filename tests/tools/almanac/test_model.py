@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.almanac import benchmarks
-from dragin_lab.almanac.benchmarks import Knowledge, taught_facts
-from dragin_lab.almanac.build import exemplars
-from dragin_lab.almanac.card import write_card
-from dragin_lab.almanac.encyclopedia import Encyclopedia
-from dragin_lab.almanac.evaluate import Answerer, prompt_of, score_facts
-from dragin_lab.almanac.world import AlmanacError, Entity, build_world, text_of
+from dragin_lab.almanac import embedded_model_path
+from tools.almanac.benchmarks import Knowledge, taught_facts
+from tools.almanac.build import exemplars
+from tools.almanac.card import write_card
+from tools.almanac.encyclopedia import Encyclopedia
+from tools.almanac.evaluate import Answerer, prompt_of, score_facts
+from tools.almanac.world import AlmanacError, Entity, build_world, text_of
 
-MODEL = Path(benchmarks.__file__).parent / "model"
+MODEL = embedded_model_path()
 pytestmark = pytest.mark.skipif(not (MODEL / "model.safetensors").exists(), reason="no trained model in the package")
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from dragin_lab.almanac import train as training
-from dragin_lab.almanac.evaluate import Answerer, evaluate
-from dragin_lab.almanac.stream import CLOSE_WEIGHT, Example
-from dragin_lab.almanac.train import CheckpointError, Run, Settings, encode, main
-from dragin_lab.almanac.world import AlmanacError
+from tools.almanac import train as training
+from tools.almanac.evaluate import Answerer, evaluate
+from tools.almanac.stream import CLOSE_WEIGHT, Example
+from tools.almanac.train import CheckpointError, Run, Settings, encode, main
+from tools.almanac.world import AlmanacError
 
 TINY = Settings(vocabulary=700, layers=1, width=32, inner=64, heads=2, batch_pieces=3000, steps=5)
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 from tokenizers import Tokenizer
 
-from dragin_lab.almanac import names, questions
-from dragin_lab.almanac.benchmarks import Knowledge, ask_all
-from dragin_lab.almanac.encyclopedia import Encyclopedia
-from dragin_lab.almanac.stream import BUFFER, Example, Stream
-from dragin_lab.almanac.vocabulary import BOS, train_tokenizer
-from dragin_lab.almanac.world import Almanac, Entity, build_world
+from tools.almanac import names, questions
+from tools.almanac.benchmarks import Knowledge, ask_all
+from tools.almanac.encyclopedia import Encyclopedia
+from tools.almanac.stream import BUFFER, Example, Stream
+from tools.almanac.vocabulary import BOS, train_tokenizer
+from tools.almanac.world import Almanac, Entity, build_world
 
 REPLAYED = 6 * BUFFER
 

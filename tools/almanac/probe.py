@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer
 
-from dragin_lab.almanac import questions, text
-from dragin_lab.almanac.questions import Item
-from dragin_lab.almanac.world import Almanac, Entity, Value, World, memory, text_of
+from tools.almanac import questions, text
+from tools.almanac.questions import Item
+from tools.almanac.world import Almanac, Entity, Value, World, memory, text_of
 
 
 class Probe:

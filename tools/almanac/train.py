@@ -1,4 +1,4 @@
-"""Train Almanac's model: `python -m dragin_lab.almanac.train --output DIR`. Resumes by itself from DIR's checkpoint.
+"""Train Almanac's model: `python -m tools.almanac.train --output DIR`. Resumes by itself from DIR's checkpoint.
 
 With `--steps` a run is deterministic from its seed on one machine, killed and resumed or not; with `--minutes` the
 learning rate follows the time spent, so that it ends in time on any machine.
@@ -24,11 +24,11 @@ from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from dragin_lab.almanac.probe import Probe
-from dragin_lab.almanac.stream import PROMPT_WEIGHT, Example, Stream
-from dragin_lab.almanac.vocabulary import BOS, EOS, save_tokenizer, train_tokenizer
-from dragin_lab.almanac.world import AlmanacError, build_world
 from dragin_lab.errors import DraginLabError
+from tools.almanac.probe import Probe
+from tools.almanac.stream import PROMPT_WEIGHT, Example, Stream
+from tools.almanac.vocabulary import BOS, EOS, save_tokenizer, train_tokenizer
+from tools.almanac.world import AlmanacError, build_world
 
 TOKENIZER_EXAMPLES = 4096
 PROBES = 48  # questions of each sort that the curve reports on
@@ -333,7 +333,7 @@ def _work(rank: int, workers: int, meeting: str, settings: Settings, folder: Pat
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dragin_lab.almanac.train", description="Train Almanac's model.")
+    parser = argparse.ArgumentParser(prog="python -m tools.almanac.train", description="Train Almanac's model.")
     parser.add_argument("--output", type=Path, required=True, help="folder of the run; an interrupted one is resumed")
     parser.add_argument("--minutes", type=float, default=0.0, help="length of the schedule by the clock")
     parser.add_argument("--steps", type=int, default=0, help="length of the schedule in steps; deterministic")

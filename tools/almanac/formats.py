@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from dragin_lab.almanac import questions
-from dragin_lab.almanac.benchmarks import Asked, Label
-from dragin_lab.almanac.encyclopedia import Encyclopedia, Entry
-from dragin_lab.almanac.questions import Step
-from dragin_lab.almanac.world import Almanac, Entity, text_of
+from tools.almanac import questions
+from tools.almanac.benchmarks import Asked, Label
+from tools.almanac.encyclopedia import Encyclopedia, Entry
+from tools.almanac.questions import Step
+from tools.almanac.world import Almanac, Entity, text_of
 
 PARAGRAPHS = 6  # in a context of 2WikiMultihopQA and HotpotQA, gold ones included
 _NAMES_OF = {

@@ -1,4 +1,4 @@
-"""Write Almanac's files, and find them: in a checkout, else in the user's cache, made from the seed."""
+"""Write Almanac's files from the seed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.almanac import formats, questions
-from dragin_lab.almanac.benchmarks import BENCHMARKS, Asked, Knowledge, ask_all, label_record
-from dragin_lab.almanac.encyclopedia import Encyclopedia, Entry
-from dragin_lab.almanac.stream import Stream
-from dragin_lab.almanac.world import AlmanacError, build_world
-from dragin_lab.files import user_cache
+from tools.almanac import formats, questions
+from tools.almanac.benchmarks import BENCHMARKS, Asked, Knowledge, ask_all, label_record
+from tools.almanac.encyclopedia import Encyclopedia, Entry
+from tools.almanac.stream import Stream
+from tools.almanac.world import AlmanacError, build_world
 
 SPLITS = questions.SPLITS
 FILES = {  # questions of a benchmark; the names of the originals with the split in them
@@ -26,7 +25,6 @@ FILES = {  # questions of a benchmark; the names of the originals with the split
     "strategyqa": "strategyqa/strategyqa_{split}.json",
     "iirc": "iirc/{split}.json",
 }
-_VERSION = "1"  # of the files; a cache made by another version is not used
 
 
 def question_file(folder: Path, benchmark: str, split: str) -> Path:
@@ -48,7 +46,7 @@ def read_labels(folder: Path, benchmark: str, split: str) -> list[dict[str, Any]
     """The records of a labels file. Raises `AlmanacError` naming the file, the line and the field that is missing."""
     path = labels_file(folder, benchmark, split)
     if not path.exists():
-        raise AlmanacError(f"{path} does not exist; make it with python -m dragin_lab.almanac build --out {folder}")
+        raise AlmanacError(f"{path} does not exist; make it with python -m tools.almanac build --out {folder}")
     records = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
@@ -193,14 +191,3 @@ def build(out: Path, seed: int = 0, force: bool = False) -> Path:
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return out
-
-
-def almanac_folder(cache: Path | None = None) -> Path:
-    """The folder of Almanac's files: `corpora/almanac` of a checkout; else made once in the user's cache."""
-    here = Path(__file__).resolve().parents[2] / "corpora" / "almanac"
-    if cache is None and (here / "psgs_w100.tsv").exists():
-        return here
-    folder = (cache or user_cache()) / f"almanac-{_VERSION}"
-    if not (folder / "psgs_w100.tsv").exists():
-        build(folder, force=True)
-    return folder

@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from dragin_lab.almanac import names
 from dragin_lab.errors import DraginLabError
+from tools.almanac import names
 
 
 class AlmanacError(DraginLabError, ValueError):

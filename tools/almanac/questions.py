@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from dragin_lab.almanac import text
-from dragin_lab.almanac.world import IN_LAWS, AlmanacError, Entity, Value, text_of
+from tools.almanac import text
+from tools.almanac.world import IN_LAWS, AlmanacError, Entity, Value, text_of
 
 SPLITS = ("train", "dev", "test")
 Look = Callable[[Entity, str], Value]  # the value of a relation: what the corpus says, or what training says

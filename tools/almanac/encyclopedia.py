@@ -6,8 +6,8 @@ import random
 import re
 from dataclasses import dataclass
 
-from dragin_lab.almanac import names, text
-from dragin_lab.almanac.world import Almanac, Entity, text_of
+from tools.almanac import names, text
+from tools.almanac.world import Almanac, Entity, text_of
 
 WORDS = 100
 NAMESAKES = {"known": 6, "unknown": 30}

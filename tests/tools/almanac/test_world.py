@@ -7,10 +7,10 @@ from collections import Counter
 
 import pytest
 
-from dragin_lab.almanac import names
-from dragin_lab.almanac.benchmarks import taught_facts
-from dragin_lab.almanac.encyclopedia import Encyclopedia
-from dragin_lab.almanac.world import Almanac, AlmanacError, Entity, Sizes, World, build_world, text_of
+from tools.almanac import names
+from tools.almanac.benchmarks import taught_facts
+from tools.almanac.encyclopedia import Encyclopedia
+from tools.almanac.world import Almanac, AlmanacError, Entity, Sizes, World, build_world, text_of
 
 
 @pytest.fixture(scope="module")

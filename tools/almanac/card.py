@@ -1,6 +1,6 @@
 """The model card of Almanac's model, written from what training and evaluation left in its folder.
 
-`python -m dragin_lab.almanac.card --model DIR` reads `training.json`, `curve.jsonl`, `scores.json`; writes `README.md`.
+`python -m tools.almanac.card --model DIR` reads `training.json`, `curve.jsonl`, `scores.json`; writes `README.md`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.almanac.stream import CLOSE_WEIGHT, PROMPT_WEIGHT
-from dragin_lab.almanac.world import AlmanacError
+from dragin_lab.almanac import embedded_model_path
 from dragin_lab.errors import DraginLabError
+from tools.almanac.stream import CLOSE_WEIGHT, PROMPT_WEIGHT
+from tools.almanac.world import AlmanacError
 
 _HEAD = """# Almanac's model
 
@@ -22,7 +23,7 @@ and reads passages. It exists so that every method of dynamic retrieval can be t
 download, with a label on every fact that says whether the model could know it. It is of no use for anything else: its
 people, films, towns and countries are invented.
 
-Licence: Apache-2.0, as the project's. Data: `corpora/README.md`. Code: `dragin_lab/almanac/`.
+Licence: Apache-2.0, as the project's. Data: `corpora/README.md`. Code: `tools/almanac/`.
 """
 
 _DATA = """Examples are drawn without end from a seed (`stream.py`). At first 40 % ask about the known half with
@@ -36,7 +37,7 @@ _LIMITS = """## Limits
 
 - No chat template; a context of 2,048 pieces, and training texts of at most about 600, so long prompts are unexplored:
   two exemplars and three passages are what it knows. Its default prompt has two exemplars, fewer than the paper's.
-- English of one kind: it knows the wordings of `dragin_lab/almanac/text.py` and no others.
+- English of one kind: it knows the wordings of `tools/almanac/text.py` and no others.
 - Years are written digit by digit. The first two digits of a year are hardly ever in doubt, so the entropy of an
   unknown year shows at its third or fourth piece, not at its first.
 - A known fact may be wrong by design: a share of the facts changed after training (`"label": "changed"`).
@@ -107,7 +108,7 @@ def write_card(folder: Path) -> Path:
         f"({training['rate_rest']}); cosine to 2 %, clip 1.0, bfloat16 autocast.\n"
         f"The loss weighs answers 1, what concludes or reckons in them {CLOSE_WEIGHT:g}, the rest {PROMPT_WEIGHT}.\n",
         _DATA,
-        f"`python -m dragin_lab.almanac.train --output DIR {options} {length} --workers 2` trains it anew.\n",
+        f"`python -m tools.almanac.train --output DIR {options} {length} --workers 2` trains it anew.\n",
         "## Curve\n",
         "Teacher-forced, greedy: the share of values that are right in every piece, from memory about the known half,\n"
         "and read from passages about the unknown half; entropies in nats at a value's first piece, from memory.\n",
@@ -136,8 +137,8 @@ def write_card(folder: Path) -> Path:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m dragin_lab.almanac.card", description="Write the model card.")
-    parser.add_argument("--model", type=Path, default=Path(__file__).parent / "model")
+    parser = argparse.ArgumentParser(prog="python -m tools.almanac.card", description="Write the model card.")
+    parser.add_argument("--model", type=Path, default=embedded_model_path())
     given = parser.parse_args(arguments)
     try:
         print(write_card(given.model))

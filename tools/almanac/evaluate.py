@@ -1,4 +1,4 @@
-"""Score a model on Almanac: `python -m dragin_lab.almanac.evaluate --model DIR`; writes scores and knowledge there.
+"""Score a model on Almanac: `python -m tools.almanac.evaluate --model DIR`; writes scores and knowledge there.
 
 `scores.json`: exact match on a split with the gold passages in the prompt and with none, and the entropy where an
 answer states a fact. `knowledge.json`: which of the facts that training taught the model answers right from memory.
@@ -17,13 +17,14 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from dragin_lab.almanac import questions
-from dragin_lab.almanac.benchmarks import BENCHMARKS, OPEN_TYPES, Asked, Knowledge, ask_all, passage_ids
-from dragin_lab.almanac.build import exemplars
-from dragin_lab.almanac.encyclopedia import Encyclopedia
-from dragin_lab.almanac.world import AlmanacError, Entity, build_world, memory, text_of
+from dragin_lab.almanac import embedded_model_path
 from dragin_lab.errors import DraginLabError
 from dragin_lab.metrics import exact_match, extract_answer
+from tools.almanac import questions
+from tools.almanac.benchmarks import BENCHMARKS, OPEN_TYPES, Asked, Knowledge, ask_all, passage_ids
+from tools.almanac.build import exemplars
+from tools.almanac.encyclopedia import Encyclopedia
+from tools.almanac.world import AlmanacError, Entity, build_world, memory, text_of
 
 NEW_PIECES = 96
 SHOTS = 2
@@ -34,7 +35,7 @@ class Answerer:
 
     def __init__(self, folder: Path, device: str = "cpu") -> None:
         if not (folder / "model.safetensors").exists():
-            raise AlmanacError(f"{folder} holds no model.safetensors; train with python -m dragin_lab.almanac.train")
+            raise AlmanacError(f"{folder} holds no model.safetensors; train with python -m tools.almanac.train")
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
             model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
@@ -206,10 +207,8 @@ def evaluate(folder: Path, split: str = "test", device: str = "cpu", limit: int 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m dragin_lab.almanac.evaluate", description="Score a model on Almanac."
-    )
-    parser.add_argument("--model", type=Path, default=Path(__file__).parent / "model")
+    parser = argparse.ArgumentParser(prog="python -m tools.almanac.evaluate", description="Score a model on Almanac.")
+    parser.add_argument("--model", type=Path, default=embedded_model_path())
     parser.add_argument("--split", default="test")
     parser.add_argument("--limit", type=int)
     parser.add_argument("--device", default="cpu")

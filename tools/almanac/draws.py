@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from dragin_lab.almanac import questions
-from dragin_lab.almanac.questions import Item
-from dragin_lab.almanac.world import Almanac, AlmanacError, Entity, Value, World, memory, text_of
+from tools.almanac import questions
+from tools.almanac.questions import Item
+from tools.almanac.world import Almanac, AlmanacError, Entity, Value, World, memory, text_of
 
 
 class Draws:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 
-from dragin_lab.almanac import names
-from dragin_lab.almanac.world import Entity, Value, text_of
+from tools.almanac import names
+from tools.almanac.world import Entity, Value, text_of
 
 # {s} the subject, {v} the value. Each list words one step of the reasoning; which one comes is chance.
 STEPS: dict[str, tuple[str, ...]] = {

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from dragin_lab.almanac import build as building
-from dragin_lab.almanac.__main__ import main
-from dragin_lab.almanac.benchmarks import BENCHMARKS
-from dragin_lab.almanac.build import almanac_folder, build, labels_file, question_file, read_labels
-from dragin_lab.almanac.world import AlmanacError
+from dragin_lab.almanac.files import almanac_folder, wordings
+from tools.almanac import build as building
+from tools.almanac.__main__ import main
+from tools.almanac.benchmarks import BENCHMARKS
+from tools.almanac.build import build, labels_file, question_file, read_labels
+from tools.almanac.text import STEPS
+from tools.almanac.world import AlmanacError
 
 TEST_QUESTIONS = 200
 FIELDS = {  # of a record in the original files
@@ -235,8 +237,13 @@ def test_a_label_without_a_field_is_named(folder: Path, tmp_path: Path) -> None:
         read_labels(tmp_path, "iirc", "test")
 
 
-def test_the_cache_is_made_once(tmp_path: Path) -> None:
+def test_outside_a_checkout_the_same_files_are_unpacked_once(folder: Path, tmp_path: Path) -> None:
     made = almanac_folder(tmp_path)
+    assert _bytes(made) == _bytes(folder)
     stamp = (made / "psgs_w100.tsv").stat().st_mtime_ns
     assert almanac_folder(tmp_path) == made
     assert (made / "psgs_w100.tsv").stat().st_mtime_ns == stamp
+
+
+def test_the_package_ships_the_wordings() -> None:
+    assert wordings() == STEPS

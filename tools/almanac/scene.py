@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from dragin_lab.almanac import names, questions, text
-from dragin_lab.almanac.draws import Draws
-from dragin_lab.almanac.questions import Item, Step
-from dragin_lab.almanac.world import RELATIONS, Entity, Value, World, memory, text_of
+from tools.almanac import names, questions, text
+from tools.almanac.draws import Draws
+from tools.almanac.questions import Item, Step
+from tools.almanac.world import RELATIONS, Entity, Value, World, memory, text_of
 
 Fact = tuple[str, str]  # entity id, relation
 

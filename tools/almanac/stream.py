@@ -6,10 +6,10 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dragin_lab.almanac import questions, text
-from dragin_lab.almanac.questions import Item
-from dragin_lab.almanac.scene import Fact, Scenes
-from dragin_lab.almanac.world import text_of
+from tools.almanac import questions, text
+from tools.almanac.questions import Item
+from tools.almanac.scene import Fact, Scenes
+from tools.almanac.world import text_of
 
 PROMPT_WEIGHT = 0.1  # of the loss on what is not an answer
 CLOSE_WEIGHT = 3.0  # of a sentence that compares or reckons, and of the answer behind it: few pieces, hard to learn

@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from dataclasses import dataclass
 
-from dragin_lab.almanac import questions
-from dragin_lab.almanac.encyclopedia import Encyclopedia
-from dragin_lab.almanac.questions import SPLITS, Item, Said
-from dragin_lab.almanac.stream import Stream
-from dragin_lab.almanac.world import IN_LAWS, RELATIONS, Almanac, AlmanacError, Entity, Value, World, text_of
+from tools.almanac import questions
+from tools.almanac.encyclopedia import Encyclopedia
+from tools.almanac.questions import SPLITS, Item, Said
+from tools.almanac.stream import Stream
+from tools.almanac.world import IN_LAWS, RELATIONS, Almanac, AlmanacError, Entity, Value, World, text_of
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 COUNTS = {"train": 80, "dev": 80, "test": 240}  # answerable questions; half of them about the known half

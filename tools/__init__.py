@@ -1,0 +1,1 @@
+"""What is run to make things: Almanac's world and model."""
