@@ -16,11 +16,11 @@ from typing import Any
 from common import begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
-from dragin_lab import datasets
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.methods import METHODS, VARIANTS
-from dragin_lab.parting import parting
-from dragin_lab.trace import Question, Trace
+from dragin_lab.core.method import METHODS, VARIANTS
+from dragin_lab.core.parting import parting
+from dragin_lab.core.trace import Question, Trace
+from dragin_lab.data import datasets
+from dragin_lab.model.load import LanguageModel
 
 BUDGETS = {"cpu": 0.5, "cuda": 0.1}
 SECONDS = {"median_s", "median_cpu_s", "over", "over_cpu"}

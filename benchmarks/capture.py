@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from common import begin, budget, interleaved, machine, parser, plain, random_llama, words, write
 
-from dragin_lab.episode import Draft
-from dragin_lab.lm import decode
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.lm.prefixes import Prefix
-from dragin_lab.trace import Prompt
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.trace import Prompt
+from dragin_lab.model import decode
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.prefixes import Prefix
 
 LOOP, GENERATE = 1.05, (1.0, 1.03)  # budgets; those against `generate` of the embedded model and of the large one
 PASSAGE = (

@@ -77,7 +77,7 @@ def measured(*command: object) -> dict[str, Any]:
 
 
 def build(source: Path, out: Path, workers: int) -> dict[str, Any]:
-    from dragin_lab.corpora.build import build
+    from dragin_lab.retrieval.corpora.build import build
 
     built = build(source, out, workers=workers, progress=False)
     times = os.times()
@@ -87,8 +87,8 @@ def build(source: Path, out: Path, workers: int) -> dict[str, Any]:
 
 def killed(source: Path, out: Path, share: float) -> None:
     """Build, and end without a word at the first checkpoint after a share of the passages."""
-    from dragin_lab.corpora import writer as corpus_writer
-    from dragin_lab.corpora.build import build
+    from dragin_lab.retrieval.corpora import writer as corpus_writer
+    from dragin_lab.retrieval.corpora.build import build
 
     last = corpus_writer.Writer._make_last
     wanted = share * float(os.environ["PASSAGES"])
@@ -104,7 +104,7 @@ def killed(source: Path, out: Path, share: float) -> None:
 
 
 def read(folder: Path, reads: int) -> dict[str, Any]:
-    from dragin_lab.corpus import Corpus
+    from dragin_lab.retrieval.corpus import Corpus
 
     process = psutil.Process()
     before = process.memory_info().rss
@@ -132,16 +132,16 @@ def read(folder: Path, reads: int) -> dict[str, Any]:
 
 
 def check(folder: Path, workers: int) -> dict[str, Any]:
-    from dragin_lab.corpora.check import check
+    from dragin_lab.retrieval.corpora.check import check
 
     return {"wrong": sum(not good for _, good in check(folder, full=True, workers=workers, progress=False))}
 
 
 def steps(source: Path) -> dict[str, Any]:
     """Processor seconds of each step on the first block, and their shares."""
-    from dragin_lab.corpora import parse as corpus_parse
-    from dragin_lab.corpora.seen import Seen
-    from dragin_lab.corpora.sources import BLOCK_BYTES, Position, blocks, find_source
+    from dragin_lab.retrieval.corpora import parse as corpus_parse
+    from dragin_lab.retrieval.corpora.seen import Seen
+    from dragin_lab.retrieval.corpora.sources import BLOCK_BYTES, Position, blocks, find_source
 
     def timed(action: Callable[[], Any]) -> tuple[float, Any]:
         times, result = [], None

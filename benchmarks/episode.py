@@ -2,9 +2,9 @@
 
 Interleaved, one question after another, ratios within a question:
 
-- ours: ``dl.run`` behind an episode of another question, so that the exemplars have been read, as for every question of
+- ours: ``dl.ask`` behind an episode of another question, so that the exemplars have been read, as for every question of
   a benchmark but its first;
-- first: ``dl.run`` on an empty cache;
+- first: ``dl.ask`` on an empty cache;
 - naive: the same episode as the authors' released code would serve it (``benchmarks/naive.py``). Its answers have to be
   the same, or the run fails;
 - plain: one ``generate`` of as many pieces as the answer has, behind the first prompt.
@@ -30,10 +30,10 @@ from common import plain as generate
 from naive import Naive
 
 import dragin_lab as dl
-from dragin_lab import datasets
-from dragin_lab.exemplars import load_exemplars
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.trace import Question, Trace
+from dragin_lab.core.trace import Question, Trace
+from dragin_lab.data import datasets
+from dragin_lab.data.exemplars import load_exemplars
+from dragin_lab.model.load import LanguageModel
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}
 #: What Almanac's development questions chose for each variant.
@@ -86,7 +86,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
 
         def answer(way: str, question: Question = question, found: dict[str, Trace] = found) -> None:
             served = naive if way == "naive" else lm
-            found[way] = dl.run(method, served, retriever, question, prompt=template)
+            found[way] = dl.ask(method, served, retriever, question, prompt=template)
 
         ways: dict[str, Callable[[], None]] = {way: lambda way=way: answer(way) for way in WAYS[:3]}
         ways["plain"] = lambda found=found: plain(lm, found["first"])
@@ -94,7 +94,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         for way in order:
             lm.forget()
             if way == "ours":
-                dl.run(method, lm, retriever, questions[place - 1], prompt=template)
+                dl.ask(method, lm, retriever, questions[place - 1], prompt=template)
             gc.collect()
             with counted(lm.model, naive.model) as counts:
                 began = time.perf_counter()

@@ -26,10 +26,10 @@ from typing import Any
 import torch
 from common import MIB, begin, interleaved, machine, parser, plain, random_llama, words, write
 
-from dragin_lab.episode import Draft
-from dragin_lab.lm.batch import Batch
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.trace import Continuation, Prompt
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.model.batch import Batch
+from dragin_lab.model.load import LanguageModel
 
 
 def settle(device: torch.device) -> None:

@@ -19,11 +19,11 @@ from typing import Any
 from common import MIB, begin, interleaved, machine, parser, plain, random_llama, words, write
 
 import dragin_lab as dl
-from dragin_lab import datasets
-from dragin_lab.episode import Draft
-from dragin_lab.lm import decode
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.trace import Continuation, Prompt, Question
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.trace import Continuation, Prompt, Question
+from dragin_lab.data import datasets
+from dragin_lab.model import decode
+from dragin_lab.model.load import LanguageModel
 
 
 def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def asked(lm: LanguageModel, retriever: Any, counts: list[int], size: int, round
 
     def single(question: Question) -> None:
         lm.forget()
-        dl.run(method, lm, retriever, question)
+        dl.ask(method, lm, retriever, question)
 
     found = []
     for count in counts:

@@ -19,10 +19,10 @@ from typing import Any
 from common import begin, budget, machine, parser, plain, write
 
 import dragin_lab as dl
-from dragin_lab import datasets
-from dragin_lab.drivers import Decided, PieceMade
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.trace import Question, Trace
+from dragin_lab.core.trace import Question, Trace
+from dragin_lab.data import datasets
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.run.drivers import Decided, PieceMade
 
 WAYS = ("warm", "cold")
 
@@ -61,7 +61,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         for way in WAYS[:: 1 if place % 2 else -1]:
             lm.forget()
             if way == "warm":
-                dl.run(method, lm, retriever, before)
+                dl.ask(method, lm, retriever, before)
             seconds, trace = ask(method, lm, retriever, question)
             took[way].append(seconds)
         assert trace is not None

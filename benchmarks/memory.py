@@ -24,11 +24,11 @@ from common import words as random_words
 from common import write as write_json
 from torch.utils.flop_counter import FlopCounterMode
 
-from dragin_lab.episode import Draft
-from dragin_lab.lm import decode
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.lm.measure import Recorder
-from dragin_lab.trace import Continuation, Prompt
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.model import decode
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.measure import Recorder
 
 PEAK, KEPT_MIB = 1.05, 20.0  # budgets
 

@@ -1,6 +1,6 @@
 """A model served as the authors' released code serves it: ``generate``, whole drafts, nothing reused, second passes.
 
-It answers the same requests as ``LanguageModel``, so ``dl.run`` and every method work on it unchanged, and what an
+It answers the same requests as ``LanguageModel``, so ``dl.ask`` and every method work on it unchanged, and what an
 episode costs can be compared at equal answers. Attention comes from forwards with ``output_attentions`` and
 ``transformers``' eager attention, as no other kernel of it returns weights.
 """
@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from dragin_lab.episode import Draft, SoFar, Stop
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.lm.measure import Recorder
-from dragin_lab.trace import Continuation
+from dragin_lab.core.episode import Draft, SoFar, Stop
+from dragin_lab.core.trace import Continuation
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.measure import Recorder
 
 
 class Naive:

@@ -22,14 +22,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.corpus import Corpus
+from dragin_lab.core.intervals import bootstrap
+from dragin_lab.core.trace import Passage
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import write_whole
-from dragin_lab.intervals import bootstrap
 from dragin_lab.retrieval.best_fields import BestFields
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.bm25s_index import BM25S
-from dragin_lab.trace import Passage
+from dragin_lab.retrieval.corpus import Corpus
 
 BACKENDS: dict[str, type[BestFields]] = {"rank-bm25": BM25, "bm25s": BM25S}
 DEPTHS = (3, 10, 100)

@@ -25,12 +25,12 @@ import psutil
 import zipf
 from pymilvus import DataType, Function, FunctionType, MilvusClient
 
-from dragin_lab import bench
-from dragin_lab.corpus import Corpus
+from dragin_lab.core.trace import Passage
 from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import Milvus
 from dragin_lab.retrieval.milvus_fill import fill
-from dragin_lab.trace import Passage
+from dragin_lab.run import batch as bench
 
 K = 3
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")

@@ -24,9 +24,9 @@ from typing import Any
 from common import begin, budget, machine, parser, write
 
 import dragin_lab as dl
-from dragin_lab.bench import Benchmark, open_benchmark
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.sweeps import TABLE_5, Sweep
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.run.batch import Benchmark, open_benchmark
+from dragin_lab.run.sweeps import TABLE_5, Sweep
 
 BUDGET = 1.6
 MIDDLE = 1.2

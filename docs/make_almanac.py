@@ -24,15 +24,16 @@ import numpy as np
 from almanac_page import Results, write_page
 
 import dragin_lab as dl
-from dragin_lab import datasets, needs, needs_query
 from dragin_lab.almanac.files import wordings
-from dragin_lab.episode import Draft
-from dragin_lab.exemplars import load_exemplars
-from dragin_lab.labels import Labelled, load_labels
-from dragin_lab.methods import Method
-from dragin_lab.prompts import PromptTemplate
-from dragin_lab.sentences import load_pipeline
-from dragin_lab.trace import Continuation, Question, Trace
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.labels import Labelled, load_labels
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.trace import Continuation, Question, Trace
+from dragin_lab.data import datasets
+from dragin_lab.data.exemplars import load_exemplars
+from dragin_lab.study import needs, needs_query
 
 HERE = Path(__file__).resolve().parent
 FORMAT = 2  # of the lines below runs/almanac; another number starts anew
@@ -181,7 +182,7 @@ class Work:
         template = self.templates[benchmark]
 
         def work(question: Question) -> Row:
-            return prediction(dl.run(method, self.memory, self.retriever, question, prompt=template))
+            return prediction(dl.ask(method, self.memory, self.retriever, question, prompt=template))
 
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
         words = "" if method.what != "qfs" else f".n{method.top_n}"

@@ -25,7 +25,7 @@ import nbformat
 import plotly
 from gallery_page import PLOTLY_FILE, index, page, says, title_of
 
-from dragin_lab.datasets import BENCHMARKS
+from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.files import write_whole
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -31,12 +31,13 @@ from variants_rind import BASES, WHENS
 from variants_swaps import RUNS, Run, WhatSwap, whats
 
 import dragin_lab as dl
-from dragin_lab import datasets, needs
-from dragin_lab.labels import Labelled, load_labels
-from dragin_lab.needs_query import ask_at, place_of
-from dragin_lab.ranking import best_threshold
-from dragin_lab.sentences import load_pipeline
-from dragin_lab.trace import Question, Trace
+from dragin_lab.core.labels import Labelled, load_labels
+from dragin_lab.core.ranking import best_threshold
+from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.trace import Question, Trace
+from dragin_lab.data import datasets
+from dragin_lab.study import needs
+from dragin_lab.study.needs_query import ask_at, place_of
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "paper-and-code.md"
@@ -152,7 +153,7 @@ class Bench:
         settings = (run.key, method.settings, run.layout, _name(run.model))
 
         def work(question: Question) -> Row:
-            return self._row(dl.run(method, lm, self.retriever, question, prompt=template))
+            return self._row(dl.ask(method, lm, self.retriever, question, prompt=template))
 
         return self.rows("episodes", settings, questions, work)
 

@@ -192,10 +192,10 @@ def page(results: Path = RESULTS) -> str:
 CLOSING = [
     "No GPU was at hand, so nothing here was measured on one. `benchmarks/gpu.py` measures a model of the shape of "
     "Llama-2-7B with random weights on any CUDA device, without a download. What can be counted without one "
-    "(`tests/lm/test_lm_waits.py`): a draft waits for the device once a piece, to learn which piece it is; a trigger "
-    "that looks at scores gets them in the same transfer; a batch waits once a step, and once more where transformers "
-    "looks whether its mask masks anything. A static cache, CUDA graphs and `torch.compile` are not used, because "
-    "whether they pay can only be measured there.",
+    "(`tests/model/test_lm_waits.py`): a draft waits for the device once a piece, to learn which piece it is; a "
+    "trigger that looks at scores gets them in the same transfer; a batch waits once a step, and once more where "
+    "transformers looks whether its mask masks anything. A static cache, CUDA graphs and `torch.compile` are not used, "
+    "because whether they pay can only be measured there.",
     "",
 ]
 

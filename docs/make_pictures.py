@@ -14,7 +14,7 @@ from pathlib import Path
 
 import dragin_lab as dl
 from dragin_lab import views
-from dragin_lab.almanac import demo_questions
+from dragin_lab.data.datasets import demo_questions
 
 HERE = Path(__file__).parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -50,7 +50,7 @@ def telling_traces() -> list[dl.Trace]:
     alone = dl.run_many(dl.method("wo-rag"), lm, retriever, questions)
     for without, trace in zip(alone, dl.run_many(dl.method("dragin"), lm, retriever, questions), strict=True):
         if not without.scores["em"] and trace.scores["em"] and trace.counters["retrievals"] == 2:
-            others = [dl.run(dl.method(name), lm, retriever, trace.question) for name in OTHERS]
+            others = [dl.ask(dl.method(name), lm, retriever, trace.question) for name in OTHERS]
             return [*others, trace]
     sys.exit("no demo question shows what retrieval changed")
 

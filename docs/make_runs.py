@@ -27,11 +27,11 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
 
 import dragin_lab as dl
-from dragin_lab.bench import open_benchmark, summary
-from dragin_lab.datasets import BENCHMARKS
+from dragin_lab.core.method import METHODS, Method
+from dragin_lab.core.settings import label
+from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
-from dragin_lab.methods import METHODS, Method
-from dragin_lab.settings import label
+from dragin_lab.run.batch import open_benchmark, summary
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "runs" / "gallery"

@@ -14,7 +14,7 @@ from typing import Any
 
 from make_figures import put_between
 
-from dragin_lab.paper import rows
+from dragin_lab.data.paper import rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "scaling.md"

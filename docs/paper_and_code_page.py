@@ -17,9 +17,9 @@ from variants_rind import WHENS
 from variants_scores import RULES, rescored
 from variants_swaps import RUNS, whats
 
-from dragin_lab.intervals import bootstrap, bootstrap_statistic, paired
-from dragin_lab.ranking import roc_area
-from dragin_lab.sentences import load_pipeline
+from dragin_lab.core.intervals import bootstrap, bootstrap_statistic, paired
+from dragin_lab.core.ranking import roc_area
+from dragin_lab.core.sentences import load_pipeline
 
 Row = dict[str, Any]
 Interval = tuple[float, float, float]  # value, low, high

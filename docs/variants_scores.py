@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from dragin_lab.metrics import (
+from dragin_lab.core.answers import (
     ANSWER_PHRASE,
     ANSWER_PROMPT,
     cut_prediction,
@@ -15,8 +15,8 @@ from dragin_lab.metrics import (
     normalize_answer,
     score_answer,
 )
-from dragin_lab.sentences import Pipeline
-from dragin_lab.trigger import answer_end
+from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.trigger import answer_end
 
 #: number on the page -> rules; "S0" is the released code's.
 RULES = {

@@ -14,13 +14,13 @@ import numpy as np
 from variants_rind import PAPER, REFERENCE, Rind
 
 import dragin_lab as dl
-from dragin_lab.episode import Draft
-from dragin_lab.methods import Method
-from dragin_lab.needs_query import DEPTH, Place
-from dragin_lab.prompts import PromptTemplate
-from dragin_lab.sentences import Pipeline, load_pipeline
-from dragin_lab.trace import Continuation, Prompt
-from dragin_lab.words import character_words
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.sentences import Pipeline, load_pipeline
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.core.words import character_words
+from dragin_lab.study.needs_query import DEPTH, Place
 
 # -- models that answer otherwise ---------------------------------------------------------------------------------
 

@@ -14,13 +14,13 @@ from answering import DRAGIN, AnsweringModel, questions
 from scripted import ScriptedRetriever
 from test_batched import Batch
 
-from dragin_lab import cluster_link
-from dragin_lab.bench import run_benchmark
-from dragin_lab.cluster import Cluster
-from dragin_lab.cluster_worker import Recipe
-from dragin_lab.episode import Draft
-from dragin_lab.rundir import RunRecord
-from dragin_lab.trace import Continuation
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.trace import Continuation
+from dragin_lab.run import cluster_link
+from dragin_lab.run.batch import run_benchmark
+from dragin_lab.run.cluster import Cluster
+from dragin_lab.run.cluster_worker import Recipe
+from dragin_lab.run.rundir import RunRecord
 
 
 class DyingModel(AnsweringModel):

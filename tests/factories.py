@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from dragin_lab.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.core.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
 
 HEADS = 2
 QUESTION = "Who is the mother of the director of film Polish-Russian War?"

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.episode import Attend, Draft, Request, SoFar
-from dragin_lab.methods import Method
-from dragin_lab.prompts import PromptTemplate
-from dragin_lab.trace import Continuation, Passage, Question, Trace
+from dragin_lab.core.episode import Attend, Draft, Request, SoFar
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.trace import Continuation, Passage, Question, Trace
 
 QUESTION = "Who made it?"
 UNK, BOS, EOS, NEWLINE = 0, 1, 2, 13

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from dragin_lab.corpus import Corpus
 from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.corpus import Corpus
 
 Json = dict[str, Any]
 #: What a request may meet instead of its answer: a status with headers and a body, a cut, or a long silence.

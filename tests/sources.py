@@ -8,7 +8,7 @@ import json
 import random
 from pathlib import Path
 
-from dragin_lab.trace import Passage
+from dragin_lab.core.trace import Passage
 
 WORDS = ["harbour", "Zażółć", 'the "old" mill', "電影", "river", "senate", "1887", "opened", "quarry", "bridge's", "of"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.methods import METHODS
+from dragin_lab.core.method import METHODS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

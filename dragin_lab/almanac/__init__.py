@@ -1,12 +1,11 @@
-"""Almanac: the embedded world. Its model, passages, exemplars and questions, found without torch."""
+"""Almanac: the embedded world. Its model, passages and exemplars, found without torch."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from dragin_lab.prompts import Exemplar
-from dragin_lab.trace import Question
+from dragin_lab.core.prompts import Exemplar
 
 #: Worked examples in the embedded model's default prompt. The paper uses 6 to 8; this model was trained on 0 to 2.
 DEFAULT_EXEMPLARS = 2
@@ -31,10 +30,3 @@ def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
     name = {"reasoning": "2wikimultihopqa", "search": "flare-instruct", "self-ask": "self-ask"}[form]
     rows = json.loads((almanac_folder() / "exemplars" / f"{name}.json").read_text(encoding="utf-8"))
     return tuple(Exemplar(**row) for row in rows[:DEFAULT_EXEMPLARS])
-
-
-def demo_questions() -> list[Question]:
-    """Forty questions of the development split, with their answers; about half are on what the model never saw."""
-    from dragin_lab.datasets import load
-
-    return load("almanac/2wikimultihopqa", 40, split="dev")

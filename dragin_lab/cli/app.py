@@ -50,11 +50,11 @@ from dragin_lab.cli.outputs import (
 from dragin_lab.cli.run import run
 from dragin_lab.cli.sweep import sweep
 from dragin_lab.cli.table import table
+from dragin_lab.core.method import METHODS, WHATS, WHENS, Method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
-from dragin_lab.methods import METHODS, WHATS, WHENS, Method
 
 if TYPE_CHECKING:
-    from dragin_lab.drivers import Stream
+    from dragin_lab.run.drivers import Stream
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -130,9 +130,9 @@ def ask(
     check_apart(save, html)
     check_corpus(corpus)
     check_retriever(retriever)
-    from dragin_lab.datasets import template_of
-    from dragin_lab.drivers import stream
-    from dragin_lab.templates import default_template
+    from dragin_lab.data.datasets import template_of
+    from dragin_lab.data.templates import default_template
+    from dragin_lab.run.drivers import stream
 
     template = None if exemplars is None else template_of(exemplars)
     lm = load_model(options)
@@ -162,7 +162,7 @@ def ask(
 @debug_option
 def show(trace: str, html: str | None) -> None:
     """Print a stored TRACE, or write it as a page that opens offline."""
-    from dragin_lab.trace import Trace
+    from dragin_lab.core.trace import Trace
 
     check_writable(html)
     check_apart(trace, html)
@@ -178,7 +178,7 @@ def show(trace: str, html: str | None) -> None:
 @debug_option
 def doctor(**options: Any) -> None:
     """Check the installation, and that a model's attention can be captured and is what it should be."""
-    from dragin_lab.doctor import report
+    from dragin_lab.cli.doctor import report
 
     check_tap(options)
     bad = 0
@@ -214,7 +214,7 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     if options["max_new_tokens"] is None:
         methods = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in methods]
     folder = make_folder(output)
-    from dragin_lab.demo import run_demo
+    from dragin_lab.cli.demo import run_demo
 
     try:
         failures = run_demo(methods, limit, folder, click.echo)
@@ -256,7 +256,7 @@ def check_length(question: str, lm: Any, method: Method) -> None:
 
 def follow(events: Stream) -> None:
     """Run an episode to its end; on a terminal, pieces appear as they are made."""
-    from dragin_lab.drivers import Decided, PieceMade, Retrieved
+    from dragin_lab.run.drivers import Decided, PieceMade, Retrieved
 
     live = sys.stderr.isatty()
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from dragin_lab.cluster import Cluster
+    from dragin_lab.run.cluster import Cluster
 
 
 def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,8 +37,8 @@ def check_cluster(options: dict[str, Any]) -> None:
             if options[name] is not None:
                 raise click.UsageError(f"--{name.replace('_', '-')} says how a cluster is used; give --ray too")
         return
-    from dragin_lab.cluster import check_numbers
-    from dragin_lab.cluster_link import check_address, import_ray
+    from dragin_lab.run.cluster import check_numbers
+    from dragin_lab.run.cluster_link import check_address, import_ray
 
     check_numbers(options["actors"], options["gpus_per_actor"], options["cpus_per_actor"] or 1.0)
     import_ray()
@@ -47,8 +47,8 @@ def check_cluster(options: dict[str, Any]) -> None:
 
 def open_cluster(options: dict[str, Any], searching: bool) -> Cluster:
     """The cluster of the options, whose workers load what this process would have loaded."""
-    from dragin_lab.cluster import Cluster
-    from dragin_lab.cluster_worker import Recipe
+    from dragin_lab.run.cluster import Cluster
+    from dragin_lab.run.cluster_worker import Recipe
 
     heads = options["heads"]
     recipe = Recipe(

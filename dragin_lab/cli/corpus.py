@@ -14,7 +14,7 @@ from dragin_lab.cli.outputs import RunFailedError
 from dragin_lab.errors import BrokenOffError, DraginLabError
 
 if TYPE_CHECKING:
-    from dragin_lab.corpus import Corpus
+    from dragin_lab.retrieval.corpus import Corpus
 
 KINDS = ("dpr", "jsonl", "text", "wikiextractor")
 PUBLISHED = ("wikipedia-dpr",)
@@ -54,7 +54,7 @@ def build(
     A build that was killed, interrupted or refused a record goes on where it stopped when it is run again.
     """
     check_retriever(spec)
-    from dragin_lab.corpora.build import build as make
+    from dragin_lab.retrieval.corpora.build import build as make
 
     try:
         made = make(
@@ -100,9 +100,9 @@ def check(folder: str, full: bool, workers: int | None, spec: str | None) -> Non
     too. Its other indexes are compared with what they were built from. Ends with status 1 where anything is wrong.
     """
     check_retriever(spec)
-    from dragin_lab.corpora.check import ask_canaries
-    from dragin_lab.corpora.check import check as look
-    from dragin_lab.corpora.store import is_store
+    from dragin_lab.retrieval.corpora.check import ask_canaries
+    from dragin_lab.retrieval.corpora.check import check as look
+    from dragin_lab.retrieval.corpora.store import is_store
 
     path = Path(folder).expanduser()
     if not is_store(path):
@@ -111,7 +111,7 @@ def check(folder: str, full: bool, workers: int | None, spec: str | None) -> Non
         )
     bad = _report(look(path, full=full, workers=workers))
     if not bad:
-        from dragin_lab.corpus import Corpus
+        from dragin_lab.retrieval.corpus import Corpus
 
         passages = Corpus.load(path)
         from dragin_lab.retrieval.choose import IN_MEMORY, check_indexes
@@ -141,8 +141,8 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
     NAME is wikipedia-dpr: the 21,015,324 passages of DPR that the paper retrieves from, 4.7 GB packed. A download that
     was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
     """
-    from dragin_lab.corpora import fetch as published
-    from dragin_lab.download import FetchError
+    from dragin_lab.data.download import FetchError
+    from dragin_lab.retrieval.corpora import fetch as published
 
     def say(line: str) -> None:
         click.echo(line, err=True)
@@ -163,7 +163,7 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
 
 def _look_at_retriever(passages: Corpus, spec: str, full: bool) -> Iterator[tuple[str, bool]]:
     """Whether a retriever is of this corpus, holds its passages and finds what it must."""
-    from dragin_lab.corpora.check import ask_canaries, compare_passages
+    from dragin_lab.retrieval.corpora.check import ask_canaries, compare_passages
 
     try:
         retriever = load_retriever(passages.source, spec)

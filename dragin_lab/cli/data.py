@@ -30,10 +30,10 @@ def fetch(name: str, url: str | None, sha256: str | None, again: bool) -> None:
     that were published with the paper; they go into your cache, and '--exemplars published:BENCHMARK' takes them. A
     download that was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
     """
-    from dragin_lab import datasets
-    from dragin_lab.download import FetchError
-    from dragin_lab.fetch import fetch as bring
-    from dragin_lab.fetch import folder_of
+    from dragin_lab.data import datasets
+    from dragin_lab.data.download import FetchError
+    from dragin_lab.data.fetch import fetch as bring
+    from dragin_lab.data.fetch import folder_of
 
     try:
         with download_bar(name) as advance:

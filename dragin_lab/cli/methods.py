@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from dragin_lab.cli.options import Name
+from dragin_lab.core.method import METHODS, Method, choice
+from dragin_lab.core.method import method as make_method
+from dragin_lab.data.presets import SOURCES, find_preset
 from dragin_lab.errors import SettingError
-from dragin_lab.methods import METHODS, Method, choice
-from dragin_lab.methods import method as make_method
-from dragin_lab.presets import SOURCES, find_preset
 
 Values = tuple[str | None, tuple[Any, ...]]  # the method they are for, None for all
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from dragin_lab.methods import VARIANTS, Method
-from dragin_lab.prompts import LAYOUTS
+from dragin_lab.core.method import VARIANTS, Method
+from dragin_lab.core.prompts import LAYOUTS
 
 
 class Name(click.Choice):
@@ -158,7 +158,7 @@ def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
 
 def build_method(name: str, options: dict[str, Any]) -> Method:
     """The method that the options describe; what an option leaves open is left to the method."""
-    from dragin_lab.methods import method
+    from dragin_lab.core.method import method
 
     names = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
     return method(name, **{key: options[key] for key in names if key in options})
@@ -181,7 +181,7 @@ def check_corpus(corpus: str | None) -> None:
     """Find out by its first passage whether this is a corpus, before a model is loaded."""
     if corpus is None:
         return
-    from dragin_lab.corpora.files import read_rows, total_bytes
+    from dragin_lab.retrieval.corpora.files import read_rows, total_bytes
 
     path = Path(corpus).expanduser()
     if not path.exists():
@@ -211,7 +211,7 @@ def use_one_thread() -> None:
 
 
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
-    from dragin_lab.lm.load import LanguageModel
+    from dragin_lab.model.load import LanguageModel
 
     wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
     sample = options.get("sample", options.get("decoding") == "sample")

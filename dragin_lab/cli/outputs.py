@@ -15,7 +15,7 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.files import not_saved, write_whole
 
 if TYPE_CHECKING:
-    from dragin_lab.trace import Trace
+    from dragin_lab.core.trace import Trace
 
 
 class RunFailedError(Exception):

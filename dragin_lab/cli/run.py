@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from dragin_lab.bench import Benchmark, check_run, open_benchmark, summary
 from dragin_lab.cli.cluster import check_cluster, cluster_options, open_cluster
 from dragin_lab.cli.methods import PerMethod, build_methods, published_settings
 from dragin_lab.cli.options import (
@@ -26,15 +25,16 @@ from dragin_lab.cli.options import (
     use_one_thread,
 )
 from dragin_lab.cli.outputs import RunFailedError, make_folder, table_text
-from dragin_lab.cluster_link import ClusterError
+from dragin_lab.core.method import METHODS, WHATS, WHENS, Method
+from dragin_lab.core.settings import label, run_label
 from dragin_lab.errors import TraceFileError
-from dragin_lab.methods import METHODS, WHATS, WHENS, Method
 from dragin_lab.retrieval.choose import SERVERS
-from dragin_lab.rundir import RunError, RunRecord, read_run
-from dragin_lab.runwriter import NotWrittenError
-from dragin_lab.settings import label, run_label
-from dragin_lab.store import Store
-from dragin_lab.sweeps import run_together
+from dragin_lab.run.batch import Benchmark, check_run, open_benchmark, summary
+from dragin_lab.run.cluster_link import ClusterError
+from dragin_lab.run.rundir import RunError, RunRecord, read_run
+from dragin_lab.run.runwriter import NotWrittenError
+from dragin_lab.run.store import Store
+from dragin_lab.run.sweeps import run_together
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")

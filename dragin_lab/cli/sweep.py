@@ -9,8 +9,8 @@ import click
 from dragin_lab.cli.cluster import cluster_options
 from dragin_lab.cli.options import Name, benchmark_options, build_method, debug_option, model_options, size_options
 from dragin_lab.cli.run import execute
-from dragin_lab.methods import METHODS, WHATS, WHENS
-from dragin_lab.sweeps import TABLE_5, swept
+from dragin_lab.core.method import METHODS, WHATS, WHENS
+from dragin_lab.run.sweeps import TABLE_5, swept
 
 
 class Numbers(click.ParamType):

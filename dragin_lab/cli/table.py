@@ -6,12 +6,12 @@ import shutil
 
 import click
 
-from dragin_lab import paper
 from dragin_lab.cli.options import Name, debug_option
-from dragin_lab.methods import VARIANTS
-from dragin_lab.tables.layouts import NAMES
-from dragin_lab.tables.table import FORMATS
-from dragin_lab.tables.table import table as make_table
+from dragin_lab.core.method import VARIANTS
+from dragin_lab.data import paper
+from dragin_lab.study.tables.layouts import NAMES
+from dragin_lab.study.tables.table import FORMATS
+from dragin_lab.study.tables.table import table as make_table
 
 _WIDE = 160  # columns where the output is no terminal
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.corpus import Corpus
+from dragin_lab.core.trace import Passage
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval import analysis
-from dragin_lab.trace import Passage
+from dragin_lab.retrieval.corpus import Corpus
 
 _SCORES_AT_ONCE = 1 << 21  # of all queries together that are answered at a time
 

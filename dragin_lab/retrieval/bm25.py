@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import rank_bm25
 
-from dragin_lab.corpus import Corpus
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.best_fields import BestFields
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.postings import sum_scores
 
 

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.corpora.pool import cores, process_pool
-from dragin_lab.corpora.store import Records
 from dragin_lab.errors import BrokenOffError, CorpusError
 from dragin_lab.files import write_whole
 from dragin_lab.retrieval import analysis
+from dragin_lab.retrieval.corpora.pool import cores, process_pool
+from dragin_lab.retrieval.corpora.store import Records
 from dragin_lab.retrieval.postings import ENDS, TERMS, save_array, write_head
 
 FIELDS = ("title", "text")

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.corpus import Corpus
 from dragin_lab.errors import BrokenOffError, CorpusError, SettingError
 from dragin_lab.files import locked, not_saved, write_whole
 from dragin_lab.retrieval import analysis
@@ -31,6 +30,7 @@ from dragin_lab.retrieval.bm25s_build import (
     build_fields,
     clear,
 )
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.indexes import ABOUT, index_folder, read_about, write_about
 from dragin_lab.retrieval.postings import ENDS, TERMS, Terms, save_array, sum_scores
 

@@ -7,15 +7,15 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dragin_lab.core.settings import without_secrets
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
-from dragin_lab.settings import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dragin_lab.corpora.check import Finding
-    from dragin_lab.corpus import Corpus
-    from dragin_lab.episode import Retriever
+    from dragin_lab.core.episode import Retriever
+    from dragin_lab.retrieval.corpora.check import Finding
+    from dragin_lab.retrieval.corpus import Corpus
 
 #: Passages up to which BM25 in memory is taken where nothing else is asked for; above, bm25s mapped from disk.
 IN_MEMORY = 200_000
@@ -79,7 +79,7 @@ def open_retriever(spec: str | None = None, corpus: str | None = None) -> Retrie
         module = importlib.import_module(f"dragin_lab.retrieval.{found.kind}")
         retriever: Retriever = module.open_retriever(found.address, corpus)
         return retriever
-    from dragin_lab.corpus import Corpus
+    from dragin_lab.retrieval.corpus import Corpus
 
     passages = Corpus.load(corpus)
     chosen = found or read_spec("bm25" if len(passages) <= IN_MEMORY else "bm25s")
@@ -119,7 +119,7 @@ def build_index(
         from dragin_lab.retrieval import milvus
 
         return milvus.build_index(wanted.address, corpus, model=model, device=device, force=force, progress=progress)
-    from dragin_lab.corpus import Corpus
+    from dragin_lab.retrieval.corpus import Corpus
 
     if wanted.kind == "bm25s":
         from dragin_lab.retrieval.bm25s_index import BM25S
@@ -138,7 +138,7 @@ def check_indexes(corpus: Corpus, *, full: bool = False) -> Iterator[Finding]:
     """Whether each index in a built corpus's folder is whole, of this corpus, and, with ``full``, to the byte what it
     was; and whether canary queries find their passages by bm25s. (By vectors they need not: those are not of words.)
     """
-    from dragin_lab.corpora.check import ask_canaries
+    from dragin_lab.retrieval.corpora.check import ask_canaries
     from dragin_lab.retrieval.indexes import INDEXES, check_files, read_about
 
     assert corpus.folder is not None

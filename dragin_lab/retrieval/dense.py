@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.corpus import Corpus
+from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
 from dragin_lab.files import locked, not_saved, write_whole
 from dragin_lab.retrieval.best_fields import check_number
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.indexes import ABOUT, index_folder, read_about, write_about
-from dragin_lab.trace import Passage
 
 #: Of a folder's layout; another number is refused.
 FORMAT = 1

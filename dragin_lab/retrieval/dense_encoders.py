@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dragin_lab.core.trace import Passage
 from dragin_lab.errors import MissingPackageError, ModelError
-from dragin_lab.trace import Passage
 
 QUERY, PASSAGE = ("[", "]"), ("{", "}")
 #: The embedded model, whose hidden states make a (poor) encoder that needs no download.
@@ -53,8 +53,8 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
 
     Raises ``ModelError`` for a model that cannot be loaded.
     """
-    from dragin_lab.lm.load import choose_device
-    from dragin_lab.lm.sources import find_source
+    from dragin_lab.model.load import choose_device
+    from dragin_lab.model.sources import find_source
 
     where = choose_device(device)
     if model == EMBEDDED:
@@ -92,7 +92,7 @@ class SGPT(_Texts):
     """
 
     def __init__(self, source: str, name: str, device: Any, *, brackets: bool = True, batch_size: int = 32) -> None:
-        from dragin_lab.lm.sources import find_source, load_encoder, weight_files, weights_hash
+        from dragin_lab.model.sources import find_source, load_encoder, weight_files, weights_hash
 
         self.name = name
         self.brackets = brackets
@@ -212,6 +212,6 @@ def unit_rows(vectors: np.ndarray) -> np.ndarray:
 def _has_modules(name: str, folder: Path | None) -> bool:
     if folder is not None:
         return (folder / "modules.json").is_file()
-    from dragin_lab.lm.sources import hub_has
+    from dragin_lab.model.sources import hub_has
 
     return hub_has(name, "modules.json")

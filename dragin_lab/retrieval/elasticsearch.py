@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.corpus import Corpus
+from dragin_lab.core.trace import Passage
 from dragin_lab.errors import ClusterError, SettingError
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.elasticsearch_server import PASSING, Address, Server
-from dragin_lab.trace import Passage
 
 TITLE, TEXT = "title", "txt"
 TIE_BREAKER = 0.5

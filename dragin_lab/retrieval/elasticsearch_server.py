@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from dragin_lab import __version__
+from dragin_lab.core.settings import without_secrets
 from dragin_lab.errors import ClusterError, SettingError
-from dragin_lab.settings import without_secrets
 
 INDEX = "wiki"
 #: Seconds without an answer after which a request counts as lost.

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.corpora.store import HASHED_AT_ONCE, sha256_of
-from dragin_lab.corpus import Corpus
 from dragin_lab.errors import CorpusError
 from dragin_lab.files import user_cache, write_whole
+from dragin_lab.retrieval.corpora.store import HASHED_AT_ONCE, sha256_of
+from dragin_lab.retrieval.corpus import Corpus
 
 #: In a built corpus's folder: a folder for each of its indexes.
 INDEXES = "indexes"

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.corpus import Corpus
+from dragin_lab.core.trace import Passage
 from dragin_lab.errors import ClusterError, SettingError
 from dragin_lab.retrieval import analysis
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus_server import FIELDS, MOST_HITS, Address, Server
 from dragin_lab.retrieval.sparse import Sparse, query_vector
-from dragin_lab.trace import Passage
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder

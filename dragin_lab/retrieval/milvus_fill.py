@@ -17,10 +17,11 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from dragin_lab import __version__
-from dragin_lab.corpus import Corpus
+from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, ClusterError, CorpusError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.best_fields import check_formula
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import (
     ABOUT,
     DENSE,
@@ -33,7 +34,6 @@ from dragin_lab.retrieval.milvus import (
 )
 from dragin_lab.retrieval.milvus_server import LONGEST, Address, Server
 from dragin_lab.retrieval.sparse import NOTHING, Weigher
-from dragin_lab.trace import Passage
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder

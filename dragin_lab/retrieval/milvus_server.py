@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from dragin_lab.core.settings import without_secrets
 from dragin_lab.errors import ClusterError, MissingPackageError, SettingError
-from dragin_lab.settings import without_secrets
 
 #: Seconds until a server must have answered; what is lost on the way is asked again until then.
 TIMEOUT = 60  # a whole number, as pymilvus passes over others where it waits for an index

@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
+from dragin_lab.core.trace import Passage
 from dragin_lab.retrieval import analysis
-from dragin_lab.trace import Passage
 
 Sparse = dict[int, float]  # dimension -> weight
 

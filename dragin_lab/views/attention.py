@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.core.trace import Continuation, Prompt, Step, Trace
+from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views.figures import COLOURS, INK, dressed, graph_objects, label, message_figure, titled
 from dragin_lab.views.frame import opened
 from dragin_lab.views.html import clip, count
-from dragin_lab.words import Word, character_words
 
 if TYPE_CHECKING:
-    from dragin_lab.lm.load import LanguageModel
+    from dragin_lab.model.load import LanguageModel
 
 MAX_WORDS = 80
 NO_ATTENTION = (

@@ -7,9 +7,9 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.core.trace import Trace
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
 from dragin_lab.files import not_saved, write_whole
-from dragin_lab.trace import Trace
 from dragin_lab.views.figures import graph_objects
 from dragin_lab.views.frame import View
 from dragin_lab.views.html import clip, page

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.trace import Trace
 from dragin_lab.views import sections
 from dragin_lab.views.html import attempt, clip, clipped, esc, page, stylesheet
 

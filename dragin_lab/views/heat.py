@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.trace import Continuation, Trace, Words
+from dragin_lab.core.trace import Continuation, Trace, Words
 
 LEVELS = 9
 BELOW = 5  # levels at or below the threshold

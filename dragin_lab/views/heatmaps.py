@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from dragin_lab.trace import Continuation, Step, Trace
+from dragin_lab.core.trace import Continuation, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.frame import View, draw, head, prefix
 from dragin_lab.views.heat import scale_of

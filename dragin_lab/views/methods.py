@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import SettingError
-from dragin_lab.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.alignment import align
 from dragin_lab.views.frame import View, asked, framed, opened
@@ -101,7 +101,7 @@ _SHORT = {"threshold": "θ", "top_n": "top n", "top_k": "top k", "max_new_tokens
 
 
 def _told(trace: Trace, label: str) -> Told:
-    from dragin_lab.sentences import load_pipeline
+    from dragin_lab.core.sentences import load_pipeline
 
     spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
     marks, fresh = [], []

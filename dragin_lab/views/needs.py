@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab import ranking
+from dragin_lab.core import ranking
 from dragin_lab.errors import SettingError
 from dragin_lab.views.figures import INK, Style, graph_objects, label, message_figure, panels, style, titled
 from dragin_lab.views.html import count, short
 
 if TYPE_CHECKING:
-    from dragin_lab.needs import Item
+    from dragin_lab.study.needs import Item
 
 BINS = 32
 #: What of the scores the histograms show; what lies above stands in the last bar.
@@ -81,7 +81,7 @@ def score_distributions(
     """
     chosen = _triggers(items, triggers)
     if triggers is None:
-        from dragin_lab.needs import CLOCKS
+        from dragin_lab.study.needs import CLOCKS
 
         chosen = [name for name in chosen if name not in CLOCKS]
     if (said := _one_sided(items, positive)) is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dragin_lab.trace import Continuation, Words
+from dragin_lab.core.trace import Continuation, Words
 from dragin_lab.views.heat import Scale, piece_words
 from dragin_lab.views.html import clipped, count, esc, num
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
-from dragin_lab.trace import Step, Trace, Words
+from dragin_lab.core.trace import Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.heat import Scale, scale_of
 from dragin_lab.views.html import clip, count, num, printable

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
-from dragin_lab.labels import Labelled
-from dragin_lab.trace import Step, Trace
+from dragin_lab.core.labels import Labelled
+from dragin_lab.core.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.frame import View, draw, head, prefix
 from dragin_lab.views.heat import scale_of

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.core.labels import Labelled
+from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import SettingError
-from dragin_lab.labels import Labelled
-from dragin_lab.replay import Outcome, Replay, Turn, labelled_of
-from dragin_lab.replay_truth import Count
-from dragin_lab.trace import Step, Trace
+from dragin_lab.study.truth import Count
+from dragin_lab.study.whatif import Outcome, Replay, Turn, labelled_of
 from dragin_lab.views import sections
 from dragin_lab.views.frame import View, asked, framed, opened
 from dragin_lab.views.heat import Scale, scale_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dragin_lab.trace import Continuation, Passage, Step, Trace, Words
+from dragin_lab.core.trace import Continuation, Passage, Step, Trace, Words
 from dragin_lab.views.html import count, short
 
 #: The parts of a step in reading order: title and the question it answers.

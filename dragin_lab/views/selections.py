@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from dragin_lab.core.labels import Labelled
+from dragin_lab.core.trace import Query, Step, Trace
+from dragin_lab.core.words import word_starts
 from dragin_lab.errors import SettingError
-from dragin_lab.labels import Labelled
-from dragin_lab.trace import Query, Step, Trace
 from dragin_lab.views import sections
-from dragin_lab.words import word_starts
 
 
 @dataclass(frozen=True)

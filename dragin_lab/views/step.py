@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from dragin_lab.trace import Continuation, Passage, Prompt, Query, Step, Trace, Words
+from dragin_lab.core.trace import Continuation, Passage, Prompt, Query, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.heat import Scale
 from dragin_lab.views.html import attempt, clip, clipped, count, esc, num, row, soft, tag

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from dragin_lab.trace import Continuation, Step, Trace
+from dragin_lab.core.trace import Continuation, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.frame import View, draw, head
 from dragin_lab.views.html import attempt, clip, clipped, count, esc, row, soft

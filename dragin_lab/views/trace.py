@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dragin_lab.trace import Trace, Words
+from dragin_lab.core.trace import Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.frame import framed, head, prefix
 from dragin_lab.views.heat import BELOW, Scale, scale_of

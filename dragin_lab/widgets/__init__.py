@@ -1,7 +1,7 @@
 """Live controls for a notebook: look into a trace, tune a threshold, ask and watch, compare (docs/widgets.md).
 
 Each is an extra door. What it shows, a function gives without it: ``explore`` ``trace.heatmap()``, ``tuner``
-``views.replayed``, ``ask_live`` ``dl.run`` and ``dl.stream``, ``compare`` ``views.side_by_side`` and ``Trace.diff``.
+``views.replayed``, ``ask_live`` ``dl.ask`` and ``dl.stream``, ``compare`` ``views.side_by_side`` and ``Trace.diff``.
 They need anywidget (``pip install 'dragin-lab[notebooks]'``), which is imported when one is made.
 """
 
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dragin_lab.core.labels import Labelled
+from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import MissingPackageError
-from dragin_lab.labels import Labelled
-from dragin_lab.trace import Question, Trace
 
 if TYPE_CHECKING:
-    from dragin_lab.episode import Retriever
-    from dragin_lab.lm.load import LanguageModel
-    from dragin_lab.prompts import PromptTemplate
+    from dragin_lab.core.episode import Retriever
+    from dragin_lab.core.prompts import PromptTemplate
+    from dragin_lab.model.load import LanguageModel
     from dragin_lab.widgets.asking import AskLive
     from dragin_lab.widgets.comparing import Compare
     from dragin_lab.widgets.explorer import Explore
@@ -74,10 +74,10 @@ def ask_live(
     """Type a question and watch it being answered piece by piece; a button stops it.
 
     ``lm`` and ``retriever`` may be mappings by name, to choose from. ``settings`` are those of ``dl.method``. The trace
-    is in ``.trace`` at any moment, also of what was stopped. Without widgets: ``dl.run`` and ``dl.stream``.
+    is in ``.trace`` at any moment, also of what was stopped. Without widgets: ``dl.ask`` and ``dl.stream``.
     Raises ``MissingPackageError`` without anywidget, ``SettingError`` for settings that make no method.
     """
-    _need("ask_live", "dl.run(method, lm, retriever, question)")
+    _need("ask_live", "dl.ask(method, lm, retriever, question)")
     from dragin_lab.widgets.asking import AskLive
 
     return AskLive(lm, retriever, question=question, method=method, variant=variant, prompt=prompt, **settings)

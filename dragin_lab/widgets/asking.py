@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import traitlets
 
-from dragin_lab.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone, stream
+from dragin_lab.core.method import METHODS, VARIANTS, WHENS, method
+from dragin_lab.core.trace import Question, Step, Trace
 from dragin_lab.errors import SettingError
-from dragin_lab.methods import METHODS, VARIANTS, WHENS, method
-from dragin_lab.serving import what_happened
-from dragin_lab.trace import Question, Step, Trace
+from dragin_lab.run.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone, stream
+from dragin_lab.run.serving import what_happened
 from dragin_lab.views.frame import View, framed, message
 from dragin_lab.views.heat import LEVELS, Scale
 from dragin_lab.views.html import attempt, printable
@@ -25,9 +25,9 @@ from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Card, script, style
 
 if TYPE_CHECKING:
-    from dragin_lab.episode import Retriever
-    from dragin_lab.lm.load import LanguageModel
-    from dragin_lab.prompts import PromptTemplate
+    from dragin_lab.core.episode import Retriever
+    from dragin_lab.core.prompts import PromptTemplate
+    from dragin_lab.model.load import LanguageModel
 
 EVERY = 0.04  # seconds between messages while pieces come
 CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
@@ -209,7 +209,7 @@ class AskLive(Card):
     def static(self) -> View:
         if self.trace is None:
             return message(
-                "ask_live", "Nothing was asked yet. Without a front end: dl.run(method, lm, retriever, question)."
+                "ask_live", "Nothing was asked yet. Without a front end: dl.ask(method, lm, retriever, question)."
             )
         trace = self.trace
         html, text = framed("The answer", lambda: trace_html(trace), lambda: f"{trace.question.text}\n{trace.text}")

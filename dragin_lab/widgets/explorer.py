@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.core.trace import Continuation, Prompt, Step, Trace
+from dragin_lab.core.words import character_words
 from dragin_lab.errors import TraceFileError
-from dragin_lab.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.frame import View, head, message, opened, prefix
 from dragin_lab.views.heat import scale_of
@@ -21,7 +22,6 @@ from dragin_lab.views.step import Canvas, ask_box, notes_list, passages_list
 from dragin_lab.views.strip import axes_of, second_reading
 from dragin_lab.views.trace import legend
 from dragin_lab.widgets.base import Card, script, style
-from dragin_lab.words import character_words
 
 PIECES = 5000  # of a trace, in all; those behind are left out, and the widget says so
 ATTENDED = 8  # words that a piece attends to most

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import traitlets
 
-from dragin_lab.drivers import stream
+from dragin_lab.core.labels import Labelled
+from dragin_lab.core.settings import exchanged
+from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.labels import Labelled
-from dragin_lab.replay import Outcome, Replay, labelled_of
-from dragin_lab.serving import what_happened
-from dragin_lab.settings import exchanged
-from dragin_lab.stored import fits
-from dragin_lab.trace import Trace
+from dragin_lab.run.drivers import stream
+from dragin_lab.run.serving import what_happened
+from dragin_lab.run.stored import fits
+from dragin_lab.study.whatif import Outcome, Replay, labelled_of
 from dragin_lab.views import replays
 from dragin_lab.views.frame import View, framed, message, opened
 from dragin_lab.views.html import clip
@@ -26,9 +26,9 @@ from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Card, script, style
 
 if TYPE_CHECKING:
-    from dragin_lab.episode import Retriever
-    from dragin_lab.lm.load import LanguageModel
-    from dragin_lab.prompts import PromptTemplate
+    from dragin_lab.core.episode import Retriever
+    from dragin_lab.core.prompts import PromptTemplate
+    from dragin_lab.model.load import LanguageModel
 
 STEPS = 200  # of the slider of θ
 

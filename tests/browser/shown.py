@@ -20,8 +20,8 @@ import view_samples as samples  # noqa: E402
 from view_states import STATES, hostile_trace  # noqa: E402
 
 from dragin_lab import views  # noqa: E402
-from dragin_lab.needs import Item  # noqa: E402
-from dragin_lab.trace import Passage, Question, Step, Trace  # noqa: E402
+from dragin_lab.core.trace import Passage, Question, Step, Trace  # noqa: E402
+from dragin_lab.study.needs import Item  # noqa: E402
 
 #: What the page of a script that ran would be called.
 RAN = "a script ran"
@@ -94,7 +94,7 @@ def sweep() -> Any:
 
 def paper_sweep() -> Any:
     """The paper's Table 5."""
-    from dragin_lab.paper import load
+    from dragin_lab.data.paper import load
 
     return load(5)
 

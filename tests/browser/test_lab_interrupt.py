@@ -19,10 +19,10 @@ class Slow:
         return bm25.search(query, k)
 '''
 QUESTION = '"In which town was the director of The Tender Cobbler born?"'
-ONE = f'dl.run(dl.method("sr-rag"), lm, Slow(), {QUESTION})'
+ONE = f'dl.ask(dl.method("sr-rag"), lm, Slow(), {QUESTION})'
 LAST = "import sys\n\nsys.last_value.trace.ended"
 MANY = f'list(dl.run_many(dl.method("sr-rag"), lm, Slow(), [{QUESTION}] * 2, batch_size=2))'
-AFTER = f'dl.run(dl.method("sr-rag"), lm, bm25, {QUESTION}).ended'
+AFTER = f'dl.ask(dl.method("sr-rag"), lm, bm25, {QUESTION}).ended'
 
 
 def test_an_interrupted_run_says_so_and_the_next_cell_runs(lab, open_notebook, picture):

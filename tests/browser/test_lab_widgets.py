@@ -29,10 +29,10 @@ class Slow:
 
 
 traces = [
-    dl.run(dl.method("dragin", full_drafts=True), lm, bm25, asked, gold=gold)
+    dl.ask(dl.method("dragin", full_drafts=True), lm, bm25, asked, gold=gold)
     for asked, gold in ((question, "Blackcliff"), ("Who directed <b>The Crooked Carousel</b>?", ""))
 ]
-paper = dl.run(dl.method("dragin", variant="paper", threshold=0.5), lm, bm25, question, gold="Blackcliff")''',
+paper = dl.ask(dl.method("dragin", variant="paper", threshold=0.5), lm, bm25, question, gold="Blackcliff")''',
     "dl.explore(paper)",
     "dl.tuner(traces, lm=lm, retriever=bm25)",
     "dl.ask_live(lm, {'almanac': bm25, 'slow': Slow()}, question=question)",

@@ -14,11 +14,11 @@ import spacy
 from rank_bm25 import BM25Okapi
 from spacy.language import Language
 
-from dragin_lab.drivers import stream
-from dragin_lab.lm.load import LanguageModel
-from dragin_lab.methods import Method, method
-from dragin_lab.prompts import Exemplar, PromptTemplate
-from dragin_lab.trace import Passage, Trace
+from dragin_lab.core.method import Method, method
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.trace import Passage, Trace
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.run.drivers import stream
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-4  # on attention and entropy, which the recording rounds to 6 digits

@@ -14,10 +14,11 @@ import pytest
 import view_samples as samples
 from scripted import WordTokenizer
 
-from dragin_lab import ranking, views
+from dragin_lab import views
+from dragin_lab.core import ranking
+from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
-from dragin_lab.needs import Item
-from dragin_lab.trace import Step, Trace
+from dragin_lab.study.needs import Item
 from dragin_lab.views import figures
 from dragin_lab.views.attention import WordMap, read_again, written_map
 from dragin_lab.views.figures import COLOURS, DASHES, MARKERS, label, style

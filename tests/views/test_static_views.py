@@ -11,9 +11,9 @@ import view_samples as samples
 from view_states import BASELINES, STATES, Reader, hostile_trace
 
 from dragin_lab import views
+from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.core.trace import Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError
-from dragin_lab.labels import Fact, Labelled
-from dragin_lab.trace import Passage, Question, Step, Trace
 from dragin_lab.views.alignment import align, alike
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc, stylesheet

@@ -10,7 +10,7 @@ import pytest
 import view_samples as samples
 from view_states import BASELINES, STATES, Reader, hostile_trace
 
-from dragin_lab.trace import Passage, Prompt, Query, Question, Step, Trace
+from dragin_lab.core.trace import Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import heat, sections
 from dragin_lab.views.html import esc, stylesheet
 from dragin_lab.views.pieces import cells, share_out

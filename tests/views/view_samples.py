@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dragin_lab.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.core.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
 
 ASKED = "When was the city where the director of film Gewair Lantern was born founded?"
 EXEMPLARS = (

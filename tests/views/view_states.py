@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import view_samples as samples
 
-from dragin_lab.trace import Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.core.trace import Decision, Passage, Prompt, Query, Question, Step, Trace, Words
 
 VOID = {"meta", "br", "link", "img"}
 BASELINES = ("wo-rag", "sr-rag", "fs-rag", "fl-rag")

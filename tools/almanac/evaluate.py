@@ -18,8 +18,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from dragin_lab.almanac import embedded_model_path
+from dragin_lab.core.answers import exact_match, extract_answer
 from dragin_lab.errors import DraginLabError
-from dragin_lab.metrics import exact_match, extract_answer
 from tools.almanac import questions
 from tools.almanac.benchmarks import BENCHMARKS, OPEN_TYPES, Asked, Knowledge, ask_all, passage_ids
 from tools.almanac.build import exemplars

@@ -1,0 +1,86 @@
+"""``dragin-lab demo``: every method of the paper on the embedded questions, as a table and one trace as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from tqdm.auto import tqdm
+
+from dragin_lab.cli.outputs import table_text, write_page, write_text
+from dragin_lab.core.method import Method
+from dragin_lab.core.trace import Trace
+from dragin_lab.data.datasets import demo_questions
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.run.drivers import run_many
+
+COLUMNS = ("method", "EM", "F1", "retrievals", "pieces", "seconds")
+
+
+def run_demo(methods: Sequence[Method], limit: int, folder: Path, say: Callable[[str], None]) -> list[str]:
+    """Run the methods over the first ``limit`` questions; print the table, write it and a trace into ``folder``.
+
+    What was done when it is interrupted, or when something breaks, is printed and written all the same. Returns the
+    errors of the questions that failed. Raises ``RunFailedError`` and ``TraceFileError`` where nothing can be written.
+    """
+    lm = LanguageModel.load()
+    retriever = BM25(Corpus.load())
+    questions = demo_questions()
+    if limit > len(questions):
+        say(f"the embedded set has {len(questions)} questions, fewer than the {limit} asked for")
+    questions = questions[:limit]
+    say(f"{lm!r}")
+    say(f"{len(questions)} questions, {len(retriever.corpus):,} passages, variant {methods[0].variant}\n")
+    done: list[tuple[Method, list[Trace]]] = []
+    try:
+        for method in methods:
+            traces: list[Trace] = []
+            done.append((method, traces))
+            answers = run_many(method, lm, retriever, questions)
+            for trace in tqdm(answers, method.name, len(questions), leave=False, disable=None):  # None: on a terminal
+                traces.append(trace)
+    finally:
+        _report(done, len(questions), folder, say)
+    return [t.error for _, traces in done for t in traces if t.ended == "error"]
+
+
+def _report(done: Sequence[tuple[Method, list[Trace]]], asked: int, folder: Path, say: Callable[[str], None]) -> None:
+    """Print and write the table of what was done, and the trace that shows most."""
+    rows = [_row(method, traces, asked) for method, traces in done if traces]
+    if not rows:
+        return
+    text = table_text(COLUMNS, rows)
+    say(text)
+    say("\nEM and F1 are means over the questions, the rest are means a question.")
+    write_text(f"{text}\n", folder / "table.txt")
+    alone = {t.question.id for method, traces in done if method.when == "never" for t in traces if t.scores.get("em")}
+    shown = next((_telling(traces, alone) for method, traces in done if method.name == "dragin" and traces), None)
+    if shown is not None:
+        shown.save(folder / "dragin.trace")
+        write_page(shown, folder / "dragin.html")
+        say(f"Open {folder / 'dragin.html'}: {shown!r}")
+
+
+def _row(method: Method, traces: Sequence[Trace], asked: int) -> tuple[str, ...]:
+    scored = [t.scores for t in traces if t.scores]
+    failed = sum(t.ended == "error" for t in traces)
+    remarks = [f"{len(traces)} of {asked}"] * (len(traces) < asked) + [f"{failed} failed"] * (failed > 0)
+    return (
+        method.name + (f" ({', '.join(remarks)})" if remarks else ""),
+        f"{fmean(s['em'] for s in scored):.3f}" if scored else "-",
+        f"{fmean(s['f1'] for s in scored):.3f}" if scored else "-",
+        f"{fmean(t.counters['retrievals'] for t in traces):.2f}",
+        f"{fmean(t.counters['generated'] for t in traces):.1f}",
+        f"{fmean(t.seconds for t in traces):.2f}",
+    )
+
+
+def _telling(traces: Sequence[Trace], alone: set[str]) -> Trace:
+    """The trace that shows most: right after a retrieval, best where the model ``alone`` (question ids) was not."""
+    retrieved = [t for t in traces if t.counters["retrievals"]]
+    right = [t for t in retrieved if t.scores.get("em")]
+    changed = [t for t in right if t.question.id not in alone]
+    return (changed or right or retrieved or list(traces))[0]

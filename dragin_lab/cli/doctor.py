@@ -1,0 +1,77 @@
+"""``dragin-lab doctor``: is everything here, and does capture tell the truth on this machine?"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any
+
+from dragin_lab.errors import DraginLabError
+
+Line = tuple[str, bool]
+
+_NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "safetensors", "pandas", "numpy")
+_OPTIONAL = {
+    "jupyterlab": "notebooks want it",
+    "ipywidgets": "notebooks want it",
+    "plotly": "notebooks want it",
+    "anywidget": "notebooks want it",
+    "bm25s": "large corpora want it",
+}
+
+
+def report(load: Callable[[], Any]) -> Iterator[Line]:
+    """Lines for people, each with whether it is as it should be; ``load`` gives the model to check."""
+    yield f"Python {platform.python_version()} on {platform.system()} {platform.machine()}", True
+    yield from _packages()
+    for part in (_sentences, _corpus, lambda: _model(load)):
+        try:
+            yield from part()
+        except DraginLabError as error:
+            yield str(error), False
+        except Exception as error:  # noqa: BLE001 - a part that breaks is what a doctor is there to report
+            yield f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}", False
+
+
+def _packages() -> Iterator[Line]:
+    for name in _NEEDED:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - a half-installed package raises what it likes
+            yield f"{name} cannot be imported ({(str(error).splitlines() or [''])[0]}); install it again", False
+        else:
+            yield f"{name} {metadata.version(name.replace('_', '-'))}", True
+    for name, purpose in _OPTIONAL.items():
+        try:
+            yield f"{name} {metadata.version(name)}", True
+        except metadata.PackageNotFoundError:
+            yield f"{name} is not installed; {purpose}", True
+
+
+def _sentences() -> Iterator[Line]:
+    from dragin_lab.core.sentences import load_pipeline
+
+    pipeline = load_pipeline()
+    yield f"sentences: {pipeline.name}", True
+    if not pipeline.tags:
+        yield "the paper's content words need parts of speech: python -m spacy download en_core_web_sm", True
+
+
+def _corpus() -> Iterator[Line]:
+    from dragin_lab.retrieval.bm25 import BM25
+    from dragin_lab.retrieval.corpus import Corpus
+
+    corpus = Corpus.load(progress=False)
+    found = BM25(corpus).search(corpus[0].text, 1)
+    right = bool(found) and found[0].text == corpus[0].text
+    yield f"embedded corpus: {len(corpus):,} passages; a passage's own text finds it", right
+
+
+def _model(load: Callable[[], Any]) -> Iterator[Line]:
+    lm = load()
+    yield repr(lm), True
+    for check in lm.check():
+        note = f"; {check.note}" if check.note else ""
+        yield f"{check.name} ({check.value:.2g}, limit {check.limit:.2g}){note}", check.passed

@@ -1,0 +1,154 @@
+"""Episodes: generators that ask for drafts, attention maps and searches, and are sent the answers.
+
+An episode does no I/O. It yields a request and is resumed with the answer, so the same method runs one question at a
+time, many side by side in one batch, or on a cluster, and is tested with scripted answers and no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+
+from dragin_lab.core.trace import Continuation, Passage, Prompt
+
+T = TypeVar("T")
+
+
+@dataclass
+class SoFar:
+    """The pieces of a draft made so far: what a ``Stop`` may look at. Lists have one entry a piece."""
+
+    ids: list[int] = field(default_factory=list)
+    text: str = ""  # decoded, no special tokens
+    offsets: list[tuple[int, int]] = field(default_factory=list)  # character spans in `text`
+    entropy: list[float] = field(default_factory=list)  # nats, raw distribution
+    logprob: list[float] = field(default_factory=list)  # nats, raw distribution
+    received: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (n,) max over later pieces so far
+
+
+class Stop(Protocol):
+    """Ends a draft before its length limit, by its pieces so far alone.
+
+    Implementations are frozen dataclasses: data that can be compared, hashed and replayed on stored text. A driver
+    asks after every piece, in order, whatever it generates ahead.
+    """
+
+    def reached(self, so_far: SoFar) -> str | None:
+        """The reason to stop here, or None to go on."""
+        ...
+
+
+@dataclass(frozen=True)
+class Never:
+    """Only the end-of-sequence piece and the length limit end the draft."""
+
+    def reached(self, so_far: SoFar) -> str | None:
+        return None
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Added to the logits of the pieces that ``opening`` may begin with, behind a space or not; -inf forbids them.
+
+    It holds for the pieces ``first <= t < stop`` of a draft; ``stop=None``: to its end. What is measured on the pieces
+    (entropy, log-probability, alternatives) stays that of the raw logits.
+    """
+
+    opening: str
+    value: float
+    first: int = 0
+    stop: int | None = None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Ask the model to go on behind a prompt; answered with a ``Continuation``."""
+
+    prompt: Prompt
+    max_new_tokens: int
+    stop: Stop = Never()
+    attention: bool = False  # keep Continuation.attention
+    run_on: bool = False  # go on to the full length after `stop` is reached, and record where it was
+    bias: tuple[Bias, ...] = ()
+
+
+@dataclass(frozen=True)
+class Attend:
+    """Ask for the attention map of some ids by themselves; answered with an array (h, n, n) float32."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Ask for the k best passages; answered with a list of at most k ``Passage``."""
+
+    query: str
+    k: int
+
+
+Request = Draft | Attend | Search
+Episode = Generator[Request, Any, T]
+
+
+def draft(
+    prompt: Prompt,
+    max_new_tokens: int,
+    stop: Stop | None = None,
+    *,
+    attention: bool = False,
+    run_on: bool = False,
+    bias: tuple[Bias, ...] = (),
+) -> Episode[Continuation]:
+    """``continuation = yield from draft(...)``."""
+    answer: Continuation = yield Draft(prompt, max_new_tokens, stop or Never(), attention, run_on, bias)
+    return answer
+
+
+def attend(ids: Sequence[int]) -> Episode[np.ndarray]:
+    """``attention = yield from attend(ids)``: (h, n, n) float32, queries on the middle axis, keys on the last."""
+    answer: np.ndarray = yield Attend(tuple(int(i) for i in ids))
+    return answer
+
+
+def search(query: str, k: int) -> Episode[list[Passage]]:
+    """``passages = yield from search(query, k)``."""
+    answer: list[Passage] = yield Search(query, k)
+    return answer
+
+
+class Tokenizer(Protocol):
+    """The part of a tokenizer that methods need; pure, no model behind it."""
+
+    #: The string that marks a space at the start of a piece ("▁" or "Ġ"), or "" where the vocabulary has none.
+    marker: str
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        """Ids of a text, with the special tokens the tokenizer itself adds (BOS, ...) or without any."""
+        ...
+
+    def decode(self, ids: Sequence[int], special: bool) -> str:
+        """Text of ids, with special tokens written out or skipped."""
+        ...
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Raw vocabulary strings."""
+        ...
+
+    def chat(self, turns: Sequence[tuple[str, str]]) -> str:
+        """(role, text) turns as the model's own chat template writes them, up to where the assistant begins to speak.
+
+        Raises ``SettingError`` where there is no chat template or where it refuses the turns.
+        """
+        ...
+
+
+class Retriever(Protocol):
+    """Anything that finds passages for a query."""
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """At most k passages, best first."""
+        ...

@@ -1,0 +1,79 @@
+"""How answers are written: as reasoning, with search calls in it, as follow-up questions (FLARE, Prompts D.2, D.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT
+
+#: What opens and closes a search call, and what stands around a follow-up question.
+CALL_OPENS, CALL_CLOSES = "[Search(", ")]"
+FOLLOW_UP, INTERMEDIATE = "Follow up:", "Intermediate answer:"
+
+
+@dataclass(frozen=True)
+class Exemplar:
+    """A worked example: question, reasoning in sentences, final answer."""
+
+    question: str
+    rationale: str
+    answer: str
+
+    @property
+    def text(self) -> str:
+        """The example as plain reasoning, as it stands in a prompt."""
+        return FORMS["reasoning"].exemplar(self)
+
+
+@dataclass(frozen=True)
+class Form:
+    """The fixed words of one way to answer.
+
+    ``label`` stands behind the question, ``closing`` before an exemplar's final answer. ``phrase`` is what extraction
+    looks for (the final answer begins one character behind it) and ``request`` what asks a text without it for one.
+    ``shown_by`` is what exemplars of this form hold ("" where any will do); those without it get ``plain_label``.
+    """
+
+    label: str
+    closing: str
+    phrase: str
+    request: str
+    shown_by: str = ""
+    plain_label: str = ""
+
+    def label_of(self, exemplar: Exemplar) -> str:
+        """What stands behind an exemplar's question."""
+        return self.label if self.shown_by in exemplar.rationale else self.plain_label or self.label
+
+    def worked(self, exemplar: Exemplar) -> str:
+        """An exemplar's reasoning and final answer, as they stand behind its label."""
+        reasoning = exemplar.rationale.removeprefix(self.label).lstrip()
+        return f"{reasoning}{self.closing}{exemplar.answer}."
+
+    def exemplar(self, exemplar: Exemplar) -> str:
+        """An exemplar as it stands in a prompt."""
+        return f"Question: {exemplar.question}\n{self.label_of(exemplar)} {self.worked(exemplar)}\n"
+
+    def shown(self, exemplars: Sequence[Exemplar]) -> bool:
+        """Whether exemplars teach this form."""
+        return not self.shown_by or any(self.shown_by in exemplar.rationale for exemplar in exemplars)
+
+
+_REASONED = (" So the answer is ", ANSWER_PHRASE, ANSWER_PROMPT)
+FORMS = {
+    "reasoning": Form("Answer:", *_REASONED),
+    "search": Form(
+        "Answer (with step-by-step & Search):",
+        *_REASONED,
+        shown_by=CALL_OPENS,
+        plain_label="Answer (with step-by-step):",
+    ),
+    "self-ask": Form(
+        "Are follow up questions needed here:",
+        "\nSo the final answer is: ",
+        "So the final answer is",
+        "\nSo the final answer is:",
+        shown_by=FOLLOW_UP,
+    ),
+}

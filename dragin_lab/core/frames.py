@@ -1,0 +1,257 @@
+"""Traces as tables and as text: pieces, retrievals, and where two traces differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dragin_lab.core.trace import Continuation, Passage, Prompt, Query, Step, Trace, Words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# -- pieces -----------------------------------------------------------------------------------------------------------
+
+
+def token_table(trace: Trace) -> pd.DataFrame:
+    """One row a piece of everything that the model wrote, in order.
+
+    Columns: ``step`` (missing for the extraction), ``source`` ("draft", "continuation" or "extraction"), ``index`` in
+    it, ``piece`` (raw vocabulary string), ``text`` (its characters; pieces that share one show the same), ``id``,
+    ``entropy`` and ``logprob`` (nats), ``probability``, ``received`` (attention, head mean, max over later pieces);
+    for the pieces of a draft's words ``word`` (index in ``Step.words``), ``sentence``, ``score``, ``stop`` and
+    ``hit`` of that word, missing elsewhere; and ``kept``: whether the piece is part of ``Trace.text``.
+    """
+    import pandas as pd
+
+    parts = [
+        _piece_columns(made, step.index, source, words, end)
+        for step in trace.steps
+        for made, source, words, end in (
+            (step.draft, "draft", step.words, _kept_of_draft(step)),
+            (step.continuation, "continuation", Words(), step.continuation_kept),
+        )
+        if made is not None
+    ]
+    if trace.extraction is not None:
+        parts.append(_piece_columns(trace.extraction, None, "extraction", Words(), None))
+    types = _piece_types()
+    if not parts:
+        return pd.DataFrame({name: pd.Series([], dtype=kind) for name, kind in types.items()})
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in types}
+    return pd.DataFrame({name: pd.array(columns[name], dtype=kind) for name, kind in types.items()})
+
+
+def _piece_types() -> dict[str, str]:
+    return {
+        "step": "Int64",
+        "source": "string",
+        "index": "int64",
+        "piece": "string",
+        "text": "string",
+        "id": "int64",
+        "entropy": "float32",
+        "logprob": "float32",
+        "probability": "float32",
+        "received": "float32",
+        "word": "Int64",
+        "sentence": "Int64",
+        "score": "float32",
+        "stop": "boolean",
+        "hit": "boolean",
+        "kept": "bool",
+    }
+
+
+def _piece_columns(
+    made: Continuation, step: int | None, source: str, words: Words, end: int | None
+) -> dict[str, np.ndarray]:
+    """The columns of one continuation's pieces; ``end`` is the character where its kept part ends, None for none."""
+    n = len(made)
+    word = np.full(n, -1)  # (n,)
+    for i, (start, stop) in enumerate(words.spans.tolist()):
+        word[start:stop] = i
+    inside = word >= 0  # (n,)
+
+    def by_word(values: np.ndarray, missing: Any) -> np.ndarray:
+        if not len(words):
+            return np.full(n, missing, dtype=object)
+        return np.where(inside, values[word].astype(object), missing)  # (n,)
+
+    starts, stops = made.offsets[:, 0], made.offsets[:, 1]  # (n,)
+    # A piece without characters, such as the closing EOS, belongs to the text before it.
+    kept = np.zeros(n, bool) if end is None else (starts < end) | ((stops == starts) & (starts == end))
+    return {
+        "step": np.full(n, step, dtype=object),
+        "source": np.full(n, source, dtype=object),
+        "index": np.arange(n),
+        "piece": np.array(made.pieces, dtype=object),
+        "text": np.array([made.text[a:b] for a, b in made.offsets.tolist()], dtype=object),
+        "id": made.ids,
+        "entropy": made.entropy,
+        "logprob": made.logprob,
+        "probability": np.exp(made.logprob),
+        "received": made.received,
+        "word": by_word(np.arange(len(words)), None),
+        "sentence": by_word(words.sentence, None),
+        "score": by_word(words.score, np.nan).astype(np.float32),
+        "stop": by_word(words.stop, None),
+        "hit": by_word(words.hit, None),
+        "kept": kept,
+    }
+
+
+def _kept_of_draft(step: Step) -> int | None:
+    """The character of the draft's text where its kept part ends; None while nothing is decided."""
+    if step.draft is None or step.decision is None:
+        return None
+    return len(step.draft.text) if step.decision.cut is None else step.decision.cut
+
+
+# -- retrievals -------------------------------------------------------------------------------------------------------
+
+
+def retrieval_table(trace: Trace) -> pd.DataFrame:
+    """One row a passage found: step, rank (from 1), query (as sent), id, title, text, score.
+
+    A retrieval that found nothing is one row without rank, id, title, text and score, so that every query is seen;
+    ``table.dropna(subset="id")`` leaves the passages alone.
+    """
+    import pandas as pd
+
+    names = ("step", "rank", "query", "id", "title", "text", "score")
+    rows: list[tuple[Any, ...]] = []
+    for step in trace.steps:
+        if step.query is None:
+            continue
+        for rank, p in enumerate(step.passages, 1):
+            rows.append((step.index, rank, step.query.sent, p.id, p.title, p.text, p.score))
+        if not step.passages:
+            rows.append((step.index, None, step.query.sent, None, None, None, np.nan))
+    types = dict(zip(names, ("int64", "Int64", "string", "string", "string", "string", "float64"), strict=True))
+    return pd.DataFrame(rows, columns=list(names)).astype(types)
+
+
+# -- differences ------------------------------------------------------------------------------------------------------
+
+#: Says how a trace was made, not what is in it: it changes from run to run.
+_IGNORED = frozenset({"seconds", "reused", "stored"})
+#: Where one of these fields differs, the fields behind it follow from it and are not listed.
+_LEADING = {
+    Continuation: ("text", "ids"),
+    Passage: ("id",),
+    Prompt: ("text",),
+    Query: ("text",),
+    Words: ("text",),
+}
+
+
+def trace_diff(a: Trace, b: Trace) -> str:
+    """Where two traces differ, a line each: "path: a → b". The empty string where they do not.
+
+    Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
+    and the counters. How long things took and what a cache served is left out.
+    """
+    lines = [line for name in ("question", "method", "provenance") for line in _lines(name, *_pair(a, b, name))]
+    lines += _step_lines(a.steps, b.steps)
+    for name in ("text", "extraction_prompt", "extraction", "answer", "scores", "ended", "error", "notes"):
+        lines += _lines(name, *_pair(a, b, name))
+    lines += _lines("counters", a.counters, b.counters)
+    return "\n".join(lines)
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Where two mappings of plain data differ, a line each: "path: a → b"; the empty list where they do not."""
+    return [line for key in dict.fromkeys([*a, *b]) for line in _lines(key, a.get(key, _ABSENT), b.get(key, _ABSENT))]
+
+
+def _step_lines(a: Sequence[Step], b: Sequence[Step]) -> list[str]:
+    """What differs in the first step that differs, and the numbers of steps."""
+    found: list[str] = []
+    for i, (left, right) in enumerate(zip(a, b, strict=False)):
+        drafted = list(_lines("", left.draft, right.draft))
+        for name in (f.name for f in fields(Step) if f.name not in _IGNORED):
+            if name != "words" or not drafted:  # other text has other words
+                found += _lines(f"steps[{i}].{name}", *_pair(left, right, name))
+        if any(".decision.reason: " not in line for line in found):  # a reason quotes θ: other θ, same decision
+            break
+    if len(a) != len(b):
+        found.append(f"steps: {len(a)} → {len(b)}")
+    return found
+
+
+def _pair(a: Any, b: Any, name: str) -> tuple[Any, Any]:
+    return getattr(a, name), getattr(b, name)
+
+
+def _lines(where: str, a: Any, b: Any) -> Iterator[str]:
+    """Every difference between two values of the same field."""
+    if is_dataclass(a) and type(a) is type(b):
+        names = [f.name for f in fields(a) if f.name not in _IGNORED]
+        leading = _LEADING.get(type(a), ())
+        for name in sorted(names, key=lambda n: leading.index(n) if n in leading else len(leading)):
+            found = list(_lines(f"{where}.{name}", *_pair(a, b, name)))
+            yield from found
+            if found and name in leading:
+                return
+    elif isinstance(a, dict) and isinstance(b, dict):
+        for key in dict.fromkeys([*a, *b]):
+            if key not in _IGNORED:
+                yield from _lines(f"{where}.{key}", a.get(key, _ABSENT), b.get(key, _ABSENT))
+    elif isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        if len(a) == len(b):
+            for i, (left, right) in enumerate(zip(a, b, strict=True)):
+                yield from _lines(f"{where}[{i}]", left, right)
+        else:
+            yield f"{where}: {_show(a)} → {_show(b)}"
+    elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        yield from _array_lines(where, a, b)
+    elif isinstance(a, str) and isinstance(b, str):
+        if a != b:
+            yield f"{where}: " + " → ".join(_around_difference(a, b))
+    elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or not (a == b or (a != a and b != b)):  # NaN is NaN
+        yield f"{where}: {_show(a)} → {_show(b)}"
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "(absent)"
+
+
+_ABSENT = _Absent()
+
+
+def _array_lines(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[str]:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        yield f"{where}: {_show(a)} → {_show(b)}"
+    elif not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
+        different = ~((a == b) | ((a != a) & (b != b)))
+        first = tuple(int(i) for i in np.argwhere(different)[0])
+        yield (
+            f"{where}: {int(different.sum())} of {a.size} differ, first at {list(first)}: "
+            f"{a[first].item()} → {b[first].item()}"
+        )
+
+
+def _around_difference(a: str, b: str, before: int = 20, behind: int = 40) -> tuple[str, str]:
+    """Both texts, cut to the neighbourhood of their first difference."""
+    first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    start = max(first - before, 0)
+
+    def cut(text: str) -> str:
+        stop = first + behind
+        return repr("…" * (start > 0) + text[start:stop] + "…" * (stop < len(text)))
+
+    return cut(a), cut(b)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, list | tuple) and value and all(isinstance(v, Passage) for v in value):
+        return "passages " + ", ".join(p.id for p in value)
+    if isinstance(value, Continuation | Prompt | Query):
+        return f"{type(value).__name__} {_show(value.text)}"
+    text = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
+    return text if len(text) <= 60 else text[:59] + "…"

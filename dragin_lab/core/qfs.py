@@ -1,0 +1,52 @@
+"""QFS: what was the model looking at? (DRAGIN §3.2; reference-behaviour §3)
+
+n pieces in the text, h heads, w words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dragin_lab.core.words import Word
+
+
+def word_weights(row: np.ndarray, words: Sequence[Word]) -> np.ndarray:
+    """The attention one position pays to each word: the largest over the word's pieces; (w,) float32.
+
+    ``row`` is (n,), the head-mean attention of t_i over the pieces before it. The paper ranks pieces and then takes
+    their words, so a word stands where its best piece stands.
+    """
+    return np.array([row[w.start : w.stop].max(initial=0.0) for w in words], dtype=np.float32)  # (w,)
+
+
+def top_words(weights: np.ndarray, top_n: int, eligible: np.ndarray | None = None) -> np.ndarray:
+    """Steps (2) and (3) of §3.2: the top n by weight, ties to the earlier one, as a mask in text order; (w,) bool.
+
+    NaN weights rank as equal, so text order decides (what the released code's sort leaves when nothing is flagged).
+    """
+    candidates = np.arange(len(weights)) if eligible is None else np.flatnonzero(eligible)
+    best = candidates[np.argsort(-np.nan_to_num(weights[candidates], nan=0.0), kind="stable")[:top_n]]
+    mask = np.zeros(len(weights), dtype=bool)  # (w,)
+    mask[best] = True
+    return mask
+
+
+def reference_word_attention(attention: np.ndarray, words: Sequence[Word]) -> np.ndarray:
+    """What each word pays to each word before it, as the released code computes it (reference-behaviour §3.3).
+
+    ``attention`` is (h, n, n) over question, answer and sentence. For each piece of a word the row of the position
+    that predicted it, cut to the columns before the word, renormalised; summed, divided by the word's pieces; columns
+    summed into words. (w, w) float64.
+    """
+    mean = attention.mean(axis=0).astype(np.float64)  # (n, n)
+    starts = np.array([word.start for word in words], dtype=int)  # (w,)
+    paid = np.zeros((len(words), len(words)))  # (w, w)
+    for number, word in enumerate(words):
+        if word.start == 0:
+            continue
+        rows = mean[word.start - 1 : word.stop - 1, : word.start]  # (pieces, start)
+        row = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0) / (word.stop - word.start)  # (start,)
+        paid[number, :number] = np.add.reduceat(row, starts[:number])  # (number,)
+    return paid

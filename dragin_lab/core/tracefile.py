@@ -1,0 +1,217 @@
+"""Traces as files: one safetensors file, arrays as tensors, everything else as JSON in its metadata. No pickle.
+
+The code follows the type hints of ``trace.py``, so a new field is saved without a word here. In the JSON an array is
+``{"$array": name of its tensor}`` and a float that JSON does not know is ``{"$float": "nan"}``. Where a hint says
+``Any`` (settings, provenance) JSON's own types are kept, and tuples, as ``{"$tuple": [...]}``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from dragin_lab.core.trace import Trace
+from dragin_lab.errors import TraceFileError
+from dragin_lab.files import not_saved, write_whole
+
+FORMAT = "dragin_lab.core.trace"
+VERSION = 1
+#: safetensors refuses to read a longer header.
+LONGEST_HEADER = 100_000_000
+
+
+def save_trace(trace: Trace, path: str | Path) -> Path:
+    """Write a trace to ``path`` and return that path. A file that was there is replaced whole or not at all.
+
+    Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
+    cannot be written (naming path and remedy); an old file then stays as it was.
+    """
+    path = Path(path).expanduser()
+    tensors: dict[str, np.ndarray] = {}
+    # ASCII only, so that even half a surrogate pair survives.
+    text = json.dumps(_pack(Trace, trace, "trace", tensors), separators=(",", ":"), allow_nan=False)
+    if len(text) > LONGEST_HEADER * 0.9:
+        raise TraceFileError(
+            f"{path}: not saved; the trace's text takes {len(text):,} bytes and one file holds 90 million"
+        )
+    data = safetensors.numpy.save(tensors, {"format": FORMAT, "version": str(VERSION), "trace": text})
+    if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
+        raise TraceFileError(f"{path}: not saved; this is not a regular file; give the name of a file")
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise TraceFileError(not_saved(path, error)) from error
+    return path
+
+
+def load_trace(path: str | Path) -> Trace:
+    """Read a trace; ``TraceFileError`` says what is wrong with a file that is not one."""
+    path = Path(path).expanduser()
+    if not os.path.isfile(path):
+        raise TraceFileError(f"{path}: " + ("is not a regular file" if os.path.exists(path) else "no such file"))
+    try:
+        with safetensors.safe_open(path, framework="np") as file:
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise TraceFileError(f"{path}: a safetensors file, but not a trace (the weights of a model?)")
+            _check_version(path, metadata.get("version", ""))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    except OSError as error:
+        raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except safetensors.SafetensorError as error:
+        raise TraceFileError(f"{path}: not a trace, or only a part of one ({error})") from error
+    try:
+        stored = json.loads(metadata.get("trace", ""))
+    except ValueError as error:
+        raise TraceFileError(f"{path}: the trace in it is not sound JSON ({error})") from error
+    try:
+        trace: Trace = _unpack(Trace, stored, "trace", tensors)
+    except TraceFileError as error:
+        raise TraceFileError(f"{path}: {error}") from None
+    return trace
+
+
+def _check_version(path: Path, version: str) -> None:
+    if not version.isdecimal():
+        raise TraceFileError(f"{path}: says no format version ({version!r}); it was not written by Trace.save")
+    if int(version) != VERSION:
+        raise TraceFileError(
+            f"{path}: written in format {int(version)}, and this dragin_lab reads format {VERSION}; "
+            "open it with the dragin_lab that wrote it, or upgrade"
+        )
+
+
+# -- to JSON and tensors ----------------------------------------------------------------------------------------------
+
+
+def _pack(hint: Any, value: Any, where: str, tensors: dict[str, np.ndarray]) -> Any:
+    """``value``, which a field of type ``hint`` holds, as JSON; its arrays go to ``tensors`` under their path."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    hint, optional = _required(hint)
+    origin = get_origin(hint)
+    if value is None and optional:
+        return None
+    if is_dataclass(hint) and isinstance(value, hint):  # type: ignore[arg-type]
+        return {
+            name: _pack(kind, getattr(value, name), f"{where}.{name}", tensors)
+            for name, kind in _hints(type(value)).items()
+        }
+    if isinstance(value, np.ndarray) and hint in (np.ndarray, Any):
+        if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
+            raise TraceFileError(f"{where}: an array of {value.dtype} cannot be saved; use numbers or booleans")
+        # Of safetensors' numpy writer only C order and this machine's byte order come back as they were.
+        tensors[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+        return {"$array": where}
+    if isinstance(value, float) and hint in (float, Any):
+        return value if math.isfinite(value) else {"$float": str(value)}
+    if isinstance(value, list | tuple) and (origin in (list, tuple) or hint is Any):
+        kinds = _item_hints(hint, len(value), where)
+        items = [_pack(k, v, f"{where}.{i}", tensors) for i, (k, v) in enumerate(zip(kinds, value, strict=True))]
+        return {"$tuple": items} if hint is Any and isinstance(value, tuple) else items
+    if isinstance(value, dict) and (origin is dict or hint is Any):
+        for key in value:
+            if not isinstance(key, str) or key.startswith("$"):
+                raise TraceFileError(f"{where}: the key {key!r} cannot be saved; keys are texts that start with no $")
+        kind = Any if hint is Any else get_args(hint)[1]
+        return {key: _pack(kind, item, f"{where}.{key}", tensors) for key, item in value.items()}
+    if _is_plain(hint, value):
+        return float(value) if hint is float else value
+    expected = "" if hint is Any else f" where {_name(hint)} belongs"
+    raise TraceFileError(f"{where}: a {type(value).__name__}{expected} cannot be saved; a trace holds plain data")
+
+
+# -- and back ---------------------------------------------------------------------------------------------------------
+
+
+def _unpack(hint: Any, value: Any, where: str, tensors: dict[str, np.ndarray]) -> Any:
+    """The reverse of ``_pack``."""
+    hint, optional = _required(hint)
+    origin = get_origin(hint)
+    if value is None and optional:
+        return None
+    if isinstance(value, dict):
+        if "$array" in value and hint in (np.ndarray, Any):
+            if value["$array"] not in tensors:
+                raise TraceFileError(f"{where}: its array is missing from the file")
+            return tensors[value["$array"]]
+        if "$float" in value and hint in (float, Any):
+            return float(value["$float"])
+        if "$tuple" in value and hint is Any:
+            return tuple(_unpack(Any, item, f"{where}.{i}", tensors) for i, item in enumerate(value["$tuple"]))
+        if is_dataclass(hint):
+            return _unpack_dataclass(hint, value, where, tensors)
+        if origin is dict or hint is Any:
+            kind = Any if hint is Any else get_args(hint)[1]
+            return {key: _unpack(kind, item, f"{where}.{key}", tensors) for key, item in value.items()}
+    if isinstance(value, list) and (origin in (list, tuple) or hint is Any):
+        kinds = _item_hints(hint, len(value), where)
+        items = [_unpack(k, v, f"{where}.{i}", tensors) for i, (k, v) in enumerate(zip(kinds, value, strict=True))]
+        return tuple(items) if origin is tuple else items
+    if _is_plain(hint, value):
+        return float(value) if hint is float else value
+    raise TraceFileError(f"{where}: holds {str(value)[:40]!r} where {_name(hint)} belongs; the file is damaged")
+
+
+def _unpack_dataclass(hint: Any, value: dict[str, Any], where: str, tensors: dict[str, np.ndarray]) -> Any:
+    """A dataclass from its fields; a field that has a default may be absent (an older file), an unknown one may not."""
+    hints = _hints(hint)
+    if unknown := sorted(set(value) - set(hints)):
+        raise TraceFileError(f"{where}: has the unknown field {unknown[0]!r}; a newer dragin_lab wrote it: upgrade")
+    for part in fields(hint):
+        if part.name not in value and part.default is MISSING and part.default_factory is MISSING:
+            raise TraceFileError(f"{where}: the field {part.name!r} is missing; the file is damaged")
+    return hint(**{name: _unpack(hints[name], item, f"{where}.{name}", tensors) for name, item in value.items()})
+
+
+# -- hints ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The fields of a dataclass with their types."""
+    hints = get_type_hints(kind)
+    return {part.name: hints[part.name] for part in fields(kind)}
+
+
+def _required(hint: Any) -> tuple[Any, bool]:
+    """X and whether None may stand for it, from ``X | None``."""
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+        if len(kinds) != 1:
+            raise TypeError(f"a trace's field cannot be {hint}: only X and X | None can be saved")
+        return kinds[0], True
+    return hint, hint is Any
+
+
+def _item_hints(hint: Any, count: int, where: str) -> list[Any]:
+    """The types of a list's or tuple's ``count`` items."""
+    inner = get_args(hint)
+    if get_origin(hint) is not tuple or inner[-1] is Ellipsis:
+        return [inner[0] if inner else Any] * count
+    if len(inner) != count:
+        raise TraceFileError(f"{where}: holds {count} items where {_name(hint)} belongs")
+    return list(inner)
+
+
+def _is_plain(hint: Any, value: Any) -> bool:
+    """Whether JSON can hold the value as it is, and the field may hold it."""
+    if isinstance(value, bool):
+        return hint in (bool, Any)
+    if isinstance(value, int):
+        return hint in (int, float, Any)
+    return hint in (type(value), Any) and isinstance(value, str | float)
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)

@@ -1,0 +1,1 @@
+"""Benchmarks, exemplars, presets, the papers' figures and downloads."""

@@ -1,0 +1,253 @@
+"""The four benchmarks of the paper, read from their original files, with the paper's prompt for each.
+
+2WikiMultihopQA (``dev.json`` with ``id_aliases.json`` beside it), HotpotQA (distractor file), StrategyQA
+(``strategyqa_train.json`` with ``…_paragraphs.json`` beside it), IIRC (passages with questions). Almanac's own
+questions have the same formats. Questions of one's own are a ``.jsonl`` file, one JSON object a line: ``question``,
+then ``answer`` (a text) or ``answers`` (a list of texts, any of which counts), and ``id`` where they have one; else
+the question's number in the file, from 1, is the id.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.trace import Passage, Question
+from dragin_lab.data import formats
+from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
+from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN, DataError
+
+#: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
+FILES = {
+    "2wikimultihopqa": "dev.json",
+    "hotpotqa": "hotpot_dev_distractor_v1.json",
+    "strategyqa": "strategyqa_train.json",
+    "iirc": "dev.json",
+}
+#: What stands before the test question (reference-behaviour §1).
+INSTRUCTIONS = {
+    "2wikimultihopqa": "",
+    "hotpotqa": "Answer the following question by reasoning step-by-step, following the example above.\n",
+    "strategyqa": "Following the examples above, answer the question by reasoning step-by-step.\n\n",
+    "iirc": "",
+}
+
+
+def load(
+    source: str | Path, limit: int | None = None, *, split: str | None = None, sample: int | None = None, seed: int = 0
+) -> list[Question]:
+    """The questions of a benchmark, in the order of their file.
+
+    Args:
+        source: a benchmark's name (``BENCHMARKS``), looked for below ``DRAGIN_LAB_DATA`` (default ``data``);
+            ``almanac/NAME`` for Almanac's; or a file, or a folder that holds the original file.
+        limit: take the first so many only, as the authors do (reference-behaviour §6).
+        split: Almanac's "train", "dev" or "test" (default); the real files hold one split each.
+        sample: take so many at random instead, in the order of the file. The same ``seed`` takes the same questions
+            everywhere, and a larger sample holds every smaller one.
+        seed: of the sample.
+
+    Gold answers: 2WikiMultihopQA the answer, then the aliases of its ``answer_id``; IIRC each span, or the bare value
+    without its unit; StrategyQA yes or no. IIRC questions without an answer are left out (reference-behaviour §6).
+
+    Raises:
+        DataError: the file, the record and the field that is wrong; an id that was used before; a name, split, limit
+            or sample that does not exist.
+    """
+    for name, count in (("limit", limit), ("sample", sample)):
+        if count is not None and count < 1:
+            raise DataError(f"{name}={count}: give 1 or more, or None for all questions")
+    if limit is not None and sample is not None:
+        raise DataError(f"limit={limit} and sample={sample}: give one of them, the first so many or a random choice")
+    path = find(source, split)
+    records = formats.read_records(path)
+    kind = formats.kind_of(path, records)
+    names = formats.read_aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
+    questions = []
+    seen: dict[str, str] = {}
+    for number, (where, record, _) in enumerate(formats.each_question(kind, records), 1):
+        question = formats.read_question(where, kind, record, names, number)
+        if question is None:
+            continue
+        if question.id in seen:
+            raise DataError(
+                f"{where}: the id {question.id!r} was used before, at {seen[question.id]}; give every question its own"
+            )
+        seen[question.id] = where
+        questions.append(question)
+        if len(questions) == limit:
+            break
+    if not questions:
+        raise DataError(f"{path}: holds no question that can be answered")
+    return questions if sample is None else _sample(questions, sample, seed)
+
+
+def demo_questions() -> list[Question]:
+    """Forty of Almanac's development questions, with their answers; about half are on what the model never saw."""
+    return load("almanac/2wikimultihopqa", 40, split="dev")
+
+
+def _sample(questions: list[Question], count: int, seed: int) -> list[Question]:
+    """The questions whose ids hash lowest under the seed, in the order they came: no generator's version matters."""
+    ranked = sorted(questions, key=lambda q: hashlib.sha256(f"{seed} {q.id}".encode()).digest())
+    chosen = {q.id for q in ranked[:count]}
+    return [q for q in questions if q.id in chosen]
+
+
+def paragraphs(source: str | Path, *, split: str | None = None) -> list[Passage]:
+    """The paragraphs that come with a benchmark's questions, each once, in the order of their file.
+
+    2WikiMultihopQA and HotpotQA: the contexts, sentences joined as their files have them. StrategyQA: the file
+    ``…_paragraphs.json`` beside the questions. IIRC: the passages asked about (some copies give them no title). Ids are
+    StrategyQA's and IIRC's own; else the question's id and the paragraph's number.
+
+    Raises:
+        DataError: as ``load``; a file of one's own, which has no paragraphs.
+    """
+    path, kind, records = _with_paragraphs(source, split)
+    if kind == "strategyqa":
+        found = formats.read_strategy_paragraphs(_paragraphs_file(path))
+    elif kind == "iirc":
+        found = [formats.read_iirc_passage(where, record, n) for n, (where, record) in enumerate(records)]
+    else:
+        glue = " " if kind == "2wikimultihopqa" else ""
+        found = [p for where, record in records for p in formats.read_context(where, record, glue)]
+    return list({(passage.title, passage.text): passage for passage in reversed(found)}.values())[::-1]
+
+
+def gold_titles(source: str | Path, *, split: str | None = None) -> dict[str, tuple[str, ...]]:
+    """The titles of the paragraphs that each question's answer rests on, by the question's id.
+
+    2WikiMultihopQA and HotpotQA: of the supporting facts. StrategyQA: of every annotator's evidence. IIRC: of the
+    evidence, as its links spell them (a passage asked about has no title in some copies, and is then left out);
+    questions without an answer are among them.
+
+    Raises:
+        DataError: as ``paragraphs``; evidence that names a paragraph which is not there.
+    """
+    path, kind, records = _with_paragraphs(source, split)
+    titles = (
+        {p.id: p.title for p in formats.read_strategy_paragraphs(_paragraphs_file(path))}
+        if kind == "strategyqa"
+        else {}
+    )
+    found = {}
+    for number, (where, record, parent) in enumerate(formats.each_question(kind, records), 1):
+        qid = formats.question_id(where, kind, record, number)
+        found[qid] = tuple(formats.read_titles(f"{where} ({qid})", kind, record, parent, titles))
+    return found
+
+
+def benchmark(source: str | Path, split: str | None = None) -> str:
+    """Which benchmark a source is, read off its first record; ``PLAIN`` for a file of one's own questions."""
+    path = find(source, split)
+    return formats.kind_of(path, formats.read_records(path))
+
+
+def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:
+    """The paper's prompt for a benchmark: its instruction, its way to read answers (reference-behaviour §1, §6).
+
+    Args:
+        name: a benchmark; ``almanac/NAME`` for Almanac's; ``PLAIN`` for one's own questions.
+        exemplars: worked examples, or what ``load_exemplars`` takes, or ``published`` for the published set of this
+            benchmark. By default the benchmark's own set of this package; Almanac's examples for Almanac's; none for
+            one's own questions.
+
+    Raises ``DataError`` for a name that does not exist, ``SettingError`` for exemplars that cannot be read.
+    """
+    kind = name.removeprefix("almanac/")
+    if kind not in BENCHMARKS and name != PLAIN:
+        raise DataError(f"benchmark {name!r} does not exist; one of {', '.join(BENCHMARKS)}")
+    if isinstance(exemplars, str | Path):
+        exemplars = load_exemplars(PUBLISHED + kind if exemplars == PUBLISHED.rstrip(":") else exemplars)
+    elif exemplars is None:
+        exemplars = _own_exemplars(name, kind)
+    rule = kind if kind in BENCHMARKS else "2wikimultihopqa"  # which takes the whole text where the phrase is missing
+    return PromptTemplate(tuple(exemplars), INSTRUCTIONS.get(kind, ""), answer_rule=rule)
+
+
+def template_of(exemplars: str | Path) -> PromptTemplate:
+    """The prompt for what ``load_exemplars`` takes: of the benchmark that a set is named after, else a bare one."""
+    kind = str(exemplars).removeprefix(PUBLISHED)
+    return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
+
+
+def _own_exemplars(name: str, kind: str) -> tuple[Exemplar, ...]:
+    if name == PLAIN:
+        return ()
+    if name == kind:
+        return load_exemplars(name)
+    from dragin_lab.almanac import DEFAULT_EXEMPLARS
+
+    return load_exemplars(almanac_folder() / "exemplars" / f"{kind}.json")[:DEFAULT_EXEMPLARS]
+
+
+# -- files --------------------------------------------------------------------------------------------------------
+
+
+def _with_paragraphs(source: str | Path, split: str | None) -> tuple[Path, str, list[formats.Placed]]:
+    path = find(source, split)
+    records = formats.read_records(path)
+    kind = formats.kind_of(path, records)
+    if kind == PLAIN:
+        raise DataError(f"{path}: questions of one's own bring no paragraphs; give a corpus instead")
+    return path, kind, records
+
+
+def _paragraphs_file(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_paragraphs.json")
+
+
+def data_folder() -> Path:
+    """Where the benchmarks' folders are looked for, and put: ``DRAGIN_LAB_DATA``, by default ``data``."""
+    return Path(os.environ.get("DRAGIN_LAB_DATA") or "data").expanduser()
+
+
+def almanac_folder() -> Path:
+    """Where Almanac's question files stand: in a checkout, else in the user's cache, unpacked there once."""
+    from dragin_lab.almanac.files import almanac_folder as find_or_unpack
+
+    return find_or_unpack()
+
+
+def find(source: str | Path, split: str | None = None) -> Path:
+    """The file that ``load`` reads."""
+    name = str(source)
+    if name.startswith("almanac/") and (kind := name.removeprefix("almanac/")) in BENCHMARKS:
+        return _almanac_file(kind, split or "test")
+    if name in BENCHMARKS and not Path(name).exists():
+        path = data_folder() / name / FILES[name]
+        if not path.is_file():
+            raise DataError(
+                f"{path}: no such file; get it with 'dragin-lab data fetch {name}', set DRAGIN_LAB_DATA, "
+                "or give the file itself"
+            )
+    else:
+        path = Path(source).expanduser()
+        if path.is_dir():
+            inside = [path / file for file in dict.fromkeys(FILES.values()) if (path / file).is_file()]
+            if len(inside) != 1:
+                raise DataError(f"{path}: holds none of {', '.join(sorted(set(FILES.values())))}; give the file itself")
+            path = inside[0]
+        elif not path.is_file():
+            known = [*BENCHMARKS, *(f"almanac/{n}" for n in BENCHMARKS)]
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the benchmarks are {', '.join(known)}"
+            raise DataError(f"{name!r} is neither a file, a folder nor a benchmark; {hint}")
+    if split is not None and split not in path.name:
+        raise DataError(f"{path}: this file holds one split only; leave split={split!r} out")
+    return path
+
+
+def _almanac_file(kind: str, split: str) -> Path:
+    if split not in ("train", "dev", "test"):
+        raise DataError(f"Almanac has no split {split!r}; it has train, dev, test")
+    name = {"hotpotqa": f"hotpot_{split}_distractor_v1.json", "strategyqa": f"strategyqa_{split}.json"}
+    path = almanac_folder() / kind / name.get(kind, f"{split}.json")
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; restore the checkout's corpora/almanac")
+    return path

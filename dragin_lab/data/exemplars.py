@@ -1,0 +1,101 @@
+"""Worked examples: this package's own sets, the published ones, or a file's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.errors import SettingError
+from dragin_lab.files import user_cache
+
+#: How many examples stand in a prompt of each benchmark (reference-behaviour §6, "Data").
+SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
+#: What stands before a benchmark's name where the set that was published with the paper is meant.
+PUBLISHED = "published:"
+#: This package's own sets, one file a benchmark.
+OWN_SETS = Path(__file__).parent / "exemplar_sets"
+#: Examples for any model in the forms of answers that have to be shown (``forms.FORMS``): form -> file.
+FORM_SETS = {form: OWN_SETS / f"{form}.yaml" for form in ("search", "self-ask")}
+
+
+def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
+    """Exemplars by the name of a benchmark, or from a file.
+
+    Args:
+        source: a benchmark's name, for the set of this package (``SHOTS`` has the names and sizes);
+            ``published:NAME``, for the set of the authors' released code, which ``dragin-lab data fetch exemplars``
+            puts in the user's cache; or a YAML (or JSON) list of mappings with ``question``, ``rationale`` and
+            ``answer``, all texts.
+
+    Raises ``SettingError`` naming the file, the entry and the field that is wrong.
+    """
+    path = _file_of(source)
+    return _exemplars(path, _read(path))
+
+
+def load_template(path: Path, form: str = "reasoning") -> PromptTemplate:
+    """A template from a YAML mapping: ``exemplars`` as for ``load_exemplars``, texts ``preamble`` and ``instruction``.
+
+    A list by itself is its exemplars. Raises ``SettingError`` as ``load_exemplars`` does.
+    """
+    rows = _read(path)
+    if not isinstance(rows, dict):
+        return PromptTemplate(_exemplars(path, rows), form=form)
+    texts = {name: rows.get(name, "") for name in ("preamble", "instruction")}
+    for name in rows:
+        if name != "exemplars" and not isinstance(texts.get(name), str):
+            raise SettingError(f"{path}: {name!r} is no text; write exemplars, preamble and instruction")
+    return PromptTemplate(_exemplars(path, rows.get("exemplars")), form=form, **texts)
+
+
+def _read(path: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        why = error.strerror or error
+        raise SettingError(
+            f"{path}: cannot be read ({why}); give a YAML file of exemplars, or a name: {', '.join(SHOTS)}"
+        ) from None
+    except UnicodeDecodeError as error:
+        raise SettingError(f"{path}: byte {error.start + 1} is not UTF-8; give a YAML file of exemplars") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        raise SettingError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
+
+
+def _exemplars(path: Path, rows: Any) -> tuple[Exemplar, ...]:
+    if not isinstance(rows, list):
+        raise SettingError(f"{path}: holds no list; write '- question: …' with rationale and answer below it")
+    names = ("question", "rationale", "answer")
+    for number, row in enumerate(rows, 1):
+        fields = row if isinstance(row, dict) else {}
+        wrong = [n for n in names if not isinstance(fields.get(n), str) or not fields[n].strip()]
+        if wrong:
+            raise SettingError(
+                f"{path}: exemplar {number} has no text {', '.join(map(repr, wrong))} (quote numbers and yes/no)"
+            )
+    return tuple(Exemplar(**{n: row[n] for n in names}) for row in rows)
+
+
+def published_file(name: str) -> Path:
+    """Where the published set of a benchmark is kept, once it was fetched."""
+    return user_cache() / "exemplars" / "published" / f"{name}.yaml"
+
+
+def _file_of(source: str | Path) -> Path:
+    name = str(source)
+    if name.startswith(PUBLISHED):
+        kind = name.removeprefix(PUBLISHED)
+        if kind not in SHOTS:
+            raise SettingError(f"exemplars {name!r}: {kind!r} is none of {', '.join(SHOTS)}")
+        path = published_file(kind)
+        if not path.is_file():
+            raise SettingError(
+                f"exemplars {name!r} are not in {path.parent}; run 'dragin-lab data fetch exemplars' first"
+            )
+        return path
+    if name in SHOTS and not Path(name).is_file():
+        return OWN_SETS / f"{name}.yaml"
+    return Path(source).expanduser()

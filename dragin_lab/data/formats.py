@@ -1,0 +1,266 @@
+"""The original question files of the four benchmarks, and a plain JSON-lines form, read record by record.
+
+Everything raises ``DataError`` with the file, the record (or line) and the field that is wrong. What is wrong is
+refused, never repaired or left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.core.trace import Passage, Question
+from dragin_lab.errors import DraginLabError
+
+BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
+#: The kind of a file of one's own questions: JSON lines with ``question``, ``answer`` or ``answers``, and maybe ``id``.
+PLAIN = "plain"
+ALIASES = "id_aliases.json"
+
+Record = dict[str, Any]
+Placed = tuple[str, Any]  # a record's place for messages, and the record
+
+
+class DataError(DraginLabError):
+    """A question file that is missing, is not what it should be, or lacks a field."""
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8; fetch the file again") from None
+
+
+def _parsed(path: Path, text: str, line: int | None = None) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{path}, line {line or error.lineno}: is not JSON ({error.msg}); mend it, or fetch the file again"
+        ) from None
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists in lists
+        place = f"{path}, line {line}" if line else str(path)
+        raise DataError(f"{place}: is not JSON that can be read ({str(error)[:100]})") from None
+
+
+def _lines(path: Path) -> Iterator[Placed]:
+    """Every JSON value of a file of JSON lines with its place for messages; blank lines are skipped."""
+    for number, line in enumerate(_text(path).split("\n"), 1):  # splitlines would also split inside a JSON text
+        if line.strip():
+            yield f"{path}, line {number}", _parsed(path, line, number)
+
+
+def read_records(path: Path) -> list[Placed]:
+    """The records of a question file: a JSON list, or JSON lines where the name ends in ``.jsonl``."""
+    if path.suffix.lower() == ".jsonl":
+        placed = list(_lines(path))
+        if not placed:
+            raise DataError(f"{path}: holds no line with a question")
+        return placed
+    records = _parsed(path, _text(path))
+    if not isinstance(records, list) or not records:
+        raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
+    return [(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
+
+
+def kind_of(path: Path, records: list[Placed]) -> str:
+    """Which benchmark a file is of, by the fields of its first record; ``PLAIN`` for JSON lines of one's own."""
+    if path.suffix.lower() == ".jsonl":
+        return PLAIN
+    first = records[0][1] if isinstance(records[0][1], dict) else {}
+    if "questions" in first:
+        return "iirc"
+    if "qid" in first:
+        return "strategyqa"
+    if "answer_id" in first or "evidences" in first:
+        return "2wikimultihopqa"
+    if "_id" in first:
+        return "hotpotqa"
+    fields = ", ".join(sorted(first)) or "none"
+    raise DataError(
+        f"{path}, record 1: is of none of the formats {', '.join(BENCHMARKS)} (its fields: {fields}); "
+        "name a file of your own questions .jsonl, one JSON object a line"
+    )
+
+
+def read_aliases(path: Path) -> dict[str, list[str]]:
+    """id -> names, from 2WikiMultihopQA's JSON lines."""
+    if not path.is_file():
+        raise DataError(f"{path}: cannot be read (no such file); 2WikiMultihopQA's answers need it")
+    found: dict[str, list[str]] = {}
+    for where, row in _lines(path):
+        name = _field(where, row, "Q_id", str)
+        found.setdefault(name, []).extend(_texts(where, row, "aliases"))
+    return found
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
+def _field(where: str, record: Any, name: str, kind: type | tuple[type, ...]) -> Any:
+    if not isinstance(record, dict) or name not in record:
+        raise DataError(f"{where}: has no field {name!r}")
+    value = record[name]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):  # True is an int to Python
+        wanted = " or ".join(k.__name__ for k in kinds)
+        raise DataError(f"{where}: field {name!r} is {type(value).__name__}, not {wanted}")
+    if isinstance(value, str) and not value.strip():
+        raise DataError(f"{where}: field {name!r} is empty")
+    return value
+
+
+def _texts(where: str, record: Any, name: str) -> list[str]:
+    values = _field(where, record, name, list)
+    if not all(isinstance(value, str) for value in values):
+        raise DataError(f"{where}: field {name!r} holds something that is no text")
+    return values
+
+
+def each_question(kind: str, records: list[Placed]) -> Iterator[tuple[str, Any, Any]]:
+    """Every question record: its place for messages, itself, and the record it stands in (itself but for IIRC)."""
+    for where, record in records:
+        if kind != "iirc":
+            yield where, record, record
+            continue
+        for count, question in enumerate(_field(where, record, "questions", list), 1):
+            yield f"{where}, question {count}", question, record
+
+
+def question_id(where: str, kind: str, record: Any, number: int) -> str:
+    """The id of a question; of a plain one without, its ``number``."""
+    if kind != PLAIN:
+        return _field(where, record, "qid" if kind in ("strategyqa", "iirc") else "_id", str)
+    if not isinstance(record, dict) or record.get("id") is None:
+        return str(number)
+    return str(_field(where, record, "id", (str, int)))
+
+
+def read_question(where: str, kind: str, record: Any, names: dict[str, list[str]], number: int) -> Question | None:
+    """A question with its gold answers; ``None`` for one without an answer (IIRC's ``none``).
+
+    ``names`` are 2WikiMultihopQA's aliases, ``number`` the id of a plain question that has none.
+    """
+    qid = question_id(where, kind, record, number)
+    where = f"{where} ({qid})"
+    text = _field(where, record, "question", str).strip()
+    if kind == "strategyqa":
+        golds = ["yes" if _field(where, record, "answer", bool) else "no"]
+    elif kind == "iirc":
+        golds = _iirc_golds(where, _field(where, record, "answer", dict))
+        if not golds:
+            return None
+    elif kind == PLAIN:
+        golds = _plain_golds(where, record)
+    else:
+        golds = [_field(where, record, "answer", str)]
+        if kind == "2wikimultihopqa":
+            answer_id = _field(where, record, "answer_id", (str, type(None)))
+            golds += names.get(answer_id, []) if answer_id else []
+    return Question(qid, text, tuple(dict.fromkeys(gold.strip() for gold in golds if gold.strip())))
+
+
+def _iirc_golds(where: str, answer: Record) -> list[str]:
+    kind = _field(where, answer, "type", str)
+    if kind == "none":
+        return []
+    if kind == "span":
+        spans = _field(where, answer, "answer_spans", list)
+        if not spans:
+            raise DataError(f"{where}: field 'answer_spans' is empty")
+        return [_field(where, span, "text", str) for span in spans]
+    if kind in ("value", "binary"):  # the bare value: a unit is not part of the gold (reference-behaviour §6.5)
+        return [str(_field(where, answer, "answer_value", (str, int, float)))]
+    raise DataError(f"{where}: field 'type' is {kind!r}; it must be span, value, binary or none")
+
+
+def _plain_golds(where: str, record: Any) -> list[str]:
+    if "answer" in record and "answers" in record:
+        raise DataError(f"{where}: has both 'answer' and 'answers'; give one of them")
+    name = "answers" if "answers" in record else "answer"
+    value = _field(where, record, name, (str, list))
+    golds = [value] if isinstance(value, str) else _texts(where, record, name)
+    if not any(gold.strip() for gold in golds):
+        raise DataError(f"{where}: field {name!r} is empty; give at least one text that counts as right")
+    return golds
+
+
+# -- what the answers rest on -----------------------------------------------------------------------------------------
+
+
+def read_context(where: str, record: Any, glue: str) -> list[Passage]:
+    """The paragraphs that come with a question of 2WikiMultihopQA or HotpotQA; ids are ``QUESTION-NUMBER`` from 0."""
+    qid = _field(where, record, "_id", str)
+    found = []
+    for number, entry in enumerate(_field(f"{where} ({qid})", record, "context", list)):
+        if not (_is_pair(entry, list) and all(isinstance(s, str) for s in entry[1])):
+            raise DataError(f"{where} ({qid}): field 'context' holds something else than [title, [sentences]]")
+        found.append(Passage(f"{qid}-{number}", str(entry[0]), glue.join(entry[1]).strip()))
+    return found
+
+
+def read_strategy_paragraphs(path: Path) -> list[Passage]:
+    """StrategyQA's paragraphs with their own ids."""
+    records = _parsed(path, _text(path))
+    if not isinstance(records, dict):
+        raise DataError(f"{path}: holds no mapping of paragraph ids")
+    found = []
+    for name, record in records.items():
+        where = f"{path}, {name!r}"
+        found.append(Passage(name, _field(where, record, "title", str), _field(where, record, "content", str)))
+    return found
+
+
+def read_iirc_passage(where: str, record: Any, number: int) -> Passage:
+    """The passage that IIRC's questions were asked about; without a ``pid`` its number is its id."""
+    name = _field(where, record, "pid", str) if "pid" in record else f"p_{number}"
+    title = _field(where, record, "title", str) if "title" in record else ""
+    return Passage(name, title, _field(where, record, "text", str))
+
+
+def read_titles(where: str, kind: str, record: Any, parent: Any, titles: dict[str, str]) -> list[str]:
+    """Titles of the paragraphs that a question's answer rests on, each once, in the order of the record.
+
+    ``parent`` is IIRC's passage record, ``titles`` maps StrategyQA's paragraph ids to titles.
+    """
+    if kind in ("2wikimultihopqa", "hotpotqa"):
+        facts = _field(where, record, "supporting_facts", list)
+        if not all(_is_pair(fact, int) for fact in facts):
+            raise DataError(f"{where}: field 'supporting_facts' holds something else than [title, sentence number]")
+        found = [fact[0] for fact in facts]
+    elif kind == "strategyqa":
+        found = [_title_of(where, name, titles) for name in _evidence(_field(where, record, "evidence", list))]
+    else:
+        found = []
+        for piece in _field(where, record, "context", list):
+            name = _field(f"{where}, context", piece, "passage", str)
+            found.append(parent.get("title", "") if name == "main" else name)
+    return list(dict.fromkeys(title for title in found if title))
+
+
+def _is_pair(value: Any, second: type) -> bool:
+    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], second)
+
+
+def _evidence(value: Any) -> Iterator[str]:
+    """The paragraph ids in StrategyQA's nested evidence: annotators, steps, lists of ids beside bare words."""
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, str):
+            if one not in ("operation", "no_evidence"):
+                yield one
+        else:
+            yield from _evidence(one)
+
+
+def _title_of(where: str, name: str, titles: dict[str, str]) -> str:
+    if name not in titles:
+        raise DataError(f"{where}: field 'evidence' names the paragraph {name!r}, which the paragraphs' file lacks")
+    return titles[name]

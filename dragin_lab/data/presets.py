@@ -1,0 +1,97 @@
+"""Published settings by name: model x data set x source x method, from ``presets.csv``."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.core.method import METHODS, Method, choice
+from dragin_lab.core.method import method as make_method
+from dragin_lab.errors import SettingError
+
+#: Where settings come from: the DRAGIN paper (Tables 3, 8, 9), its authors' released configurations
+#: (reference-behaviour §5, §7, §9), and FLARE's own for 2WikiMultihopQA.
+SOURCES = ("paper", "released", "flare")
+_FILE = Path(__file__).parent / "presets.csv"
+_NUMBERS = {
+    "threshold": float,
+    "top_n": int,
+    "n": int,
+    "top_k": int,
+    "doubt_limit": float,
+    "max_new_tokens": int,
+}
+_ANY = "*"
+
+
+@dataclass(frozen=True)
+class Preset:
+    """One published setting: ``settings`` are arguments of ``dragin_lab.method``, ``shots`` its number of exemplars.
+
+    ``model`` is "*" where the source gives one setting for all models. ``cited`` says where the values stand. Where the
+    source and its prompts disagree (StrategyQA: 8 exemplars in Table 8, 6 in its prompt and code) both stay as they
+    were published, by source.
+    """
+
+    method: str
+    model: str
+    dataset: str
+    source: str
+    settings: dict[str, Any]
+    shots: int
+    cited: str
+
+
+@lru_cache(maxsize=1)
+def presets() -> tuple[Preset, ...]:
+    """All of them, in the order of the file."""
+    with _FILE.open(encoding="utf-8", newline="") as file:
+        return tuple(_preset(row) for row in csv.DictReader(file))
+
+
+def _preset(row: dict[str, str]) -> Preset:
+    settings: dict[str, Any] = {"variant": row["variant"]}
+    settings |= {name: kind(row[name]) for name, kind in _NUMBERS.items() if row[name]}
+    names = {name: row[name] for name in ("method", "model", "dataset", "source", "cited")}
+    return Preset(settings=settings, shots=int(row["shots"]), **names)
+
+
+def find_preset(model: str, dataset: str, *, source: str = "paper", method: str = "dragin") -> Preset:
+    """The published setting of a method for a model and a data set.
+
+    ``model`` is ``llama2-7b-chat``, ``llama2-13b-chat`` or ``vicuna-13b-v1.5``, or such a model's Hugging Face id;
+    ``dataset`` one of the four benchmarks; ``source`` one of ``SOURCES``.
+
+    Raises ``SettingError`` for names that do not exist, with the nearest, and for what a source does not give.
+    """
+    every = presets()
+    model = choice("model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != _ANY)))
+    dataset = choice("data set", dataset.lower(), tuple(dict.fromkeys(p.dataset for p in every)))
+    choice("method", method, tuple(METHODS))
+    choice("source", source, SOURCES)
+    fitting = [p for p in every if (p.method, p.dataset) == (method, dataset) and p.model in (model, _ANY)]
+    found = next((p for p in fitting if p.source == source), None)
+    if found is not None:
+        return found
+    others = " or ".join(f"source={p.source!r}" for p in fitting)
+    raise SettingError(
+        f"source={source!r} gives no settings of {method} for {dataset}; "
+        + (f"use {others}" if others else f"nobody published any, so set them with method({method!r}, …)")
+    )
+
+
+def preset(model: str, dataset: str, *, source: str = "paper", method: str = "dragin", **changes: Any) -> Method:
+    """The method with its published settings; see ``find_preset`` for names, errors and the number of exemplars.
+
+    ``changes`` are arguments of ``dragin_lab.method`` that replace or add to them, such as ``what="current"``.
+    """
+    found = find_preset(model, dataset, source=source, method=method)
+    return make_method(found.method, **found.settings | changes)
+
+
+def plain_name(model: str) -> str:
+    """A model's name as the presets write it: ``meta-llama/Llama-2-7b-chat-hf`` is ``llama2-7b-chat``."""
+    return model.rstrip("/").rpartition("/")[2].lower().removesuffix("-hf").replace("llama-2", "llama2")

@@ -1,0 +1,83 @@
+"""The exemplars that were published with the paper, read out of their origin's source file, which is never run.
+
+In ``src/data.py`` of oneal2000/DRAGIN every data set is a class with a list ``examplars`` of mappings: ``question``,
+``cot`` (a text, or several that follow one another), ``answer``. A prompt takes the first of them, as many as the
+benchmark has shots (``exemplars.SHOTS``).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.core.prompts import Exemplar
+from dragin_lab.data.download import FetchError
+from dragin_lab.data.exemplars import SHOTS
+
+CLASSES = {
+    "2wikimultihopqa": "WikiMultiHopQA",
+    "hotpotqa": "HotpotQA",
+    "strategyqa": "StrategyQA",
+    "iirc": "IIRC",
+}
+LIST = "examplars"
+
+
+def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
+    """The exemplars of each benchmark, as many as its prompts take.
+
+    Raises:
+        FetchError: the file, the class and the entry that are not as described above.
+    """
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # ValueError: not UTF-8, or a NUL in it
+        raise FetchError(
+            f"{path}: is not the source file that holds the prompts ({error}); give it with --url"
+        ) from None
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {
+        name: _exemplars(f"{path}, class {known}", classes.get(known), SHOTS[name]) for name, known in CLASSES.items()
+    }
+
+
+def to_yaml(exemplars: Sequence[Exemplar], source: str) -> str:
+    """What ``load_exemplars`` reads, with a line on where it comes from."""
+    import yaml
+
+    rows = [{"question": e.question, "rationale": e.rationale, "answer": e.answer} for e in exemplars]
+    return f"# Read out of {source}.\n" + yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=110)
+
+
+def _exemplars(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemplar, ...]:
+    if node is None:
+        raise FetchError(f"{where}: is not there; give the address of the source file that holds it with --url")
+    values = [
+        statement.value
+        for statement in node.body
+        if isinstance(statement, ast.Assign | ast.AnnAssign)
+        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
+        if isinstance(target, ast.Name) and target.id == LIST and statement.value is not None
+    ]
+    try:
+        rows = ast.literal_eval(values[-1]) if values else None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise FetchError(f"{where}: {LIST} is not written out as plain values ({error})") from None
+    if not isinstance(rows, list) or len(rows) < count:
+        held = f"{len(rows)} of them" if isinstance(rows, list) else "no list"
+        raise FetchError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
+    return tuple(_exemplar(f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
+
+
+def _exemplar(where: str, row: Any) -> Exemplar:
+    fields = row if isinstance(row, dict) else {}
+    cot = fields.get("cot")
+    if isinstance(cot, list | tuple) and all(isinstance(part, str) for part in cot):
+        cot = "".join(cot)
+    texts = {"question": fields.get("question"), "rationale": cot, "answer": fields.get("answer")}
+    wrong = [name for name, text in texts.items() if not isinstance(text, str) or not text.strip()]
+    if wrong:
+        raise FetchError(f"{where}: has no text for {', '.join(wrong)}")
+    return Exemplar(**{name: str(text) for name, text in texts.items()})

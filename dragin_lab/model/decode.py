@@ -1,0 +1,387 @@
+"""The decode loop: one forward a piece on a key-value cache, with everything measured on the way.
+
+Forward t gives the distribution of piece t and the attention row of the piece before it, so n pieces take n forwards,
+and one more in which the last piece looks back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dragin_lab.core.episode import Bias, Draft, Never, SoFar
+from dragin_lab.core.trace import Continuation
+from dragin_lab.errors import ModelError
+from dragin_lab.model.measure import Fetched, Measured, Recorder
+from dragin_lab.model.prefixes import Prefix, ends_of
+from dragin_lab.model.tap import Pending
+
+if TYPE_CHECKING:
+    from dragin_lab.model.load import LanguageModel
+
+ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
+
+
+#: Is told how the rows of a draft were computed (``Writing.way``), and the arrays that ``replay`` needs.
+Keep = Callable[[str, dict[str, np.ndarray]], None]
+
+
+@dataclass(frozen=True)
+class PieceEvent:
+    """One piece, just made.
+
+    ``text`` is the text so far and ``delta`` what this piece added to it. Both leave out a character whose bytes are
+    not all there yet. ``entropy`` and ``logprob`` are in nats, of the raw distribution.
+    """
+
+    index: int
+    id: int
+    piece: str
+    text: str
+    delta: str
+    entropy: float
+    logprob: float
+
+
+@torch.inference_mode()
+def feed(
+    lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | None, placed: Tensor | None = None
+) -> Tensor:
+    """Feed ids behind the cache; returns the last position's logits (V,) and puts its row into ``pending``.
+
+    ``placed`` (c,) has the ids where they are on the device already.
+    """
+    fed = torch.tensor(ids, device=lm.device) if placed is None else placed
+    inputs = {"input_ids": fed[None], "past_key_values": prefix.cache, "use_cache": True}
+    prefix.sound = False
+    with lm.lock:
+        if pending is None:
+            output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
+        else:
+            output = lm.tap.step(pending, **inputs, **lm.only_last)
+    prefix.ids += ids
+    prefix.sound = True
+    logits: Tensor = output.logits[0, -1]  # (V,)
+    return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
+
+
+def read(
+    lm: LanguageModel, ids: list[int], ends: tuple[int, ...], pending: Pending | None
+) -> tuple[Prefix, Tensor, int]:
+    """Feed a prompt in the parts that end at ``ends``, behind those that are kept.
+
+    Returns the cache, the logits behind the prompt (V,) and how many pieces were kept; the last position's row goes
+    into ``pending``.
+    """
+    prefix = lm.prefixes.take(ids, ends)
+    reused = len(prefix.ids)
+    for end in ends[len(prefix.ends) :]:
+        feed(lm, prefix, ids[len(prefix.ids) : end], None)
+        prefix.ends += (end,)
+        lm.prefixes.keep(prefix)
+    return prefix, feed(lm, prefix, ids[len(prefix.ids) :], pending), reused
+
+
+def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
+    """Run a stream to its end."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            made: Continuation = end.value
+            return made
+
+
+@torch.inference_mode()
+def look_back(lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
+    """Hand the rows made so far to the recorder."""
+    with lm.lock:
+        rows = lm.tap.flush(pending)
+    for weights in rows:
+        recorder.looked_back(weights)
+
+
+class _Watched(SoFar):
+    """A ``SoFar`` whose measures are fetched from the device when a ``Stop`` looks at them; most never do."""
+
+    def __init__(self, recorder: Recorder, look_back: Callable[[], None]) -> None:
+        self.ids, self.text, self.offsets = [], "", []  # and no fields for what ``__getattr__`` gives
+        self.looked = False  # whether anybody looked at ``received`` since this was last set
+        self._source = (recorder, look_back)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("entropy", "logprob", "received"):
+            raise AttributeError(name)
+        recorder, look_back = self._source
+        if name == "received":
+            self.looked = True
+            look_back()
+            return recorder.received()
+        recorder.settle()
+        return getattr(recorder, name)
+
+
+class Chooser:
+    """Takes the next piece from its logits: the likeliest, or one drawn as the model's generation config says."""
+
+    def __init__(self, lm: LanguageModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
+        self.biases = [(b, lm.openings(b.opening)) for b in bias]
+        self.made = 0
+        self.processors = lm.processors(len(prompt_ids))
+        self.sample = lm.sample
+        self.plain = not (self.biases or self.processors or self.sample)  # just the likeliest
+        self.ids = torch.tensor(prompt_ids if self.processors else [], dtype=torch.int64, device=lm.device)
+        self.generator = torch.Generator(lm.device) if lm.sample else None
+        if self.generator is not None:
+            if seed is None:
+                self.generator.seed()
+            else:
+                self.generator.manual_seed(seed)
+
+    @torch.inference_mode()
+    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The id () chosen from raw logits (V,), and the logits it was chosen from (V,) where processors changed them.
+
+        Both stay on the device: whoever reads the id waits for all that is under way there.
+        """
+        processed = None
+        if self.biases:
+            logits = self._biased(logits)
+        if self.processors:
+            processed = self.processors(self.ids[None], logits[None].to(torch.float32, copy=True))[0]  # (V,)
+        scores = logits if processed is None else processed
+        if self.sample:
+            piece = torch.multinomial(torch.softmax(scores.float(), -1), 1, generator=self.generator)[0]
+        else:
+            piece = scores.argmax()
+        if self.processors:
+            self.ids = torch.cat([self.ids, piece[None]])
+        self.made += 1
+        return piece, processed
+
+    def _biased(self, logits: Tensor) -> Tensor:
+        """The logits (V,) with what is added to this piece's; the raw ones stay as they are."""
+        for bias, ids in self.biases:
+            if bias.first <= self.made and (bias.stop is None or self.made < bias.stop):
+                logits = logits.index_add(0, ids, torch.full_like(ids, bias.value, dtype=logits.dtype))
+        return logits
+
+
+class Writing:
+    """A draft under way: all of it but the forwards, which serve one text or many side by side.
+
+    Once the prompt was fed, in turn: ``take`` the logits behind it (or ``chose``, where the choice is made outside),
+    ``check``, feed ``last``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
+    ``continuation``.
+
+    Args:
+        lm, draft, seed, capture: as for ``stream``.
+        look_back: hands the attention rows made so far to ``recorder``.
+        followed: keep up with the text and the measures even where no ``Stop`` looks at them.
+        keep: is told at the end how the rows were computed and what a store needs (``replay``).
+        beside: other drafts are written in the same forwards.
+        device: where the recorder works; the model's own by default.
+
+    Raises:
+        ModelError: as ``stream`` does.
+    """
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        draft: Draft,
+        seed: int | None,
+        look_back: Callable[[], None],
+        *,
+        followed: bool = False,
+        capture: bool = True,
+        keep: Keep | None = None,
+        beside: bool = False,
+        device: torch.device | None = None,
+    ) -> None:
+        self.began = time.perf_counter()
+        if draft.max_new_tokens < 1:
+            raise ModelError(f"max_new_tokens={draft.max_new_tokens}: give 1 or more")
+        self.lm = lm
+        self.draft = draft
+        self.look_back = look_back
+        self.prompt_ids, self.prompt_offsets = lm.prompt(draft.prompt)
+        self.prompt_ends = ends_of(draft.prompt, self.prompt_offsets)
+        p = len(self.prompt_ids)
+        lm.refuse_overrun(p, draft.max_new_tokens)
+        self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
+        self.recorder = Recorder(
+            p, draft.max_new_tokens, lm.alternatives, draft.attention and capture, device or lm.device,
+            means=keep is not None,
+        )  # fmt: skip
+        self._keep, self._beside = keep, beside
+        self._looks: set[bool] = set()  # whether the `Stop` looked at rows, behind each piece
+        self.watched = not isinstance(draft.stop, Never)
+        self.stopped = ""  # why it ended; empty while it goes on
+        self.last: Tensor | None = None  # (1,) the last piece, on the device
+        self._followed = followed
+        self._spans = lm.tokenizer.spans() if followed or self.watched else None
+        self._so_far = _Watched(self.recorder, look_back)
+        self._delta = ""  # what the last piece added to the text
+        self._decided: int | None = None
+        self._decided_by = ""
+        self._received_decided: np.ndarray | None = None  # (decided,)
+
+    @property
+    def ids(self) -> list[int]:
+        """The pieces so far."""
+        return self.recorder.ids
+
+    def take(self, logits: Tensor) -> None:
+        """Choose the next piece from its raw logits (V,)."""
+        piece, processed = self.chooser(logits)
+        self.last = piece[None]
+        if self.looked:
+            self.look_back()
+        if self.looked or self._followed:
+            self.recorder.chose_and_settled(piece, logits, processed)
+        else:
+            self.recorder.chose(piece, logits, processed)
+        self._follow()
+
+    def chose(
+        self,
+        piece: int,
+        measured: Measured,
+        processed: Tensor | None = None,
+        *,
+        warped: Tensor | None = None,
+        last: Tensor | None = None,
+        fetched: Fetched | None = None,
+    ) -> None:
+        """Take a piece that was chosen and measured elsewhere; arguments as of ``Recorder.measured``.
+
+        ``last`` (1,) is the piece on the device, where it will be fed from there.
+        """
+        self.last = last
+        self.recorder.measured(piece, measured, processed, warped=warped, fetched=fetched)
+        self._follow()
+
+    @property
+    def looked(self) -> bool:
+        """Whether the draft's ``Stop`` looked at what pieces received the last time, and so will look again."""
+        return self._so_far.looked and self._decided is None
+
+    def _follow(self) -> None:
+        if self._spans is not None:
+            self._delta = self._spans.push(self.ids[-1])
+
+    def event(self) -> PieceEvent:
+        """The last piece, for people who watch."""
+        assert self._spans is not None
+        t, piece = len(self.ids) - 1, self.ids[-1]
+        self.recorder.settle()
+        entropy, logprob = self.recorder.entropy[t], self.recorder.logprob[t]
+        vocabulary = self.lm.tokenizer.pieces([piece])[0]
+        return PieceEvent(t, piece, vocabulary, self._spans.text, self._delta, entropy, logprob)
+
+    def check(self) -> None:
+        """Ask the draft's ``Stop`` about the pieces so far, once behind each."""
+        if not self.watched or self._decided is not None:
+            if True in self._looks:
+                self.look_back()  # so that rows behind the decision are computed as those before it
+            return
+        assert self._spans is not None
+        so_far = self._so_far
+        so_far.looked = False
+        so_far.ids, so_far.text, so_far.offsets = self.ids, self._spans.text, self._spans.provisional()
+        reason = self.draft.stop.reached(so_far)
+        self._looks.add(so_far.looked)
+        if reason is not None:
+            self._decided, self._decided_by = len(self.ids), reason
+
+    def fed(self) -> None:
+        """The last piece was fed: decide whether it was the last of all."""
+        n, run_on = len(self.ids), self.draft.run_on
+        if run_on and self._decided == n:
+            self.look_back()
+            self._received_decided = self.recorder.received()
+        if self.ids[-1] in self.lm.eos:
+            self.stopped = "eos"
+        elif self._decided is not None and not run_on:
+            self.stopped = self._decided_by
+        elif n == self.draft.max_new_tokens:
+            self.stopped = "length"
+
+    @property
+    def way(self) -> str:
+        """How the rows were computed: "looked" at one by one, "together", "beside" other drafts; else empty."""
+        if self._beside:
+            return "beside"
+        return {frozenset([True]): "looked", frozenset([True, False]): ""}.get(frozenset(self._looks), "together")
+
+    def continuation(self, reused: int) -> Continuation:
+        """What was written; ``reused`` pieces of its prompt were served from a cache."""
+        run_on = self.draft.run_on
+        made = self.recorder.continuation(
+            self.lm.tokenizer,
+            self.prompt_ids,
+            self.prompt_offsets,
+            stopped=self.stopped,
+            decided=self._decided if run_on else None,
+            decided_by=self._decided_by if run_on else "",
+            received_decided=self._received_decided,
+            seconds=time.perf_counter() - self.began,
+            reused=reused,
+        )
+        if self._keep is not None:
+            self._keep(self.way, self.recorder.to_keep(made))
+        return made
+
+
+def stream(
+    lm: LanguageModel,
+    draft: Draft,
+    seed: int | None = None,
+    *,
+    every: bool = True,
+    capture: bool = True,
+    keep: Keep | None = None,
+) -> Generator[PieceEvent, None, Continuation]:
+    """Make the continuation of a draft, yielding a ``PieceEvent`` behind every piece; returns the ``Continuation``.
+
+    ``draft.stop`` is asked behind every piece. At the check behind piece t (the first is 0) the rows of the pieces
+    before t are known, so ``SoFar.received`` is settled by the pieces up to t - 1, and is 0 for t - 1 and t. The
+    ``received`` of the result also knows the last piece's row.
+
+    Args:
+        lm: the model.
+        draft: the request.
+        seed: of the sampling; ignored under greedy decoding.
+        every: yield events; without, distributions are measured in batches where nobody looks at them earlier.
+        capture: False leaves the attention out (``received`` is then 0 throughout); for measuring the cost of it.
+        keep: is told at the end what a store needs to serve the draft again (``replay``).
+
+    Raises:
+        ModelError: an empty prompt without BOS; a text longer than the position table of the model.
+    """
+    pending = Pending()
+
+    def rows_so_far() -> None:
+        look_back(lm, writing.recorder, pending)
+
+    writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture, keep=keep)
+    tapped = pending if capture else None
+    prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped)
+    while not writing.stopped:
+        writing.take(logits)
+        if every:
+            yield writing.event()
+        writing.check()
+        if len(pending) >= ROWS_AT_ONCE:
+            rows_so_far()
+        logits = feed(lm, prefix, writing.ids[-1:], tapped, writing.last)
+        writing.fed()
+    rows_so_far()
+    return writing.continuation(reused)

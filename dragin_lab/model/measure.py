@@ -1,0 +1,249 @@
+"""What is measured on each piece while a continuation is made, kept on the model's device until the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dragin_lab.core.trace import Continuation
+from dragin_lab.model.tokenizer import HFTokenizer
+
+_AT_ONCE = 16  # distributions measured together where nobody waits for them one by one
+
+#: Fields of a continuation that the others follow from, beside the attention among the pieces.
+_KEPT = ("ids", "entropy", "logprob", "alternative_ids", "alternative_probs", "entropy_processed", "attention")
+
+#: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
+Measured = tuple[Tensor, Tensor, Tensor, Tensor]
+#: Entropy and log-probability of a piece and, where somebody looks at it, what all n pieces received so far (n,).
+Fetched = tuple[float, float, np.ndarray | None]
+
+
+def entropy_of(logits: Tensor) -> Tensor:
+    """Entropy in nats of next-token distributions (Eq. 1): logits (c, V) float32 -> (c,)."""
+    return torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+
+
+def measure(logits: Tensor, chosen: Tensor, k: int) -> Measured:
+    """What is kept of the raw distributions (c, V) that the pieces ``chosen`` (c,) were drawn from."""
+    logs = torch.log_softmax(logits.float(), -1)  # (c, V)
+    probs = logs.exp()
+    entropy = torch.special.entr(probs).sum(-1)  # (c,)
+    best, which = probs.topk(min(k, probs.shape[-1]), -1)  # (c, k)
+    return entropy, logs.gather(1, chosen[:, None])[:, 0], which, best
+
+
+class Recorder:
+    """Collects the distributions and attention rows of one continuation and makes the ``Continuation`` of them.
+
+    Args:
+        p: pieces of the prompt.
+        room: pieces to make room for; more may come.
+        alternatives: how many of the likeliest pieces to keep.
+        keep: keep every row in full, else only ``received``.
+        means: keep the rows among the pieces too, as means over the heads (``to_keep``).
+    """
+
+    def __init__(
+        self, p: int, room: int, alternatives: int, keep: bool, device: torch.device, *, means: bool = False
+    ) -> None:
+        self.p = p
+        self.ids: list[int] = []
+        self.rows = 0  # attention rows taken so far
+        self.device = device
+        self._alternatives = alternatives
+        self._room = room
+        self._keep = keep
+        self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
+        self._received = torch.zeros(room, device=device)  # (room,)
+        self._waiting: list[tuple[Tensor, Tensor]] = []  # pieces () and logits (V,) not measured yet
+        self._means: list[Tensor] | None = [] if means else None  # (c, columns) each, as long as the last row is
+        self._measured: list[Measured] = []
+        self._processed: list[Tensor] = []  # (1,) each
+        self._listed = 0  # measured groups that are listed
+        self.entropy: list[float] = []  # filled by `settle`
+        self.logprob: list[float] = []
+        self._seen: tuple[tuple[int, int], np.ndarray] | None = None  # rows and pieces of the latest `received`
+
+    # -- while generating -----------------------------------------------------------------------------------------
+
+    def chose(self, piece: int | Tensor, logits: Tensor, processed: Tensor | None = None) -> None:
+        """One more piece, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,)."""
+        self.ids.append(int(piece))
+        self._waiting.append((torch.as_tensor(piece, device=self.device), logits))
+        self._warped(processed)
+        if len(self._waiting) == _AT_ONCE:
+            self._measure()
+
+    def chose_and_settled(self, piece: Tensor, logits: Tensor, processed: Tensor | None = None) -> None:
+        """``chose``, ``settle`` and ``received`` for a piece () on the device, in one transfer from there."""
+        self._waiting.append((piece, logits))
+        self._warped(processed)
+        self._measure()
+        self._transfer(piece)
+
+    def measured(
+        self,
+        piece: int,
+        measured: Measured,
+        processed: Tensor | None = None,
+        *,
+        warped: Tensor | None = None,
+        fetched: Fetched | None = None,
+    ) -> None:
+        """One more piece, whose distribution (c = 1) was measured already; the rest as for ``chose``.
+
+        ``warped`` (1,) is the entropy of ``processed`` where that is known instead; ``fetched`` what has come from the
+        device already.
+        """
+        self.ids.append(piece)
+        self._measured.append(measured)
+        if fetched is not None:
+            entropy, logprob, received = fetched
+            self._listed += 1
+            self.entropy.append(entropy)
+            self.logprob.append(logprob)
+            if received is not None:
+                self._seen = (self.rows, len(self.ids)), received
+        self._warped(processed)
+        if warped is not None:
+            self._processed.append(warped)
+
+    def _warped(self, processed: Tensor | None) -> None:
+        if processed is not None:
+            self._processed.append(entropy_of(processed[None].float()))
+
+    def looked_back(self, weights: Tensor) -> None:
+        """Take the next rows (1, h, c, keys) of query positions in order; the keys end at the last query itself."""
+        found = weights[0]  # (h, c, k)
+        first = self.rows  # of these rows; row r is query position p - 1 + r
+        self.rows += found.shape[1]
+        end = self.p + self.rows - 1
+        begin = end - found.shape[2]  # a sliding window returns its last keys only
+        while self.rows > self._room + 1:
+            self._grow()
+        start = max(self.p, begin)
+        if self.rows > 2 or self._means is not None:
+            # The heads innermost, so that the order of the sum is the same however many rows come together.
+            mean = found[:, :, start - begin :].permute(1, 2, 0).contiguous().mean(-1)  # (c, end - start)
+            if self._means is not None:
+                self._means.append(torch.nn.functional.pad(mean, (start - self.p, 0)))
+        if self.rows > 2:
+            # Row r is piece r - 1 looking back at the pieces before it: Eq. 2, and the running maximum of Eq. 3.
+            earlier = mean.tril(first - 2 - (start - self.p)) if first < 2 or len(mean) > 1 else mean[:, :-1]
+            highest = earlier.amax(0)  # what column i got from the pieces behind it
+            seen = self._received[start - self.p : start - self.p + len(highest)]
+            torch.maximum(seen, highest, out=seen)
+        if self._keep:
+            if self._attention is None:
+                shape = (found.shape[0], self._room + 1, self.p + self._room)
+                self._attention = torch.zeros(shape, dtype=torch.float16, device=self.device)
+            self._attention[:, first : self.rows, begin:end] = found
+
+    def _grow(self) -> None:
+        more, self._room = self._room, 2 * self._room
+        self._received = torch.nn.functional.pad(self._received, (0, more))
+        if self._attention is not None:
+            self._attention = torch.nn.functional.pad(self._attention, (0, more, 0, more))
+
+    def settle(self) -> None:
+        """Measure what is waiting, so that ``entropy`` and ``logprob`` have an entry for every piece."""
+        if self._waiting:
+            self._measure()
+        if self._listed < len(self._measured):
+            self._transfer()
+
+    def received(self) -> np.ndarray:
+        """(n,) float32, from the rows known so far."""
+        now = self.rows, len(self.ids)
+        if self._seen is None or self._seen[0] != now:
+            self._seen = now, self.placed_received(len(self.ids)).cpu().numpy()
+        return self._seen[1].copy()
+
+    def placed_received(self, n: int) -> Tensor:
+        """``received`` of the first n pieces where it lies, on the device: (n,) float32."""
+        while n > self._room:
+            self._grow()
+        return self._received[:n]
+
+    def kept_bytes(self) -> int:
+        """Bytes of the attention kept."""
+        return 0 if self._attention is None else self._attention.nbytes
+
+    def _measure(self) -> None:
+        pieces, logits = zip(*self._waiting, strict=True)
+        self._measured.append(measure(torch.stack(logits), torch.stack(pieces), self._alternatives))
+        self._waiting = []
+
+    def _transfer(self, *piece: Tensor) -> None:
+        """Fetch what is measured and not listed, and ``received``: all at once, since each fetch waits for the device.
+
+        A ``piece`` () that is not among the ids yet comes along; its id is exact in float32 below 2**24.
+        """
+        fresh, self._listed = self._measured[self._listed :], len(self._measured)
+        n, c = len(self.ids) + len(piece), sum(len(entropy) for entropy, *_ in fresh)
+        parts = [*(one.float()[None] for one in piece), *(m[0] for m in fresh), *(m[1] for m in fresh)]
+        values = torch.cat([*parts, self.placed_received(n)]).cpu().numpy()
+        self.ids += [int(one) for one in values[: len(piece)]]
+        values = values[len(piece) :]
+        self.entropy += values[:c].tolist()
+        self.logprob += values[c : 2 * c].tolist()
+        self._seen = (self.rows, n), values[2 * c :]
+
+    # -- at the end -----------------------------------------------------------------------------------------------
+
+    def continuation(
+        self,
+        tokenizer: HFTokenizer,
+        prompt_ids: list[int],
+        prompt_offsets: np.ndarray,
+        **rest: Any,
+    ) -> Continuation:
+        """Everything as a ``Continuation``; ``rest`` are its remaining fields, by name."""
+        n = len(self.ids)
+        self.settle()
+        k = self._alternatives
+        joined = [torch.cat(part).cpu().numpy() for part in zip(*self._measured, strict=True)] if n else []
+        entropy, logprob, which, best = joined or [np.zeros(0), np.zeros(0), np.zeros((0, k)), np.zeros((0, k))]
+        text, spans = tokenizer.spans().all(self.ids)
+        attention = None
+        if self._keep and self._attention is not None:
+            attention = self._attention[:, : n + 1, : self.p + n].cpu().numpy().copy()  # (h, n + 1, p + n)
+        return Continuation(
+            prompt_ids=np.asarray(prompt_ids, np.int32),
+            prompt_offsets=prompt_offsets,
+            ids=np.asarray(self.ids, np.int32),
+            pieces=tuple(tokenizer.pieces(self.ids)),
+            text=text,
+            raw_text=tokenizer.decode(self.ids, special=True),
+            offsets=np.asarray(spans, np.int32).reshape(-1, 2),
+            entropy=entropy.astype(np.float32),
+            logprob=logprob.astype(np.float32),
+            alternative_ids=which.astype(np.int32),
+            alternative_probs=best.astype(np.float32),
+            alternative_pieces=tuple(tuple(tokenizer.show(int(i)) for i in row) for row in which),
+            received=self.received(),
+            entropy_processed=torch.cat(self._processed).cpu().numpy() if self._processed else None,
+            attention=attention,
+            **rest,
+        )
+
+    def to_keep(self, made: Continuation) -> dict[str, np.ndarray]:
+        """The arrays that ``made`` and each of its beginnings can be made of again; for a recorder with ``means``.
+
+        Those of its fields that are measured, and ``among`` (n (n + 1) / 2,) float32: row after row what each query
+        position pays to the pieces up to itself, the mean over the heads; row r, of p - 1 + r, has r entries.
+        """
+        n = len(made)
+        among = np.zeros((n + 1, n), np.float32)
+        first = 0
+        for mean in self._means or ():
+            rows = mean.cpu().numpy()  # (c, columns)
+            among[first : first + len(rows), : rows.shape[1]] = rows
+            first += len(rows)
+        found = {name: getattr(made, name) for name in _KEPT}
+        kept = {name: array for name, array in found.items() if array is not None}
+        return kept | {"among": among[np.tril_indices(n + 1, -1, n)]}

@@ -1,0 +1,130 @@
+"""Key-value caches of what prompts begin with, so that exemplars and passages are not read again for every draft.
+
+A prompt is read in parts, a forward each: up to the end of its exemplars, up to the end of its passages, and the rest.
+A cache is kept at the end of a part and serves only a prompt that begins with the very same parts. How keys and values
+are summed depends on which pieces share a forward; so every text has the same cache, to the bit, whatever was read
+before it, and what is written behind it does not depend on the question before or on what a store served.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
+from dragin_lab.core.trace import Prompt
+
+MOST = 4  # parts kept for an episode: its exemplars and the latest passages behind them
+LIMIT = 2 * 2**30  # bytes of all that is kept
+PARTS = ("exemplars", "passages")  # named spans of a prompt whose ends are worth a cache
+
+#: Layers that make new tensors as they grow, so that a copy of them may share the old ones.
+_SHARED = (DynamicLayer, DynamicSlidingWindowLayer)
+
+
+def ends_of(prompt: Prompt, offsets: np.ndarray) -> tuple[int, ...]:
+    """Where the parts of a prompt end that are read in forwards of their own, as numbers of its pieces, rising.
+
+    ``offsets`` (p, 2) are the character spans of its pieces. The last piece is always left over for the rest.
+    """
+    p = len(offsets)
+    ends = set()
+    for name in PARTS:
+        behind = prompt.spans.get(name, (0, 0))[1]
+        if behind:
+            later = np.flatnonzero(offsets[:, 1] > behind)
+            ends.add(int(later[0]) if len(later) else p)
+    return tuple(sorted(end for end in ends if 0 < end < p))
+
+
+class Prefix:
+    """A key-value cache, the ids it holds, and where in them the parts ended that it was read in."""
+
+    def __init__(self, config: Any, cache: DynamicCache | None = None, ids: list[int] | None = None) -> None:
+        self.cache = DynamicCache(config=config) if cache is None else cache
+        self.ids: list[int] = [] if ids is None else ids
+        self.ends: tuple[int, ...] = ()
+        self.sound = True  # False while a forward is under way, and for good if it did not end
+        self.nbytes = 0  # once it is kept and grows no more
+
+    @property
+    def shareable(self) -> bool:
+        """Whether a copy may go on by itself; layers with a state that is overwritten in place cannot."""
+        return all(type(layer) in _SHARED for layer in self.cache.layers)
+
+    def states(self) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of every layer that holds them, (1, H_kv, n, d) each."""
+        pairs = [(getattr(layer, "keys", None), getattr(layer, "values", None)) for layer in self.cache.layers]
+        return [(keys, values) for keys, values in pairs if keys is not None and values is not None]
+
+    def copied(self) -> Prefix:
+        """The same as a cache of its own. It shares memory until either grows; neither changes the other."""
+        cache = copy.copy(self.cache)
+        cache.layers = [copy.copy(layer) for layer in self.cache.layers]
+        made = Prefix(None, cache, list(self.ids))
+        made.ends = self.ends
+        return made
+
+    def begins(self, ids: list[int], ends: tuple[int, ...]) -> bool:
+        """Whether a prompt of these ids, read in parts that end at ``ends``, begins with this cache."""
+        return self.ends == ends[: len(self.ends)] and self.ids == ids[: len(self.ids)]
+
+
+class Prefixes:
+    """The caches kept for one model, the least recently used first out.
+
+    Attributes:
+        most: caches kept.
+        limit: bytes kept; the latest cache is kept even where it alone is more.
+    """
+
+    def __init__(self, config: Any, most: int = MOST, limit: int = LIMIT) -> None:
+        self.most = most
+        self.limit = limit
+        self._config = config
+        self._kept: list[Prefix] = []  # least recently used first
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def shareable(self) -> bool:
+        """Whether this model's caches can be kept at all."""
+        return Prefix(self._config).shareable
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is kept."""
+        return sum(prefix.nbytes for prefix in self._kept)
+
+    def take(self, ids: list[int], ends: tuple[int, ...]) -> Prefix:
+        """A cache to go on from, the taker's own: of as many parts of a prompt as are kept, else an empty one."""
+        with self._lock:
+            found = sorted((kept for kept in self._kept if kept.begins(ids, ends)), key=lambda kept: len(kept.ids))
+            for kept in reversed(found):  # what all others begin with is the last to go
+                self._kept.remove(kept)
+                self._kept.append(kept)
+            return found[-1].copied() if found else Prefix(self._config)
+
+    def keep(self, prefix: Prefix) -> None:
+        """Keep a copy of a cache that ends where a part ends."""
+        if not prefix.sound or not prefix.ids or not prefix.shareable:
+            return
+        kept = prefix.copied()
+        kept.nbytes = sum(t.nbytes for pair in kept.states() for t in pair)
+        with self._lock:
+            self._kept = [other for other in self._kept if (other.ids, other.ends) != (kept.ids, kept.ends)]
+            self._kept.append(kept)
+            while len(self._kept) > 1 and (len(self._kept) > self.most or self.nbytes > self.limit):
+                del self._kept[0]
+
+    def clear(self) -> None:
+        """Drop everything, so that the next text is read from its beginning."""
+        with self._lock:
+            self._kept = []

@@ -1,0 +1,56 @@
+"""Teacher forcing: what a model would have measured on a given text, as if it had written it. One forward."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import torch
+
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.errors import ModelError
+from dragin_lab.model.measure import Recorder
+
+if TYPE_CHECKING:
+    from dragin_lab.model.load import LanguageModel
+
+
+@torch.inference_mode()
+def score(lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
+    """``text`` measured behind ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
+    began = time.perf_counter()
+    prompt_ids, prompt_offsets = lm.prompt(prompt)
+    p = len(prompt_ids)
+    closing = _closing(lm) if prompt.special else 0
+    before = prompt_ids[: p - closing]
+    whole = lm.tokenizer.encode(prompt.text + text, special=prompt.special)
+    if whole[: len(before)] != before:
+        raise ModelError(
+            f"{text[:20]!r} merges with the end of the prompt into other pieces, so it cannot be scored behind it; "
+            "begin the text with a space"
+        )
+    ids = whole[len(before) : len(whole) - closing]
+    if not ids:
+        raise ModelError(f"the text to score, {text!r}, has no pieces; give some text")
+    lm.refuse_overrun(p, len(ids))
+    n = len(ids)
+    inputs = {"input_ids": torch.tensor([prompt_ids + ids], device=lm.device), "use_cache": False}
+    if lm.only_last:
+        inputs["logits_to_keep"] = n + 1
+    with lm.lock:
+        output, rows = lm.tap.forward(n + 1, **inputs)
+    assert rows is not None
+    logits = output.logits[0, -(n + 1) : -1]  # (n, V), row t gives piece t
+    recorder = Recorder(p, n, lm.alternatives, attention, lm.device)
+    for piece, row in zip(ids, logits, strict=True):
+        recorder.chose(piece, row)
+    recorder.looked_back(rows)
+    return recorder.continuation(
+        lm.tokenizer, prompt_ids, prompt_offsets, stopped="forced", seconds=time.perf_counter() - began
+    )
+
+
+def _closing(lm: LanguageModel) -> int:
+    """How many special tokens the tokenizer puts behind a text (most put none)."""
+    ids = lm.tokenizer.encode("a", special=True)
+    return next(count for count, piece in enumerate(reversed(ids)) if piece not in lm.tokenizer.silent)

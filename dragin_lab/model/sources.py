@@ -1,0 +1,203 @@
+"""From a path or a Hugging Face id to a model and a tokenizer, with errors that say what to do."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import HfApi, constants
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import cached_file
+from transformers.utils import logging as hf_logging
+
+from dragin_lab.errors import ModelError
+from dragin_lab.model.tokenizer import HFTokenizer
+
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
+_TRANSPORTS = ("httpx", "httpcore", "requests", "urllib3")  # what the hub's client may be built on
+_LOADING = (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError)
+_PATIENCE = 5.0  # seconds to wait for the hub before saying that it cannot be reached
+
+
+def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
+    """A checked path or hub id, and the folder where it is one. Raises ``ModelError`` for what is neither."""
+    name = os.fspath(source)
+    path = Path(name).expanduser()
+    if not name.strip():
+        raise ModelError("the name of the model is empty; give a folder or a Hugging Face id")
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(f"{path} is no model: it has no config.json; give the folder of a saved model")
+        if not any(found for pattern in _WEIGHTS for found in path.glob(pattern)):
+            raise ModelError(f"{path} has a config.json but no weights (*.safetensors); copy them there")
+        return str(path), path
+    if path.exists():
+        raise ModelError(f"{path} is a file; give the folder of a saved model, or a Hugging Face id")
+    looks_like_path = name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
+    if looks_like_path:
+        raise ModelError(f"no folder {name!r}; give the folder of a saved model, or a Hugging Face id")
+    _look_on_hub(name)
+    return name, None
+
+
+def _look_on_hub(name: str) -> None:
+    """Make sure that an id is in the local cache or on a hub that answers, before anything waits for retries."""
+    cached = cached_file(
+        name, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False, _raise_exceptions_for_gated_repo=False,
+    )  # fmt: skip
+    if cached is not None:
+        return
+    if constants.is_offline_mode():
+        raise ModelError(
+            f"model {name!r} is neither a folder nor in the local cache, and the hub is switched off (HF_HUB_OFFLINE); "
+            "give a folder"
+        )
+    try:
+        HfApi().model_info(name, timeout=_PATIENCE)
+    except GatedRepoError as error:
+        raise ModelError(f"model {name!r} needs its licence accepted on {constants.ENDPOINT} and a login") from error
+    except RepositoryNotFoundError as error:
+        raise ModelError(
+            f"no folder and no public model {name!r} on {constants.ENDPOINT}; check the spelling"
+        ) from error
+    except HfHubHTTPError as error:
+        raise ModelError(f"model {name!r}: {constants.ENDPOINT} answered {str(error).splitlines()[0]}") from error
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelError(_unreachable(name)) from error
+    except Exception as error:
+        if not type(error).__module__.startswith(_TRANSPORTS):
+            raise
+        raise ModelError(_unreachable(name)) from error
+
+
+def _unreachable(name: str) -> str:
+    return (
+        f"model {name!r} is neither a folder nor in the local cache, and {constants.ENDPOINT} cannot be reached; "
+        "give a folder, or connect once to fetch it"
+    )
+
+
+def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tuple[Any, HFTokenizer]:
+    """Model (in eval mode, on its device) and tokenizer of a checked source."""
+    try:
+        with _quiet():
+            # Code that comes with a model is never run, and nobody is asked whether it should be.
+            AutoConfig.from_pretrained(name, trust_remote_code=False)
+            tokenizer = _tokenizer(name)
+            pair: Any = AutoModelForCausalLM.from_pretrained(
+                name, dtype=dtype, output_loading_info=True, trust_remote_code=False
+            )
+            model, info = pair
+    except ModelError:
+        raise
+    except SafetensorError as error:
+        raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
+    except _LOADING as error:
+        raise ModelError(f"{name} cannot be loaded as a causal language model: {_said(error)}") from error
+    if lost := _lost(info):
+        raise ModelError(
+            f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
+            "they would be random. Use the complete folder of a causal language model"
+        )
+    return model.to(device).eval(), tokenizer
+
+
+def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:
+    """A model without its head, for its hidden states (in eval mode, float32, on its device), and its tokenizer."""
+    try:
+        with _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            pair: Any = AutoModel.from_pretrained(
+                name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
+            )
+            model, info = pair
+    except SafetensorError as error:
+        raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
+    except _LOADING as error:
+        raise ModelError(f"{name} cannot be loaded as an encoder: {_said(error)}") from error
+    if lost := _lost(info):
+        raise ModelError(
+            f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
+            "they would be random. Use the complete folder of a model"
+        )
+    return model.to(device).eval(), tokenizer
+
+
+def _lost(info: dict[str, Any]) -> list[str]:
+    """The weights that no file gave."""
+    return sorted({*info.get("missing_keys", ()), *(str(k) for k in info.get("mismatched_keys", ()))})
+
+
+def hub_has(name: str, file: str) -> bool:
+    """Whether a Hugging Face id that was found has a file, in the local cache or on the hub."""
+    found = cached_file(
+        name, file, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+    )
+    return found is not None
+
+
+def _tokenizer(name: str) -> HFTokenizer:
+    try:
+        found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    except _LOADING as error:
+        raise ModelError(
+            f"the tokenizer of {name} has no fast encoding or cannot be loaded ({_said(error)}); "
+            "use a model folder with a sound tokenizer.json"
+        ) from error
+    return HFTokenizer(found)
+
+
+def _said(error: Exception) -> str:
+    """The first line of an error of the library, which may go on for a page."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(": ")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bar and no warnings of the library while loading; what matters is checked afterwards."""
+    level = hf_logging.get_verbosity()
+    bar = hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bar:
+            hf_logging.enable_progress_bar()
+
+
+def weight_files(name: str, folder: Path | None) -> list[Path]:
+    """The weight files of a source, sorted; empty where they cannot be found."""
+    if folder is None:
+        config = cached_file(
+            name, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+        )  # fmt: skip
+        if config is None:
+            return []
+        folder = Path(config).parent
+    return next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
+
+
+def weights_hash(model: Any, files: list[Path]) -> str:
+    """SHA-256 (hex) over the weight files in order of name, or over the state dict of a model that has none."""
+    digest = hashlib.sha256()
+    if files:
+        for path in files:
+            with path.open("rb") as file:
+                while block := file.read(1 << 20):
+                    digest.update(block)
+        return digest.hexdigest()
+    for key, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,122 @@
+"""The tokenizer as the methods and the decode loop need it, around a fast tokenizer of ``transformers``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.model.spans import Spans
+
+
+class HFTokenizer:
+    """Implements ``episode.Tokenizer`` and adds character offsets.
+
+    ``hf`` is the tokenizer of ``transformers`` itself. Text is decoded without cleaning up spaces, so that decoded
+    text is exactly what the pieces say.
+    """
+
+    def __init__(self, hf: Any) -> None:
+        if not getattr(hf, "is_fast", False):
+            raise ModelError(
+                f"the tokenizer {type(hf).__name__} has no fast encoding, so pieces cannot be found in the text again; "
+                "use a model folder with a tokenizer.json"
+            )
+        self.hf = hf
+        self._backend = hf.backend_tokenizer
+        self.silent = frozenset(int(i) for i in hf.all_special_ids)
+        self.marker = find_marker(self)
+        self._shown: dict[int, str] = {}
+        self._openings: dict[str, list[int]] = {}
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        """Ids of a text, with the special tokens the tokenizer itself adds or without any. Never cut."""
+        ids = self.hf(text, add_special_tokens=special, truncation=False, verbose=False)["input_ids"]
+        return [int(i) for i in ids]
+
+    def encode_with_offsets(self, text: str, special: bool = True) -> tuple[list[int], np.ndarray]:
+        """Ids, and (p, 2) int32 half-open character spans in ``text``; (0, 0) for specials that it does not hold.
+
+        ``special`` as for ``encode``.
+        """
+        found = self.hf(
+            text, add_special_tokens=special, truncation=False, return_offsets_mapping=True, verbose=False
+        )  # fmt: skip
+        offsets = np.asarray(found["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
+        return [int(i) for i in found["input_ids"]], offsets
+
+    def decode(self, ids: Sequence[int], special: bool) -> str:
+        """Text of ids, with special tokens written out or skipped."""
+        return str(self.hf.decode(list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Raw vocabulary strings; an id the vocabulary has no string for is written ``<id>``."""
+        found = self.hf.convert_ids_to_tokens([int(i) for i in ids])
+        return [f"<{i}>" if piece is None else piece for i, piece in zip(ids, found, strict=True)]
+
+    def chat(self, turns: Sequence[tuple[str, str]]) -> str:
+        """(role, text) turns as the chat template writes them, up to where the assistant begins to speak.
+
+        The text has all special tokens in it. A template with a switch for thinking is told not to, so that the
+        answer comes at once. Raises ``SettingError`` where there is no template or where it refuses the turns.
+        """
+        if not self.hf.chat_template:
+            raise SettingError(
+                "layout 'chat' needs the model's chat template, and its tokenizer has none (a base model?); use "
+                "layout='dragin', or set tokenizer.chat_template"
+            )
+        messages = [{"role": role, "content": text} for role, text in turns]
+        try:
+            # To the template this switch is a name like any other: one that does not know it does not read it.
+            text = self.hf.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+            )
+        except (jinja2.TemplateError, TypeError, ValueError) as error:
+            raise SettingError(f"the chat template refuses the prompt ({error}); use layout='dragin'") from error
+        return str(text)
+
+    def openings(self, text: str) -> list[int]:
+        """Ids of the pieces that ``text`` (ASCII) may begin with, behind a space or not; special tokens aside."""
+        found = self._openings.get(text)
+        if found is None:
+            byte = f"<0x{ord(text[0]):02X}>"
+            found = self._openings[text] = sorted(
+                i
+                for string, i in self.hf.get_vocab().items()
+                if i not in self.silent
+                and (bare := string.removeprefix(self.marker))
+                and (text.startswith(bare) or bare == byte)
+            )
+        return found
+
+    def spans(self) -> Spans:
+        """An empty ``Spans`` on this tokenizer."""
+        return Spans(lambda ids: self._backend.decode(list(ids), skip_special_tokens=True), self.silent)
+
+    def show(self, piece: int) -> str:
+        """One piece as text for people, its leading space kept."""
+        text = self._shown.get(piece)
+        if text is None:
+            # Behind another piece, because decoders strip the space of the first one.
+            pair, single = self.decode([piece, piece], True), self.decode([piece], True)
+            text = pair[len(single) :] if pair.startswith(single) else single
+            self._shown[piece] = text
+        return text
+
+
+def find_marker(tokenizer: HFTokenizer) -> str:
+    """The string that opens a piece behind a space ("▁", "Ġ"); "" where the vocabulary has none.
+
+    Read off the pieces of short texts, because neither the model type nor the tokenizer class tells it.
+    """
+    seen: Counter[str] = Counter()
+    for letter in "xabe":
+        for piece in tokenizer.pieces(tokenizer.encode(f"{letter} {letter} {letter}", special=False))[1:]:
+            before = piece.removesuffix(letter)
+            if before and letter not in before and not before.startswith("<"):
+                seen[before] += 1
+    return seen.most_common(1)[0][0] if seen else ""

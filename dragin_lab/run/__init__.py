@@ -1,0 +1,1 @@
+"""What answers many questions: drivers, run directories, caches, replays, clusters."""

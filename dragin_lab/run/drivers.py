@@ -1,0 +1,269 @@
+"""Drivers: serve an episode's requests with a model and a retriever, one question at a time, streamed or many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dragin_lab.core.episode import Attend, Draft, Episode, Request, Retriever
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
+from dragin_lab.data.templates import default_template as default_template
+from dragin_lab.errors import SettingError
+from dragin_lab.run.many import side_by_side
+from dragin_lab.run.remembering import remembering
+from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
+
+if TYPE_CHECKING:
+    from dragin_lab.model.load import LanguageModel
+    from dragin_lab.run.store import Store
+
+
+@dataclass(frozen=True)
+class PieceMade:
+    """The model wrote one piece; ``kind`` is "draft" (before a decision), "continuation" or "answer" (extraction)."""
+
+    step: int
+    kind: str
+    index: int
+    text: str  # what the piece added to the text
+    entropy: float  # nats
+    logprob: float  # nats
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The method has decided whether to retrieve, before it searches or goes on."""
+
+    step: int
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """Passages were fetched."""
+
+    step: int
+    query: str
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True)
+class StepDone:
+    """A turn of the loop has ended; the step is complete."""
+
+    step: Step
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The episode has ended."""
+
+    trace: Trace
+
+
+Event = PieceMade | Decided | Retrieved | StepDone | Ended
+
+
+class Stream:
+    """An episode under way: iterate for its events; ``trace`` is valid at any moment; ``close()`` cancels it."""
+
+    def __init__(self, events: Callable[[Trace], Generator[Event, None, None]], trace: Trace) -> None:
+        self.trace = trace
+        self._events = events(trace)
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def close(self) -> None:
+        """Stop generating now. What was done stays in ``trace``, which says ``cancelled``."""
+        self._events.close()
+        if self.trace.ended == "running":
+            self.trace.ended = "cancelled"
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def stream(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    question: str | Question,
+    *,
+    prompt: PromptTemplate | None = None,
+    gold: str | Iterable[str] | None = None,
+    seed: int = 0,
+    store: Store | None = None,
+) -> Stream:
+    """Answer one question, yielding an event for each piece, retrieval and step as it happens.
+
+    ``prompt=None`` takes the model's own default template (``default_template``); a method that answers in a form of
+    its own completes what is given (``template_for``). ``seed`` (at least 0) matters under sampling: each draft draws
+    from a seed made of it and of its place in the episode. A ``store`` keeps what is written, and serves it where the
+    same is asked for again; the answer is the same without one.
+    Raises ``SettingError`` for an empty question, and for the chat layout where the model has no chat template, before
+    anything is generated; what fails later ends the episode with ``trace.ended == "error"`` and is raised.
+    """
+    _check_retriever(method, retriever)
+    lm = remembering(lm, store)
+    trace, episode = opened(method, lm, retriever, question, prompt, seed, gold)
+    return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
+
+
+def ask(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    question: str | Question,
+    *,
+    prompt: PromptTemplate | None = None,
+    gold: str | Iterable[str] | None = None,
+    seed: int = 0,
+    store: Store | None = None,
+) -> Trace:
+    """Answer one question and return its ``Trace``; arguments and errors as for ``stream``.
+
+    A ``KeyboardInterrupt`` leaves the trace marked ``cancelled`` and carries it as the exception's ``trace``.
+    """
+    events = stream(method, lm, retriever, question, prompt=prompt, gold=gold, seed=seed, store=store)
+    try:
+        for _ in events:
+            pass
+    except BaseException as error:
+        events.close()
+        error.trace = events.trace  # type: ignore[attr-defined]
+        if isinstance(error, KeyboardInterrupt):
+            done = events.trace.counters
+            error.add_note(
+                f"Interrupted; retrievals so far: {done['retrievals']}, pieces: {done['generated']}. What was done is "
+                "the exception's trace: in a notebook, sys.last_value.trace."
+            )
+        raise
+    return events.trace
+
+
+def run_many(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    questions: Iterable[str | Question],
+    *,
+    prompt: PromptTemplate | None = None,
+    seed: int = 0,
+    batch_size: int = 1,
+    store: Store | None = None,
+) -> Iterator[Trace]:
+    """Answer many questions, yielding each trace as it ends; one that fails says so and the rest go on.
+
+    With ``batch_size`` above 1 that many episodes run side by side in one batch (``batched``). Each gives the text that
+    it gives alone, except where two pieces are equally likely to rounding. Traces then come in the order in which
+    episodes end: ``trace.question`` says which is which. ``store`` as for ``stream``; what it serves takes no place in
+    the batch.
+
+    Raises:
+        SettingError: a method that retrieves without a retriever; a ``batch_size`` that is no whole number above 0.
+        KeyboardInterrupt: with ``traces``, the cancelled episodes; all others were yielded or not begun.
+    """
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        raise SettingError(f"batch_size={batch_size!r}: give a whole number of at least 1 (1: one after another)")
+    _check_retriever(method, retriever)
+    lm = remembering(lm, store)
+    if batch_size > 1:
+        yield from side_by_side(method, lm, retriever, questions, prompt, seed, int(batch_size))
+        return
+    for question in questions:
+        try:
+            trace = ask(method, lm, retriever, question, prompt=prompt, seed=seed)
+        except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
+            trace = getattr(error, "trace", None) or refused(question, method, error)
+        yield trace
+
+
+def _check_retriever(method: Method, retriever: Retriever | None) -> None:
+    if method.when != "never" and retriever is None:
+        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
+
+
+def _serve(
+    episode: Episode[None], trace: Trace, lm: LanguageModel, retriever: Retriever | None, seed: int
+) -> Generator[Event, None, None]:
+    """Answer the episode's requests until it ends; a request that fails is thrown into it."""
+    running = Running(episode, trace)
+    news = _News(trace)
+    try:
+        running.send()
+        while running.request is not None:
+            yield from news.of_steps(trace.steps[:-1])
+            try:
+                answer = yield from _answer(running.request, trace, lm, retriever, seed)
+            except Exception as error:  # noqa: BLE001 - whatever a model or a retriever raises belongs to the episode
+                running.fail(error)
+            else:
+                running.send(answer)
+        yield from news.of_steps(trace.steps)
+        yield Ended(trace)
+    except GeneratorExit:
+        trace.ended = "cancelled" if trace.ended == "running" else trace.ended
+        raise
+    except KeyboardInterrupt:
+        trace.ended = "cancelled"
+        raise
+    finally:
+        running.close()
+
+
+@dataclass
+class _News:
+    """What of a trace has been announced already."""
+
+    trace: Trace
+    decided: int = 0  # steps whose decision was announced
+    done: int = 0  # steps whose end was announced
+
+    def of_steps(self, ended: Sequence[Step]) -> Iterator[Event]:
+        """Decisions taken and steps ended since the last call; ``ended`` are the steps that nothing is added to."""
+        for step in self.trace.steps[self.done :]:
+            if step.decision is not None and step.index >= self.decided:
+                self.decided = step.index + 1
+                yield Decided(step.index, step.decision)
+            if step.index < len(ended):
+                self.done += 1
+                yield StepDone(step)
+
+
+def _answer(
+    request: Request, trace: Trace, lm: LanguageModel, retriever: Retriever | None, seed: int
+) -> Generator[Event, None, Any]:
+    if isinstance(request, Attend):
+        return lm.attend(request.ids)
+    step = trace.steps[-1].index if trace.steps else 0
+    if isinstance(request, Draft):
+        kind = _kind(request, trace)
+        pieces = lm.stream(request, seed=seed_of_draft(seed, len(trace.continuations)))
+        while True:
+            try:
+                made = next(pieces)
+            except StopIteration as stop:
+                return stop.value
+            yield PieceMade(step, kind, made.index, made.delta, made.entropy, made.logprob)
+    assert retriever is not None
+    found = retriever.search(request.query, request.k)
+    yield Retrieved(step, request.query, tuple(found))
+    return found
+
+
+def _kind(request: Draft, trace: Trace) -> str:
+    if request.prompt is trace.extraction_prompt:
+        return "answer"
+    return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"

@@ -1,0 +1,209 @@
+"""Many episodes side by side: their drafts in one batch, their searches in a thread beside it.
+
+An episode that ends, or that waits for passages, gives its place in the forward to the next draft; nobody waits for the
+slowest. What an episode asks and records is what it does alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from dragin_lab.core.episode import Attend, Draft, Retriever, Search
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.trace import Passage, Question, Trace
+from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
+
+if TYPE_CHECKING:
+    from dragin_lab.model.load import LanguageModel
+
+Found = list[Passage] | Exception
+
+
+def side_by_side(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Retriever | None,
+    questions: Iterable[str | Question],
+    prompt: PromptTemplate | None,
+    seed: int,
+    batch_size: int,
+) -> Iterator[Trace]:
+    """Answer questions, at most ``batch_size`` at once, yielding each trace as its episode ends.
+
+    ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended and, where it is smaller, why;
+    a warning says so when it happens.
+    Seconds are what passed, so those of episodes side by side overlap.
+    """
+    driver = _SideBySide(method, lm, retriever, prompt, seed, batch_size)
+    try:
+        yield from driver.answer(questions)
+    except KeyboardInterrupt as interrupt:
+        given_up = driver.cancel()
+        interrupt.traces = given_up  # type: ignore[attr-defined]
+        interrupt.add_note(
+            f"{driver.ended} questions have their trace; {len(given_up)} under way were cancelled. Run again with the "
+            "questions that are left."
+        )
+        raise
+    finally:
+        driver.cancel()
+
+
+class _SideBySide:
+    """The episodes under way and who serves them."""
+
+    def __init__(
+        self,
+        method: Method,
+        lm: LanguageModel,
+        retriever: Retriever | None,
+        prompt: PromptTemplate | None,
+        seed: int,
+        batch_size: int,
+    ) -> None:
+        self.method = method
+        self.lm = lm
+        self.retriever = retriever
+        self.prompt = prompt
+        self.seed = seed
+        self.batch = lm.batch(batch_size)
+        self.searches = _Searches(retriever)
+        self.running: list[Running] = []
+        self.ended = 0  # episodes whose trace was handed out
+        self.told = 0  # notes of the batch that a warning has told
+
+    def answer(self, questions: Iterable[str | Question]) -> Iterator[Trace]:
+        """Serve all episodes until the last one has ended."""
+        waiting: Iterator[str | Question] | None = iter(questions)
+        broken: Exception | None = None
+        while waiting is not None or self.running:
+            while waiting is not None and len(self.running) < self.batch.size:
+                try:
+                    question = next(waiting)
+                except StopIteration:
+                    waiting = None
+                except Exception as error:  # noqa: BLE001 - raised when those under way have ended
+                    waiting, broken = None, error
+                else:
+                    yield from self._open(question)
+            for running, found in self.searches.answers(wait=not len(self.batch)):
+                yield from self._go_on(running, found)
+            ended = self.batch.step()
+            self._tell()
+            for running, made in ended:
+                yield from self._go_on(running, made)
+        if broken is not None:
+            raise broken
+
+    def _tell(self) -> None:
+        notes = self.batch.describe()["notes"]
+        for note in notes[self.told :]:
+            warnings.warn(note, stacklevel=2)
+        self.told = len(notes)
+
+    def _open(self, question: str | Question) -> Iterator[Trace]:
+        try:
+            trace, episode = opened(self.method, self.lm, self.retriever, question, self.prompt, self.seed)
+        except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
+            yield refused(question, self.method, error)
+            return
+        self.running.append(Running(episode, trace))
+        yield from self._go_on(self.running[-1], None)
+
+    def _go_on(self, running: Running, answer: Any) -> Iterator[Trace]:
+        """Give an episode its answer, or what it failed with, and pass on what it asks for next."""
+        try:
+            self._give(running, answer)
+            while isinstance(running.request, Attend):
+                try:
+                    answer = self.batch.attend(running.request.ids)
+                except Exception as error:  # noqa: BLE001 - belongs to the episode
+                    answer = error
+                self._give(running, answer)
+        except Exception:  # noqa: BLE001 - its trace says what
+            assert running.trace.ended == "error"
+        request, trace = running.request, running.trace
+        if isinstance(request, Draft):
+            self.batch.ask(running, request, seed_of_draft(self.seed, len(trace.continuations)))
+        elif isinstance(request, Search):
+            self.searches.ask(running, request)
+        else:
+            self.running.remove(running)
+            trace.provenance["batch"] = self.batch.describe()
+            self.ended += 1
+            yield trace
+
+    @staticmethod
+    def _give(running: Running, answer: Any) -> None:
+        if isinstance(answer, Exception):
+            running.fail(answer)
+        else:
+            running.send(answer)
+
+    def cancel(self) -> list[Trace]:
+        """Give up what is under way, and say what that was."""
+        given_up, self.running = self.running, []
+        for running in given_up:
+            running.trace.ended = "cancelled"
+            running.trace.provenance["batch"] = self.batch.describe()
+            running.close()
+        self.searches.close()
+        self.batch.close()
+        return [running.trace for running in given_up]
+
+
+class _Searches:
+    """Searches in a thread of their own. What is asked for while one is under way goes out together behind it."""
+
+    def __init__(self, retriever: Retriever | None) -> None:
+        self._retriever = retriever
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dragin-lab-search")
+        self._waiting: list[tuple[Running, Search]] = []
+        self._under_way: tuple[list[Running], Future[list[Found]]] | None = None
+
+    def ask(self, running: Running, request: Search) -> None:
+        self._waiting.append((running, request))
+
+    def answers(self, *, wait: bool) -> list[tuple[Running, Found]]:
+        """What was found since the last call; ``wait`` for it where nothing else is to be done."""
+        self._send()
+        found: list[tuple[Running, Found]] = []
+        if self._under_way is not None and (wait or self._under_way[1].done()):
+            who, future = self._under_way
+            found = list(zip(who, future.result(), strict=True))
+            self._under_way = None
+            self._send()
+        return found
+
+    def _send(self) -> None:
+        if self._waiting and self._under_way is None:
+            who, requests = zip(*self._waiting, strict=True)
+            self._waiting = []
+            self._under_way = list(who), self._thread.submit(search_all, self._retriever, requests)
+
+    def close(self) -> None:
+        self._waiting = []
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def search_all(retriever: Any, requests: Sequence[Search]) -> list[Found]:
+    """What each search finds or fails with; all together where the retriever has ``search_many``."""
+    numbers = {request.k for request in requests}
+    if len(requests) > 1 and len(numbers) == 1 and hasattr(retriever, "search_many"):
+        try:
+            found = retriever.search_many([request.query for request in requests], requests[0].k)
+            return [list(passages) for _, passages in zip(requests, found, strict=True)]
+        except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
+            warnings.warn(f"search_many failed ({error}); the queries are sent one by one", stacklevel=2)
+    return [_search(retriever, request) for request in requests]
+
+
+def _search(retriever: Any, request: Search) -> Found:
+    try:
+        return list(retriever.search(request.query, request.k))
+    except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
+        return error

@@ -1,0 +1,128 @@
+"""What every driver does with an episode: open it, send it answers, mark how it ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dragin_lab.core.episode import Episode, Request
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.trace import Question, Trace
+from dragin_lab.data.templates import template_for
+from dragin_lab.errors import DraginLabError, SettingError
+
+if TYPE_CHECKING:
+    from dragin_lab.model.load import LanguageModel
+
+
+class Running:
+    """An episode under way: ``request`` is what it asks for, None before its first ``send`` and once it has ended.
+
+    A failed request is thrown into it (``fail``). What it does not handle is recorded in its trace and raised.
+    """
+
+    def __init__(self, episode: Episode[None], trace: Trace) -> None:
+        self.trace = trace
+        self.request: Request | None = None
+        self._episode = episode
+        self._begun = self._asked = time.perf_counter()
+
+    def send(self, answer: Any = None) -> None:
+        """Answer the request; the first time, with nothing, begin."""
+        self._go_on(lambda: self._episode.send(answer))
+
+    def fail(self, error: Exception) -> None:
+        """Say that the request failed."""
+        self._go_on(lambda: self._episode.throw(error))
+
+    def _go_on(self, turn: Callable[[], Request]) -> None:
+        if self.request is not None and self.trace.steps:
+            spent, kind = self.trace.steps[-1].seconds, type(self.request).__name__.lower()
+            spent[kind] = spent.get(kind, 0.0) + time.perf_counter() - self._asked
+        self.request = None
+        try:
+            self.request = turn()
+        except StopIteration:
+            pass
+        except Exception as error:
+            self.trace.ended, self.trace.error = "error", what_happened(error)
+            raise
+        finally:
+            self._asked = time.perf_counter()
+            self.trace.seconds = self._asked - self._begun
+
+    def close(self) -> None:
+        """Let go of the episode, wherever it is."""
+        self.trace.seconds = time.perf_counter() - self._begun
+        self._episode.close()
+
+
+def opened(
+    method: Method,
+    lm: LanguageModel,
+    retriever: Any,
+    question: str | Question,
+    prompt: PromptTemplate | None,
+    seed: int,
+    gold: str | Iterable[str] | None = None,
+) -> tuple[Trace, Episode[None]]:
+    """A question's trace and its episode, not begun; ``gold`` stands in place of the question's own gold answers.
+
+    Raises ``SettingError`` for an empty question.
+    """
+    template = template_for(method, lm, prompt)
+    trace = Trace(_asked(question, gold), method.settings, provenance=_provenance(lm, retriever, template, seed))
+    if prompt is not None and prompt.exemplars and template.exemplars != prompt.exemplars:
+        trace.notes.append(
+            f"the exemplars given do not show what {method.name} writes, so its own stand in their place"
+        )
+    return trace, method.episode(trace, template, lm.tokenizer, window=lm.context_window)
+
+
+def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Question:
+    if isinstance(question, str):
+        question = Question("", question)
+    if gold is not None:
+        question = replace(question, golds=(gold,) if isinstance(gold, str) else tuple(gold))
+    if not question.text.strip():
+        raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
+    return question
+
+
+def refused(question: str | Question, method: Method, error: Exception) -> Trace:
+    """The trace of a question that no episode could be opened for."""
+    question = Question("", question) if isinstance(question, str) else question
+    return Trace(question, method.settings, ended="error", error=what_happened(error))
+
+
+def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, seed: int) -> dict[str, Any]:
+    from dragin_lab import __version__
+
+    describe = getattr(retriever, "provenance", None)
+    return lm.provenance() | {
+        "dragin_lab": __version__,
+        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
+        "seed": seed,
+        "template": {
+            "exemplars": len(template.exemplars),
+            "instruction": template.instruction,
+            "layout": template.layout,
+            "answer_rule": template.answer_rule,
+            "form": template.form,
+        },
+    }
+
+
+def seed_of_draft(seed: int, drafts: int) -> int:
+    """A seed of its own for each draft of an episode, so that a second one does not repeat the draws of the first."""
+    return int(np.random.SeedSequence([seed, drafts]).generate_state(1)[0])
+
+
+def what_happened(error: Exception) -> str:
+    """Our own errors are sentences for people; others are named."""
+    return str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,188 @@
+"""Stored drafts read again: what a trace remembers of its tokenizer, and where a draft would have ended otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dragin_lab.core.episode import SoFar, Stop, Tokenizer
+from dragin_lab.core.trace import Continuation, Trace
+from dragin_lab.core.trigger import RindTrigger
+from dragin_lab.errors import DraginLabError
+
+#: What opens a piece behind a space in the vocabularies that there are (SentencePiece, byte-level BPE).
+MARKERS = ("▁", "Ġ")
+
+
+class NotStoredError(DraginLabError):
+    """Something that a trace does not hold, so that only the model or its tokenizer can tell."""
+
+
+class StoredTokenizer:
+    """``episode.Tokenizer`` as far as a trace remembers it: the pieces it generated and the alternatives it saw.
+
+    It decodes single pieces; it cannot encode, and raises ``NotStoredError`` for what it does not know.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self._pieces: dict[int, str] = {}
+        self._shown: dict[int, str] = {}
+        made = [c for c in trace.continuations if len(c)]
+        for c in made:
+            self._pieces.update(zip(c.ids.tolist(), c.pieces, strict=True))
+            for (a, b), piece in zip(c.offsets.tolist(), c.ids.tolist(), strict=True):
+                if a or piece not in self._shown:  # a text's first piece may have lost its space
+                    self._shown[piece] = c.text[a:b]
+        for c in made:  # what the tokenizer itself said goes before what the text shows
+            for ids, names in zip(c.alternative_ids.tolist(), c.alternative_pieces, strict=False):
+                self._shown.update(zip(ids, names, strict=False))
+        opened = [c for c in made if c.pieces[0].startswith(MARKERS)]
+        every = list(self._pieces.values())
+        self.marker = next((m for m in MARKERS if any(piece.startswith(m) for piece in every)), "")
+        #: Whether decoding drops the space before the first piece, as SentencePiece's decoder does.
+        self._strips = bool(opened) and not any(c.text.startswith(" ") for c in opened)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """Raw vocabulary strings; raises ``NotStoredError`` for an id that the trace has not generated."""
+        unknown = next((i for i in ids if i not in self._pieces), None)
+        if unknown is not None:
+            raise NotStoredError(f"the trace does not hold piece {unknown}; give tokenizer=lm.tokenizer")
+        return [self._pieces[i] for i in ids]
+
+    def decode(self, ids: Sequence[int], special: bool) -> str:
+        """The text of one piece by itself."""
+        if len(ids) != 1:
+            raise NotStoredError("a trace decodes single pieces only; give tokenizer=lm.tokenizer")
+        raw, shown = self.pieces(ids)[0], self._shown[ids[0]]
+        if not shown and raw.strip("".join(MARKERS)):  # a special piece is no part of the text
+            return raw if special else ""
+        return shown.removeprefix(" ") if self._strips else shown
+
+    def encode(self, text: str, special: bool) -> list[int]:
+        raise NotStoredError("a trace cannot cut new text into pieces; give tokenizer=lm.tokenizer")
+
+    def chat(self, turns: Sequence[tuple[str, str]]) -> str:
+        raise NotStoredError("a trace holds no chat template; give tokenizer=lm.tokenizer")
+
+
+def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
+    """Whether a tokenizer is the one a trace was made with: it names the trace's ids as the trace does."""
+    try:
+        return all(tuple(tokenizer.pieces(c.ids.tolist())) == c.pieces for c in trace.continuations)
+    except (IndexError, KeyError, OverflowError, ValueError):  # an id that the vocabulary does not have
+        return False
+
+
+class StoredDraft:
+    """A draft of a trace that can be asked where it would have ended under other settings.
+
+    ``threshold`` and ``normalize`` are those it was written under: where a stored draft did not fire then, what was
+    recorded overrules what attention rounded to float16 says.
+    """
+
+    def __init__(self, made: Continuation, threshold: float | None, normalize: str | None, resumed: bool) -> None:
+        self.made = made
+        self.resumed = resumed
+        #: Pieces behind which the outcome was known, and by what.
+        self.known = len(made) if made.decided is None else made.decided
+        self.reason = made.stopped if made.decided is None else made.decided_by
+        self.whole = made.stopped in ("eos", "length")
+        #: Whether the order in which scores grew is known, not only where they ended.
+        self.timed = made.attention is not None
+        self._written = (threshold, normalize)
+        self._rows = self._paid()
+        self._peaks: dict[tuple[str | None, int], float] = {}
+        self._closed: dict[Stop, tuple[int, str] | None] = {}
+        products = [made.entropy[:n] * self.received(n) for n in range(1, len(made) + 1)]
+        #: (n,) the largest entropy times attention once so many pieces are made: no score lies above it.
+        self._most = np.array([float(p.max(initial=0.0)) for p in products])
+
+    def _paid(self) -> np.ndarray | None:
+        """(n + 1, n) float32: row r holds the largest attention that pieces 0 … r - 1 pay to each piece before them."""
+        made, n = self.made, len(self.made)
+        if made.attention is None:
+            return None
+        p = len(made.prompt_ids)
+        mean = made.attention[:, 1:, p:].astype(np.float32).mean(axis=0)  # (n, n)
+        grown = np.zeros((n + 1, n), np.float32)
+        np.maximum.accumulate(np.tril(mean, k=-1), axis=0, out=grown[1:])
+        # Where a maximum is reached its float32 value is known; on the way to it float16 has to do.
+        return np.where(grown >= grown[-1], made.received, np.minimum(grown, made.received)).astype(np.float32)
+
+    def received(self, n: int, *, ended: bool = False) -> np.ndarray:
+        """(n,) float32, the attention received once n pieces are made; ``ended``: the last one has looked back too.
+
+        Without stored attention it is what was received in the end: at least as much.
+        """
+        if ended and n == self.known:
+            final = self.made.received if self.made.received_decided is None else self.made.received_decided
+            return final[:n]
+        if self._rows is None:
+            seen = self.made.received[:n].copy()
+            seen[max(n - 1 - (not ended), 0) :] = 0.0
+            return seen
+        return self._rows[n if ended else n - 1][:n]
+
+    def so_far(self, n: int) -> SoFar:
+        """The draft as a ``Stop`` saw it behind its piece n - 1."""
+        made = self.made
+        text = made.text[: int(made.offsets[n - 1, 1])]
+        spans = [(int(a), int(b)) for a, b in made.offsets[:n]]
+        return SoFar(
+            made.ids[:n].tolist(), text, spans, made.entropy[:n].tolist(), made.logprob[:n].tolist(), self.received(n)
+        )
+
+    def fires(self, trigger: RindTrigger) -> int | None:
+        """Behind how many pieces RIND fires first; None where it does not, as far as the draft is stored."""
+        for n in range(1, len(self.made) + 1):
+            if trigger.normalize is None and self._most[n - 1] <= trigger.threshold and not self._recorded(trigger, n):
+                continue
+            if self._peak(trigger, n) > trigger.threshold:
+                return n
+        return None
+
+    def _recorded(self, trigger: RindTrigger, n: int) -> bool:
+        """Whether the trigger that wrote the draft fired behind n pieces."""
+        return trigger.normalize == self._written[1] and n == self.known and self.reason == "rind"
+
+    def _peak(self, trigger: RindTrigger, n: int) -> float:
+        key = (trigger.normalize, n)
+        if key not in self._peaks:
+            peak = trigger.peak(self.so_far(n))
+            threshold, normalize = self._written
+            if threshold is not None and trigger.normalize == normalize and n <= self.known:
+                fired = self._recorded(trigger, n)
+                peak = max(peak, np.nextafter(threshold, np.inf)) if fired else min(peak, threshold)
+            self._peaks[key] = peak
+        return self._peaks[key]
+
+    def closes(self, stop: Stop) -> tuple[int, str] | None:
+        """Behind how many pieces a stop that heeds no threshold is reached, and its reason."""
+        if stop not in self._closed:
+            found = ((n, stop.reached(self.so_far(n))) for n in range(1, len(self.made) + 1))
+            self._closed[stop] = next(((n, reason) for n, reason in found if reason), None)
+        return self._closed[stop]
+
+    def served(self, trigger: RindTrigger | None, stop: Stop, *, full: bool) -> Continuation | None:
+        """What the model would have made of the same prompt with these stops; None where the draft ends too early.
+
+        ``full`` as ``full_drafts``: it goes on behind the place where its outcome is known.
+        """
+        fired = None if trigger is None else self.fires(trigger)
+        closed = self.closes(stop)
+        ends = [(fired, "rind")] if fired is not None else []
+        ends += [closed] if closed is not None else []
+        made = self.made
+        if not ends:
+            if not self.whole:
+                return None
+            return made if made.decided is None else replace(made, decided=None, decided_by="", received_decided=None)
+        n, reason = min(ends, key=lambda end: end[0])
+        if (n, reason) == (self.known, self.reason):
+            return made
+        if n == len(made) and self.whole and not full:
+            return made
+        cut = replace(made, decided=n, decided_by=reason, received_decided=self.received(n, ended=True))
+        return cut if full or n == len(made) else cut.as_decided()

@@ -1,0 +1,186 @@
+"""One setting of a method over several values: θ (the paper's Table 5), FLARE's threshold, the length of a query."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragin_lab.core.episode import Retriever
+from dragin_lab.core.method import Method
+from dragin_lab.core.method import method as make_method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.settings import exchanged, label
+from dragin_lab.core.trace import Question
+from dragin_lab.errors import SettingError
+from dragin_lab.run.batch import Benchmark, as_benchmark, open_run, predict, summary
+from dragin_lab.run.endings import Elsewhere
+from dragin_lab.run.rundir import Line, RunRecord, read_run
+from dragin_lab.run.store import Counts, Store, as_store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dragin_lab.model.load import LanguageModel
+
+#: θ of the paper's Table 5.
+TABLE_5 = (1.0, 1.1, 1.2, 1.3, 1.4)
+BLOCK = 50  # questions that all values are tried on before the next, so that a store need not hold all of them
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What came of each value: ``methods`` and ``predictions`` have one entry a value of ``setting``.
+
+    ``stored`` says what the store served; None where there was none.
+    """
+
+    setting: str  # "threshold" or "top_n"
+    methods: tuple[Method, ...]
+    predictions: tuple[list[Line], ...]
+    benchmark: str  # name of the questions
+    stored: Counts | None = field(default=None, compare=False)
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The values, in the order they were given."""
+        return tuple(getattr(method, self.setting) for method in self.methods)
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """One row a value (pandas.DataFrame): setting, value, n, then means a question with their 95 % intervals.
+
+        em, em_low, em_high, the same of f1 and of retrievals, and pieces (generated); see ``bench.summary``.
+        """
+        import pandas as pd
+
+        rows = [
+            {"setting": self.setting, "value": value} | summary(lines)
+            for value, lines in zip(self.values, self.predictions, strict=True)
+        ]
+        return pd.DataFrame(rows).drop(columns=["pieces_low", "pieces_high"])
+
+    def __repr__(self) -> str:
+        return f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)}, {self.benchmark})"
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False, float_format="{:.3f}".format))
+
+
+def sweep(
+    method: Method | str,
+    lm: LanguageModel | Elsewhere,
+    retriever: Retriever | None,
+    questions: Benchmark | str | Path | Iterable[str | Question],
+    *,
+    thresholds: Sequence[float] | None = None,
+    top_ns: Sequence[int] | None = None,
+    folder: str | Path | None = None,
+    prompt: PromptTemplate | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    batch_size: int = 1,
+    store: Store | bool | None = True,
+    progress: bool = True,
+) -> Sweep:
+    """Answer the questions once for each value of one setting of a method.
+
+    Args:
+        method: a method, or its name; everything but the swept setting is kept.
+        questions: as for ``run_benchmark``.
+        thresholds: values of θ; on the RIND score, for FLARE on 1 - p.
+        top_ns: values of top-n, words (qfs) or pieces (last-n) of a query.
+        folder: keep each value's run directory below this folder, and go on there where an earlier sweep stopped;
+            None keeps the answers in memory alone.
+        store: keeps what is written, so that each value costs only what differs from the others; True is a new one in
+            memory, None or False is none. The answers are the same.
+
+    Raises ``SettingError`` unless exactly one of ``thresholds`` and ``top_ns`` has values which the method takes;
+    otherwise as ``run_benchmark``.
+    """
+    made = make_method(method) if isinstance(method, str) else method
+    setting, methods = swept(made, thresholds=thresholds, top_ns=top_ns)
+    asked = as_benchmark(questions, limit)
+    kept = None if store is True and isinstance(lm, Elsewhere) else as_store(store)
+    before = Counts() if kept is None else kept.counts.copy()
+    titles = [f"{setting} {getattr(one, setting)}" if progress else "" for one in methods]
+    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "store": kept}
+    if folder is None:
+        found = _predicted(methods, titles, lm, retriever, asked, **options)
+    else:
+        runs = [(one, Path(folder) / label(one), title) for one, title in zip(methods, titles, strict=True)]
+        found = [record.predictions for record in run_together(runs, lm, retriever, asked, **options)]
+    counts = None if kept is None else kept.counts.since(before)
+    if counts is not None and counts.drafts and progress:
+        print(counts, file=sys.stderr)
+    return Sweep(setting, methods, tuple(found), asked.name, counts)
+
+
+def run_together(
+    runs: Sequence[tuple[Method, Path, str]],
+    lm: LanguageModel | Elsewhere,
+    retriever: Retriever | None,
+    asked: Benchmark,
+    *,
+    store: Store | None,
+    **options: Any,
+) -> list[RunRecord]:
+    """``run_benchmark`` for methods that ask the same questions, each with its folder and the title of its progress.
+
+    With a ``store`` all of them answer some questions before any goes on, so that it need not hold what it serves for
+    longer. ``options`` are those of ``open_run``.
+    """
+    order = range(len(runs)) if store is None else _longest_first([method for method, _, _ in runs])
+    with ExitStack() as stack:
+        under_way: dict[int, Any] = {}
+        for upto in _blocks(len(asked.questions), store):
+            for i in order:
+                method, folder, title = runs[i]
+                if i not in under_way:
+                    run = open_run(method, lm, retriever, asked, folder, title=title, store=store, **options)
+                    under_way[i] = stack.enter_context(run)
+                under_way[i](upto)
+    return [read_run(folder) for _, folder, _ in runs]
+
+
+def _predicted(
+    methods: Sequence[Method], titles: Sequence[str], lm: Any, retriever: Any, asked: Benchmark, **options: Any
+) -> list[list[Line]]:
+    """The same with no folders."""
+    found: list[list[Line]] = [[] for _ in methods]
+    for upto in _blocks(len(asked.questions), options["store"]):
+        for i in _longest_first(methods):
+            block = replace(asked, questions=asked.questions[len(found[i]) : upto])
+            found[i] += predict(methods[i], lm, retriever, block, progress=titles[i] or False, **options)
+    return found
+
+
+def _blocks(questions: int, store: Store | None) -> Iterator[int]:
+    """How many questions to have answered with every value before going on; all at once where nothing is shared."""
+    yield from range(BLOCK, questions, BLOCK) if store is not None else ()
+    yield questions
+
+
+def _longest_first(methods: Sequence[Method]) -> list[int]:
+    """The order to run them in: a higher θ ends drafts later, and a longer draft serves the shorter ones."""
+    return sorted(range(len(methods)), key=lambda i: methods[i].threshold or 0.0, reverse=True)
+
+
+def swept(
+    method: Method, *, thresholds: Sequence[float] | None = None, top_ns: Sequence[int] | None = None
+) -> tuple[str, tuple[Method, ...]]:
+    """The setting that is swept and the method for each of its values, each once, in their order."""
+    if (thresholds is None) == (top_ns is None):
+        raise SettingError("a sweep goes over one setting: give either thresholds or top_ns")
+    setting = "threshold" if top_ns is None else "top_n"
+    values = list(thresholds if top_ns is None else top_ns)  # type: ignore[arg-type]
+    if not values:
+        raise SettingError(f"{setting} has no values to sweep over; give at least one, such as {setting}s=[5, 25]")
+    methods = tuple(dict.fromkeys(exchanged(method, **{setting: value}) for value in values))
+    if getattr(methods[0], setting) is None:
+        raise SettingError(f"{setting} has no meaning for method {method.name!r} with what={method.what!r}")
+    return setting, methods

@@ -1,0 +1,1 @@
+"""What many episodes say: tables, needs, thresholds."""

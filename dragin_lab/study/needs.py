@@ -1,0 +1,325 @@
+"""Ground truth of *when*: did a trigger's score rise where the model could not know, and nowhere else?
+
+Each fact of a gold reasoning is labelled: could the model know it or not (``labels``)? The reasoning is forced on the
+model behind the question's direct prompt, every trigger scores every piece, and a fact's score is the largest over its
+value's pieces. A second reading looks at what the model writes by itself, up to its first wrong fact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dragin_lab.core import ranking
+from dragin_lab.core.confidence import doubts, reference_piece_ranges
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.intervals import bootstrap_statistic
+from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.rind import over_words, reference_attention, reference_scores
+from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.trace import Continuation
+from dragin_lab.core.trigger import AnswerSentence, RindTrigger
+from dragin_lab.core.words import lay_sentences, reference_words
+from dragin_lab.errors import DraginLabError
+
+if TYPE_CHECKING:
+    from dragin_lab.model.load import LanguageModel
+
+#: What is compared, and what a piece's score is.
+TRIGGERS = {
+    "rind-reference": "RIND as released: sentence's share of attention · entropy · length, by words, no prompt in view",
+    "rind-paper": "RIND by the equations: entropy · largest later attention, 0 on stop words",
+    "entropy": "entropy alone",
+    "attention-reference": "attention alone, as the released RIND scales it",
+    "attention-paper": "attention alone, the largest that a later piece pays",
+    "probability": "FLARE: 1 - p of the piece that stands there",
+    "probability-first": "1 - p of the likeliest piece, which FLARE would have seen in a text of the model's own",
+    "probability-sentence": "FLARE as released: mean 1 - p of the sentence",
+    "every-sentence": "a retrieval at the start of every sentence",
+    "every-n": "a retrieval every n pieces",
+}
+#: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
+#: its sentence and the end of its value.
+CLOCKS = ("every-sentence", "every-n")
+SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all facts anew
+
+
+class NeedsError(DraginLabError):
+    """Labels that do not go with the text they are held against."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing a trigger should fire on or leave alone: a fact or a sentence, with every trigger's score on it.
+
+    ``degree`` is the fact's (``labels.DEGREES``); of a sentence, that of the fact in it that is known least, "none"
+    where it has none. ``missing``: the model could not know it. ``said``: the model's own first choice at each piece of
+    the value was that piece; None where it does not apply. ``own`` are a forced fact's scores over the pieces up to the
+    first that the model would not have written: what comes behind it, no draft of its own would have shown.
+    """
+
+    qid: str
+    degree: str
+    missing: bool
+    scores: Mapping[str, float]
+    said: bool | None = None
+    own: Mapping[str, float] = field(default_factory=dict)
+
+
+# -- scores -------------------------------------------------------------------------------------------------------
+
+
+def piece_scores(
+    made: Continuation, alone: np.ndarray, marker: str, decoded: Sequence[str], pipeline: Pipeline, n: int = 16
+) -> dict[str, np.ndarray]:
+    """Every trigger's score of every piece of a text, each (n,) float64.
+
+    ``alone`` is the (h, n, n) attention map of the text's ids by themselves, ``marker`` the vocabulary's mark of a
+    space, ``decoded`` the pieces decoded one by one. Scores of words and sentences stand on each of their pieces.
+    """
+    entropy = made.entropy.astype(np.float64)  # (n,)
+    doubt = doubts(made.logprob)  # (n,)
+    judged = RindTrigger(pipeline, np.inf).judge(made.text, made.offsets, entropy, made.received, ended=True)
+    words = reference_words(made.pieces, made.ids.tolist(), marker)
+    sentences = pipeline.split(made.raw_text)
+    ranges = lay_sentences(sentences, [word.text for word in words])
+    received = reference_attention(alone, first_is_eos=made.pieces[0] == "</s>")  # (n,)
+    attended = over_words(received, words, "sum")  # (w,)
+    rind, scaled, mean_doubt, starts, clock = (np.zeros(len(made)) for _ in range(5))
+    by_sentence = reference_scores(attended, over_words(entropy, words, "mean"), ranges)
+    flat = reference_scores(attended, np.ones(len(words)), ranges)
+    for (first, last), scores, shares in zip(ranges, by_sentence, flat, strict=True):
+        for word, score, share in zip(words[first:last], scores, shares, strict=True):
+            rind[word.start : word.stop], scaled[word.start : word.stop] = score, share
+    for first, last in reference_piece_ranges(sentences, decoded):
+        mean_doubt[first:last] = doubt[first:last].mean() if last > first else 0.0
+    for start, end in pipeline.spans(made.text):
+        starts[pieces_of(made, start, end)[:1]] = 1.0
+    clock[::n] = 1.0
+    return {
+        "rind-reference": rind,
+        "rind-paper": judged.piece_scores,
+        "entropy": entropy,
+        "attention-reference": scaled,
+        "attention-paper": made.received.astype(np.float64),
+        "probability": doubt,
+        "probability-first": 1.0 - made.alternative_probs[:, 0].astype(np.float64),
+        "probability-sentence": mean_doubt,
+        "every-sentence": starts,
+        "every-n": clock,
+    }
+
+
+def pieces_of(made: Continuation, start: int, end: int) -> np.ndarray:
+    """The pieces that hold some of the characters [start, end) of the text; (m,) int."""
+    return np.flatnonzero((made.offsets[:, 0] < end) & (made.offsets[:, 1] > start))
+
+
+def _score_text(lm: LanguageModel, made: Continuation, pipeline: Pipeline, n: int) -> dict[str, np.ndarray]:
+    ids = made.ids.tolist()
+    decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
+    return piece_scores(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline, n)
+
+
+def _gather(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence: np.ndarray) -> dict[str, float]:
+    """The largest score over a value's pieces; of a clock, over its sentence up to the value's end."""
+    before = sentence[sentence <= value.max()]
+    return {name: float(scores[name][before if name in CLOCKS else value].max()) for name in scores}
+
+
+def _sentence_at(made: Continuation, spans: Sequence[tuple[int, int]], place: int) -> np.ndarray:
+    start, end = next(((a, b) for a, b in spans if b > place), (place, len(made.text)))
+    return pieces_of(made, min(start, place), end)
+
+
+# -- the gold reasoning, forced -----------------------------------------------------------------------------------
+
+
+def forced_items(
+    lm: LanguageModel, labelled: Labelled, template: PromptTemplate, pipeline: Pipeline, n: int = 16
+) -> tuple[list[Item], list[Item]]:
+    """The facts and the sentences of a question's gold reasoning, scored as if the model had written them.
+
+    The closing "So the answer is …" is forced too, as a trigger looks at the whole draft. A sentence's score is the
+    largest of all its pieces, so doubt about the wording counts in it.
+    """
+    made = lm.score(template.render(labelled.question), f" {labelled.reasoning} So the answer is {labelled.answer}.")
+    lead = made.text.find(labelled.reasoning)
+    if lead < 0:
+        raise NeedsError(f"{labelled.qid}: the tokenizer does not give the reasoning back as it was written")
+    scores = _score_text(lm, made, pipeline, n)
+    first_choice = made.alternative_ids[:, 0] == made.ids  # (n,)
+    spans = pipeline.spans(made.text)
+    facts = []
+    for fact in labelled.facts:
+        value = pieces_of(made, fact.start + lead, fact.end + lead)
+        sentence = _sentence_at(made, spans, fact.start + lead)
+        said = first_choice[value]  # (m,)
+        seen = value if said.all() else value[: int(said.argmin()) + 1]
+        found, own = _gather(scores, value, sentence), _gather(scores, seen, sentence)
+        facts.append(Item(labelled.qid, fact.degree, fact.missing, found, bool(said.all()), own))
+    sentences = []
+    for start, end in spans:
+        inside = [fact for fact in labelled.facts if start <= fact.start + lead < end]
+        least = max((fact.degree for fact in inside), key=_ORDER.__getitem__, default="none")
+        pieces = pieces_of(made, start, end)
+        missing = any(fact.missing for fact in inside)
+        sentences.append(Item(labelled.qid, least, missing, _gather(scores, pieces, pieces)))
+    return facts, sentences
+
+
+_ORDER = {name: place for place, name in enumerate(("often", "some", "seldom", "changed", "never"))}
+
+
+# -- what the model writes by itself --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Found:
+    """A fact found in a text: the characters of its value there, and whether it is the right one."""
+
+    fact: Fact
+    start: int
+    end: int
+    right: bool
+
+
+def find_facts(text: str, facts: Iterable[Fact], wordings: Mapping[str, Sequence[str]]) -> tuple[list[Found], str]:
+    """The expected facts in a generated text, in order, up to the first wrong one; and how the search ended.
+
+    ``wordings`` gives for a relation ("born"; "film country" for one that depends on the subject's kind) the sentences
+    that state it, with ``{s}`` and ``{v}`` for subject and value. The end is "all right", "first wrong", or
+    "lost": the next expected fact is stated in none of these ways, so that nothing can be said of the rest.
+    """
+    found: list[Found] = []
+    place = 0
+    for fact in facts:
+        span = _find_value(text, place, fact, wordings)
+        if span is None:
+            return found, "lost"
+        right = text[span[0] : span[1]] == fact.value
+        found.append(Found(fact, *span, right))
+        if not right:
+            return found, "first wrong"
+        place = span[1]
+    return found, "all right"
+
+
+def _find_value(text: str, place: int, fact: Fact, wordings: Mapping[str, Sequence[str]]) -> tuple[int, int] | None:
+    """The value's characters in the first sentence behind ``place`` that states the fact; the most specific wording."""
+    value = r"\d+" if fact.value.isdigit() else r"[A-Z][^.?!]*?"
+    matches = []
+    for key, ways in wordings.items():
+        if key != fact.relation and not key.endswith(f" {fact.relation}"):
+            continue
+        for way in ways:
+            before, after = way.split("{v}")
+            head = r"\s+".join(map(re.escape, before.replace("{s}", fact.subject).split()))
+            match = re.compile(rf"(?i:{head})\s+({value})(?={re.escape(after)})").search(text, place)
+            if match is not None:
+                matches.append(match.span(1))
+    return min(matches, key=lambda span: (span[1], -span[0]), default=None)
+
+
+def free_items(
+    lm: LanguageModel,
+    labelled: Labelled,
+    template: PromptTemplate,
+    pipeline: Pipeline,
+    wordings: Mapping[str, Sequence[str]],
+    *,
+    n: int = 16,
+    max_new_tokens: int = 96,
+) -> tuple[list[Item], str]:
+    """The facts that the model states by itself without passages, up to its first wrong one, and how that ended.
+
+    ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
+    """
+    prompt = template.render(labelled.question)
+    made = lm.generate(Draft(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
+    found, ended = find_facts(made.text, labelled.facts, wordings)
+    if not found:
+        return [], ended
+    scores = _score_text(lm, made, pipeline, n)
+    spans = pipeline.spans(made.text)
+    items = []
+    for one in found:
+        value = pieces_of(made, one.start, one.end)
+        gathered = _gather(scores, value, _sentence_at(made, spans, one.start))
+        items.append(Item(labelled.qid, one.fact.degree, not one.right, gathered, one.right, gathered))
+    return items, ended
+
+
+# -- tables -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Row:
+    """A trigger over some items: ROC area with its interval, average precision, and what a threshold gives."""
+
+    trigger: str
+    area: float
+    low: float
+    high: float
+    average_precision: float
+    threshold: float
+    precision: float
+    recall: float
+
+
+def when_table(
+    items: Sequence[Item],
+    thresholds: Mapping[str, float],
+    positive: Callable[[Item], bool] = lambda item: item.missing,
+    *,
+    samples: int = SAMPLES,
+) -> list[Row]:
+    """One row a trigger. ``thresholds`` holds what each is judged at; clocks fire at 0.5. Questions are resampled."""
+    labels = np.array([positive(item) for item in items], dtype=bool)  # (m,)
+    groups = [item.qid for item in items]
+    rows = []
+    for name in TRIGGERS:
+        scores = np.array([item.scores[name] for item in items])  # (m,)
+        theta = 0.5 if name in CLOCKS else thresholds.get(name, float("nan"))
+        low, high = bootstrap_statistic(_area_of(scores, labels), groups, samples=samples)
+        precision, recall = ranking.precision_recall(scores, labels, theta)
+        area, average = ranking.roc_area(scores, labels), ranking.average_precision(scores, labels)
+        rows.append(Row(name, area, low, high, average, theta, precision, recall))
+    return rows
+
+
+def _area_of(scores: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], float]:
+    return lambda at: ranking.roc_area(scores[at], labels[at])
+
+
+def own_view(items: Iterable[Item]) -> list[Item]:
+    """The same items with their scores up to the first piece that the model would not have written."""
+    return [replace(item, scores=item.own) for item in items]
+
+
+def best_thresholds(items: Sequence[Item]) -> dict[str, float]:
+    """For each trigger the threshold with the highest F1 on these items; take development's."""
+    labels = np.array([item.missing for item in items], dtype=bool)
+    return {
+        name: ranking.best_threshold(np.array([item.scores[name] for item in items]), labels)
+        for name in TRIGGERS
+        if name not in CLOCKS
+    }
+
+
+def fired_by_degree(items: Sequence[Item], thresholds: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """trigger -> degree -> the share of its items that score above the threshold."""
+    counts = Counter(item.degree for item in items)
+    return {
+        name: {
+            degree: sum(i.scores[name] > thresholds.get(name, 0.5) for i in items if i.degree == degree) / count
+            for degree, count in counts.items()
+        }
+        for name in TRIGGERS
+    }

@@ -1,0 +1,197 @@
+"""Ground truth of *what*: does a query find the passage that states the missing fact?
+
+For each fact that the model cannot know, the gold reasoning stands up to its value; from there the model finishes the
+sentence by itself, as it would in a draft. The words it writes for the value are the hits, and every formulator makes
+its query of that one place. So *when* is right by construction, and *what* is all that differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dragin_lab.core.confidence import doubts, reference_piece_ranges
+from dragin_lab.core.episode import Attend, Draft, Episode, Retriever
+from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.core.loop import FirstSentence, Need
+from dragin_lab.core.method import WHATS, Method, method, senseless
+from dragin_lab.core.paper import PaperLoop, Spot
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.ranking import recall_at, reciprocal_rank
+from dragin_lab.core.released import ReferenceLoop
+from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.trace import Continuation, Prompt, Query, Step, Trace
+from dragin_lab.core.trace import Question as AskedQuestion
+from dragin_lab.core.words import lay_sentences, reference_words
+
+if TYPE_CHECKING:
+    from dragin_lab.model.load import LanguageModel
+
+DEPTH = 10  # passages searched, so that ranks behind the third are known
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One query for one missing fact: the ids found, best first, and the id wanted."""
+
+    qid: str
+    fact: str
+    query: str
+    found: tuple[str, ...]
+    wanted: str
+
+    @property
+    def recall(self) -> float:
+        """Whether the wanted passage is among the first three."""
+        return recall_at(self.found, self.wanted, 3)
+
+    @property
+    def reciprocal_rank(self) -> float:
+        """1 / rank of the wanted passage; 0 behind the tenth."""
+        return reciprocal_rank(self.found, self.wanted)
+
+
+@dataclass(frozen=True)
+class Place:
+    """The sentence with the missing fact, written; what stands for its value are characters ``start`` to ``end``."""
+
+    written: Continuation
+    prompt: Prompt
+    start: int
+    end: int
+
+
+def formulators(variant: str, top_n: Mapping[str, int] | None = None, nlp: Any = None) -> dict[str, Method]:
+    """Every *what* of a variant as DRAGIN's, asking for ``DEPTH`` passages; ``top_n`` by *what* (qfs, last-n)."""
+    sizes = top_n or {}
+    return {
+        what: method("dragin", variant=variant, what=what, top_n=sizes.get(what), top_k=DEPTH, nlp=nlp)
+        for what in WHATS
+        if not senseless("rind", what)
+    }
+
+
+def place_of(
+    lm: LanguageModel, labelled: Labelled, fact: Fact, template: PromptTemplate, pipeline: Pipeline, max_new: int = 32
+) -> Place:
+    """The gold reasoning up to a fact's value, with the sentence as the model itself ends it."""
+    before = labelled.reasoning[: fact.start].rstrip()
+    own = lm.generate(Draft(template.render(labelled.question, f" {before}"), max_new, FirstSentence(pipeline)))
+    spans = pipeline.spans(own.text)
+    ending = own.text[spans[0][0] : spans[0][1]] if spans else "."
+    prompt = template.render(labelled.question)
+    written = lm.score(prompt, f" {before} {ending}", attention=True)
+    start = written.text.index(before) + len(before) + 1
+    rest = labelled.reasoning[fact.end :]
+    behind = rest[: pipeline.spans(rest)[0][1]] if rest.strip() else ""
+    value = ending.removesuffix(behind) if behind and ending.endswith(behind) else ending.rstrip(".")
+    return Place(written, prompt, start, start + max(len(value), 1))
+
+
+def ask(
+    lm: LanguageModel,
+    retriever: Retriever,
+    labelled: Labelled,
+    template: PromptTemplate,
+    methods: Mapping[str, Method],
+    pipeline: Pipeline,
+) -> dict[str, list[Asked]]:
+    """For each method, by its key, the query for every missing fact of a question and what it finds."""
+    found: dict[str, list[Asked]] = {name: [] for name in methods}
+    for fact in labelled.facts:
+        if not fact.missing:
+            continue
+        place = place_of(lm, labelled, fact, template, pipeline)
+        for name, chosen in methods.items():
+            found[name].append(ask_at(lm, retriever, labelled, fact, place, template, chosen))
+    return found
+
+
+def ask_at(
+    lm: LanguageModel,
+    retriever: Retriever,
+    labelled: Labelled,
+    fact: Fact,
+    place: Place,
+    template: PromptTemplate,
+    chosen: Method,
+) -> Asked:
+    """One method's query for a missing fact at the place where its value is written, and what it finds."""
+    step = Step(0)
+    query = _serve(_formulate(chosen, labelled, place, template, lm, step), lm, retriever)
+    return Asked(labelled.qid, fact.id, query.sent, tuple(passage.id for passage in step.passages), fact.passage)
+
+
+def _formulate(
+    chosen: Method, labelled: Labelled, place: Place, template: PromptTemplate, lm: LanguageModel, step: Step
+) -> Episode[Query]:
+    """The episode of one query: formulated by the method's own loop, cut and searched as the loop does it."""
+    trace = Trace(AskedQuestion(labelled.qid, labelled.question), chosen.settings)
+    if chosen.variant == "reference":
+        loop = ReferenceLoop(chosen, trace, template, lm.tokenizer)
+        query = yield from loop.formulate(reference_need(labelled.question, place, lm, chosen.pipeline))
+        yield from loop.retrieve(step, query)
+    else:
+        paper = PaperLoop(chosen, trace, template, lm.tokenizer)
+        query = paper.formulate(paper_spot(place, chosen.pipeline))
+        yield from paper.retrieve(step, query)
+    return query
+
+
+def _serve(episode: Episode[Query], lm: LanguageModel, retriever: Retriever) -> Query:
+    answer: Any = None
+    while True:
+        try:
+            request = episode.send(answer)
+        except StopIteration as end:
+            query: Query = end.value
+            return query
+        if isinstance(request, Attend):
+            answer = lm.attend(request.ids)
+        else:
+            assert not isinstance(request, Draft)
+            answer = retriever.search(request.query, request.k)
+
+
+def reference_need(question: str, place: Place, lm: LanguageModel, pipeline: Pipeline) -> Need:
+    """The place as the released code's formulators see it (reference-behaviour §2, §3): nothing kept from before."""
+    made = place.written
+    ids = made.ids.tolist()
+    words = reference_words(made.pieces, ids, lm.tokenizer.marker)
+    texts = [word.text for word in words]
+    spans = pipeline.spans(made.text)
+    number = _sentence_number(spans, place.start)
+    sentences = [made.text[a:b] for a, b in spans]
+    first, last = lay_sentences(sentences, texts)[number]
+    inside = [made.offsets[word.start : word.stop] for word in words[first:last]]
+    hits = [bool(((o[:, 0] < place.end) & (o[:, 1] > place.start)).any()) for o in inside]
+    pieces = [lm.tokenizer.decode([i], special=True) for i in ids]
+    a, b = reference_piece_ranges(sentences, pieces)[number]
+    kept = " ".join(sentences[:number])
+    return Need(
+        context=f"{question} {kept}" if kept else question,
+        before=f"{question}  {kept} ",
+        sentence=sentences[number],
+        words=texts[first:last],
+        hits=np.array(hits, dtype=bool),
+        pieces=pieces[a:b],
+        doubt=doubts(made.logprob)[a:b],
+    )
+
+
+def paper_spot(place: Place, pipeline: Pipeline) -> Spot:
+    """The place as the paper's formulators see it: t_i is the value's first visible piece."""
+    made = place.written
+    spans = pipeline.spans(made.text)
+    inside = (made.offsets[:, 1] > place.start) & (made.offsets[:, 0] < place.end)
+    piece = int(np.flatnonzero(inside)[0])
+    return Spot(
+        made, place.prompt, piece, place.start, spans[_sentence_number(spans, place.start)], [(place.start, place.end)]
+    )
+
+
+def _sentence_number(spans: Sequence[tuple[int, int]], place: int) -> int:
+    return next((number for number, (_, end) in enumerate(spans) if end > place), len(spans) - 1)

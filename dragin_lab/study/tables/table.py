@@ -1,0 +1,292 @@
+"""The paper's tables with our own values beside the paper's, from run directories.
+
+A cell has three parts: the paper's value as printed, ours, and our 95 % bootstrap interval over the questions. What
+keeps ours from being comparable (Almanac's questions, a run that is not complete, another retriever) is marked at the
+cell and said below the table.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dragin_lab.core.intervals import Interval, PairedTest
+from dragin_lab.data import paper
+from dragin_lab.errors import SettingError
+from dragin_lab.study.tables.layouts import ALONE, BM25, RESULTS, Layout, Line, Want, layout
+from dragin_lab.study.tables.runs import Source, Sources, missing_lines
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dragin_lab.run.batch import RunRecord
+
+FORMATS = ("text", "markdown", "latex", "csv", "dataframe")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell. ``setting`` is ours where the table is about settings; ``marks`` are keys of ``Table.marks``."""
+
+    printed: str = ""  # the paper's value; "" where it has none
+    best: bool = False  # printed in bold
+    ours: Interval | None = None
+    setting: str = ""
+    marks: tuple[str, ...] = ()
+    test: PairedTest | None = None  # ours against the row that all are compared with
+    places: int = 3  # decimals of ours
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; ``note`` says what is odd about the paper's values."""
+
+    labels: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    note: str = ""
+
+
+@dataclass
+class Table:
+    """A table of the paper, filled as far as runs allow. Printing it gives text; a notebook shows Markdown."""
+
+    number: int
+    title: str
+    labels: tuple[str, ...]  # headings of the columns of ``Row.labels``
+    columns: tuple[tuple[str, str], ...]  # (heading, measure) of ``Row.cells``
+    rows: list[Row]
+    about: list[str] = field(default_factory=list)  # what our values are
+    marks: dict[str, str] = field(default_factory=dict)  # mark -> what it says
+    missing: list[str] = field(default_factory=list)  # what no run was given for, and commands that make it
+    compared_with: str = ""
+
+    @property
+    def filled(self) -> int:
+        """How many cells hold a value of ours."""
+        return sum(cell.ours is not None or bool(cell.setting) for row in self.rows for cell in row.cells)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row a row (pandas.DataFrame): labels as index; columns (heading, measure, part).
+
+        Parts: ``paper``, ``ours``, ``low``, ``high``, ``n`` and, where methods are compared, ``difference``, its
+        ``low`` and ``high`` and ``p``; only those that some cell has. Settings are text, results float64.
+        """
+        from dragin_lab.study.tables.formats import to_frame
+
+        return to_frame(self)
+
+    def show(self, form: str = "text", *, width: int | None = None) -> str:
+        """The table in one of ``FORMATS``; as text it is folded between columns to at most ``width`` characters."""
+        from dragin_lab.study.tables import formats
+
+        if form not in FORMATS:
+            raise SettingError(f"format {form!r} does not exist; one of {', '.join(FORMATS)}")
+        if form == "text":
+            return formats.to_text(self, width)
+        if form == "dataframe":
+            frame = self.frame
+            return str(frame.astype(object).where(frame.notna(), "").to_string())
+        return {
+            "markdown": formats.to_markdown,
+            "latex": formats.to_latex,
+            "csv": formats.to_csv,
+        }[form](self)
+
+    def __str__(self) -> str:
+        return self.show()
+
+    def __repr__(self) -> str:
+        cells = sum(len(row.cells) for row in self.rows)
+        return f"Table({self.number}, {self.title}: {self.filled} of {cells} cells are ours)"
+
+    def _repr_markdown_(self) -> str:
+        return self.show("markdown")
+
+
+def table(
+    number: int,
+    runs: str | Path | Iterable[str | Path | RunRecord] = (),
+    *,
+    as_model: str | None = None,
+    compare: str | None = None,
+    variant: str | None = None,
+    benchmark: str | None = None,
+) -> Table:
+    """The paper's table ``number`` (1 to 9) beside what the runs gave.
+
+    Args:
+        runs: run directories, folders of them, or ``RunRecord``s; none shows the paper's values alone.
+        as_model: the paper's model that the runs are compared with ("llama2-13b-chat", "llama2-7b-chat",
+            "vicuna-13b-v1.5"). The paper's own models are known by their Hugging Face ids; any other stands beside the
+            rows of all three.
+        compare: a row, such as "dragin", that the others are tested against on the same questions.
+        variant: take runs of this variant only; else the reference variant's where both are there.
+        benchmark: what Tables 4 to 6 are taken from instead of the paper's data set.
+
+    Raises:
+        SettingError: a table, model, row or benchmark that does not exist; runs that cannot stand side by side; runs
+            of which none fills a cell.
+        RunError: a folder that holds no run, or a damaged one.
+    """
+    records = _records(runs)
+    if number not in RESULTS:
+        from dragin_lab.study.tables.settings import settings_table
+
+        if compare is not None or benchmark is not None:
+            raise SettingError(f"Table {number} is about settings; it takes neither compare nor benchmark")
+        return settings_table(number, Sources(records, as_model=as_model, variant=variant))
+    sources = Sources(records, as_model=as_model, variant=variant)
+    thetas = sorted({s.settings["threshold"] for s in sources.all if s.settings["when"] == "rind"})
+    return _Filling(layout(number, benchmark, thetas), sources, compare).table()
+
+
+def _records(runs: str | Path | Iterable[str | Path | RunRecord]) -> list[RunRecord]:
+    from dragin_lab.run.batch import find_runs
+
+    given = [runs] if isinstance(runs, str | Path) else list(runs)
+    found = [one for one in given if not isinstance(one, str | Path)]
+    paths = [one for one in given if isinstance(one, str | Path)]
+    return found + (find_runs(paths) if paths else [])
+
+
+class _Filling:
+    """Fills a layout from runs, and keeps account of what has to be said about it."""
+
+    def __init__(self, plan: Layout, sources: Sources, compare: str | None) -> None:
+        self.plan, self.sources = plan, sources
+        self.base = self._base(compare)
+        self.used: dict[Path, Source] = {}
+        self.missing: list[Want] = []
+        self.marks: dict[str, str] = {}  # what is said -> its mark
+
+    def table(self) -> Table:
+        rows = [self._row(line) for line in self.plan.lines]
+        number, sources = self.plan.number, self.sources
+        missing = missing_lines(list(dict.fromkeys(self.missing)), sources) if self.missing else []
+        if sources.all and not self.used:
+            raise SettingError("\n".join([_nothing(number, sources), *(x for x in missing if x.startswith("  "))]))
+        return Table(
+            number, paper.TITLES[number], self.plan.labels, self.plan.columns, rows, self._about(),
+            {mark: text for text, mark in self.marks.items()}, missing, self.base,
+        )  # fmt: skip
+
+    def _base(self, compare: str | None) -> str:
+        """The key of the row that the others are compared with; "" for none."""
+        if compare is None:
+            return ""
+        keys = list(dict.fromkeys(line.key for line in self.plan.lines if line.key != "tokens"))
+        wanted = compare.strip().lower()
+        same = [key for key in keys if key == wanted or _number(key) == _number(wanted) is not None]
+        if not same:
+            near = difflib.get_close_matches(wanted, keys, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise SettingError(f"Table {self.plan.number} has no row {compare!r}; {hint}one of {', '.join(keys)}")
+        return same[0]
+
+    def _row(self, line: Line) -> Row:
+        base = next((one for one in self.plan.lines if (one.group, one.key) == (line.group, self.base)), None)
+        cells = []
+        for place, slot in enumerate(line.slots):
+            source = self.sources.find(slot.want)
+            cell = Cell(slot.printed, slot.best)
+            ours = source.mean(slot.want.measure) if source is not None else None
+            if source is not None and ours is not None:
+                self.used[source.folder] = source
+                other = self.sources.find(base.slots[place].want) if base not in (None, line) else None
+                test = source.against(other, slot.want.measure) if other is not None else None
+                places = 3 if slot.want.measure in ("em", "f1", "precision", "recall") else 2
+                marks = tuple(self._mark(text) for text in self._caveats(source, slot.want, ours.n))
+                cell = Cell(slot.printed, slot.best, ours, "", marks, test, places)
+            elif self.sources.of(slot.want.model):
+                self.missing.append(slot.want)
+            cells.append(cell)
+        return Row(line.labels, tuple(cells), line.note)
+
+    def _mark(self, text: str) -> str:
+        return self.marks.setdefault(text, _letters(len(self.marks)))
+
+    def _caveats(self, source: Source, want: Want, n: int) -> list[str]:
+        """What keeps a value of ours from being what the paper's is."""
+        said = []
+        if source.almanac:
+            said.append("on Almanac's questions: the form of this benchmark, a world and passages of their own")
+        if n < source.asked:
+            failed = len([line for line in source.record.predictions if line["ended"] == "error"])
+            why = f"{failed} failed" if failed else "the run is not complete"
+            said.append(f"n = {n} of {source.asked} questions ({source.folder}: {why})")
+        if want.retriever is None and source.retriever not in (None, BM25):
+            said.append(f"passages by {source.searched_with}, where the paper has BM25")
+        if want.retriever not in (None, BM25) and "sgpt" not in source.searched_with.lower():
+            said.append(f"passages by {source.searched_with}, where the paper has SGPT")
+        if source.settings["variant"] != "reference":
+            said.append(f"{source.settings['variant']} variant")
+        return said
+
+    def _about(self) -> list[str]:
+        """Lines on what our values are."""
+        used = list(self.used.values())
+        if not used:
+            return []
+        models = {source.model: source.paper_model for source in used}
+        variants = " and ".join(sorted({source.settings["variant"] for source in used}))
+        lines = [
+            f"ours: {', '.join(map(_called, models.items()))}, {variants} variant; {_questions(used)}; "
+            "brackets: 95 % bootstrap intervals"
+        ]
+        if None in models.values() and self.plan.labels[0] == "LLM":
+            lines.append("the model is none of the paper's and stands beside each of them; --as (as_model=) names one")
+        if self.plan.number in (5, 7) and set(models.values()) != {ALONE}:
+            lines.append(f"the paper's values are {ALONE}'s")
+        if self.plan.number == 3:
+            lines.append("ours in Avg. Tokens: the pieces that FL-RAG generated, which keeps all it writes")
+        if self.base:
+            lines.append(
+                f"− {self.base}: difference to that row on the same questions, with the p value of a two-sided "
+                "randomisation test, not corrected for how many there are"
+            )
+        if left := [str(source.folder) for folder, source in self.sources.left_out.items() if folder not in self.used]:
+            more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+            lines.append(f"runs that fit too and were not taken: {', '.join(left[:3])}{more}")
+        if unused := self.sources.unused:
+            lines.append(f"data sets of no table: {', '.join(sorted({source.dataset for source in unused}))}")
+        return lines
+
+
+def _called(item: tuple[str, str | None]) -> str:
+    model, beside = item
+    return model if beside is None or beside in model.lower() else f"{model} as {beside}"
+
+
+def _questions(used: list[Source]) -> str:
+    counts = sorted({source.asked for source in used})
+    return f"n = {counts[0]}" + (f" to {counts[-1]} questions a cell" if len(counts) > 1 else " questions a cell")
+
+
+def _nothing(number: int, sources: Sources) -> str:
+    """What the runs are, where the table has no place for any of them."""
+    of = [
+        sorted(values)
+        for values in (
+            {f"{s.settings['when']} × {s.settings['what']}" for s in sources.all},
+            {s.dataset for s in sources.all},
+            {_called((s.model, s.paper_model)) for s in sources.all},
+        )
+    ]
+    pairs, datasets, models = (", ".join(values[:4]) + (" …" if len(values) > 4 else "") for values in of)
+    return f"Table {number} has no cell for the runs given, which are of {pairs} on {datasets} by {models}"
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _letters(count: int) -> str:
+    """a, b, … z, aa, ab, …"""
+    return (_letters(count // 26 - 1) if count >= 26 else "") + "abcdefghijklmnopqrstuvwxyz"[count % 26]

@@ -1,0 +1,317 @@
+"""A stored trace under other settings, without the model: what would fire and be asked, and how far that is known.
+
+Every decision is taken by the method's own code on what the trace recorded. The first one that comes out otherwise ends
+what a trace can tell for sure: the text behind it would be another. Later drafts are judged all the same, each as if
+the episode had come to it; ``Turn.told`` says which are certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dragin_lab.core.episode import Tokenizer
+from dragin_lab.core.labels import Labelled
+from dragin_lab.core.loop import FirstSentence, Need
+from dragin_lab.core.method import WHENS, Method
+from dragin_lab.core.paper import PaperLoop, Spot
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.qfs import top_words
+from dragin_lab.core.released import ReferenceLoop, Seen
+from dragin_lab.core.settings import exchanged, restored
+from dragin_lab.core.trace import Continuation, Decision, Query, Step, Trace, Words
+from dragin_lab.core.trigger import AnswerSentence, AnyOf
+from dragin_lab.errors import SettingError
+from dragin_lab.run.stored import NotStoredError, StoredDraft, StoredTokenizer, fits
+from dragin_lab.study.truth import Count, Truth, truths
+
+T = TypeVar("T")
+
+#: The settings that a replay can change, by *when*; ``top_n`` comes with the *what* that counts words or pieces.
+TUNABLE = ("threshold", "top_n", "normalize", "doubt_limit")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One step of a trace under other settings.
+
+    ``made`` is the draft as it would have ended; None where the stored one ends before anything is decided.
+    ``certain`` is False where a guess stands in for attention that was not kept.
+    """
+
+    step: int
+    told: bool  # whether the episode surely comes to this step as it is stored
+    change: str  # what is other than in the trace, for people; "" for nothing
+    words: Words = field(default_factory=Words)
+    decision: Decision | None = None
+    query: Query | None = None
+    made: Continuation | None = None
+    certain: bool = True
+    why: str = ""  # what is not known, and why
+    count: Count = field(default_factory=lambda: Count())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A trace under some settings: one ``Turn`` a step, what they add up to, and where certainty ends."""
+
+    trace: Trace
+    method: Method
+    turns: tuple[Turn, ...]
+    since: int | None  # the step from whose decision on the stored text no longer tells; None: it tells all
+    why: str  # what happens there
+
+    @property
+    def whole(self) -> bool:
+        """Whether the episode is the stored one to its end."""
+        return self.since is None
+
+    @property
+    def told(self) -> tuple[Turn, ...]:
+        """The turns that are certain to be reached."""
+        return tuple(turn for turn in self.turns if turn.told)
+
+    @property
+    def retrievals(self) -> int:
+        """Retrievals that are certain to happen; where ``whole``, all of them."""
+        return sum(t.decision is not None and t.decision.retrieve for t in self.told)
+
+    @property
+    def queries(self) -> list[str | None]:
+        """The query of each of these retrievals; None where the trace does not tell it."""
+        asked = [t for t in self.told if t.decision is not None and t.decision.retrieve]
+        return [None if t.query is None else t.query.text for t in asked]
+
+    @property
+    def count(self) -> Count:
+        """The told decisions against the ground truth."""
+        return sum((t.count for t in self.told), Count())
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    made: Continuation
+    words: Words
+    decision: Decision
+    place: Spot | Need | None
+    certain: bool = True
+
+
+class Replay:
+    """A trace, made ready to be asked what other settings would have done.
+
+    ``labels`` are the question's facts (``labels.load_labels``), for precision and recall. ``tokenizer`` (such as
+    ``lm.tokenizer``) lets it form queries that count pieces; without it, what the trace remembers has to do. ``nlp`` is
+    the spaCy pipeline the trace was made with (None: the default).
+
+    Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another question, another
+    pipeline or another tokenizer.
+    """
+
+    def __init__(
+        self, trace: Trace, labels: Labelled | None = None, *, tokenizer: Tokenizer | None = None, nlp: Any = None
+    ) -> None:
+        self.trace = trace
+        self.method = restored(trace.method, nlp)
+        self._template = PromptTemplate(form=self.method.form)
+        if tokenizer is not None and not fits(tokenizer, trace):
+            raise SettingError("the tokenizer names the trace's pieces otherwise; give that of the model that wrote it")
+        self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
+        self._seen: dict[int, Seen] = {}
+        self._drafts: dict[int, StoredDraft] = {}
+        self._truths: list[Truth | None] = [None] * len(trace.steps)
+        if labels is not None:
+            self._truths = truths(trace, labels)
+
+    @property
+    def tunable(self) -> tuple[str, ...]:
+        """The settings of this trace's method that a replay can change."""
+        method = self.method
+        if WHENS[method.when] != "ahead":
+            return ()
+        known = ["threshold"]
+        known += ["top_n"] * (method.top_n is not None)
+        known += ["normalize"] * (method.when == "rind" and method.variant == "paper")
+        own = method.what == "confident-sentence" and (method.when, method.variant) != ("probability", "reference")
+        return (*known, *(["doubt_limit"] * own))
+
+    def at(self, **settings: Any) -> Outcome:
+        """The trace under these settings, those not named as they were.
+
+        Raises ``SettingError`` for values out of range and for settings that a replay of this method cannot change.
+        """
+        refused = sorted(set(settings) - set(self.tunable))
+        if refused:
+            can = ", ".join(self.tunable) or "nothing: it holds no draft against a threshold"
+            raise SettingError(f"{refused[0]!r} cannot be replayed for {self.method.name!r}; what can: {can}")
+        method = exchanged(self.method, **settings) if settings else self.method
+        turns: list[Turn] = []
+        since, why = None, ""
+        for place, step in enumerate(self.trace.steps):
+            turn = self._turn(method, place, step, told=since is None)
+            if since is None and (turn.change or not turn.certain):
+                said = f"here it {turn.change}, so the text behind it would be another"
+                since, why = place, turn.why or said
+            turns.append(turn)
+        return Outcome(self.trace, method, tuple(turns), since, why)
+
+    # -- one step ------------------------------------------------------------------------------------------------------
+
+    def _turn(self, method: Method, place: int, step: Step, *, told: bool) -> Turn:
+        if step.draft is None or step.decision is None or not len(step.draft) or WHENS[method.when] != "ahead":
+            return Turn(place, told, "", step.words, step.decision, step.query, step.draft)
+        if method.when == "rind" and not np.isfinite(step.words.attention).all():
+            why = "the attention that the trigger held against θ was not recorded"
+            return Turn(place, told, "cannot be judged", step.words, None, None, step.draft, True, why)
+        verdict = self._verdict(method, place, step)
+        if verdict is None:
+            n = len(step.draft)
+            why = (
+                f"nothing fires in the {n} pieces that are stored, and what the model would have written behind them "
+                "is not; full_drafts=True keeps it"
+            )
+            return Turn(place, told, "goes on behind what is stored", step.words, None, None, None, True, why)
+        query, why = None, ""
+        if verdict.place is not None:
+            query, why = self._query(method, place, step, verdict)
+        change = _change(step, verdict.decision, query)
+        if not verdict.certain and not why:
+            why = "the attention of this draft was not kept, so which word is first above θ is a guess"
+        truth = self._truths[place]
+        count = Count() if truth is None else truth.count(verdict.made, verdict.words, verdict.decision)
+        made, words, decision = verdict.made, verdict.words, verdict.decision
+        return Turn(place, told, change, words, decision, query, made, verdict.certain, why, count)
+
+    def _before(self, place: int) -> str:
+        return self.trace.steps[place - 1].answer if place else ""
+
+    def _verdict(self, method: Method, place: int, step: Step) -> _Verdict | None:
+        """The method's own judgement of a stored draft; None where the draft ends before it could be judged."""
+        made = step.draft
+        assert made is not None
+        if method.variant == "reference":
+            reference = self._reference(method)
+            if place not in self._seen:
+                self._seen[place] = reference.measure(made)
+            if len(step.words) != len(self._seen[place].words):
+                raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
+            attended = step.words.attention.astype(np.float64) if method.when == "rind" else None  # (w,)
+            found = reference.judge(made, self._seen[place], attended, self._before(place))
+            return _Verdict(made, found.words, found.decision, found.need)
+        loop = self._paper(method, place)
+        resumed = bool(place) and self._resumes(place)
+        stored = self._drafts.get(place)
+        if stored is None:
+            stored = StoredDraft(made, self.method.threshold, self.method.normalize, resumed)
+            self._drafts[place] = stored
+        answer = AnswerSentence(method.pipeline, self._tokenizer, self._before(place), self._template.shape.phrase)
+        assert step.prompt is not None
+        if method.when == "probability":
+            served = stored.served(None, AnyOf((FirstSentence(method.pipeline), answer)), full=method.full_drafts)
+            if served is None:
+                return None
+            return _Verdict(served, *loop.judge_flare(served, step.prompt))
+        if resumed and not method.keep_passages:
+            return _Verdict(made, step.words, step.decision or Decision(False, ""), None)
+        served = stored.served(loop.rind_trigger(resumed), answer, full=method.full_drafts)
+        if served is None:
+            return None
+        words, decision, spot = loop.judge_rind(served, step.prompt, resumed)
+        guessed = not stored.timed and served is not made and decision.retrieve
+        return _Verdict(served, words, decision, spot, not guessed)
+
+    def _resumes(self, place: int) -> bool:
+        """Whether the draft of a step resumes a sentence that the step before it cut."""
+        before = self.trace.steps[place - 1]
+        return before.decision is not None and before.decision.retrieve and before.draft is not None
+
+    def _reference(self, method: Method) -> ReferenceLoop:
+        return ReferenceLoop(method, self.trace, self._template, self._tokenizer)
+
+    def _paper(self, method: Method, place: int) -> PaperLoop:
+        return PaperLoop(method, self.trace, self._template, self._tokenizer, text=self._before(place))
+
+    # -- what ----------------------------------------------------------------------------------------------------------
+
+    def _query(self, method: Method, place: int, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:
+        """The query of a place that fired; None and why where the trace does not tell it."""
+        try:
+            if isinstance(verdict.place, Spot):
+                if method.what == "qfs" and verdict.place.written.attention is None:
+                    return None, "the query cannot be told: the attention of this draft was not kept"
+                return self._paper(method, place).formulate(verdict.place), ""
+            assert isinstance(verdict.place, Need)
+            if method.what == "qfs":
+                return _chosen_again(method, step, verdict)
+            loop = self._reference(method)
+            query = _returned(loop.formulate(verdict.place))
+        except NotStoredError as error:
+            if _same_place(step, verdict.decision) and method.top_n == self.method.top_n and _same_hits(step, verdict):
+                return step.query, ""
+            return None, f"the query cannot be told: {error}"
+        if step.query is not None and step.query.text == query.text:
+            return replace(query, sent=step.query.sent), ""
+        try:
+            query.sent = loop.sendable(query.text)
+        except NotStoredError:
+            query.note = query.note or f"at most its last {method.query_pieces} pieces are sent"
+        return query, ""
+
+
+def _returned(episode: Generator[Any, Any, T]) -> T:
+    """What an episode that needs no answers returns."""
+    try:
+        next(episode)
+    except StopIteration as end:
+        made: T = end.value
+        return made
+    raise NotStoredError("it takes an attention map that the trace does not hold")
+
+
+def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:
+    """QFS of the reference variant: the recorded weights, where they are those of the same flagged words."""
+    query = step.query
+    if query is None or not _same_place(step, verdict.decision) or not _same_hits(step, verdict):
+        return None, "the query cannot be told: the released code reads the text anew, from words that now are others"
+    assert method.top_n is not None
+    chosen = top_words(query.weights, method.top_n)  # (candidates,)
+    text = " ".join(word for word, yes in zip(query.words, chosen, strict=True) if yes)
+    sent = query.sent if text == query.text else text
+    return replace(query, text=text, sent=sent, chosen=chosen), ""
+
+
+def _same_place(step: Step, decision: Decision) -> bool:
+    """Whether a decision that retrieves does so where the recorded one did."""
+    old = step.decision
+    return old is not None and (old.retrieve, old.cut, old.piece) == (True, decision.cut, decision.piece)
+
+
+def _same_hits(step: Step, verdict: _Verdict) -> bool:
+    return np.array_equal(step.words.hit, verdict.words.hit)
+
+
+def _change(step: Step, decision: Decision, query: Query | None) -> str:
+    """What makes a step another one than was recorded, in words; "" where the episode goes on as it did."""
+    old = step.decision
+    assert old is not None
+    if decision.retrieve != old.retrieve:
+        return "retrieves now" if decision.retrieve else "no longer retrieves"
+    if not decision.retrieve:
+        return ""
+    if decision.cut != old.cut:
+        return "fires elsewhere"
+    if query is None:
+        return "may ask something else"
+    return "" if step.query is not None and step.query.text == query.text else "asks something else"
+
+
+def labelled_of(trace: Trace, labels: Mapping[str, Labelled] | list[Labelled] | None) -> Labelled | None:
+    """The labels that are of a trace's question, by its id and text, or by its text alone."""
+    if not labels:
+        return None
+    known = list(labels.values()) if isinstance(labels, Mapping) else list(labels)
+    asked = trace.question.text.strip()
+    return next((one for one in known if one.question.strip() == asked), None)

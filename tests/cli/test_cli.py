@@ -1,0 +1,499 @@
+"""The command line: what it prints, what it writes, how it ends, and that nothing that was finished is lost."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import QUESTION, Command, start
+
+from dragin_lab.almanac import embedded_corpus_path, embedded_model_path
+from dragin_lab.cli import app as cli
+from dragin_lab.core.method import METHODS
+from dragin_lab.core.trace import Trace
+from dragin_lab.data.datasets import template
+
+HEADER = b"id\ttext\ttitle\n"
+WINDOW: int = json.loads((embedded_model_path() / "config.json").read_text())["max_position_embeddings"]
+MORE = " And of The Silent Fukain?"  # at least five pieces
+
+
+def longer_than(windows: int) -> str:
+    """A question of more than so many context windows, and of less than three times as many."""
+    return QUESTION + MORE * (windows * WINDOW // 5)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("COLUMNS", "100")
+    return Command(capsys)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A writable copy of the embedded model."""
+    return Path(shutil.copytree(embedded_model_path(), tmp_path / "model", copy_function=shutil.copyfile))
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder of random weights that writes on and on."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    path = tmp_path_factory.mktemp("endless")
+    tokenizer = AutoTokenizer.from_pretrained(embedded_model_path())
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+        max_position_embeddings=1_000_000, initializer_range=0.3, eos_token_id=None, bos_token_id=1,
+    )  # fmt: skip
+    LlamaForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stored trace."""
+    path = tmp_path_factory.mktemp("stored") / "one.trace"
+    assert cli.status(["ask", QUESTION, "--save", str(path)]) == cli.DONE
+    return path
+
+
+# -- what goes right --------------------------------------------------------------------------------------------------
+
+
+def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
+    ran = command("--help")
+    assert ran.code == cli.DONE
+    for name in ("ask", "demo", "doctor", "run", "show", "sweep"):
+        assert f"\n  {name}" in ran.out
+    assert "..." not in ran.out.partition("Commands:")[2]  # no description is cut
+    said = " ".join(command("ask", "--help").out.split())
+    for part in ("default 1.2", "default 0.1; paper variant 0.2", "default: dragin", "default 64", "default 3"):
+        assert part in said
+
+
+def test_no_command_at_all_shows_the_help(command: Command) -> None:
+    ran = command()
+    assert "Commands:" in ran.out + ran.err
+    assert ran.code in (cli.DONE, cli.USAGE)  # click changed its mind about this in 8.2
+
+
+def test_ask_answers_saves_and_shows_again(command: Command, tmp_path: Path) -> None:
+    trace, page = tmp_path / "a.trace", tmp_path / "a.html"
+    ran = command("ask", QUESTION, "--gold", "nobody", "--save", trace, "--html", page)
+    assert ran.code == cli.DONE
+    assert QUESTION in ran.out
+    assert ran.err.splitlines() == [f"trace written to {trace}", f"page written to {page}"]
+    loaded = Trace.load(trace)
+    assert loaded.question.golds == ("nobody",)
+    assert loaded.answer in ran.out
+    assert page.read_text(encoding="utf-8").lower().startswith("<!doctype html>")
+    again = command("show", trace)
+    assert (again.code, again.out, again.err) == (cli.DONE, ran.out, "")
+    copy = tmp_path / "b.html"
+    assert command("show", trace, "--html", copy).out == ""
+    assert copy.read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+@pytest.mark.parametrize("method", METHODS)
+def test_ask_runs_every_method(command: Command, method: str, variant: str) -> None:
+    ran = command("ask", QUESTION, "--method", method, "--variant", variant)
+    assert (ran.code, ran.err) == (cli.DONE, "")
+    assert f"{method}, {variant} variant" in ran.out
+    assert "None" not in ran.out
+
+
+def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path) -> None:
+    examples = tmp_path / "e.yaml"
+    examples.write_text("- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n", encoding="utf-8")
+    trace = tmp_path / "a.trace"
+    ran = command(
+        "ask", QUESTION, "--variant", "paper", "--threshold", "0.5", "--what", "last-n", "--top-n", "5", "--top-k", "1",
+        "--max-new-tokens", "20", "--layer", "0", "--heads", "0,1", "--exemplars", examples, "--save", trace,
+        "--corpus", embedded_corpus_path(), "--model", embedded_model_path(), "--sample", "--seed", "3",
+    )  # fmt: skip
+    assert ran.code == cli.DONE, ran.err
+    said = Trace.load(trace)
+    wanted = {"threshold": 0.5, "what": "last-n", "top_n": 5, "top_k": 1, "max_new_tokens": 20, "variant": "paper"}
+    assert {key: said.method[key] for key in wanted} == wanted
+    assert [said.provenance[key] for key in ("layer", "heads", "decoding", "seed")] == [0, [0, 1], "sample", 3]
+    assert said.steps[0].prompt is not None
+    assert "Is ice cold?" in said.steps[0].prompt.text
+
+
+def test_ask_takes_a_benchmarks_own_exemplars_with_its_instruction(command: Command, tmp_path: Path) -> None:
+    ran = command("ask", QUESTION, "--exemplars", "hotpotqa", "--max-new-tokens", "3", "--save", tmp_path / "a.trace")
+    assert ran.code == cli.DONE, ran.err
+    said = Trace.load(tmp_path / "a.trace").steps[0].prompt
+    assert said is not None
+    assert said.text == template("hotpotqa").render(QUESTION).text
+    command.refused("ask", QUESTION, "--exemplars", "hotpot", says=("hotpot: cannot be read", "or a name: 2wiki"))
+
+
+def test_ask_takes_a_layout(command: Command, tmp_path: Path) -> None:
+    trace = tmp_path / "a.trace"
+    ran = command("ask", QUESTION, "--method", "sr-rag", "--layout", "flare", "--max-new-tokens", "3", "--save", trace)
+    assert ran.code == cli.DONE, ran.err
+    said = Trace.load(trace)
+    assert said.provenance["template"]["layout"] == "flare"
+    assert said.steps[0].passages_prompt is not None
+    assert "Search results:\n[1] " in said.steps[0].passages_prompt.text
+    command.refused("ask", QUESTION, "--layout", "chat", says=("chat template", "layout='dragin'"))
+    command.refused("ask", QUESTION, "--layout", "chta", says=("Did you mean 'chat'",))
+
+
+def test_what_was_written_replaces_an_older_file_whole(command: Command, tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    page.write_text("old " * 1_000_000)
+    assert command("ask", QUESTION, "--html", page).code == cli.DONE
+    assert "old old" not in page.read_text(encoding="utf-8")
+    assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
+
+
+# -- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["ask"], ("QUESTION",)),
+        (["ask", ""], ("question is empty",)),
+        (["ask", " \t\n"], ("question is empty",)),
+        (["ask", "\udcff?"], ("character 1", "not valid")),
+        (["ask", QUESTION, "--threshold", "abc"], ("--threshold", "abc")),
+        (["ask", QUESTION, "--threshold", "nan"], ("threshold=nan", "at least 0")),
+        (["ask", QUESTION, "--threshold", "inf"], ("threshold=inf",)),
+        (["ask", QUESTION, "--threshold", "-0.1"], ("threshold=-0.1", "at least 0")),
+        (["ask", QUESTION, "--threshold", "1", "--method", "sr-rag"], ("threshold=1", "no meaning")),
+        (["ask", QUESTION, "--top-n", "0"], ("top_n=0", "at least 1")),
+        (["ask", QUESTION, "--top-k", "0"], ("top_k=0", "at least 1")),
+        (["ask", QUESTION, "--max-new-tokens", "0"], ("max_new_tokens=0",)),
+        (["ask", QUESTION, "--method", "dargin"], ("'dargin'", "'fl-rag'", "Did you mean 'dragin'?")),
+        (["ask", QUESTION, "--when", "once", "--what", "qfs"], ("makes no sense",)),
+        (["ask", QUESTION, "--layer", "first"], ("--layer first", "last")),
+        (["ask", QUESTION, "--layer", "99"], ("layer=99",)),
+        (["ask", QUESTION, "--heads", "1,x"], ("--heads 1,x",)),
+        (["ask", QUESTION, "--device", "toaster"], ("toaster",)),
+        (["ask", QUESTION, "--dtype", "float3"], ("float3",)),
+        (["ask", QUESTION, "--save", "no-such-folder/a.trace"], ("no-such-folder", "make it first")),
+        (["ask", QUESTION, "--html", "."], ("is a folder",)),
+        (["ask", QUESTION, "--html", "a.html", "--save", "./a.html"], ("a.html", "both")),
+        (["show", "a.trace", "--html", "./a.trace"], ("a.trace", "both")),
+        (["ask", QUESTION, "--corpus", "no-such.tsv"], ("no-such.tsv",)),
+        (["ask", QUESTION, "--exemplars", "no-such.yaml"], ("no-such.yaml", "No such file")),
+        (["show", "no-such.trace"], ("no-such.trace", "no such file")),
+        (["demo", "--limit", "0"], ("--limit 0",)),
+        (["demo", "--output", os.devnull + "/x"], ("--output",)),
+        (["demo", "--flare-threshold", "-1"], ("threshold=-1",)),
+        (["aks", QUESTION], ("'aks'", "'ask'")),
+    ],
+)
+def test_wrong_usage_is_two_lines_and_status_2(
+    command: Command, args: list[str], says: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command.refused(*args, says=says)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("c.tsv", b"", ("is empty",)),
+        ("c.jsonl", b"\n\n", ("holds no passages",)),
+        ("c.tsv.gz", gzip.compress(HEADER + os.urandom(4000).hex().encode())[:900], ("line", "cut off")),
+        ("c.tsv", b"title\tbody\nx\ty\n", ("line 1", "no column id, text")),
+        ("c.tsv", HEADER + b"1\tone\n", ("line 2", "2 fields")),
+        ("c.tsv", HEADER + "1\tcafé\tT\n".encode("latin-1"), ("line 2", "UTF-8")),
+        ("c.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2}\n', ("line 2", "'text'")),
+        ("c.csv", b"id,text,title\n", ("c.csv", ".tsv")),
+    ],
+)
+def test_a_bad_corpus_names_file_and_line(
+    command: Command, tmp_path: Path, name: str, content: bytes, says: tuple[str, ...]
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    command.refused("ask", QUESTION, "--corpus", path, says=(name, *says))
+
+
+def test_an_empty_folder_is_no_corpus(command: Command, tmp_path: Path) -> None:
+    command.refused("ask", QUESTION, "--corpus", tmp_path, says=("no .txt files",))
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_a_passage_of_100_000_words_is_announced_and_does_not_eat_the_memory(
+    command: Command, tmp_path: Path, variant: str
+) -> None:
+    corpus = tmp_path / "c.tsv"
+    corpus.write_bytes(HEADER + b"1\t" + b"mother director film " * 33_334 + b"\tT\n")
+    ran = command("ask", QUESTION, "--corpus", corpus, "--method", "sr-rag", "--variant", variant)
+    assert "100,002 words" in ran.err
+    if variant == "paper":
+        assert ran.code == cli.DONE
+        assert "dropped 1 of 1 passages" in ran.out
+    else:
+        assert ran.code == cli.FAILED
+        assert ran.out == ""  # nothing was written yet
+        assert f"{WINDOW:,}" in ran.err
+        assert len(ran.err.splitlines()) <= 3
+
+
+def test_models_that_cannot_be_loaded(command: Command, folder: Path, tmp_path: Path) -> None:
+    def refused(model: object, *says: str) -> None:
+        command.refused("ask", QUESTION, "--model", model, says=says)
+
+    refused("./nowhere", "no folder", "./nowhere")
+    refused(folder / "config.json", "is a file")
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "no config.json")
+    weights = folder / "model.safetensors"
+    whole = weights.read_bytes()
+    for content in (whole[:100_000], b"x" * 1000, b""):
+        weights.write_bytes(content)
+        refused(folder, str(folder), "weights")
+    weights.unlink()
+    refused(folder, "no weights")
+
+
+def test_a_tokenizer_without_fast_encoding(command: Command, folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "ByT5Tokenizer"}))
+    command.refused("ask", QUESTION, "--model", folder, says=("no fast encoding", "tokenizer.json"))
+
+
+def test_an_unknown_model_id_is_asked_for_once(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dragin_lab.model import sources
+
+    asked = []
+
+    def unreachable(self: Any, name: str, **_: Any) -> None:
+        asked.append(name)
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(sources.constants, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(sources.HfApi, "model_info", unreachable)
+    command.refused("ask", QUESTION, "--model", "nobody/has-this", says=("nobody/has-this", "cannot be reached"))
+    assert asked == ["nobody/has-this"]
+
+
+def test_a_question_longer_than_the_window_is_refused_by_the_paper_variant(command: Command) -> None:
+    long = longer_than(1)
+    for method in ("wo-rag", "sr-rag", "dragin"):
+        command.refused("ask", long, "--method", method, "--variant", "paper", says=(f"{WINDOW:,} pieces", "shorten"))
+
+
+def test_a_question_longer_than_the_window_is_warned_of_in_the_reference_variant(command: Command) -> None:
+    long = longer_than(1)
+    ran = command("ask", long, "--method", "wo-rag")
+    assert ran.code == cli.DONE
+    assert f"more than the model's window of {WINDOW}" in ran.out
+    assert ran.err.startswith("warning: ")
+    assert len(ran.err.splitlines()) == 2
+
+
+def test_a_question_of_many_windows_is_refused_by_both(command: Command) -> None:
+    long = longer_than(8)
+    ran = command.refused("ask", long, "--method", "wo-rag", code=cli.FAILED, says=("more than 8 times", f"{WINDOW:,}"))
+    assert len(ran.err) < 600
+
+
+def test_files_that_are_no_traces(command: Command, stored: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.trace"
+    whole = stored.read_bytes()
+    for content in (b"", b"not a trace", whole[: len(whole) // 2], whole[:-1]):
+        bad.write_bytes(content)
+        command.refused("show", bad, says=("bad.trace", "not a trace"))
+    command.refused("show", embedded_model_path() / "model.safetensors", says=("not a trace",))
+    command.refused("show", tmp_path, says=("not a regular file",))
+    command.refused("show", stored, "--html", tmp_path / "no" / "a.html", says=("make it first",))
+
+
+# -- what fails at the end --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with room for next to nothing."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    try:
+        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", path], capture_output=True)
+    except OSError as error:
+        pytest.skip(f"no small file system can be mounted here: {error}")
+    if made.returncode:
+        pytest.skip(f"no small file system can be mounted here: {made.stderr.decode().strip()}")
+    try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+def test_a_full_disk_keeps_the_answer_and_the_old_files(command: Command, tiny_disk: Path) -> None:
+    old = tiny_disk / "old.trace"
+    old.write_bytes(b"old")
+    ran = command("ask", QUESTION, "--save", old, "--html", tiny_disk / "a.html")
+    assert ran.code == cli.FAILED
+    assert QUESTION in ran.out
+    assert "\nEnded " in ran.out
+    lines = ran.err.splitlines()
+    assert [line.split(":")[1].strip() for line in lines] == [str(old), str(tiny_disk / "a.html")]
+    assert all("No space left on device; free some space" in line for line in lines)
+    assert [p.name for p in tiny_disk.iterdir()] == ["old.trace"]
+    assert old.read_bytes() == b"old"
+
+
+def test_one_output_that_fails_does_not_keep_the_other_back(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Trace, path: str) -> Path:
+        from dragin_lab.errors import TraceFileError
+        from dragin_lab.files import not_saved
+
+        raise TraceFileError(not_saved(path, OSError(errno.ENOSPC, "No space left on device")))
+
+    monkeypatch.setattr(Trace, "save", full)
+    ran = command("ask", QUESTION, "--save", tmp_path / "a.trace", "--html", tmp_path / "a.html")
+    assert ran.code == cli.FAILED
+    assert "\nEnded " in ran.out
+    assert ran.err.splitlines()[0] == f"page written to {tmp_path / 'a.html'}"
+    assert "No space left" in ran.err.splitlines()[1]
+    assert "<html" in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_device_that_is_full(command: Command) -> None:
+    for option, says in (("--save", "not a regular file"), ("--html", "No space left on device")):
+        ran = command("ask", QUESTION, option, "/dev/full")
+        assert ran.code == cli.FAILED
+        assert "\nEnded " in ran.out
+        assert ran.err.startswith("error: /dev/full: not saved")
+        assert says in ran.err
+
+
+def test_what_breaks_unforeseen_is_named_with_and_without_its_traceback(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dragin_lab.retrieval.bm25 import BM25
+
+    def broken(self: BM25, query: str, k: int) -> None:
+        raise ZeroDivisionError("the index is upside down")
+
+    monkeypatch.setattr(BM25, "search", broken)
+    ask = ("ask", QUESTION, "--threshold", "0")  # so that it searches
+    ran = command(*ask)
+    assert ran.code == cli.FAILED
+    assert "ZeroDivisionError: the index is upside down" in ran.err
+    assert "--debug" in ran.err
+    assert "Traceback" not in ran.err
+    assert len(ran.err.splitlines()) == 2
+    assert "ended by an error" in ran.out  # the draft before the search was finished
+    for args in (("--debug", *ask), (*ask, "--debug")):
+        ran = command(*args)
+        assert ran.code == cli.FAILED
+        assert "Traceback" in ran.err
+        assert "in broken" in ran.err
+
+
+def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dragin_lab.model.load import LanguageModel
+
+    def full(self: LanguageModel, *_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 52.00 GiB.\nand so on")
+
+    monkeypatch.setattr(LanguageModel, "stream", full)
+    command.refused("ask", QUESTION, code=cli.FAILED, says=("memory", "--top-k", "--variant paper"))
+
+
+def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    import warnings
+
+    from dragin_lab.data import templates
+
+    given = templates.default_template
+
+    def noisy(*args: Any) -> Any:
+        warnings.warn_explicit("noise", UserWarning, "lib.py", 1)
+        return given(*args)
+
+    monkeypatch.setattr(templates, "default_template", noisy)
+    assert "noise" not in command("ask", QUESTION, "--method", "wo-rag").err
+    assert "noise" in command("ask", QUESTION, "--method", "wo-rag", "--debug").err
+
+
+# -- processes of their own -------------------------------------------------------------------------------------------
+
+
+def test_a_closed_pipe_is_no_reason_to_lose_the_trace_or_to_complain(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    trace = tmp_path / "a.trace"
+    process = start("ask", QUESTION, "--save", trace, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    _, err = process.communicate(timeout=120)
+    assert err.decode().splitlines() == [f"trace written to {trace}"]
+    assert process.returncode == cli.FAILED
+    assert Trace.load(trace).ended in ("answered", "length")
+
+
+def test_a_terminal_that_lacks_characters_still_shows_the_rest(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    process = start("show", stored, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (cli.DONE, b"")
+    assert QUESTION.encode() in out
+
+
+def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_path: Path) -> None:
+    trace = tmp_path / "a.trace"
+    terminal, far = pty.openpty()
+    process = start(
+        "ask", QUESTION, "--model", endless, "--method", "fl-rag", "--max-new-tokens", "100000", "--save", trace,
+        stdout=subprocess.PIPE, stderr=far,
+    )  # fmt: skip
+    os.close(far)
+    seen = b""
+
+    def read_on() -> None:  # a terminal that nobody reads is soon full, and then the command waits for it
+        nonlocal seen
+        with suppress(OSError):  # the other end is closed
+            while more := os.read(terminal, 4096):
+                seen += more
+
+    while seen.count(b"passages for:") < 3:  # two steps are behind it, it writes the third
+        seen += os.read(terminal, 4096)
+    process.send_signal(signal.SIGINT)
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    out, _ = process.communicate(timeout=120)
+    reader.join(timeout=120)
+    os.close(terminal)
+    assert process.returncode == cli.INTERRUPTED
+    said = seen.decode(errors="replace").replace("\r\n", "\n")
+    assert f"trace written to {trace}" in said
+    assert said.endswith("interrupted\n")
+    assert "Traceback" not in said
+    loaded = Trace.load(trace)
+    assert loaded.ended == "cancelled"
+    assert loaded.counters["retrievals"] >= 2
+    assert len(loaded.steps[0].continuation or ()) == 16
+    shown = command("show", trace)
+    assert shown.code == cli.DONE
+    assert shown.out == out.decode()
+    assert "cancelled" in shown.out

@@ -1,0 +1,348 @@
+"""``dragin-lab run`` and ``sweep``: which runs are made, what is printed, and what is left of one that is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import AnsweringModel, questions
+from command import Command, start
+
+from dragin_lab.cli import app as cli
+from dragin_lab.cli import run as cli_run
+from dragin_lab.errors import ModelError
+from dragin_lab.run.batch import Benchmark
+from dragin_lab.run.rundir import find_runs, read_run
+
+RUN = ("run", "--method", "dragin,wo-rag", "--variant", "paper", "--what", "question")
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
+    """A scripted model and three scripted questions in place of the embedded ones."""
+    from scripted import ScriptedRetriever
+
+    lm, retriever = AnsweringModel(), ScriptedRetriever()
+
+    def opened(source: str, *, limit: int | None = None, **_: Any) -> Benchmark:
+        return Benchmark(source, tuple(questions(3)[:limit]), limit=limit)
+
+    monkeypatch.setattr(cli_run, "load_model", lambda options: lm)
+    monkeypatch.setattr(cli_run, "load_retriever", lambda corpus, spec=None: retriever)
+    monkeypatch.setattr(cli_run, "open_benchmark", opened)
+    return lm
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of all tables, without their intervals."""
+    cut = [line.split("  ") for line in text.splitlines() if "[" in line and line.endswith("]")]
+    return [[cell.split(" [")[0] for cell in (part.strip() for part in line) if cell] for line in cut]
+
+
+# -- what is run ------------------------------------------------------------------------------------------------------
+
+
+def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
+    ran = command(*RUN, "--dataset", "one,two", "--dataset", "three", "--output", tmp_path, "--corpus", __file__[:-3])
+    assert ran.code == cli.USAGE  # no such corpus
+    ran = command(*RUN, "--dataset", "one,two", "--dataset", "three", "--output", tmp_path)
+    assert ran.code == cli.DONE, ran.err
+    assert ran.out.count("three, 3 questions") == 1
+    assert [row[:4] for row in rows(ran.out)] == [
+        ["dragin-paper-what=question", "1.000", "1.000", "1.00"], ["wo-rag-paper", "0.000", "0.500", "0.00"],
+    ] * 3  # fmt: skip
+    assert {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)} == {
+        f"{data}/{name}" for data in ("one", "two", "three") for name in ("dragin-paper-what=question", "wo-rag-paper")
+    }
+    assert "one dragin-paper-what=question: 3 of 3, " in ran.err
+    assert "EM 1.000" in ran.err
+    assert "warning: the embedded passages hold nothing on one; give --corpus" in ran.err
+
+
+def test_the_same_command_goes_on(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
+    first = command(*RUN, "--dataset", "one", "--output", tmp_path)
+    asked = len(scripted.asked)
+    again = command(*RUN, "--dataset", "one", "--output", tmp_path)
+    assert (again.code, again.out) == (first.code, first.out)
+    assert len(scripted.asked) == asked
+    refused = command(*RUN, "--dataset", "one", "--output", tmp_path, "--limit", 2)
+    assert refused.code == cli.USAGE
+    assert "limit: None → 2" in refused.err
+
+
+def test_every_folder_is_checked_before_any_work_is_done(
+    command: Command, tmp_path: Path, scripted: AnsweringModel
+) -> None:
+    assert command(*RUN, "--dataset", "two", "--output", tmp_path).code == cli.DONE
+    asked = len(scripted.asked)
+    refused = command(*RUN, "--dataset", "one,two", "--output", tmp_path, "--seed", 1)
+    assert refused.code == cli.USAGE
+    assert "seed: 0 → 1" in refused.err
+    assert len(refused.err.strip().splitlines()) <= 4
+    assert len(scripted.asked) == asked
+    assert not (tmp_path / "one").exists()
+
+
+def made(
+    command: Command, monkeypatch: pytest.MonkeyPatch, *given: str, data: str = "almanac/2wikimultihopqa"
+) -> list[str]:
+    """The labels of the methods that a command would run."""
+    seen: list[str] = []
+    one = cli_run.open_benchmark(data, limit=1)
+    monkeypatch.setattr(cli_run, "execute", lambda of, _, __, call, ___: seen.extend(map(call, of(one))))
+    ran = command("run", *given)
+    assert ran.code == cli.DONE, ran.err
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("given", "labels"),
+    [
+        (["--method", "dragin,flare"], ["dragin", "flare"]),
+        (["--method", "wo-rag,dragin", "--threshold", "0.8,1.2"], ["wo-rag", "dragin-threshold=0.8", "dragin"]),
+        (["--method", "dragin,flare", "--threshold", "flare=0.3", "--threshold", "dragin=1,2"],
+         ["dragin-threshold=1.0", "dragin-threshold=2.0", "flare-threshold=0.3"]),
+        (["--method", "dragin,flare", "--threshold", "flare=0.3"], ["dragin", "flare-threshold=0.3"]),
+        (["--method", "dragin,sr-rag", "--top-n", "5"], ["dragin-top_n=5", "sr-rag"]),
+        (["--method", "dragin,fl-rag", "--top-n", "fl-rag=5"], ["dragin", "fl-rag-top_n=5"]),
+        (["--variant", "reference,paper", "--what", "qfs,question"],
+         ["dragin", "dragin-what=question", "dragin-paper", "dragin-paper-what=question"]),
+        (["--when", "rind,every-sentence", "--threshold", "1"],
+         ["dragin-threshold=1.0", "dragin-when=every-sentence"]),
+        (["--top-k", "5", "--max-new-tokens", "100"], ["dragin-max_new_tokens=100-top_k=5"]),
+    ],
+)  # fmt: skip
+def test_settings_are_combined(
+    command: Command, monkeypatch: pytest.MonkeyPatch, given: list[str], labels: list[str]
+) -> None:
+    assert made(command, monkeypatch, *given) == labels
+
+
+@pytest.mark.parametrize(
+    ("given", "data", "labels"),
+    [
+        (["--preset", "llama2-7b-chat:paper"], "2wikimultihopqa", ["dragin-top_n=40"]),
+        (["--preset", "released", "--model", "meta-llama/Llama-2-7b-chat-hf"], "2wikimultihopqa",
+         ["dragin-threshold=1.0"]),
+        (["--preset", "llama2-7b-chat:paper", "--threshold", "0.5,1.2"], "hotpotqa",
+         ["dragin-threshold=0.5-top_n=35-max_new_tokens=100", "dragin-top_n=35-max_new_tokens=100"]),
+        (["--preset", "llama2-7b-chat:paper", "--when", "every-sentence"], "2wikimultihopqa",
+         ["dragin-when=every-sentence-top_n=40"]),
+        (["--preset", "llama2-7b-chat:paper,released", "--method", "flare,dragin"], "iirc",
+         ["flare-threshold=0.08-max_new_tokens=128", "dragin-threshold=1.3-top_n=35-max_new_tokens=128"]),
+    ],
+)  # fmt: skip
+def test_presets_differ_by_data_set_and_give_way_to_options(
+    command: Command, monkeypatch: pytest.MonkeyPatch, given: list[str], data: str, labels: list[str]
+) -> None:
+    assert made(command, monkeypatch, *given, data=f"almanac/{data}") == labels
+
+
+def test_a_failed_question_is_status_1_and_tried_again(
+    command: Command, tmp_path: Path, scripted: AnsweringModel
+) -> None:
+    scripted.failing = {2: ModelError("too long\nby far")}
+    ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
+    assert ran.code == cli.FAILED
+    assert [row[0] for row in rows(ran.out)] == ["dragin-paper-what=question (1 failed)", "wo-rag-paper (1 failed)"]
+    assert "error: 2 answers failed; the first (q2) with: too long\nThe same command tries them again\n" in ran.err
+    scripted.failing = {}
+    ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
+    assert ran.code == cli.DONE
+    assert scripted.asked == [1, 2, 3, 1, 2, 3, 2]  # the last by both methods
+
+
+def test_ctrl_c_keeps_what_was_finished_and_says_how_to_go_on(
+    command: Command, tmp_path: Path, scripted: AnsweringModel
+) -> None:
+    scripted.failing = {3: KeyboardInterrupt()}
+    ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
+    assert ran.code == cli.INTERRUPTED
+    assert f"what was finished is kept below {tmp_path}; the same command goes on from there" in ran.err
+    assert ran.err.endswith("interrupted\n")
+    assert [row[0] for row in rows(ran.out)] == ["dragin-paper-what=question (2 of 3)"]
+
+
+def test_a_disk_that_is_full(
+    command: Command, tmp_path: Path, scripted: AnsweringModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dragin_lab.run import runwriter
+
+    def full(path: Path, data: bytes) -> None:
+        raise runwriter.NotWrittenError(f"{path}: a line was not written: No space left on device")
+
+    monkeypatch.setattr(runwriter, "_append", full)
+    ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
+    assert ran.code == cli.FAILED
+    assert "No space left on device\nThe same command goes on from there" in ran.err
+
+
+# -- wrong usage ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--method", "dragin,dargin"], ("'dargin'", "Did you mean 'dragin'?")),
+        (["--method", "dragin,"], ("''",)),
+        (["--limit", "0"], ("--limit 0", "1 or more")),
+        (["--limit", "-3"], ("--limit -3",)),
+        (["--sample", "0"], ("--sample 0",)),
+        (["--sample", "3", "--limit", "3"], ("limit=3 and sample=3",)),
+        (["--limit", "x"], ("'x'",)),
+        (["--batch-size", "0"], ("--batch-size 0", "1 or more")),
+        (["--threshold", "abc"], ("'abc'",)),
+        (["--threshold", "-1"], ("threshold=-1", "at least 0")),
+        (["--threshold", "dargin=1"], ("Did you mean 'dragin'?",)),
+        (["--threshold", "flare=0.1"], ("flare is not among the methods",)),
+        (["--method", "sr-rag", "--threshold", "1"], ("none of the methods takes it",)),
+        (["--method", "dragin,sr-rag", "--threshold", "sr-rag=1"], ("sr-rag does not take it",)),
+        (["--method", "dragin,flare", "--threshold", "1"], ("do not measure alike", "--threshold flare=1")),
+        (["--method", "dragin,fl-rag", "--top-n", "5"], ("do not measure alike", "--top-n dragin=5")),
+        (["--top-n", "1.5"], ("1.5",)),
+        (["--when", "once", "--what", "qfs"], ("makes no sense",)),
+        (["--dataset", "almanac/hotpot"], ("almanac/hotpot",)),
+        (["--dataset", "no-such.json"], ("no-such.json",)),
+        (["--dataset", "almanac/iirc", "--split", "dve"], ("dve",)),
+        (["--exemplars", "no-such.yaml"], ("no-such.yaml",)),
+        (["--corpus", "no-such.tsv"], ("no-such.tsv",)),
+        (["--output", os.devnull + "/x"], ("--output",)),
+        (["--layer", "first"], ("--layer first",)),
+        (["--preset", "paper"], ("say for which model", "llama2-7b-chat:paper")),
+        (["--preset", "llama2-7-chat:paper"], ("llama2-7-chat", "did you mean")),
+        (["--preset", "llama2-7b-chat:papre"], ("papre", "did you mean 'paper'")),
+        (["--preset", "llama2-7b-chat:paper", "--method", "flare"], ("no settings of flare", "released")),
+        (["--preset", "vicuna-13b-v1.5:paper", "--method", "self-ask"], ("self-ask",)),
+        (["--layout", "dargin"], ("Did you mean 'dragin'?",)),
+        (["--decoding", "smaple"], ("Did you mean 'sample'?",)),
+    ],
+)
+def test_wrong_usage_is_two_lines_and_status_2(
+    command: Command, args: list[str], says: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command.refused("run", *args, says=says)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("empty.json", "", "line 1: is not JSON"),
+        ("none.json", "[]", "holds no list of records"),
+        (
+            "twice.json",
+            json.dumps([{"_id": "a", "question": "Who?", "answer": "Li"}] * 2),
+            "the id 'a' was used before",
+        ),
+    ],
+)
+def test_a_bad_file_of_questions_is_named(command: Command, tmp_path: Path, name: str, content: str, says: str) -> None:
+    (tmp_path / name).write_text(content)
+    command.refused("run", "--dataset", tmp_path / name, "--output", tmp_path / "o", says=(name, says))
+    assert not (tmp_path / "o").exists()
+
+
+def test_two_data_sets_of_one_name(command: Command, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "q.json").write_text(json.dumps([{"_id": "a", "question": "Who?", "answer": "Li"}]))
+    both = f"{tmp_path / 'a' / 'q.json'},{tmp_path / 'b' / 'q.json'}"
+    command.refused("run", "--dataset", both, "--output", tmp_path / "o", says=("called 'q' too", "one by one"))
+
+
+# -- sweep ------------------------------------------------------------------------------------------------------------
+
+
+def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
+    paper = ("--variant", "paper", "--what", "question", "--dataset", "one", "--output", tmp_path)
+    ran = command("sweep", *paper, "--threshold", "1,9")
+    assert ran.code == cli.DONE, ran.err
+    assert "threshold  " in ran.out
+    assert [row[:4] for row in rows(ran.out)] == [["1.0", "1.000", "1.000", "1.00"], ["9.0", "0.000", "0.500", "0.00"]]
+    assert command("sweep", *paper, "--threshold", "9,1").code == cli.DONE
+    assert len(scripted.asked) == 6  # nothing was asked twice
+    ran = command("sweep", "--method", "fl-rag", "--top-n", "5,8", "--dataset", "one", "--output", tmp_path)
+    assert [row[0] for row in rows(ran.out)] == ["5", "8"]
+    assert {m.folder.name for m in find_runs(tmp_path)} >= {"fl-rag-top_n=5", "fl-rag-top_n=8"}
+
+
+def test_sweep_goes_over_table_5_by_default(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
+    ran = command("sweep", "--variant", "paper", "--what", "question", "--dataset", "one", "--output", tmp_path)
+    assert [row[0] for row in rows(ran.out)] == ["1.0", "1.1", "1.2", "1.3", "1.4"]
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--method", "flare"], ("give the values", "--threshold")),
+        (["--threshold", "1", "--top-n", "5"], ("either --threshold or --top-n",)),
+        (["--threshold", "1,,2"], ("''",)),
+        (["--method", "sr-rag", "--threshold", "1"], ("no meaning",)),
+        (["--method", "sr-rag", "--top-n", "1"], ("no meaning",)),
+        (["--method", "dragon"], ("Did you mean 'dragin'?",)),
+    ],
+)
+def test_sweeps_that_make_no_sense(command: Command, args: list[str], says: tuple[str, ...], tmp_path: Path) -> None:
+    command.refused("sweep", *args, "--output", tmp_path / "o", says=says)
+
+
+# -- the embedded model -----------------------------------------------------------------------------------------------
+
+
+def test_on_the_embedded_model_a_killed_run_ends_as_one_that_was_not(command: Command, tmp_path: Path) -> None:
+    args = ("--method", "dragin", "--dataset", "almanac/2wikimultihopqa", "--limit", 3, "--max-new-tokens", 24)
+    process = start("run", *args, "--output", tmp_path / "killed", stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+    folder = tmp_path / "killed" / "almanac" / "2wikimultihopqa" / "dragin-max_new_tokens=24"
+    path = folder / "predictions.jsonl"
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    done = len(read_run(folder).predictions)
+    assert done < 3
+    for name in ("killed", "whole"):
+        ran = command("run", *args, "--output", tmp_path / name)
+        assert ran.code == cli.DONE, ran.err
+    other = tmp_path / "whole" / folder.relative_to(tmp_path / "killed")
+    assert path.read_bytes() == (other / "predictions.jsonl").read_bytes()
+    assert json.loads((folder / "run.json").read_text())["model"]["model"] == "almanac"
+
+
+def test_a_terminal_gets_a_bar_and_ctrl_c_ends_it(tmp_path: Path) -> None:
+    terminal, far = pty.openpty()
+    process = start(
+        "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path, stdout=subprocess.PIPE, stderr=far
+    )
+    os.close(far)
+    seen = b""
+    while b"EM=" not in seen:
+        seen += os.read(terminal, 4096)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=120)
+    try:
+        while more := os.read(terminal, 4096):
+            seen += more
+    except OSError:  # the other end is closed
+        os.close(terminal)
+    said = seen.decode(errors="replace").replace("\r\n", "\n")
+    assert process.returncode == cli.INTERRUPTED
+    assert "/200 [" in said
+    assert "the same command goes on from there" in said
+    assert said.endswith("interrupted\n")
+    assert "Traceback" not in said
+    assert b"of 200)" in out
+    assert 0 < len(find_runs(tmp_path)[0].predictions) < 200

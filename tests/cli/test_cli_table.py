@@ -1,0 +1,85 @@
+"""``dragin-lab table``: what goes to standard output, what to standard error, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from command import Command
+from run_folders import write_run
+
+from dragin_lab.cli import app as cli
+from dragin_lab.study.tables.table import FORMATS, table
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setenv("COLUMNS", "120")
+    return Command(capsys)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for method in ("dragin", "sr-rag"):
+        write_run(tmp_path, method, "almanac/iirc", [1.0, 0.0, 1.0, float(method == "dragin")])
+    return tmp_path
+
+
+def test_the_papers_tables_alone(command: Command) -> None:
+    for number in range(1, 10):
+        ran = command("table", number)
+        assert (ran.code, ran.err) == (cli.DONE, "")
+        assert ran.out.startswith(f"Table {number}. ")
+
+
+def test_the_table_is_printed_and_what_is_missing_said_apart(command: Command, runs: Path) -> None:
+    ran = command("table", 3, runs, "--compare", "dragin", "--as", "vicuna-13b-v1.5")
+    assert ran.code == cli.DONE
+    made = table(3, runs, compare="dragin", as_model="vicuna-13b-v1.5")
+    assert ran.out == made.show(width=120) + "\n"
+    assert ran.err == "\n" + "\n".join(made.missing) + "\n"
+    datasets = ",".join(f"almanac/{name}" for name in ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc"))
+    assert f"dragin-lab run --method fl-rag,fs-rag,flare --dataset {datasets} --output {runs}\n" in ran.err
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_formats_come_alone(command: Command, runs: Path, form: str) -> None:
+    ran = command("table", 2, runs, "--format", form)
+    assert ran.out == table(2, runs).show(form, width=120) + "\n"
+    assert "no run of" in ran.err
+
+
+def test_csv_can_be_read(command: Command, runs: Path) -> None:
+    rows = list(
+        csv.DictReader(io.StringIO(command("table", 4, runs, "--dataset", "iirc", "--format", "csv").out or ""))
+    )
+    assert rows == []  # neither run has the parts of Table 4
+    rows = list(csv.DictReader(io.StringIO(command("table", 2, runs, "--format", "csv").out)))
+    assert {row["IIRC EM ours"] for row in rows} == {"", "0.75", "0.5"}
+
+
+def test_what_is_refused(command: Command, runs: Path) -> None:
+    command.refused("table", 10, says=("10 is not in the range",))
+    command.refused("table", "two", says=("'two' is not a valid integer",))
+    command.refused("table", 2, runs / "nothing", says=(f"{runs / 'nothing'}: ",))
+    command.refused("table", 2, runs, "--as", "llama2-13b", says=("Did you mean 'llama2-13b-chat'?",))
+    command.refused("table", 2, runs, "--compare", "drgin", says=("no row 'drgin'; did you mean 'dragin'?",))
+    command.refused("table", 2, runs, "--format", "tex", says=("'tex' is not one of",))
+    command.refused("table", 2, runs, "--variant", "paper", says=("none of the 2 runs is of the paper variant",))
+    command.refused("table", 2, runs, "--dataset", "iirc", says=("Table 2 is not on one benchmark",))
+    command.refused("table", 1, "--compare", "dragin", says=("Table 1 is about settings",))
+    command.refused("table", 5, runs, says=("Table 5 has no cell for the runs given", "dragin-lab run --method dragin"))
+
+
+def test_a_damaged_run_is_named(command: Command, runs: Path) -> None:
+    folder = runs / "almanac" / "iirc" / "dragin"
+    (folder / "run.json").write_text("{", encoding="utf-8")
+    command.refused("table", 2, runs, says=(str(folder),))
+
+
+def test_help_names_the_options(command: Command) -> None:
+    said = " ".join(command("table", "--help").out.split())
+    for part in ("--as", "--compare ROW", "--dataset", "--format", "--variant", "1 to 9", "[default: text]"):
+        assert part in said

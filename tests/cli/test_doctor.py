@@ -1,0 +1,80 @@
+"""``dragin-lab doctor``: a healthy installation, and what it says of a sick one."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Command
+
+from dragin_lab.cli import app as cli
+from dragin_lab.model.check import Check
+from dragin_lab.model.load import LanguageModel
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def test_a_healthy_installation(command: Command) -> None:
+    ran = command("doctor")
+    assert (ran.code, ran.err) == (cli.DONE, "")
+    assert {line[:6] for line in ran.out.splitlines()} == {"ok    "}
+    for part in ("torch ", "embedded corpus: ", "attention rows sum to 1 (", "a left-padded batch equals single runs"):
+        assert part in ran.out
+
+
+def test_a_model_that_is_none(command: Command, tmp_path: Path) -> None:
+    ran = command("doctor", "--model", tmp_path)
+    assert ran.code == cli.FAILED
+    assert ran.out.splitlines()[-1].startswith(f"FAIL  {tmp_path} is no model")
+    assert ran.err.startswith("error: 1 of the lines above needs mending")
+    assert "embedded corpus" in ran.out  # the rest was looked at all the same
+
+
+def test_a_model_that_fails_its_checks(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = [Check("attention rows sum to 1", False, 0.5, 1e-3), Check("logits equal", False, float("nan"), 1e-4)]
+    monkeypatch.setattr(LanguageModel, "check", lambda self: bad)
+    ran = command("doctor")
+    assert ran.code == cli.FAILED
+    assert "FAIL  attention rows sum to 1 (0.5, limit 0.001)" in ran.out
+    assert "2 of the lines above need mending" in ran.err
+
+
+def test_packages_that_are_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    real, version = importlib.import_module, metadata.version
+
+    def without(name: str, *args: Any) -> Any:
+        if name == "safetensors":
+            raise ImportError("no such library\nand more")
+        return real(name, *args)
+
+    def unknown(name: str) -> str:
+        if name == "bm25s":
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+    monkeypatch.setattr(metadata, "version", unknown)
+    ran = command("doctor")
+    assert ran.code == cli.FAILED
+    assert "FAIL  safetensors cannot be imported (no such library); install it again" in ran.out
+    assert "ok    bm25s is not installed; large corpora want it" in ran.out
+
+
+def test_a_part_that_breaks_does_not_hide_the_others(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dragin_lab.core import sentences
+
+    def broken(nlp: Any = None) -> None:
+        raise ZeroDivisionError("spaCy is upside down")
+
+    monkeypatch.setattr(sentences, "load_pipeline", broken)
+    ran = command("doctor")
+    assert ran.code == cli.FAILED
+    assert "FAIL  ZeroDivisionError: spaCy is upside down" in ran.out
+    assert "attention rows sum to 1" in ran.out

@@ -1,0 +1,134 @@
+"""Names and settings of methods: what is refused, and what it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import spacy
+
+import dragin_lab as dl
+from dragin_lab.core.method import METHODS, WHATS, WHENS, method, senseless
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_every_method_in_both_variants(name: str, variant: str) -> None:
+    made = method(name, variant=variant)
+    assert (made.when, made.what) == METHODS[name]
+    assert (made.threshold is not None) == (name in ("flare", "dragin"))
+    assert (made.top_n is not None) == (name == "dragin")
+    assert made.top_k == (2 if (name, variant) == ("flare", "paper") else 3)
+    assert made.query_pieces == (64 if variant == "reference" else None)
+    assert hash(made) == hash(method(name, variant=variant))
+    assert made == method(name, variant=variant)
+    settings = json.loads(json.dumps(made.settings))
+    assert (settings["name"], settings["when"], settings["pipeline"]) == (name, made.when, made.pipeline.name)
+    assert dl.method is method
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threshold": "abc"}, "threshold='abc' is not a number"),
+        ({"threshold": []}, r"threshold=\[\] is not a number"),
+        ({"threshold": float("nan")}, "threshold=nan is out of range; it must be at least 0"),
+        ({"threshold": float("inf")}, "threshold=inf is out of range"),
+        ({"threshold": -0.1}, "threshold=-0.1 is out of range"),
+        ({"top_n": 0}, "top_n=0 is out of range; it must be at least 1"),
+        ({"top_n": 1.5}, "top_n=1.5 must be a whole number"),
+        ({"top_n": -3}, "top_n=-3 is out of range"),
+        ({"top_n": "many"}, "top_n='many' is not a number"),
+        ({"n": 0}, "n=0 is out of range"),
+        ({"max_new_tokens": 0}, "max_new_tokens=0 is out of range"),
+        ({"top_k": 0}, "top_k=0 is out of range"),
+        ({"doubt_limit": -1}, "doubt_limit=-1 is out of range"),
+        ({"sentence_solver": "mean"}, "sentence_solver 'mean' does not exist; one of avg, max, min"),
+        ({"variant": "papr"}, "variant 'papr' does not exist; did you mean 'paper'\\?"),
+        ({"variant": None}, "variant None does not exist"),
+        ({"when": "every"}, "when 'every' does not exist; did you mean 'every-n'"),
+        ({"what": "qsf"}, "what 'qsf' does not exist; did you mean 'qfs'"),
+        ({"normalize": "word", "variant": "paper"}, "normalize 'word' does not exist"),
+        ({"normalize": "sentence"}, "the reference variant always does"),
+        ({"cut": "piece", "variant": "paper"}, "cut 'piece' does not exist"),
+        ({"cut": "sentence"}, "the reference variant always does so"),
+        ({"keep_passages": False, "when": "every-n", "variant": "paper"}, "change the paper variant's RIND"),
+        ({"normalize": "sentence", "variant": "paper", "when": "probability"}, "scales paper-variant RIND"),
+        ({"when": "never"}, "when='never' with what='qfs' makes no sense.*use what='question'"),
+        ({"when": "once", "what": "last-sentence"}, "when='once' with what='last-sentence' makes no sense"),
+        ({"when": "every-n", "threshold": 1.0}, "threshold=1.0 has no meaning for when='every-n'"),
+        ({"what": "term"}, "when='rind' with what='term' makes no sense.*only with when='search-call'"),
+        ({"what": "follow-up"}, "makes no sense: the model writes a follow-up question only with when='follow-up'"),
+        ({"call_bonus": 1.0}, "call_bonus and call_pause have no meaning for when='rind'"),
+        ({"when": "search-call", "call_bonus": -1}, "call_bonus=-1 is out of range; it must be at least 0"),
+        ({"when": "search-call", "call_pause": 0}, "call_pause=0 is out of range; it must be at least 1"),
+        ({"when": "search-call", "threshold": 1}, "threshold=1 has no meaning for when='search-call'"),
+        ({"nlp": spacy.blank("en")}, "finds no sentences"),
+    ],
+)
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(dl.DraginLabError, match=message) as caught:
+        method("dragin", **settings)
+    assert str(caught.value).count("\n") <= 1
+
+
+@pytest.mark.parametrize("name", ["wo-rag", "sr-rag", "fl-rag", "fs-rag"])
+def test_a_method_without_a_threshold_takes_none(name: str) -> None:
+    with pytest.raises(ValueError, match=r"threshold=1\.2 has no meaning"):
+        method(name, threshold=1.2)
+
+
+def test_unknown_methods_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(
+        dl.DraginLabError, match="method 'dragon' does not exist; did you mean 'dragin'\\? one of wo-rag"
+    ):
+        method("dragon")
+    with pytest.raises(dl.DraginLabError, match=re.escape("method 'xyz' does not exist; one of wo-rag, sr-rag")):
+        method("xyz")
+
+
+def test_numbers_may_be_texts_and_zero_is_a_threshold() -> None:
+    assert method("dragin", threshold="1.5").threshold == 1.5  # type: ignore[arg-type]
+    assert method("dragin", threshold=0).threshold == 0
+    assert method("dragin", top_n=3.0).top_n == 3  # type: ignore[arg-type]
+
+
+def test_defaults_of_flare_follow_its_threshold_or_beta() -> None:
+    assert method("flare", threshold=0.3).doubt_limit == 0.3
+    assert method("flare", variant="paper", threshold=0.3).doubt_limit == pytest.approx(0.6)
+    assert method("flare", doubt_limit=0.2).doubt_limit == 0.2
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_what_is_exchanged_brings_its_defaults(variant: str) -> None:
+    for when in WHENS:
+        for what in WHATS:
+            if not senseless(when, what):
+                made = method("dragin", variant=variant, when=when, what=what)
+                assert (made.when, made.what) == (when, what)
+                clock = what == "last-n" and when in ("every-n", "every-sentence")  # which takes the whole chunk
+                assert made.top_n == (25 if what in ("qfs", "last-n") and not clock else None)
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_methods_in_which_the_model_asks_have_longer_answers_and_a_form(variant: str) -> None:
+    lengths = {name: method(name, variant=variant).max_new_tokens for name in METHODS}
+    assert {name: n for name, n in lengths.items() if n != 64} == {"flare-instruct": 96, "self-ask": 192}
+    assert method("self-ask", variant=variant, max_new_tokens=10).max_new_tokens == 10
+    forms = {name: method(name, variant=variant).form for name in METHODS}
+    assert {name: f for name, f in forms.items() if f != "reasoning"} == {
+        "flare-instruct": "search",
+        "self-ask": "self-ask",
+    }
+    made = method("flare-instruct", variant=variant, call_bonus="1.5", call_pause=3)  # type: ignore[arg-type]
+    assert (made.call_bonus, made.call_pause) == (1.5, 3)
+    assert (made.settings["call_bonus"], made.settings["call_pause"]) == (1.5, 3)
+    assert method("self-ask", variant=variant).call_bonus is None
+
+
+def test_a_pipeline_of_ones_own() -> None:
+    nlp = spacy.blank("de")
+    nlp.add_pipe("sentencizer")
+    assert "de_pipeline" in method("dragin", nlp=nlp).settings["pipeline"]

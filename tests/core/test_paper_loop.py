@@ -1,0 +1,284 @@
+"""Episodes of the paper variant on scripted answers, to the character."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted import QUESTION, Say, drive
+
+from dragin_lab.core.method import METHODS, Method, method
+from dragin_lab.views.trace import trace_html, trace_text
+
+CASE = f"Question: {QUESTION}\nAnswer:"
+FOUND = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same format as before.\n"
+FOUND_2 = "Context:\n[1] First passage.\n[2] Second passage.\nAnswer in the same format as before.\n"
+LOUD = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}
+ANSWERED = Say(" Li. So the answer is Li. Then he went")
+MARKERS = pytest.mark.parametrize("marker", ["▁", "Ġ"])
+
+
+def paper(name: str = "dragin", **settings: Any) -> Method:
+    return method(name, variant="paper", **settings)
+
+
+# -- DRAGIN -----------------------------------------------------------------------------------------------------------
+
+
+@MARKERS
+def test_dragin_cuts_before_the_word_searches_and_resumes(marker: str) -> None:
+    looks = {"film": 5.0, "made": 4.0}
+    driven = drive(paper(top_n=2), Say(" The film is by Bo Ek, a man", **LOUD), ANSWERED, looks=looks, marker=marker)
+    assert driven.lm.prompts == [CASE, FOUND + CASE + " The film is by"]
+    first, second = driven.trace.steps
+    assert first.draft is not None
+    assert first.draft.text.strip() == "The film is by Bo Ek,"  # its row over "Bo" is known when the comma is made
+    assert first.decision is not None
+    assert first.decision.cut == first.draft.text.index(" Bo")
+    assert (first.decision.retrieve, first.decision.sentence) == (True, 0)
+    assert first.decision.reason == "'Bo' scores 4.5, above θ 1.2"
+    assert first.draft.pieces[first.decision.piece or 0].strip(marker) == "Bo"
+    assert first.query is not None
+    assert (first.query.text, first.query.sent) == ("made film", "made film")
+    assert first.query.words == ("Who", "made", "it?", "The", "film", "is", "by")
+    assert first.query.weights[[1, 4]] / first.query.weights[0] == pytest.approx([4, 5], rel=1e-2)
+    assert [p.id for p in first.passages] == ["0", "1", "2"]
+    assert (first.kept, first.discarded, first.answer) == (" The film is by", " Bo Ek,", " The film is by")
+    assert second.kept == " Li. So the answer is Li."
+    assert second.discarded == " Then he"
+    assert driven.trace.text == " The film is by Li. So the answer is Li."
+    assert (driven.trace.answer, driven.trace.ended) == ("Li", "answered")
+    assert driven.trace.counters["retrievals"] == 1
+    assert driven.trace.counters["drafts"] == 2
+    assert first.prompt is not None
+    assert second.prompt is not None
+    assert second.prompt.part("answer") == " The film is by"
+
+
+def test_the_sentence_being_resumed_is_finished_first_and_passages_stay_until_the_next() -> None:
+    driven = drive(
+        paper(what="question"),
+        Say(" It is Bo Ek, a man", **LOUD),
+        Say(" Bo Ek. He met Bo Ek, a man", **LOUD),
+        Say(" Li. He was Li. He went"),
+        Say("Li."),
+        passages=["New."],
+    )
+    context = "Context:\n[1] New.\nAnswer in the same format as before.\n"
+    assert driven.lm.prompts[:3] == [CASE, context + CASE + " It is", context + CASE + " It is Bo Ek. He met"]
+    assert driven.trace.text == " It is Bo Ek. He met Li. He was Li. He went"
+    assert driven.queries == [QUESTION, QUESTION]
+    assert driven.trace.steps[1].decision is not None
+    assert driven.trace.steps[1].decision.sentence == 1
+    assert driven.trace.steps[2].decision is not None
+    assert driven.trace.steps[2].decision.certain  # an end of its own, not the limit
+
+
+def test_cut_at_the_sentence() -> None:
+    say = Say(" He was far. It is Bo Ek, a man", **LOUD)  # type: ignore[arg-type]
+    driven = drive(paper(cut="sentence", what="current"), say, ANSWERED)
+    first = driven.trace.steps[0]
+    assert driven.lm.prompts == [CASE, FOUND + CASE + " He was far."]
+    assert first.decision is not None
+    assert first.decision.cut == len("He was far.")
+    assert first.discarded == " It is Bo Ek,"
+    assert driven.queries == ["It is Bo Ek,"]  # what is asked for does not depend on the cut
+    assert driven.trace.text == " He was far. Li. So the answer is Li."
+
+
+@MARKERS
+@pytest.mark.parametrize(("cut", "text"), [("sentence", " It is Bo Ek, a man"), ("word", " Bo Ek, a man")])
+def test_a_cut_at_the_start_keeps_nothing_not_even_a_space(cut: str, text: str, marker: str) -> None:
+    driven = drive(paper(cut=cut, what="current"), Say(text, **LOUD), ANSWERED, marker=marker)  # type: ignore[arg-type]
+    assert driven.lm.prompts == [CASE, FOUND + CASE]
+    assert driven.trace.steps[0].kept == ""
+
+
+def test_passages_can_be_dropped_once_the_sentence_is_completed() -> None:
+    driven = drive(
+        paper(what="question", keep_passages=False),
+        Say(" It is Bo Ek, a man", **LOUD),
+        Say(" Bo Ek. He was far", **LOUD),
+        Say(" He was Li. So the answer is Li. Then he"),
+    )
+    assert driven.lm.prompts == [CASE, FOUND + CASE + " It is", CASE + " It is Bo Ek."]
+    assert driven.trace.text == " It is Bo Ek. He was Li. So the answer is Li."
+    assert (driven.queries, driven.trace.ended) == ([QUESTION], "answered")
+    completed = driven.trace.steps[1]
+    assert completed.draft is None
+    assert completed.kept == " Bo Ek."
+    assert completed.decision is not None
+    assert not completed.decision.retrieve
+    assert "Bo Ek" in trace_text(driven.trace)
+    assert completed.decision.reason in trace_html(driven.trace)
+
+
+def test_what_is_said_behind_the_answer_calls_for_nothing() -> None:
+    """The word behind the answer's sentence is loud before the draft can be stopped."""
+    say = Say(" So the answer is Li. Bo's a man", **LOUD)
+    driven = drive(paper(), say)
+    assert driven.queries == []
+    assert (driven.trace.text, driven.trace.ended) == (" So the answer is Li.", "answered")
+    (step,) = driven.trace.steps
+    assert not step.words.hit.any()
+    assert step.decision is not None
+    assert step.decision.reason == "no word scores above θ 1.2 (the highest: 0.02)"
+
+
+@pytest.mark.parametrize("name", ["dragin", "flare"])
+def test_full_drafts_answer_alike(name: str) -> None:
+    script = [
+        Say(" The film is by Bo Ek, a man. He lived. Far", doubt={"Bo": 0.9}, **LOUD),
+        Say(" Li. He was far. So the answer is Li. Then he went"),
+        Say(" Then he was far. So the answer is Li. Then he went"),
+        Say(" So the answer is Li. Then he went"),
+    ]
+    count = {"dragin": 2, "flare": 4}[name]
+    if name == "flare":
+        script[1] = Say(" The film is by Li. He was far")
+    made = [drive(paper(name, full_drafts=full), *script[:count]).trace for full in (False, True)]
+    short, full = made
+    assert short.text.endswith("So the answer is Li.")
+    for field in ("text", "answer", "ended", "queries"):
+        assert getattr(short, field) == getattr(full, field)
+    for a, b in zip(short.steps[name == "flare" :], full.steps[name == "flare" :], strict=True):
+        assert (a.kept, a.answer, a.passages, a.decision) == (b.kept, b.answer, b.passages, b.decision)
+        assert a.words.text == b.words.text
+        assert a.prompt == b.prompt
+        assert a.draft is not None
+        assert b.draft is not None
+        assert len(b.draft) > len(a.draft)
+        assert b.discarded.startswith(a.discarded)
+        assert b.draft.text.endswith(b.discarded)
+    assert full.counters["generated"] > short.counters["generated"]
+
+
+def test_scaled_scores_fire_at_the_end_of_the_sentence() -> None:
+    loud = {"entropy": {"Bo": 2.0}, "received": {"Bo": 0.05, ".": 0.01}}
+    say = Say(" It is Bo Ek. He was far", **loud)  # type: ignore[arg-type]
+    driven = drive(paper(normalize="sentence", threshold=0.5, what="current"), say, ANSWERED)
+    first = driven.trace.steps[0]
+    assert first.draft is not None
+    assert first.draft.text == "It is Bo Ek. He was"  # settled when "He " is whole
+    assert first.kept == " It is"
+    assert driven.queries == ["It is Bo Ek."]
+
+
+# -- the others -------------------------------------------------------------------------------------------------------
+
+
+def test_wo_rag_and_sr_rag() -> None:
+    say = Say(" It is Li. So the answer is Li. Then he")
+    without = drive(paper("wo-rag"), say)
+    assert without.lm.prompts == [CASE]
+    assert without.queries == []
+    once = drive(paper("sr-rag"), say)
+    assert once.lm.prompts == [FOUND + CASE]
+    assert once.queries == [QUESTION]
+    for driven in (without, once):
+        assert driven.trace.text == " It is Li. So the answer is Li."
+        assert (driven.trace.answer, driven.trace.ended, len(driven.trace.steps)) == ("Li", "answered", 1)
+
+
+@MARKERS
+def test_fl_rag_searches_every_n_pieces_and_joins_inside_words(marker: str) -> None:
+    script = [Say(" It is Wro"), Say("cław. So"), Say(" the answer is"), Say(" Li. Then he")]
+    driven = drive(paper("fl-rag", n=3, max_new_tokens=12), *script, marker=marker)
+    assert driven.trace.text == " It is Wrocław. So the answer is Li."
+    assert driven.lm.prompts[:4] == [
+        FOUND + CASE,
+        FOUND + CASE + " It is Wro",
+        FOUND + CASE + " It is Wrocław. So",
+        FOUND + CASE + " It is Wrocław. So the answer is",
+    ]
+    assert driven.queries == [QUESTION, "It is Wro", "Wrocław. So", "the answer is"]
+
+
+def test_fs_rag_searches_every_sentence() -> None:
+    script = [Say(" It is Bo. He went far"), Say(" He went. So the way"), Say(" So the answer is Li.\n")]
+    driven = drive(paper("fs-rag"), *script)
+    assert driven.trace.text == " It is Bo. He went. So the answer is Li."
+    assert driven.queries == [QUESTION, "It is Bo.", "He went."]
+    assert [step.kept for step in driven.trace.steps] == [" It is Bo.", " He went.", " So the answer is Li."]
+    assert driven.trace.steps[0].continuation_kept == len("It is Bo.")
+    assert driven.trace.ended == "answered"
+
+
+def test_white_space_before_the_end_is_no_reason_to_go_on() -> None:
+    driven = drive(paper("fs-rag"), Say(" It is Bo.\n"), Say("Bo."))
+    assert (driven.trace.text, driven.trace.ended, len(driven.trace.steps)) == (" It is Bo.", "answered", 1)
+
+
+@MARKERS
+def test_flare_looks_a_sentence_ahead(marker: str) -> None:
+    doubtful = Say(" He met Bo Ek there. Then he", doubt={"He": 0.7, "met": 0.5, "Bo": 0.9})
+    script = [Say(" It is far. Then he"), doubtful, Say(" He met Li. Then he"), Say(" So the answer is Li. Then he")]
+    driven = drive(paper("flare"), *script, marker=marker)
+    assert driven.queries == [QUESTION, "met Ek there."]  # β: pieces of p below 0.4 are left out
+    assert driven.trace.text == " It is far. He met Li. So the answer is Li."
+    start, accepted, again, last = driven.trace.steps
+    assert (start.draft, start.continuation, start.kept) == (None, None, "")
+    assert accepted.decision is not None
+    assert (accepted.kept, accepted.decision.retrieve) == (" It is far.", False)
+    assert again.decision is not None
+    assert again.decision.reason == "'He' has 1 - p = 0.7, above θ 0.2"
+    assert again.words.text[: len(again.words.hit)] == ("He", "met", "Bo", "Ek", "there.")
+    assert again.words.hit.tolist() == [True, True, True, False, False]
+    assert again.draft is not None
+    assert (again.discarded, again.kept) == (again.draft.text, " He met Li.")
+    assert again.continuation is not None
+    assert again.continuation.text[: again.continuation_kept].strip() == "He met Li."
+    assert last.kept == " So the answer is Li."
+    assert driven.lm.prompts == [
+        FOUND_2 + CASE,
+        FOUND_2 + CASE + " It is far.",
+        FOUND_2 + CASE + " It is far.",
+        FOUND_2 + CASE + " It is far. He met Li.",
+    ]
+
+
+# -- endings ----------------------------------------------------------------------------------------------------------
+
+
+def test_endings() -> None:
+    ended = {
+        "length": drive(paper("wo-rag", max_new_tokens=3), Say(" It is Li"), Say("Li")),
+        "answered": drive(paper("wo-rag"), Say(" It is Li"), Say("Li")),
+        "stalled": drive(paper("fl-rag", n=2), Say("<unk><unk>"), Say("Li")),
+    }
+    assert {name: driven.trace.ended for name, driven in ended.items()} == {name: name for name in ended}
+    assert ended["stalled"].trace.text == ""
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_model_that_says_nothing(name: str) -> None:
+    driven = drive(paper(name), Say(""), Say(" Li"))
+    assert (driven.trace.text, driven.trace.ended, driven.trace.answer) == ("", "answered", "Li")
+
+
+def test_rind_ends_at_the_length_limit_and_says_it_may_be_wrong() -> None:
+    driven = drive(paper(max_new_tokens=4), Say(" It is Li Ek"), Say("Li."))
+    (step,) = driven.trace.steps
+    assert (driven.trace.ended, driven.trace.text) == ("length", " It is Li Ek")
+    assert step.decision is not None
+    assert not step.decision.certain
+    assert step.decision.reason.startswith("no word scores above θ 1.2 (the highest: 0.02)")
+
+
+def test_the_limit_bounds_the_answer_over_all_drafts() -> None:
+    driven = drive(
+        paper(max_new_tokens=8, what="question"), Say(" It is Bo Ek, a", **LOUD), Say(" a b c d e f"), Say("Li")
+    )
+    assert [d.max_new_tokens for d in driven.lm.drafts] == [8, 6, 20]
+    assert driven.trace.text == " It is a b c d e f"
+    assert driven.trace.ended == "length"
+
+
+def test_extraction_asks_behind_the_answer() -> None:
+    driven = drive(paper("wo-rag"), Say(" It is Li."), Say(" Li Ek."), golds=("Li",))
+    assert driven.lm.prompts[1] == CASE + " It is Li. So the answer is "
+    assert driven.lm.drafts[1].max_new_tokens == 20
+    assert driven.trace.extraction is not None
+    assert driven.trace.answer == "Li Ek"
+    assert driven.trace.scores == pytest.approx({"em": 0, "f1": 2 / 3, "precision": 1 / 2, "recall": 1})
+    assert driven.trace.text == " It is Li."

@@ -1,0 +1,134 @@
+"""Prompts to the character (reference-behaviour §1; FLARE paper, Prompt D.1), and fitting them into a window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.trace import Passage, Prompt
+from dragin_lab.data.exemplars import load_exemplars
+from dragin_lab.errors import SettingError
+
+SKY = Exemplar("Is the sky blue?", "It is.", "yes")
+SEA = Exemplar("Is the sea red?", "It is blue.", "no")
+SKY_TEXT = "Question: Is the sky blue?\nAnswer: It is. So the answer is yes.\n"
+SEA_TEXT = "Question: Is the sea red?\nAnswer: It is blue. So the answer is no.\n"
+FOUND = (Passage("1", "Film", "A film."), Passage("2", "Book", "A book."))
+
+
+def test_direct_prompt() -> None:
+    prompt = PromptTemplate([SKY, SEA]).render("Who?", " It")  # type: ignore[arg-type]
+    assert prompt.text == SKY_TEXT + SEA_TEXT + "Question: Who?\nAnswer: It"
+    assert prompt.part("exemplars") == SKY_TEXT + SEA_TEXT
+    assert prompt.part("question") == "Who?"
+    assert prompt.part("answer") == " It"
+    assert "passages" not in prompt.spans
+
+
+def test_instruction_stands_before_the_test_question_only() -> None:
+    template = PromptTemplate((SKY,), instruction="Reason.\n")
+    assert template.render("Who?").text == SKY_TEXT + "Reason.\nQuestion: Who?\nAnswer:"
+
+
+def test_prompt_with_passages() -> None:
+    prompt = PromptTemplate((SKY,), instruction="Reason.\n").render("Who?", " It", FOUND)
+    assert prompt.text == (
+        SKY_TEXT
+        + "Context:\n[1] A film.\n[2] A book.\nAnswer in the same format as before.\n"
+        + "Reason.\nQuestion: Who?\nAnswer: It"
+    )
+    assert prompt.part("passages") == "[1] A film.\n[2] A book.\n"
+
+
+def test_missing_passages_are_written_as_empty_lines_where_slots_are_asked_for() -> None:
+    prompt = PromptTemplate().render("Who?", "", FOUND, slots=3, closing="Go.")
+    assert prompt.text == "Context:\n[1] A film.\n[2] A book.\n[3] \nGo.\nQuestion: Who?\nAnswer:"
+    assert PromptTemplate().render("Who?", "", (), slots=1, closing="Go.").text.startswith("Context:\n[1] \nGo.\n")
+
+
+def test_flare_layout() -> None:
+    prompt = PromptTemplate((SKY,), layout="flare").render("Who?", " It", FOUND)
+    assert prompt.text == SKY_TEXT + "Search results:\n[1] A film.\n[2] A book.\nQuestion: Who?\nAnswer: It"
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(SettingError, match="layout 'x' does not exist; one of dragin, flare"):
+        PromptTemplate(layout="x")
+    with pytest.raises(SettingError, match="answer rule 'x' does not exist; one of 2wiki"):
+        PromptTemplate(answer_rule="x")
+
+
+def build(template: PromptTemplate, passages: Sequence[Passage] | None) -> Prompt:
+    return template.render("Who?", "", passages)
+
+
+@pytest.mark.parametrize(
+    ("drop", "notes"),
+    [
+        ((), ()),
+        (("A book.",), ("dropped 1 of 2 passages to fit the window",)),
+        (("A book.", "A film.", "Context:"), ("dropped 2 of 2 passages to fit the window",)),
+        (
+            ("A book.", "A film.", "Context:", "sky"),
+            ("dropped 2 of 2 passages to fit the window", "dropped 1 of 2 exemplars to fit the window"),
+        ),
+        (
+            ("A book.", "A film.", "Context:", "sky", "sea"),
+            ("dropped 2 of 2 passages to fit the window", "dropped 2 of 2 exemplars to fit the window"),
+        ),
+    ],
+)
+def test_passages_go_before_exemplars_each_from_the_far_end(drop: tuple[str, ...], notes: tuple[str, ...]) -> None:
+    parts = ("A film.", "A book.", "Context:", "sky", "sea")
+    prompt = PromptTemplate((SKY, SEA)).fit(build, FOUND, lambda p: not any(part in p.text for part in drop))
+    assert prompt.notes == notes
+    assert [part in prompt.text for part in parts] == [part not in drop for part in parts]
+
+
+def test_without_passages_only_exemplars_are_dropped() -> None:
+    prompt = PromptTemplate((SKY, SEA)).fit(build, None, lambda p: "sky" not in p.text)
+    assert prompt.notes == ("dropped 1 of 2 exemplars to fit the window",)
+
+
+def test_a_question_that_never_fits_is_refused() -> None:
+    with pytest.raises(SettingError, match="does not fit"):
+        PromptTemplate((SKY,)).fit(build, FOUND, lambda _: False)
+
+
+def test_exemplars_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "exemplars.yaml"
+    path.write_text("- question: Is the sky blue?\n  rationale: It is.\n  answer: 'yes'\n", encoding="utf-8")
+    assert load_exemplars(path) == (SKY,)
+    path.write_text('[{"question": "Is the sky blue?", "rationale": "It is.", "answer": "yes"}]', encoding="utf-8")
+    assert load_exemplars(path) == (SKY,)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("question: x", "holds no list"),
+        ("", "holds no list"),
+        ("- question: x\n  rationale: y\n  answer: yes", r"exemplar 1 has no text 'answer' \(quote"),
+        ("- question: x\n  rationale: y\n  answer: z\n- 5", "exemplar 2 has no text 'question', 'rationale', 'answer'"),
+        ("- [", "is not YAML"),
+        ("\x00", "is not YAML"),
+    ],
+)
+def test_a_wrong_file_of_exemplars_says_where(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "exemplars.yaml"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(SettingError, match=message) as caught:
+        load_exemplars(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_or_binary_file_of_exemplars(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="cannot be read"):
+        load_exemplars(tmp_path / "none.yaml")
+    (tmp_path / "latin.yaml").write_bytes(b"- question: \xff")
+    with pytest.raises(SettingError, match="not UTF-8"):
+        load_exemplars(tmp_path / "latin.yaml")

@@ -1,0 +1,93 @@
+"""Ranking metrics against the plainest way to compute them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragin_lab.core import ranking
+from dragin_lab.errors import SettingError
+
+# Few distinct scores, so that ties are common.
+CASES = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25)
+
+
+def split(case: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([s for s, _ in case], float), np.array([p for _, p in case])
+
+
+@given(CASES)
+@settings(max_examples=200, deadline=None)
+def test_roc_area_is_the_share_of_pairs_in_order(case: list[tuple[int, bool]]) -> None:
+    scores, positive = split(case)
+    pairs = [(a > b) + (a == b) / 2 for a in scores[positive] for b in scores[~positive]]
+    area = ranking.roc_area(scores, positive)
+    if pairs:
+        assert area == pytest.approx(np.mean(pairs))
+    else:
+        assert math.isnan(area)
+
+
+@given(CASES)
+@settings(max_examples=200, deadline=None)
+def test_average_precision_and_roc_points_by_walking_thresholds(case: list[tuple[int, bool]]) -> None:
+    scores, positive = split(case)
+    total, recall, before = 0.0, 0.0, 0.0
+    false_rate, true_rate, thresholds = ranking.roc_curve(scores, positive)
+    assert thresholds[0] == np.inf
+    for place, threshold in enumerate(sorted(set(scores.tolist()), reverse=True), 1):
+        taken = scores >= threshold
+        assert thresholds[place] == threshold
+        if positive.any():
+            recall = float((taken & positive).sum() / positive.sum())
+            total += (recall - before) * (taken & positive).sum() / taken.sum()
+            before = recall
+            assert true_rate[place] == pytest.approx(recall)
+        if (~positive).any():
+            assert false_rate[place] == pytest.approx((taken & ~positive).sum() / (~positive).sum())
+    found = ranking.average_precision(scores, positive)
+    assert found == pytest.approx(total) if positive.any() else math.isnan(found)
+
+
+@given(CASES, st.integers(-1, 6))
+@settings(max_examples=100, deadline=None)
+def test_precision_and_recall_count_what_is_strictly_above(case: list[tuple[int, bool]], threshold: int) -> None:
+    scores, positive = split(case)
+    precision, recall = ranking.precision_recall(scores, positive, threshold)
+    above = [p for s, p in case if s > threshold]
+    assert math.isnan(precision) if not above else precision == pytest.approx(sum(above) / len(above))
+    assert math.isnan(recall) if not positive.any() else recall == pytest.approx(sum(above) / positive.sum())
+
+
+@given(CASES)
+@settings(max_examples=100, deadline=None)
+def test_no_threshold_has_a_higher_f1_than_the_best(case: list[tuple[int, bool]]) -> None:
+    scores, positive = split(case)
+
+    def f1(threshold: float) -> float:
+        taken = scores > threshold
+        return 2 * (taken & positive).sum() / max(taken.sum() + positive.sum(), 1)
+
+    best = ranking.best_threshold(scores, positive)
+    if positive.any():
+        assert f1(best) == pytest.approx(max(f1(t) for t in np.arange(-1.5, 6)))
+    else:
+        assert math.isnan(best)
+
+
+def test_scores_that_cannot_be_ranked_are_refused() -> None:
+    with pytest.raises(SettingError, match="1 of 2 scores are NaN"):
+        ranking.roc_area(np.array([np.nan, 1]), np.array([True, False]))
+    with pytest.raises(SettingError, match="do not go with"):
+        ranking.roc_area(np.zeros(3), np.zeros(2, bool))
+
+
+def test_recall_and_reciprocal_rank() -> None:
+    found = ["a", "b", "c", "d"]
+    assert [ranking.recall_at(found, x, 3) for x in "acdx"] == [1, 1, 0, 0]
+    assert [ranking.reciprocal_rank(found, x) for x in "acx"] == [1, 1 / 3, 0]
+    assert ranking.reciprocal_rank([], "a") == 0

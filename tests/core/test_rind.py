@@ -1,0 +1,190 @@
+"""RIND against readings of Eq. 1 to 5 and of reference-behaviour §2 that loop as the texts are written."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from dragin_lab.core import rind
+from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.trigger import RindTrigger
+from dragin_lab.core.words import Word
+
+finite = st.floats(-30, 30, width=32)
+
+
+def causal(seed: int, heads: int, n: int) -> np.ndarray:
+    """(h, n, n) float32 rows of a softmax over the positions up to their own (Eq. 2)."""
+    logits = np.random.default_rng(seed).normal(0, 3, (heads, n, n))
+    weights = np.exp(logits) * np.tril(np.ones((n, n)))
+    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+
+
+# -- the equations as written ---------------------------------------------------------------------------------------
+
+
+def eq_1(logits: np.ndarray) -> list[float]:
+    found = []
+    for row in logits.tolist():
+        z = sum(math.exp(x) for x in row)
+        h = 0.0
+        for x in row:
+            p = math.exp(x) / z
+            if p > 0:
+                h -= p * math.log(p)
+        found.append(h)
+    return found
+
+
+def eq_3(attention: np.ndarray) -> list[float]:
+    heads, n, _ = attention.shape
+    a_max = []
+    for i in range(n):
+        largest = 0.0
+        for j in range(i + 1, n):
+            a = sum(float(attention[head, j, i]) for head in range(heads)) / heads
+            largest = max(largest, a)
+        a_max.append(largest)
+    return a_max
+
+
+def eq_5(entropy: list[float], a_max: list[float], stop: list[bool]) -> list[float]:
+    return [h * a * (0 if s else 1) for h, a, s in zip(entropy, a_max, stop, strict=True)]
+
+
+@settings(deadline=None)
+@given(arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=finite))
+def test_entropy_is_eq_1(logits: np.ndarray) -> None:
+    np.testing.assert_allclose(rind.entropy(logits), eq_1(logits), atol=1e-9)
+
+
+def test_entropy_of_extreme_logits() -> None:
+    logits = np.array([[0.0, 0.0, 0.0, 0.0], [1e4, 0.0, -1e4, 0.0], [5.0, -np.inf, 5.0, -np.inf]])
+    np.testing.assert_allclose(rind.entropy(logits), [math.log(4), 0.0, math.log(2)], atol=1e-12)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 7))
+def test_received_is_eq_3_and_the_last_piece_receives_nothing(seed: int, heads: int, n: int) -> None:
+    attention = causal(seed, heads, n)
+    made = rind.received(attention)
+    np.testing.assert_allclose(made, eq_3(attention), rtol=1e-5)
+    assert made[-1] == 0
+
+
+WORDS = st.lists(st.sampled_from(["the", "is", "film", "Wajda", "of", "Bo", "war,", ","]), min_size=1, max_size=7)
+
+
+@settings(deadline=None)
+@given(WORDS, st.integers(0, 10**6), st.floats(0.05, 1.0), st.booleans())
+def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta: float, ended: bool) -> None:
+    """Every word is written in halves, so that a stop word is one by its word and not by its pieces."""
+    text, offsets, of_word = " ".join(words), [], []
+    place = 0
+    for k, word in enumerate(words):
+        begin = max(place - 1, 0)  # with the space before it
+        middle = place + (len(word) + 1) // 2
+        for a, b in ((begin, middle), (middle, place + len(word))):
+            if a < b:
+                offsets.append((a, b))
+                of_word.append(k)
+        place += len(word) + 1
+    n = len(offsets)
+    entropy = np.random.default_rng(seed).gamma(1.0, 1.0, n).astype(np.float32)
+    attention = causal(seed, 2, n)
+    pipeline = load_pipeline()
+    stops = {"the", "is", "of", ","}
+    expected = eq_5(entropy.tolist(), eq_3(attention), [words[k] in stops for k in of_word])
+
+    trigger = RindTrigger(pipeline, theta)
+    found = trigger.judge(text, np.array(offsets), entropy, rind.received(attention), ended=ended)
+    np.testing.assert_allclose(found.piece_scores, expected, rtol=1e-5)
+    assert found.piece_scores[-1] == 0
+    assert found.words.text == tuple(words)
+    assert found.words.stop.tolist() == [word in stops for word in words]
+    of_words = [max(s for s, k in zip(expected, of_word, strict=True) if k == w) for w in range(len(words))]
+    np.testing.assert_allclose(found.words.score, of_words, rtol=1e-5)
+    complete = range(len(words) if ended else len(words) - 1)
+    first = next((w for w in complete if of_words[w] > theta), None)
+    assert found.word == first
+    assert np.flatnonzero(found.words.hit).tolist() == ([] if first is None else [first])
+    if first is not None:
+        assert found.piece == next(i for i in range(n) if of_word[i] == first and expected[i] > theta)
+
+
+def test_scores_do_not_round_where_arrays_are_single() -> None:
+    """A draft is judged with the float32 of its record and watched with the same numbers as Python's floats."""
+    rng = np.random.default_rng(0)
+    entropy, received = rng.random(50).astype(np.float32), rng.random(50).astype(np.float32)
+    watched = np.asarray(entropy.tolist()) * received
+    np.testing.assert_array_equal(rind.rind_scores(entropy, received, np.zeros(50, bool)), watched)
+
+
+# -- the released code ----------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 6), st.booleans())
+def test_reference_attention_as_the_page_says(seed: int, heads: int, n: int, first_is_eos: bool) -> None:
+    attention = causal(seed, heads, n)
+    expected = []
+    for key in range(n):
+        per_head = [max(float(attention[head, query, key]) for query in range(n)) for head in range(heads)]
+        expected.append(sum(per_head) / heads)
+    assert expected[0] == pytest.approx(1.0, rel=1e-6)  # the first position pays all to itself
+    if n > 1 and first_is_eos:
+        total = sum(expected[1:])
+        expected = [value / total for value in expected]
+    np.testing.assert_allclose(rind.reference_attention(attention, first_is_eos=first_is_eos), expected, rtol=1e-5)
+
+
+positive = st.lists(st.floats(0.01, 5), min_size=1, max_size=8)
+
+
+@given(positive, st.data())
+def test_reference_scores_as_the_page_says(attention: list[float], data: st.DataObject) -> None:
+    w = len(attention)
+    entropy = data.draw(st.lists(st.floats(0, 4), min_size=w, max_size=w))
+    cuts = sorted(data.draw(st.lists(st.integers(0, w), max_size=3)))
+    ranges = list(zip([0, *cuts], [*cuts, w], strict=True))
+    made = rind.reference_scores(np.array(attention), np.array(entropy), ranges)
+    for (start, stop), scores in zip(ranges, made, strict=True):
+        m = stop - start
+        total = sum(attention[start:stop])
+        assert scores.tolist() == pytest.approx([attention[i] / total * entropy[i] * m for i in range(start, stop)])
+
+
+def test_reference_score_of_nothing_attended_is_zero() -> None:
+    (scores,) = rind.reference_scores(np.zeros(2), np.ones(2), [(0, 2)])
+    assert scores.tolist() == [0, 0]
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2)), max_size=8))
+def test_scaling_gives_every_sentence_mean_one(pairs: list[tuple[float, int]]) -> None:
+    received = np.array([a for a, _ in pairs])
+    sentence = np.array([s for _, s in pairs], dtype=int)
+    made = rind.sentence_scaled(received, sentence)
+    for i, (value, number) in enumerate(pairs):
+        inside = [a for a, s in pairs if s == number]
+        expected = value / sum(inside) * len(inside) if sum(inside) > 0 else 0.0
+        assert made[i] == pytest.approx(expected)
+
+
+def test_values_of_pieces_are_gathered_to_words() -> None:
+    values = np.array([1.0, 2.0, 6.0, 5.0], np.float32)
+    words = [Word("a", 0, 1), Word("b", 1, 4)]
+    assert rind.over_words(values, words, "sum").tolist() == [1, 13]
+    assert rind.over_words(values, words, "mean").tolist() == pytest.approx([1, 13 / 3])
+    assert rind.over_words(values, words, "max").tolist() == [1, 6]
+    assert rind.over_words(values[:0], [], "mean").tolist() == []
+
+
+def test_content_stands_in_a_word_as_a_substring() -> None:
+    assert rind.contains_any(["films,", "the", "I", "film"], ["film", "I"]).tolist() == [True, False, True, True]
+    assert rind.contains_any(["film"], []).tolist() == [False]
+    assert rind.contains_any([], ["film"]).tolist() == []

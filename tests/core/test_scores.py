@@ -1,0 +1,137 @@
+"""From generated text to scores, value by value: a table worked out by hand from the definition.
+
+The definition is reference-behaviour §6 and the paper's Appendix B. A text goes the way it goes in a run: cut, the
+answer read by the benchmark's rule, compared with every gold. F1 is written as 2·same / (words here + words there).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dragin_lab.core.answers import cut_prediction, extract_answer, normalize_answer, score_answer
+from dragin_lab.data import datasets
+
+WIKI, HOTPOT, STRATEGY, IIRC = datasets.BENCHMARKS
+SO = "So the answer is "
+DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or "data")
+
+#: benchmark, generated text, golds, answer read, EM, F1, precision, recall
+CASES = {
+    # articles
+    "an article in front": (HOTPOT, f"{SO}The Beatles.", ["Beatles"], "The Beatles", 1, 1, 1, 1),
+    "an article in the gold": (HOTPOT, f"{SO}Beatles.", ["the Beatles"], "Beatles", 1, 1, 1, 1),
+    "an article inside": (WIKI, f"{SO}Elm of the Road.", ["Elm of Road"], "Elm of the Road", 1, 1, 1, 1),
+    "a word that begins like one": (HOTPOT, f"{SO}Andes.", ["des"], "Andes", 0, 0, 0, 0),
+    "an initial is an article": (HOTPOT, f"{SO}A. Ek.", ["Ek"], "A. Ek", 1, 1, 1, 1),
+    "an article joined by a hyphen is none": (HOTPOT, f"{SO}A-Team.", ["Team"], "A-Team", 0, 0, 0, 0),
+    "nothing but an article": (HOTPOT, f"{SO}the.", ["Ek"], "the", 0, 0, 0, 0),
+    # punctuation and white space
+    "a full stop": (WIKI, f"{SO}Bo Ek.", ["Bo Ek"], "Bo Ek", 1, 1, 1, 1),
+    "initials": (HOTPOT, f"{SO}J.R.R. Tolkien.", ["JRR Tolkien"], "J.R.R. Tolkien", 1, 1, 1, 1),
+    "initials apart": (HOTPOT, f"{SO}J. R. R. Tolkien.", ["JRR Tolkien"], "J. R. R. Tolkien", 0, 2 / 6, 1 / 4, 1 / 2),
+    "a hyphen joins": (HOTPOT, f"{SO}Anne-Marie Ek.", ["Anne Marie Ek"], "Anne-Marie Ek", 0, 2 / 5, 1 / 2, 1 / 3),
+    "quotes": (HOTPOT, f'{SO}"Sinister" (2012).', ["Sinister 2012"], '"Sinister" (2012)', 1, 1, 1, 1),
+    "an ASCII apostrophe goes": (HOTPOT, f"{SO}Ek's Road.", ["Eks Road"], "Ek's Road", 1, 1, 1, 1),
+    "space and lines": (WIKI, f"{SO} Bo \t\n Ek .", ["Bo Ek"], "Bo \t\n Ek", 1, 1, 1, 1),
+    "punctuation alone": (HOTPOT, f"{SO}?!.", ["Ek"], "?!", 0, 0, 0, 0),
+    # unicode
+    "upper case with a mark": (WIKI, f"{SO}ÖGEDEI KHAN.", ["Ögedei Khan"], "ÖGEDEI KHAN", 1, 1, 1, 1),
+    "marks are not left out": (WIKI, f"{SO}Ogedei Khan.", ["Ögedei Khan"], "Ogedei Khan", 0, 2 / 4, 1 / 2, 1 / 2),
+    "a typographic apostrophe stays": (HOTPOT, f"{SO}Ek’s Road.", ["Ek's Road"], "Ek’s Road", 0, 2 / 4, 1 / 2, 1 / 2),
+    "an en dash stays": (WIKI, f"{SO}1945–46.", ["1945-46"], "1945–46", 0, 0, 0, 0),
+    "no spaces between words": (HOTPOT, f"{SO}東京都.", ["東京"], "東京都", 0, 0, 0, 0),
+    "a no-break space parts words": (HOTPOT, f"{SO}Bo\u00a0Ek.", ["Bo Ek"], "Bo\u00a0Ek", 1, 1, 1, 1),
+    # yes and no
+    "yes": (HOTPOT, f"{SO}yes.", ["yes"], "yes", 1, 1, 1, 1),
+    "Yes in upper case": (WIKI, f"{SO}YES.", ["yes"], "YES", 1, 1, 1, 1),
+    "no for yes": (HOTPOT, f"{SO}no.", ["yes"], "no", 0, 0, 0, 0),
+    "yes and more": (HOTPOT, f"{SO}yes, both.", ["yes"], "yes, both", 0, 0, 0, 0),
+    "a gold that begins with no": (HOTPOT, f"{SO}no.", ["no man"], "no", 0, 0, 0, 0),
+    "no inside an answer": (HOTPOT, f"{SO}Coolie No. 1.", ["Coolie No 1"], "Coolie No. 1", 1, 1, 1, 1),
+    "IIRC yes": (IIRC, f"{SO}Yes", ["yes"], "Yes", 1, 1, 1, 1),
+    # StrategyQA: accuracy is the exact match of yes or no
+    "StrategyQA yes": (STRATEGY, f"Pears float. {SO}yes.", ["yes"], "yes", 1, 1, 1, 1),
+    "StrategyQA no": (STRATEGY, f"{SO}no.", ["no"], "no", 1, 1, 1, 1),
+    "StrategyQA wrong": (STRATEGY, f"{SO}Yes", ["no"], "yes", 0, 0, 0, 0),
+    "StrategyQA without the phrase": (STRATEGY, "Yes, a pear floats.", ["yes"], "no", 0, 0, 0, 0),
+    "StrategyQA with an answer that is neither": (STRATEGY, f"{SO}maybe.", ["no"], "no", 1, 1, 1, 1),
+    "StrategyQA looks at three letters": (STRATEGY, f"{SO} Yessir.", ["yes"], "yes", 1, 1, 1, 1),
+    "StrategyQA with a colon": (STRATEGY, "the answer is: yes", ["yes"], "yes", 1, 1, 1, 1),
+    "StrategyQA with a quote": (STRATEGY, f'{SO}"yes".', ["yes"], "no", 0, 0, 0, 0),
+    # noanswer
+    "noanswer": (IIRC, f"{SO}noanswer", ["noanswer"], "noanswer", 1, 1, 1, 1),
+    "noanswer for a name": (IIRC, f"{SO}noanswer", ["Bo Ek"], "noanswer", 0, 0, 0, 0),
+    "two words are no noanswer": (IIRC, f"{SO}no answer", ["no"], "no answer", 0, 0, 0, 0),
+    # several golds, aliases
+    "the second gold": (IIRC, f"{SO}Li Wu", ["Bo Ek", "Li Wu"], "Li Wu", 1, 1, 1, 1),
+    "half of either gold": (IIRC, f"{SO}Bo Wu", ["Bo Ek", "Li Wu"], "Bo Wu", 0, 2 / 4, 1 / 2, 1 / 2),
+    "precision from one gold, recall from another": (
+        IIRC, f"{SO}Bo Ek Li", ["Bo", "Bo Ek Li Wu Ya Ze"], "Bo Ek Li", 0, 6 / 9, 1, 1,
+    ),
+    "all spans in one answer": (IIRC, f"{SO}Bo and Li", ["Bo", "Li"], "Bo and Li", 0, 2 / 4, 1 / 3, 1),
+    "an alias": (WIKI, f"{SO}USA.", ["America", "United States", "U.S.A."], "USA", 1, 1, 1, 1),
+    "an alias in part": (WIKI, f"{SO}States.", ["America", "United States"], "States", 0, 2 / 3, 1, 1 / 2),
+    "one gold is yes": (HOTPOT, f"{SO}Bo.", ["yes", "Bo Ek"], "Bo", 0, 2 / 3, 1, 1 / 2),
+    # numbers and dates
+    "a thousands comma": (IIRC, f"{SO}1,901", ["1901"], "1,901", 1, 1, 1, 1),
+    "a decimal point goes too": (IIRC, f"{SO}1.5", ["15"], "1.5", 1, 1, 1, 1),
+    "a sign goes too": (IIRC, f"{SO}-5", ["5"], "-5", 1, 1, 1, 1),
+    "a number in words": (IIRC, f"{SO}fifteen", ["15"], "fifteen", 0, 0, 0, 0),
+    "a unit that the gold has not": (IIRC, f"{SO}53 years", ["53"], "53 years", 0, 2 / 3, 1 / 2, 1),
+    "a date in another order": (WIKI, f"{SO}June 19, 2013.", ["19 June 2013"], "June 19, 2013", 0, 1, 1, 1),
+    "a part of a date": (WIKI, f"{SO}2013.", ["19 June 2013"], "2013", 0, 2 / 4, 1, 1 / 3),
+    "a full stop after a number": (IIRC, f"{SO}1899.", ["1899"], "1899", 1, 1, 1, 1),
+    # words counted
+    "a word twice counts twice": (HOTPOT, f"{SO}Bo Bo Ek.", ["Bo Bo"], "Bo Bo Ek", 0, 4 / 5, 2 / 3, 1),
+    "a word twice for once": (HOTPOT, f"{SO}Bo Bo.", ["Bo Ek"], "Bo Bo", 0, 2 / 4, 1 / 2, 1 / 2),
+    "another order": (HOTPOT, f"{SO}Ek Bo.", ["Bo Ek"], "Ek Bo", 0, 1, 1, 1),
+    # empty predictions
+    "nothing written": (HOTPOT, "", ["Bo"], "", 0, 0, 0, 0),
+    "nothing written, 2Wiki": (WIKI, "", ["Bo"], "", 0, 0, 0, 0),
+    "nothing written, StrategyQA": (STRATEGY, "", ["no"], "no", 1, 1, 1, 1),
+    "nothing behind the phrase": (IIRC, "So the answer is", ["Bo"], "", 0, 0, 0, 0),
+    "nothing, and a gold of nothing but an article": (HOTPOT, "", ["The"], "", 1, 0, 0, 0),
+    # the phrase
+    "no phrase: 2Wiki takes the text": (WIKI, "Bo Ek.", ["Bo Ek"], "Bo Ek", 1, 1, 1, 1),
+    "no phrase: HotpotQA takes nothing": (HOTPOT, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
+    "no phrase: IIRC takes nothing": (IIRC, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
+    "the first phrase counts": (HOTPOT, f"{SO}Bo. {SO}Ek.", ["Ek"], "Bo. So the answer is Ek", 0, 2 / 6, 1 / 5, 1),
+    "the text behind the sentence belongs to it": (WIKI, f"{SO}Bo. It is.", ["Bo"], "Bo. It is", 0, 2 / 4, 1 / 3, 1),
+    "another question is cut off": (HOTPOT, f"{SO}Bo.\nQuestion: Who?", ["Bo"], "Bo", 1, 1, 1, 1),
+    "a note is cut off": (IIRC, f"{SO}53 Note: years", ["53"], "53", 1, 1, 1, 1),
+    # special tokens
+    "the end of a sequence": (WIKI, f"{SO}Bo.</s>", ["Bo"], "Bo", 1, 1, 1, 1),
+    "the end of a text, IIRC": (IIRC, f"{SO}Bo.\n<|endoftext|>", ["Bo"], "Bo", 1, 1, 1, 1),
+    "another token stays": (HOTPOT, f"{SO}Bo.<|im_end|>", ["Bo"], "Bo.<|im_end|>", 0, 0, 0, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_text_to_scores(case: str) -> None:
+    benchmark, text, golds, answer, em, f1, precision, recall = CASES[case]
+    read = extract_answer(cut_prediction(text.strip()), benchmark)
+    assert read == answer
+    expected = {"em": em, "f1": f1, "precision": precision, "recall": recall}
+    assert score_answer(read, golds) == pytest.approx(expected)
+
+
+def test_every_benchmark_has_cases() -> None:
+    assert {case[0] for case in CASES.values()} == set(datasets.BENCHMARKS)
+
+
+@pytest.mark.parametrize("source", [*datasets.BENCHMARKS, *(f"almanac/{name}" for name in datasets.BENCHMARKS)])
+def test_every_gold_answer_scores_in_full(source: str) -> None:
+    benchmark = source.removeprefix("almanac/")
+    if source == benchmark and not (DATA / benchmark / datasets.FILES[benchmark]).is_file():
+        pytest.skip(f"{benchmark} is not in DRAGIN_LAB_DATA")
+    questions = datasets.load(source)
+    for question in questions:
+        for gold in question.golds:
+            read = extract_answer(cut_prediction(f"{SO}{gold}."), benchmark)
+            scores = score_answer(read, question.golds)
+            words = float(bool(normalize_answer(gold).split()))  # a gold of articles or signs alone shares no word
+            assert scores["em"] == 1.0, (question.id, gold, read)
+            assert scores["f1"] >= words, (question.id, gold, read)

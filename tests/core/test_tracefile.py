@@ -1,0 +1,378 @@
+"""Traces as files: what comes back, what is refused, and what stays when writing fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from factories import make_trace
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from dragin_lab.core.trace import (
+    Continuation,
+    Decision,
+    Passage,
+    Prompt,
+    Query,
+    Question,
+    Step,
+    Trace,
+    Words,
+)
+from dragin_lab.core.tracefile import load_trace, save_trace
+from dragin_lab.errors import TraceFileError
+
+
+def assert_same(a: Any, b: Any, where: str = "trace") -> None:
+    """Equal in type and value; arrays bit by bit, NaN as NaN."""
+    assert type(a) is type(b), where
+    if is_dataclass(a):
+        for part in fields(a):
+            assert_same(getattr(a, part.name), getattr(b, part.name), f"{where}.{part.name}")
+    elif isinstance(a, np.ndarray):
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), where
+    elif isinstance(a, dict):
+        assert list(a) == list(b), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}.{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), where
+        for i, (left, right) in enumerate(zip(a, b, strict=True)):
+            assert_same(left, right, f"{where}[{i}]")
+    elif isinstance(a, float) and math.isnan(a):
+        assert math.isnan(b), where
+    else:
+        assert a == b, where
+
+
+def rewrite(path: Path, change: Any) -> None:
+    """Apply ``change(tensors, metadata, stored)`` to a trace file; ``stored`` is its decoded JSON."""
+    with safetensors.safe_open(path, framework="np") as file:
+        metadata = dict(file.metadata())
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    stored = json.loads(metadata["trace"])
+    change(tensors, metadata, stored)
+    if "trace" in metadata:
+        metadata["trace"] = json.dumps(stored)
+    path.write_bytes(safetensors.numpy.save(tensors, metadata))
+
+
+# -- what comes back --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_a_trace_comes_back_as_it_was(tmp_path: Path, attention: bool) -> None:
+    trace = make_trace(attention=attention)
+    path = trace.save(tmp_path / "trace with spaces ż.safetensors")
+    assert path == tmp_path / "trace with spaces ż.safetensors"
+    assert_same(trace, Trace.load(str(path)))
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_an_empty_trace_comes_back(tmp_path: Path) -> None:
+    trace = Trace(Question("", ""), {}, steps=[Step(0)])
+    assert_same(trace, load_trace(save_trace(trace, tmp_path / "t")))
+
+
+def test_settings_keep_their_types(tmp_path: Path) -> None:
+    trace = make_trace()
+    trace.method = {"heads": (0, (1, "é")), "θ": [1, 1.0, True, None], "map": {}, "wide": 2**70, "nothing": math.nan}
+    trace.provenance = {"matrix": np.arange(6).reshape(2, 3).T, "infinite": [math.inf, -math.inf]}
+    assert_same(trace, load_trace(save_trace(trace, tmp_path / "t")))
+
+
+def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
+    trace = make_trace()
+    draft = trace.steps[0].draft
+    assert draft is not None
+    assert draft.attention is not None
+    expected = draft.attention.copy()
+    draft.attention = np.asfortranarray(draft.attention).astype(">f2", order="K")
+    draft.entropy = np.repeat(draft.entropy, 2)[::2]
+    loaded = load_trace(save_trace(trace, tmp_path / "t")).steps[0].draft
+    assert loaded is not None
+    assert_same(loaded.attention, expected)
+    assert_same(loaded.entropy, np.ascontiguousarray(draft.entropy))
+    loaded.entropy[0] = 1.0  # a loaded trace can be worked on
+
+
+def test_numpy_scalars_come_back_as_numbers(tmp_path: Path) -> None:
+    trace = make_trace()
+    trace.seconds = np.float32(0.5)  # type: ignore[assignment]
+    trace.steps[1].index = np.int64(1)  # type: ignore[assignment]
+    trace.scores = {"em": 1}
+    loaded = load_trace(save_trace(trace, tmp_path / "t"))
+    assert (loaded.seconds, type(loaded.seconds), type(loaded.steps[1].index)) == (0.5, float, int)
+    assert_same(loaded.scores, {"em": 1.0})
+
+
+texts = st.text(max_size=8)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(texts.filter(lambda key: not key.startswith("$")), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+arrays = hnp.arrays(
+    st.sampled_from(["bool", "int8", "int32", "int64", "uint16", "float16", "float32", "float64"]),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
+)
+passages = st.builds(Passage, texts, texts, texts, st.floats())
+prompts = st.builds(
+    Prompt,
+    texts,
+    st.dictionaries(texts.filter(lambda key: not key.startswith("$")), st.tuples(st.integers(), st.integers())),
+    st.lists(texts, max_size=2).map(tuple),
+)
+continuations = st.builds(
+    Continuation,
+    *[arrays] * 3,
+    st.lists(texts, max_size=3).map(tuple),
+    texts,
+    texts,
+    *[arrays] * 6,
+    entropy_processed=st.none() | arrays,
+    attention=st.none() | arrays,
+    alternative_pieces=st.lists(st.lists(texts, max_size=2).map(tuple), max_size=2).map(tuple),
+    decided=st.none() | st.integers(),
+    seconds=st.floats(),
+)
+words = st.builds(Words, st.lists(texts, max_size=2).map(tuple), *[arrays] * 7)
+decisions = st.builds(Decision, st.booleans(), texts, st.none() | st.integers(), certain=st.booleans())
+queries = st.builds(Query, texts, texts, st.lists(texts, max_size=2).map(tuple), arrays, arrays, texts)
+steps = st.builds(
+    Step,
+    st.integers(),
+    st.none() | prompts,
+    st.none() | continuations,
+    words,
+    st.none() | decisions,
+    st.none() | queries,
+    st.lists(passages, max_size=2).map(tuple),
+    notes=st.lists(texts, max_size=2),
+    seconds=st.dictionaries(st.sampled_from(["draft", "search"]), st.floats()),
+)
+traces = st.builds(
+    Trace,
+    st.builds(Question, texts, texts, st.lists(texts, max_size=2).map(tuple)),
+    st.dictionaries(st.sampled_from(["name", "θ"]), plain),
+    st.lists(steps, max_size=2),
+    texts,
+    extraction=st.none() | continuations,
+    provenance=st.dictionaries(st.sampled_from(["model", "é"]), plain),
+    seconds=st.floats(),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(trace=traces)
+def test_any_trace_comes_back_as_it_was(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert_same(trace, load_trace(save_trace(trace, tmp_path_factory.mktemp("t") / "t")))
+
+
+# -- what cannot be saved ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda t: t.method.update(nlp=object()), "trace.method.nlp: a object"),
+        (lambda t: t.provenance.update(kinds={1, 2}), "trace.provenance.kinds: a set"),
+        (lambda t: t.method.update(a={1: 2}), "trace.method.a: the key 1"),
+        (lambda t: t.method.update(a={"$float": 2}), r"trace.method.a: the key '\$float'"),
+        (lambda t: setattr(t, "text", None), "trace.text: a NoneType where str"),
+        (lambda t: setattr(t.steps[0].draft, "entropy", [1.0]), "trace.steps.0.draft.entropy: a list where ndarray"),
+        (lambda t: setattr(t.steps[0].draft, "ids", np.array(["a"])), "trace.steps.0.draft.ids: an array of <U1"),
+        (lambda t: setattr(t.steps[0], "index", True), "trace.steps.0.index: a bool"),
+        (lambda t: t.steps[0].prompt.spans.update(question=(1, 2, 3)), "trace.steps.0.prompt.spans.question: holds 3"),
+    ],
+)
+def test_refuses_to_save_what_is_not_data(tmp_path: Path, change: Any, where: str) -> None:
+    trace = make_trace()
+    change(trace)
+    with pytest.raises(TraceFileError, match=where):
+        trace.save(tmp_path / "t")
+    assert os.listdir(tmp_path) == []
+
+
+def test_refuses_a_text_longer_than_the_format_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragin_lab.core.tracefile.LONGEST_HEADER", 1000)
+    with pytest.raises(TraceFileError, match="not saved"):
+        make_trace().save(tmp_path / "t")
+
+
+# -- when writing fails -----------------------------------------------------------------------------------------------
+
+
+def test_an_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = make_trace()
+    path = old.save(tmp_path / "t")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with pytest.raises(TraceFileError, match=r"t: not saved: No space left on device; free .* is unchanged"):
+                Trace(Question("", "other"), {}).save(path)
+        assert os.listdir(tmp_path) == ["t"]
+        assert_same(old, Trace.load(path))
+
+
+def test_an_interrupted_save_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make_trace().save(tmp_path / "t")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    try:
+        made = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        pytest.skip("no mount command here")
+    if made.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_no_space_left_on_a_real_device(tiny_disk: Path) -> None:
+    trace = make_trace()
+    path = trace.save(tiny_disk / "t")
+    large = make_trace()
+    assert large.steps[0].draft is not None
+    large.steps[0].draft.attention = np.zeros((2, 100, 400), np.float16)
+    with pytest.raises(TraceFileError, match=r"No space left on device; free some space.* is unchanged"):
+        large.save(path)
+    assert os.listdir(tiny_disk) == ["t"]
+    assert_same(trace, Trace.load(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere/t", "No such file or directory; create the folder"),
+        ("file/t", "Not a directory; create the folder"),
+        ("x" * 300, "File name too long; choose a shorter name"),
+        (".", "not a regular file"),
+        ("/dev/full", "not a regular file"),
+    ],
+)
+def test_says_why_a_path_cannot_be_written(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TraceFileError, match=message):
+        make_trace().save(tmp_path / name)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_saves_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "t")
+    make_trace().save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert_same(make_trace(), load_trace(tmp_path / "folder" / "t"))
+
+
+# -- what is not a trace ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return make_trace().save(tmp_path / "t.safetensors")
+
+
+def refusal(path: Path, *parts: str) -> None:
+    with pytest.raises(TraceFileError) as caught:
+        load_trace(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in (str(path), *parts):
+        assert part in message
+
+
+def test_refuses_files_that_are_not_traces(tmp_path: Path) -> None:
+    refusal(tmp_path / "nowhere", "no such file")
+    refusal(tmp_path, "not a regular file")
+    model = tmp_path / "model.safetensors"
+    for metadata in (None, {"format": "pt"}):
+        safetensors.numpy.save_file({"weight": np.zeros(3)}, model, metadata)
+        refusal(model, "not a trace", "weights")
+    for content in (b"", b"not a tensor in sight, but some text", b"\0" * 64):
+        model.write_bytes(content)
+        refusal(model, "not a trace")
+
+
+def test_refuses_every_truncation(saved: Path) -> None:
+    whole = saved.read_bytes()
+    for length in (1, 7, 8, 100, len(whole) // 2, len(whole) - 1):
+        saved.write_bytes(whole[:length])
+        refusal(saved, "only a part of one")
+
+
+def test_refuses_another_format_version(saved: Path) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: metadata.update(version="99"))
+    refusal(saved, "format 99", "format 1")
+    for version in ("", "one"):
+        rewrite(saved, lambda tensors, metadata, stored, v=version: metadata.update(version=v))
+        refusal(saved, "no format version")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda stored: stored.pop("question"), "trace: the field 'question' is missing"),
+        (lambda stored: stored["steps"][0]["draft"].pop("entropy"), "trace.steps.0.draft: the field 'entropy'"),
+        (lambda stored: stored.update(future=1), "unknown field 'future'"),
+        (lambda stored: stored.update(text=3), "trace.text: holds '3' where str belongs"),
+        (lambda stored: stored.update(steps={}), "trace.steps: holds '{}' where list[dragin_lab.core.trace.Step]"),
+        (lambda stored: stored["steps"][0].update(index="0"), "trace.steps.0.index: holds '0' where int"),
+        (lambda stored: stored["steps"][0]["draft"].update(ids={"$array": "gone"}), "its array is missing"),
+        (lambda stored: stored["steps"][0]["prompt"]["spans"].update(answer=[1]), "spans.answer: holds 1 items"),
+    ],
+)
+def test_names_the_field_that_is_damaged(saved: Path, change: Any, message: str) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: change(stored))
+    refusal(saved, message)
+
+
+def test_refuses_a_missing_text_and_a_missing_tensor(saved: Path) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: tensors.pop("trace.steps.0.draft.entropy"))
+    refusal(saved, "trace.steps.0.draft.entropy: its array is missing")
+    rewrite(saved, lambda tensors, metadata, stored: metadata.pop("trace"))
+    refusal(saved, "not sound JSON")
+
+
+def test_a_field_with_a_default_may_be_absent(saved: Path) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: stored.pop("notes"))
+    assert load_trace(saved).notes == []

@@ -1,0 +1,241 @@
+"""What ends a draft early gives the same outcome as the whole draft would (design: a Stop is data)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from scripted import WordTokenizer
+from test_sentences import texts
+
+from dragin_lab.core.episode import Never, SoFar
+from dragin_lab.core.loop import FirstSentence
+from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.trigger import AnswerSentence, AnyOf, RindTrigger, answer_end
+
+PIPELINE = load_pipeline()
+
+
+def so_far(
+    pieces: list[str], entropy: list[float], received: list[float] | None = None, *, special: tuple[int, ...] = ()
+) -> SoFar:
+    """A draft of these pieces; ``special`` ones have no characters."""
+    text, offsets = "", []
+    for i, piece in enumerate(pieces):
+        offsets.append((len(text), len(text) + (0 if i in special else len(piece))))
+        text += "" if i in special else piece
+    known = np.array(received if received is not None else [1.0] * (len(pieces) - 1) + [0.0], np.float32)
+    return SoFar(list(range(len(pieces))), text, offsets, entropy, [-0.1] * len(pieces), known)
+
+
+def fires(trigger: RindTrigger, made: SoFar) -> bool:
+    return trigger.reached(made) == "rind"
+
+
+# -- RIND -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_word_fires_when_the_next_has_begun() -> None:
+    trigger = RindTrigger(PIPELINE, 1.0)
+    assert not fires(trigger, so_far([" Waj"], [9.0], [9.0]))
+    assert not fires(trigger, so_far([" Waj", "da"], [9.0, 0.1]))
+    assert fires(trigger, so_far([" Waj", "da", " is"], [9.0, 0.1, 0.1]))
+    assert fires(trigger, so_far([" Waj", "da", " "], [9.0, 0.1, 0.1]))
+
+
+def test_an_unfinished_character_may_belong_to_the_word_before_it() -> None:
+    # "Bo" and two bytes of "é": the bytes have no characters yet, and the word may be "Boé".
+    trigger = RindTrigger(PIPELINE, 1.0)
+    assert not fires(trigger, so_far([" Bo", "?", "?"], [9.0, 0.1, 0.1], special=(1, 2)))
+    assert fires(trigger, so_far([" Bo", " is", "?"], [9.0, 0.1, 0.1], special=(2,)))
+
+
+def test_a_stop_word_never_fires_and_at_theta_nothing_does() -> None:
+    assert not fires(RindTrigger(PIPELINE, 1.0), so_far([" the", " of", " x"], [9.0, 9.0, 0.1]))
+    assert not fires(RindTrigger(PIPELINE, 1.0), so_far([" film", " of"], [1.0, 0.1]))
+    assert fires(RindTrigger(PIPELINE, 0.99), so_far([" film", " of"], [1.0, 0.1]))
+
+
+def test_in_the_sentence_being_resumed_nothing_fires() -> None:
+    trigger = RindTrigger(PIPELINE, 1.0, resumed=True)
+    made = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 0.1, 0.1, 0.1])
+    assert not fires(trigger, made)
+    assert (
+        trigger.judge(made.text, np.array(made.offsets), np.array(made.entropy), made.received, ended=True).word is None
+    )
+    later = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 9.0, 0.1, 0.1])
+    found = trigger.judge(later.text, np.array(later.offsets), np.array(later.entropy), later.received, ended=False)
+    assert (found.word, found.piece) == (1, 2)
+    assert fires(trigger, later)
+    assert fires(RindTrigger(PIPELINE, 1.0), made)
+
+
+def test_scaled_scores_are_judged_at_the_end_of_their_sentence() -> None:
+    trigger = RindTrigger(PIPELINE, 1.0, normalize="sentence")
+    pieces, entropy = [" film", " by", " Bo", ".", " It", " was"], [3.0, 0.1, 0.1, 0.1, 0.1, 0.1]
+    assert not fires(trigger, so_far(pieces[:4], entropy[:4]))
+    assert not fires(trigger, so_far(pieces[:5], entropy[:5]))
+    assert fires(trigger, so_far([*pieces, " "], [*entropy, 0.1]))
+    made = so_far(pieces, entropy, [0.1, 0.1, 0.1, 0.1, 0.1, 0.0])
+    found = trigger.judge(made.text, np.array(made.offsets), np.array(entropy), made.received, ended=True)
+    assert found.words.score[0] == pytest.approx(3.0)  # 0.1 / 0.4 * 4 = 1, however little attention there is
+
+
+@pytest.mark.parametrize("normalize", [None, "sentence"])
+@pytest.mark.parametrize("ended", [False, True])
+def test_nothing_written_is_judged_to_lack_nothing(normalize: str | None, ended: bool) -> None:
+    trigger = RindTrigger(PIPELINE, 0.0, normalize=normalize)
+    assert trigger.reached(SoFar()) is None
+    empty = np.zeros(0, np.float32)
+    found = trigger.judge("", np.zeros((0, 2), np.int32), empty, empty, ended=ended)
+    assert len(found.words) == 0
+    assert found.word is None
+    only_end = trigger.judge(
+        "", np.zeros((1, 2), np.int32), np.ones(1, np.float32), np.ones(1, np.float32), ended=ended
+    )
+    assert only_end.words.text == ("",)
+    assert only_end.word is None
+
+
+@st.composite
+def drafts(draw: st.DrawFn) -> tuple[list[str], list[float], np.ndarray]:
+    """Pieces, entropies and attention (n, n) of a draft."""
+    piece = st.sampled_from([" film", " the", "s", " Bo", "da", ".", " St", '"', " 1", "5", "\n", " "])
+    pieces = draw(st.lists(piece, min_size=1, max_size=12))
+    n = len(pieces)
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    return pieces, rng.gamma(1.0, 1.0, n).astype(np.float32).tolist(), np.tril(rng.random((n, n)), -1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(drafts(), st.floats(0.1, 1.5), st.booleans())
+def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
+    draft: tuple[list[str], list[float], np.ndarray], theta: float, resumed: bool
+) -> None:
+    pieces, entropy, attention = draft
+    trigger = RindTrigger(PIPELINE, theta, resumed=resumed)
+    first: int | None = None
+    for n in range(1, len(pieces) + 1):
+        # The rows of all pieces but the newest are known.
+        received = attention[: n - 1, :n].max(axis=0, initial=0.0).astype(np.float32)
+        made = so_far(pieces[:n], entropy[:n], received.tolist())
+        found = trigger.judge(made.text, np.array(made.offsets), np.array(entropy[:n]), received, ended=False)
+        assert fires(trigger, made) == (found.word is not None)
+        if found.word is None:
+            assert first is None, "as maxima only grow, what has fired stays fired"
+            continue
+        first = n if first is None else first
+        start, stop = found.words.spans[found.word]
+        assert stop < n
+        assert not found.words.stop[found.word]
+        # Its word is whole: whatever follows, it is the same, and it still fires (or an earlier one does).
+        whole = "".join(pieces)
+        received = attention.max(axis=0).astype(np.float32)
+        offsets = np.array(so_far(pieces, entropy).offsets)
+        later = trigger.judge(whole, offsets, np.array(entropy), received, ended=True)
+        assert found.words.text[found.word] == later.words.text[found.word]
+        assert (later.words.spans[found.word] == (start, stop)).all()
+        assert later.word is not None
+        assert later.word <= found.word
+        if resumed:
+            ends = PIPELINE.spans(whole)[0][1]
+            assert made.offsets[start][0] >= ends
+
+
+# -- sentences --------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(texts, texts)
+@example(" One.\n", "\nTwo three")
+@example("\n\nOne. Two ", "three. Four")
+@example("He lived in St", ". Louis. Then he")
+def test_a_first_sentence_that_stopped_a_draft_is_the_first_of_every_continuation(text: str, more: str) -> None:
+    """The soundness of early stopping: what is kept of a stopped draft is what would be kept of a full one."""
+    stop = FirstSentence(PIPELINE)
+    if stop.reached(SoFar(text=text)) is None:
+        return
+    assert stop.reached(SoFar(text=text + more)) == "sentence"
+    whole = text + more
+    # as the reference loop splits, and as the paper loop does
+    assert PIPELINE.split(text.strip())[0] == PIPELINE.split(whole.strip())[0]
+    assert PIPELINE.spans(text)[0] == PIPELINE.spans(whole)[0]
+
+
+def test_first_sentence_stops_and_never_stops_mean_what_they_say() -> None:
+    assert FirstSentence(PIPELINE).reached(SoFar(text=" It is. Then he")) == "sentence"
+    assert FirstSentence(PIPELINE).reached(SoFar(text=" It is. Then")) is None
+    assert FirstSentence(PIPELINE).reached(SoFar()) is None
+    assert Never().reached(SoFar(text="It is. Then he. ")) is None
+
+
+PHRASES = ("the answer is", " So the answer is", "answer", " is", " the")
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    st.sampled_from(["▁", "Ġ"]),
+    st.lists(st.one_of(texts, st.sampled_from(PHRASES)), max_size=4).map("".join),
+    st.lists(st.one_of(texts, st.sampled_from(PHRASES)), max_size=4).map("".join),
+    texts,
+)
+@example("▁", " So the answer is 1", ".5 m. Then", " he")
+@example("▁", " So the answer is www.", "a.com and", " it. Then he left")
+@example("Ġ", " So the answer is St.", "Louis. Then he", "")
+def test_an_answer_that_stopped_a_draft_ends_there_in_every_continuation(
+    marker: str, before: str, text: str, more: str
+) -> None:
+    tokenizer = WordTokenizer(marker)
+    stop = AnswerSentence(PIPELINE, tokenizer, before)
+
+    def made(written: str) -> SoFar:
+        ids = [i for i, _, _ in tokenizer.cut(written)]
+        return SoFar(ids, tokenizer.decode(ids, special=False))
+
+    if stop.reached(made(text)) is None:
+        return
+    assert stop.reached(made(text + more)) == "answer"
+    # Behind each other as the model wrote them, spaces and all.
+    end = answer_end(PIPELINE, before + text, ended=True)
+    assert end is not None
+    assert end == answer_end(PIPELINE, before + text + more, ended=True)
+
+
+def test_answer_sentence_needs_the_phrase_and_its_end() -> None:
+    tokenizer = WordTokenizer()
+
+    def reached(before: str, text: str) -> str | None:
+        ids = [i for i, _, _ in tokenizer.cut(text)]
+        return AnswerSentence(PIPELINE, tokenizer, before).reached(SoFar(ids, tokenizer.decode(ids, special=False)))
+
+    assert reached("", " It is Bo. Then he left.") is None
+    assert reached("", " So the answer is Bo.") is None
+    assert reached("", " So the answer is Bo. Then he") == "answer"
+    assert reached(" So the", " answer is Bo. Then he") == "answer"
+    assert reached(" So the answer is Bo.", " Then he") == "answer"
+
+
+def test_answer_end_is_the_end_of_the_sentence_that_says_it() -> None:
+    text = " It is. So the answer is Bo. Then he. "
+    assert text[: answer_end(PIPELINE, text, ended=True)] == " It is. So the answer is Bo."
+    assert answer_end(PIPELINE, text, ended=False) == answer_end(PIPELINE, text, ended=True)
+    assert answer_end(PIPELINE, " So the answer is", ended=True) is None
+    assert answer_end(PIPELINE, " So the answer is Bo", ended=False) is None
+    assert answer_end(PIPELINE, " So the answer is Bo", ended=True) == 20
+
+
+def test_first_of_several_stops_gives_the_reason() -> None:
+    rind = RindTrigger(PIPELINE, 1.0)
+    stop = AnyOf((rind, FirstSentence(PIPELINE)))
+    both = so_far([" It", ".", " Bo", " is", " x"], [0.1, 0.1, 9.0, 0.1, 0.1])
+    assert stop.reached(both) == "rind"
+    assert stop.reached(so_far([" It", ".", " Bo", " is", " x"], [0.1] * 5)) == "sentence"
+    assert stop.reached(so_far([" It"], [9.0], [0.0])) is None
+
+
+def test_stops_are_data() -> None:
+    assert RindTrigger(PIPELINE, 1.0) == RindTrigger(load_pipeline(), 1.0)
+    assert len({RindTrigger(PIPELINE, 1.0), RindTrigger(PIPELINE, 1.0), RindTrigger(PIPELINE, 1.0, resumed=True)}) == 2
+    assert AnswerSentence(PIPELINE, WordTokenizer(), "a") == AnswerSentence(PIPELINE, WordTokenizer(), "a")
+    assert hash(AnyOf((FirstSentence(PIPELINE),))) == hash(AnyOf((FirstSentence(PIPELINE),)))

@@ -1,0 +1,361 @@
+"""The question files of the four benchmarks: what is read, and what is said of a file that is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.data import datasets
+from dragin_lab.data.datasets import BENCHMARKS, DataError, gold_titles, load, paragraphs, template, template_of
+from dragin_lab.data.exemplars import load_exemplars
+from dragin_lab.errors import DraginLabError
+
+TWOWIKI = {
+    "_id": "a1", "type": "comparison", "question": " Which film? ", "answer": "Elm Road", "answer_id": "Q1",
+    "evidences": [], "context": [],
+}  # fmt: skip
+HOTPOT = {"_id": "h1", "answer": "Ada", "question": "Who?", "supporting_facts": [], "context": [], "type": "bridge"}
+STRATEGY = {"qid": "s1", "term": "x", "question": "Is it?", "answer": False, "facts": [], "decomposition": []}
+
+
+def iirc(*answers: Any) -> list[dict[str, Any]]:
+    asked = [{"qid": f"q{i}", "question": f"Question {i}?", "answer": a} for i, a in enumerate(answers)]
+    return [{"pid": "p", "text": "t", "links": [], "questions": asked}]
+
+
+def write(folder: Path, name: str, value: Any) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(value if isinstance(value, str) else json.dumps(value), encoding="utf-8")
+    return path
+
+
+def aliases(folder: Path, *lines: Any) -> None:
+    write(folder, "id_aliases.json", "\n".join(json.dumps(line) for line in lines))
+
+
+def test_2wiki_golds_are_the_answer_and_its_aliases(tmp_path: Path) -> None:
+    aliases(tmp_path, {"Q_id": "Q1", "aliases": ["Elm Road", "The Elm Road"], "demonyms": []})
+    path = write(tmp_path, "dev.json", [TWOWIKI, TWOWIKI | {"_id": "a2", "answer": "yes", "answer_id": None}])
+    first, second = load(path)
+    assert first.golds == ("Elm Road", "The Elm Road")
+    assert (first.id, first.text) == ("a1", "Which film?")
+    assert second.golds == ("yes",)
+
+
+def test_hotpot_strategy_and_iirc(tmp_path: Path) -> None:
+    assert load(write(tmp_path, "h.json", [HOTPOT]))[0].golds == ("Ada",)
+    assert load(write(tmp_path, "s.json", [STRATEGY, STRATEGY | {"qid": "s2", "answer": True}]))[1].golds == ("yes",)
+    answers = [
+        {"type": "none"},
+        {"type": "span", "answer_spans": [{"text": "Ada"}, {"text": "Bea"}]},
+        {"type": "value", "answer_value": "60", "answer_unit": "years"},
+        {"type": "binary", "answer_value": "no"},
+    ]
+    found = load(write(tmp_path, "i.json", iirc(*answers)))
+    assert [(q.id, q.golds) for q in found] == [("q1", ("Ada", "Bea")), ("q2", ("60",)), ("q3", ("no",))]
+
+
+def test_limit_counts_answerable_questions_from_the_start(tmp_path: Path) -> None:
+    value = {"type": "value", "answer_value": 3}
+    path = write(tmp_path, "i.json", iirc({"type": "none"}, value, value))
+    assert [q.id for q in load(path, limit=1)] == ["q1"]
+    with pytest.raises(DataError, match="limit=0"):
+        load(path, limit=0)
+
+
+def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
+    write(tmp_path, "hotpot_dev_distractor_v1.json", [HOTPOT])
+    assert datasets.benchmark(tmp_path) == "hotpotqa"
+    assert len(load(tmp_path)) == 1
+
+
+def test_paragraphs_of_each_format(tmp_path: Path) -> None:
+    context = [["A", ["One.", " Two."]], ["B", ["Three."]]]
+    aliases(tmp_path)
+    wiki = TWOWIKI | {"context": [["A", ["One.", "Two."]], ["B", ["Three."]]]}
+    path = write(tmp_path, "dev.json", [wiki, wiki | {"_id": "a2"}])
+    assert [(p.id, p.title, p.text) for p in paragraphs(path)] == [("a1-0", "A", "One. Two."), ("a1-1", "B", "Three.")]
+    assert paragraphs(write(tmp_path, "h.json", [HOTPOT | {"context": context}]))[0].text == "One. Two."
+    write(tmp_path, "s_paragraphs.json", {"A-1": {"title": "A", "content": "One.", "para_index": 1}})
+    assert [(p.id, p.text) for p in paragraphs(write(tmp_path, "s.json", [STRATEGY]))] == [("A-1", "One.")]
+    assert [(p.id, p.title) for p in paragraphs(write(tmp_path, "i.json", iirc()))] == [("p", "")]
+
+
+def test_paragraphs_that_are_wrong_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"s_paragraphs\.json: cannot be read"):
+        paragraphs(write(tmp_path, "s.json", [STRATEGY]))
+    write(tmp_path, "s_paragraphs.json", {"A-1": {"title": "A"}})
+    with pytest.raises(DataError, match="'A-1': has no field 'content'"):
+        paragraphs(tmp_path / "s.json")
+    with pytest.raises(DataError, match=r"record 1 \(h1\): field 'context' holds something else"):
+        paragraphs(write(tmp_path, "h.json", [HOTPOT | {"context": [["A", [1]]]}]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("x.json", "[{]", "line 1: is not JSON"),
+        ("x.json", {}, "holds no list of records"),
+        ("x.json", [{"id": 1}], "record 1: is of none of the formats"),
+        ("x.json", [HOTPOT, {"_id": "h1", "question": "Who?"}], r"record 2 \(h1\): has no field 'answer'"),
+        ("x.json", [HOTPOT, HOTPOT], r"record 2: the id 'h1' was used before, at .*record 1"),
+        ("x.json", [HOTPOT | {"question": " "}], "field 'question' is empty"),
+        ("x.json", [STRATEGY | {"answer": "yes"}], "field 'answer' is str, not bool"),
+        ("x.json", iirc({"type": "spam"}), r"question 1 \(q0\): field 'type' is 'spam'"),
+        ("x.json", iirc({"type": "span", "answer_spans": [{}]}), "has no field 'text'"),
+        ("x.json", iirc({"type": "none"}), "no question that can be answered"),
+        ("x.json", [TWOWIKI], "id_aliases.json: cannot be read"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(tmp_path: Path, name: str, value: Any, message: str) -> None:
+    path = write(tmp_path, name, value)
+    with pytest.raises(DataError, match=message) as caught:
+        load(path)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_broken_line_of_aliases_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "id_aliases.json", '{"Q_id": "Q1", "aliases": []}\n{"Q_id": "Q2"}\n')
+    with pytest.raises(DataError, match=r"id_aliases.json, line 2: has no field 'aliases'"):
+        load(write(tmp_path, "dev.json", [TWOWIKI]))
+
+
+def test_names_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path))
+    with pytest.raises(DataError, match="neither a file, a folder nor a benchmark; did you mean 'hotpotqa'"):
+        load("HotpotQ")
+    with pytest.raises(DataError, match="neither a file, a folder nor a benchmark; the benchmarks are 2wiki"):
+        load("xyz")
+    with pytest.raises(DataError, match="set DRAGIN_LAB_DATA"):
+        load("hotpotqa")
+    with pytest.raises(DataError, match="no split 'dve'"):
+        load("almanac/iirc", split="dve")
+    with pytest.raises(DataError, match="holds none of"):
+        load(tmp_path)
+    with pytest.raises(DataError, match="one split only"):
+        load(write(tmp_path, "h.json", [HOTPOT]), split="test")
+    assert issubclass(DataError, DraginLabError)
+
+
+def test_template_has_the_instruction_and_the_answer_rule() -> None:
+    shot = Exemplar("Who?", "Ada did.", "Ada")
+    prompt = template("hotpotqa", (shot,)).render("Where?").text
+    assert prompt.endswith("following the example above.\nQuestion: Where?\nAnswer:")
+    assert template("strategyqa").answer_rule == "strategyqa"
+    assert template("iirc", ()).render("Where?").text == "Question: Where?\nAnswer:"
+    with pytest.raises(DataError, match="does not exist"):
+        template("hotpot")
+
+
+def test_template_brings_the_exemplars_of_its_benchmark(tmp_path: Path) -> None:
+    for name in BENCHMARKS:
+        assert template(name).exemplars == load_exemplars(name)
+        own = template(f"almanac/{name}")
+        assert 0 < len(own.exemplars) < 3
+        assert not set(own.exemplars) & set(load_exemplars(name))
+        assert (own.instruction, own.answer_rule) == (template(name).instruction, name)
+    assert template("plain").exemplars == ()
+    assert template("iirc", "strategyqa").exemplars == load_exemplars("strategyqa")
+    file = write(tmp_path, "e.yaml", [{"question": "Who?", "rationale": "Ada did.", "answer": "Ada"}])
+    assert template("plain", file).exemplars == (Exemplar("Who?", "Ada did.", "Ada"),)
+
+
+def test_a_set_of_exemplars_brings_its_prompt(tmp_path: Path) -> None:
+    assert template_of("strategyqa") == template("strategyqa")
+    file = write(tmp_path, "e.yaml", [{"question": "Who?", "rationale": "Ada did.", "answer": "Ada"}])
+    assert template_of(file) == PromptTemplate((Exemplar("Who?", "Ada did.", "Ada"),))
+
+
+def lines(folder: Path, *rows: Any, name: str = "own.jsonl") -> Path:
+    return write(folder, name, "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows) + "\n")
+
+
+def test_questions_of_ones_own(tmp_path: Path) -> None:
+    path = lines(
+        tmp_path,
+        {"id": "a", "question": " Who? ", "answer": "Ada"},
+        "",
+        {"question": "Where? \u2028", "answers": ["Kent", " Kent ", "in Kent"], "more": 1},
+        '{"id": 7, "question": "When?", "answer": ["1850"]}',
+        '{"question": "Separated\u2028lines?", "answer": "yes"}',
+    )
+    found = load(path)
+    assert [(q.id, q.text, q.golds) for q in found] == [
+        ("a", "Who?", ("Ada",)),
+        ("2", "Where?", ("Kent", "in Kent")),
+        ("7", "When?", ("1850",)),
+        ("4", "Separated\u2028lines?", ("yes",)),
+    ]
+    assert datasets.benchmark(path) == "plain"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as Windows editors begin their files
+    assert load(path, limit=2) == found[:2]
+    with pytest.raises(DataError, match="bring no paragraphs"):
+        paragraphs(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["{"], r"own\.jsonl, line 1: is not JSON"),
+        (["", '{"question": "a"'], r"own\.jsonl, line 2: is not JSON"),
+        (["", ""], "holds no line with a question"),
+        (["[1]"], r"line 1 \(1\): has no field 'question'"),
+        ([{"question": "Who?"}], r"line 1 \(1\): has no field 'answer'"),
+        ([{"question": "Who?", "answer": True}], "field 'answer' is bool, not str or list"),
+        ([{"question": "Who?", "answer": 3}], "field 'answer' is int"),
+        ([{"question": "Who?", "answers": []}], "field 'answers' is empty; give at least one"),
+        ([{"question": "Who?", "answers": ["a", 1]}], "field 'answers' holds something that is no text"),
+        ([{"question": "Who?", "answer": "a", "answers": ["a"]}], "both 'answer' and 'answers'"),
+        ([{"id": 1.5, "question": "Who?", "answer": "a"}], "field 'id' is float"),
+        ([{"id": "2", "question": "Who?", "answer": "a"}, "", {"question": "Who?", "answer": "a"}],
+         r"line 3: the id '2' was used before, at .*line 1; give every question its own"),
+        (["[" * 100_000], "line 1: is not JSON that can be read"),
+        (['{"question": ' + "9" * 5000 + "}"], "line 1: is not JSON that can be read"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_questions_of_ones_own(tmp_path: Path, rows: list[Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        load(lines(tmp_path, *rows))
+
+
+def test_a_sample_is_the_same_everywhere_and_grows(tmp_path: Path) -> None:
+    path = lines(tmp_path, *({"question": f"Is {i} odd?", "answer": "no"} for i in range(50)))
+    few, more = load(path, sample=5, seed=3), load(path, sample=20, seed=3)
+    assert [q.id for q in few] == ["9", "19", "38", "39", "40"]
+    assert set(few) < set(more) < set(load(path))
+    assert [int(q.id) for q in more] == sorted(int(q.id) for q in more)
+    assert load(path, sample=5, seed=4) != few
+    assert load(path, sample=99) == load(path)
+    for given, message in (
+        ({"sample": 0}, "sample=0: give 1 or more"),
+        ({"sample": 2, "limit": 2}, "limit=2 and sample=2: give one of them"),
+    ):
+        with pytest.raises(DataError, match=message):
+            load(path, **given)
+
+
+def test_a_value_with_and_without_its_unit(tmp_path: Path) -> None:
+    value = {"type": "value", "answer_value": "60"}
+    path = write(
+        tmp_path, "i.json", iirc(value, value | {"answer_unit": "years"}, {"type": "value", "answer_value": 6.5})
+    )
+    assert [q.golds for q in load(path)] == [("60",), ("60",), ("6.5",)]
+    with pytest.raises(DataError, match="field 'answer_value' is bool, not str or int or float"):
+        load(write(tmp_path, "i.json", iirc({"type": "value", "answer_value": True})))
+
+
+def test_gold_titles_of_each_format(tmp_path: Path) -> None:
+    facts = {"supporting_facts": [["A", 0], ["B", 2], ["A", 1]]}
+    assert gold_titles(write(tmp_path, "h.json", [HOTPOT | facts])) == {"h1": ("A", "B")}
+    write(tmp_path, "s_paragraphs.json", {f"{t}-{i}": {"title": t, "content": "x"} for i, t in enumerate("ABC")})
+    evidence = [[[["B-1", "A-0"]], ["operation"]], [["no_evidence", ["C-2"]], [["A-0"]]]]
+    assert gold_titles(write(tmp_path, "s.json", [STRATEGY | {"evidence": evidence}])) == {"s1": ("B", "A", "C")}
+    rows = iirc({"type": "none"}, {"type": "value", "answer_value": "6"})
+    for row, passages in zip(rows[0]["questions"], ([], ["main", "ada", "main"]), strict=True):
+        row["context"] = [{"text": "x", "passage": p} for p in passages]
+    assert gold_titles(write(tmp_path, "i.json", rows)) == {"q0": (), "q1": ("ada",)}
+    rows[0]["title"] = "Bea"
+    assert gold_titles(write(tmp_path, "i.json", rows))["q1"] == ("Bea", "ada")
+    for broken, message in (
+        ([HOTPOT | {"supporting_facts": [["A"]]}], r"record 1 \(h1\): field 'supporting_facts' holds something else"),
+        ([STRATEGY | {"evidence": [[["D-1"]]]}], "'D-1', which the paragraphs' file lacks"),
+        ([STRATEGY], "has no field 'evidence'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            gold_titles(write(tmp_path, "s.json", broken))
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_almanac_has_all_four(name: str) -> None:
+    questions = load(f"almanac/{name}")
+    assert datasets.benchmark(f"almanac/{name}") == name
+    assert len(questions) >= 200
+    assert not {q.id for q in questions} & {q.id for q in load(f"almanac/{name}", split="dev")}
+    assert all(q.golds and all(q.golds) for q in questions)
+
+
+#: Of the files that the tests were made with, which hold a part of each benchmark, and of the complete ones: questions
+#: that can be answered, all questions (reference-behaviour §6 counts 954 of IIRC's).
+COUNTS = {
+    "2wikimultihopqa": {200: 200, 12_576: 12_576},
+    "hotpotqa": {197: 197, 7_405: 7_405},
+    "strategyqa": {200: 200, 2_290: 2_290},
+    "iirc": {200: 149, 1_301: 954},
+}
+
+
+@pytest.fixture
+def real(request: pytest.FixtureRequest) -> str:
+    """A benchmark whose real file is there."""
+    try:
+        datasets.find(request.param)
+    except DataError as error:
+        pytest.skip(str(error))
+    return request.param
+
+
+every = pytest.mark.parametrize("real", BENCHMARKS, indirect=True)
+
+
+@every
+def test_the_real_files(real: str) -> None:
+    path = datasets.find(real)
+    records = json.loads(path.read_text(encoding="utf-8"))
+    asked = [q for record in records for q in record["questions"]] if real == "iirc" else records
+    questions = load(real)
+    assert datasets.benchmark(path) == real
+    assert len(questions) == COUNTS[real].get(len(asked), len(questions))
+    assert load(real, limit=100) == questions[:100]  # the first, as the authors take them
+    sample = load(real, sample=100, seed=1)
+    assert len(sample) == 100
+    assert sample == [q for q in questions if q in set(sample)]
+    key = "qid" if real in ("iirc", "strategyqa") else "_id"
+    originals = {record[key]: record for record in asked}
+    for question in questions:
+        answer = originals[question.id]["answer"]
+        assert question.text == originals[question.id]["question"].strip()
+        if real == "iirc":
+            texts = [s["text"] for s in answer.get("answer_spans", [])] or [answer["answer_value"]]
+            assert set(question.golds) == {text.strip() for text in texts}
+        elif real == "strategyqa":
+            assert question.golds == ("yes" if answer else "no",)
+        else:
+            assert question.golds[0] == answer.strip()
+    if real == "2wikimultihopqa":
+        assert any(len(q.golds) > 1 for q in questions)
+
+
+@every
+def test_gold_titles_of_the_real_files(real: str) -> None:
+    titles = gold_titles(real)
+    have = {p.title for p in paragraphs(real)}
+    assert {q.id for q in load(real)} <= set(titles)
+    if real != "iirc":  # whose evidence stands in linked articles
+        assert {t for found in titles.values() for t in found} <= have
+        assert all(titles.values()) or real == "strategyqa"
+    listed = datasets.data_folder() / "passages" / "gold.jsonl"
+    if not listed.is_file():
+        pytest.skip(f"{listed} is not there to compare with")
+    rows = [json.loads(line) for line in listed.read_text(encoding="utf-8").splitlines()]
+    wanted = {row["id"]: set(row["titles"]) for row in rows if row["dataset"] == real}
+    assert {qid: set(found) for qid, found in titles.items()} == wanted
+
+
+@every
+def test_real_paragraphs_have_ids_of_their_own(real: str) -> None:
+    found = paragraphs(real)
+    assert len({p.id for p in found}) == len(found)
+
+
+@every
+def test_our_exemplars_ask_none_of_the_real_questions(real: str) -> None:
+    def letters(text: str) -> str:
+        return "".join(c for c in text.lower() if c.isalnum())
+
+    asked = {letters(q.text) for q in load(real)}
+    assert not [e.question for name in BENCHMARKS for e in load_exemplars(name) if letters(e.question) in asked]

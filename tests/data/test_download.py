@@ -1,0 +1,262 @@
+"""Downloads from a server on this machine: whole, cut, without ranges, wrong, refused, on a full disk, broken off."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import environment
+from web import Web, serve
+
+from dragin_lab.data import download as module
+from dragin_lab.data.download import ChecksumError, FetchError, download, part_of
+
+DATA = random.Random(0).randbytes(300_000)
+SUM = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture
+def web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+    with serve(Web({"file": DATA})) as server:
+        yield server
+
+
+def begin(web: Web, path: Path, count: int, sha256: str | None = None) -> None:
+    """A download that ended after so many bytes."""
+    web.cuts = [count] + [0] * (module.TRIES + 1)
+    with pytest.raises(FetchError, match="the connection was cut after"):
+        download(web.url("file"), path, sha256=sha256)
+    assert part_of(path).read_bytes() == DATA[:count]
+    web.cuts.clear()
+    web.asked.clear()
+
+
+def left(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+@pytest.mark.parametrize("sha256", [None, SUM, SUM.upper()])
+def test_a_file_comes_whole(web: Web, tmp_path: Path, sha256: str | None) -> None:
+    seen: list[tuple[int, int | None]] = []
+    found = download(web.url("file"), tmp_path / "f", sha256=sha256, advance=lambda *at: seen.append(at))
+    assert found == SUM
+    assert (tmp_path / "f").read_bytes() == DATA
+    assert left(tmp_path) == ["f"]
+    assert seen[0] == (0, len(DATA))
+    assert seen[-1] == (len(DATA), len(DATA))
+    assert [have for have, _ in seen] == sorted(have for have, _ in seen)
+    assert "Range" not in web.asked[0]
+    assert web.asked[0]["Accept-Encoding"] == "identity"
+
+
+def test_an_empty_file_and_a_redirect(web: Web, tmp_path: Path) -> None:
+    web.files["nothing"] = b""
+    download(web.url("nothing"), tmp_path / "e")
+    assert (tmp_path / "e").read_bytes() == b""
+    assert download(web.url("moved/file"), tmp_path / "f") == SUM
+
+
+def test_a_cut_connection_goes_on_by_itself(web: Web, tmp_path: Path) -> None:
+    web.cuts = [100_000, 70_000]
+    assert download(web.url("file"), tmp_path / "f", sha256=SUM) == SUM
+    assert [asked.get("Range") for asked in web.asked] == [None, "bytes=100000-", "bytes=170000-"]
+    assert web.asked[1]["If-Range"] == '"one"'
+    assert left(tmp_path) == ["f"]
+
+
+@pytest.mark.parametrize("sha256", [None, SUM])
+def test_the_next_call_goes_on(web: Web, tmp_path: Path, sha256: str | None) -> None:
+    begin(web, tmp_path / "f", 120_000)
+    seen: list[int] = []
+    assert download(web.url("file"), tmp_path / "f", sha256=sha256, advance=lambda have, _: seen.append(have)) == SUM
+    assert web.asked[0]["Range"] == "bytes=120000-"
+    assert seen[0] == 120_000
+
+
+def test_a_server_that_sends_no_rest_sends_all(web: Web, tmp_path: Path) -> None:
+    begin(web, tmp_path / "f", 120_000)
+    web.ranges = False
+    assert download(web.url("file"), tmp_path / "f") == SUM
+    assert len(web.asked) == 1
+
+
+def test_a_file_that_changed_meanwhile_begins_again(web: Web, tmp_path: Path) -> None:
+    begin(web, tmp_path / "f", 120_000)
+    web.files["file"], web.validator = DATA[::-1], '"two"'
+    assert download(web.url("file"), tmp_path / "f") == hashlib.sha256(DATA[::-1]).hexdigest()
+
+
+def test_what_nobody_can_vouch_for_begins_again(web: Web, tmp_path: Path) -> None:
+    web.validator = None
+    begin(web, tmp_path / "f", 120_000, SUM)
+    assert download(web.url("file"), tmp_path / "f") == SUM
+    assert "Range" not in web.asked[0]
+    begin(web, tmp_path / "g", 120_000, SUM)  # but a checksum vouches
+    assert download(web.url("file"), tmp_path / "g", sha256=SUM) == SUM
+    assert web.asked[0]["Range"] == "bytes=120000-"
+    assert "If-Range" not in web.asked[0]
+
+
+def test_a_part_that_was_whole(web: Web, tmp_path: Path) -> None:
+    begin(web, tmp_path / "f", 120_000)
+    part_of(tmp_path / "f").write_bytes(DATA)
+    assert download(web.url("file"), tmp_path / "f") == SUM
+    begin(web, tmp_path / "g", 120_000)
+    part_of(tmp_path / "g").write_bytes(DATA + b"more")
+    assert download(web.url("file"), tmp_path / "g") == SUM
+
+
+def test_a_server_that_sends_another_piece_is_not_believed(web: Web, tmp_path: Path) -> None:
+    begin(web, tmp_path / "f", 120_000)
+    web.skew = 1
+    assert download(web.url("file"), tmp_path / "f") == SUM
+    assert [asked.get("Range") for asked in web.asked] == ["bytes=120000-", None]
+
+
+def test_a_wrong_checksum_leaves_nothing(web: Web, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"what was there")
+    with pytest.raises(ChecksumError, match=rf"300,000 bytes it sent have the SHA-256 {SUM} and not {'0' * 64}"):
+        download(web.url("file"), tmp_path / "f", sha256="0" * 64)
+    assert left(tmp_path) == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"what was there"
+
+
+def test_a_server_in_trouble_is_asked_again(web: Web, tmp_path: Path) -> None:
+    web.answers = [503, 500]
+    assert download(web.url("file"), tmp_path / "f") == SUM
+    web.answers = [503] * 9
+    with pytest.raises(FetchError, match=r"the server answers 503 .*check the connection"):
+        download(web.url("file"), tmp_path / "f")
+    assert len(web.asked) == 3 + module.TRIES + 1
+
+
+def test_a_connection_that_never_gets_further_is_given_up(web: Web, tmp_path: Path) -> None:
+    web.cuts, web.ranges = [50_000, 40_000, 50_000, 40_000, 50_000, 40_000, 50_000], False
+    with pytest.raises(FetchError, match=r"cut after .* of 0\.3 MB; the .* so far are kept in .*f\.part"):
+        download(web.url("file"), tmp_path / "f")
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        ("{web}/no-such", "the server answers 404"),
+        ("http://127.0.0.1:1/file", "cannot be reached"),
+        ("http://127.0.0.1:port/file", "no web address"),
+        ("http://127.0.0.1:1/a b", "no web address"),
+        ("file:///etc/hostname", "must begin with http"),
+        ("data.zip", "must begin with http"),
+    ],
+)
+def test_what_is_refused(web: Web, tmp_path: Path, address: str, says: str) -> None:
+    url = address.format(web=web.address)
+    with pytest.raises(FetchError, match=says) as caught:
+        download(url, tmp_path / "f")
+    assert str(caught.value).startswith(url)
+    assert left(tmp_path) == []
+
+
+def test_a_disk_that_will_not_hold_it_is_seen_before(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil._ntuple_diskusage(10**6, 10**6 - 1000, 1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    with pytest.raises(FetchError, match=r"needs 0\.3 MB more in .*, where 1,000 bytes are free"):
+        download(web.url("file"), tmp_path / "f")
+
+
+def test_a_disk_that_runs_full_keeps_what_came(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Path.open
+
+    class Full:
+        """A file on a disk that has room for two chunks."""
+
+        def __init__(self, file: Any) -> None:
+            self.file, self.room = file, 2 * module.CHUNK
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def __enter__(self) -> Full:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self.file.close()
+
+        def write(self, data: bytes) -> None:
+            self.room -= len(data)
+            if self.room < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.file.write(data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Path,
+            "open",
+            lambda p, mode="r", **k: Full(opened(p, mode)) if p.suffix == ".part" else opened(p, mode, **k),
+        )
+        with pytest.raises(FetchError, match=r"No space left on device; free some space.* 0\.1 MB so far are kept"):
+            download(web.url("file"), tmp_path / "f")
+    assert not (tmp_path / "f").exists()
+    kept = part_of(tmp_path / "f").stat().st_size
+    assert 0 < kept <= 2 * module.CHUNK
+    assert download(web.url("file"), tmp_path / "f") == SUM  # with room again, it goes on
+    assert web.asked[-1]["Range"] == f"bytes={kept}-"
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from dragin_lab.data.download import download
+download({url!r}, Path({path!r}))
+"""
+
+
+def test_the_systems_own_limit_on_a_file(web: Web, tmp_path: Path) -> None:
+    code = CHILD.format(url=web.url("file"), path=str(tmp_path / "f"))
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+    )  # fmt: skip
+    assert "FetchError" in ran.stderr
+    assert "ulimit -f" in ran.stderr
+    assert part_of(tmp_path / "f").read_bytes() == DATA[: part_of(tmp_path / "f").stat().st_size]
+    assert download(web.url("file"), tmp_path / "f") == SUM
+
+
+def test_breaking_it_off_keeps_the_part(web: Web, tmp_path: Path) -> None:
+    def interrupt(have: int, total: int | None) -> None:
+        if have >= 2 * module.CHUNK:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        download(web.url("file"), tmp_path / "f", advance=interrupt)
+    kept = part_of(tmp_path / "f").read_bytes()
+    assert kept == DATA[: len(kept)]
+    assert len(kept) >= 2 * module.CHUNK
+    assert download(web.url("file"), tmp_path / "f", sha256=SUM) == SUM
+    assert web.asked[-1]["Range"] == f"bytes={len(kept)}-"
+
+
+def test_a_damaged_mark_counts_for_nothing(web: Web, tmp_path: Path) -> None:
+    for mark in ("{", "[1]", '{"url": 3}'):
+        begin(web, tmp_path / "f", 120_000)
+        (tmp_path / "f.part.json").write_text(mark)
+        assert download(web.url("file"), tmp_path / "f") == SUM
+        assert "Range" not in web.asked[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_to(web: Web, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(FetchError, match="save it in a folder that you may write to"):
+        download(web.url("file"), tmp_path / "f")

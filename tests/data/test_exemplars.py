@@ -1,0 +1,101 @@
+"""Worked examples from a file: what is read, and what is refused with the entry that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dragin_lab.core.answers import ANSWER_PHRASE, extract_answer
+from dragin_lab.core.prompts import Exemplar
+from dragin_lab.data.exemplars import SHOTS, load_exemplars
+from dragin_lab.errors import SettingError
+
+GOOD = "- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n"
+
+
+@pytest.mark.parametrize(
+    "text", [GOOD, '[{"question": "Is ice cold?", "rationale": "Ice is frozen.", "answer": "yes", "more": 1}]']
+)
+def test_yaml_and_json(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert load_exemplars(path) == (Exemplar("Is ice cold?", "Ice is frozen.", "yes"),)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "holds no list"),
+        (b"question: a", "holds no list"),
+        (b"- [", "is not YAML"),
+        (b"- 2020-13-45", "is not YAML"),
+        (b"- caf\xe9", "byte 6 is not UTF-8"),
+        (GOOD.encode() + b"- question: a\n  rationale: b\n  answer: yes\n", "exemplar 2 has no text 'answer'"),
+        (GOOD.encode() + b"- question: a\n  rationale: ' '\n", "exemplar 2 has no text 'rationale', 'answer'"),
+        (b"- only a line\n", "exemplar 1 has no text 'question', 'rationale', 'answer'"),
+    ],
+)
+def test_what_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SettingError) as caught:
+        load_exemplars(path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ")
+    assert says in message
+    assert "\n" not in message
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="No such file"):
+        load_exemplars(tmp_path / "no.yaml")
+    with pytest.raises(SettingError, match="Is a directory"):
+        load_exemplars(tmp_path)
+
+
+# -- the package's own sets -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "count"), [("2wikimultihopqa", 6), ("hotpotqa", 8), ("strategyqa", 6), ("iirc", 8)])
+def test_the_package_has_a_set_for_each_benchmark(name: str, count: int) -> None:
+    found = load_exemplars(name)
+    assert len(found) == len({e.question for e in found}) == count == SHOTS[name]
+    answers = [e.answer for e in found]
+    if name == "strategyqa":
+        assert set(answers) == {"yes", "no"}
+        assert answers.count("yes") == answers.count("no")
+    else:
+        assert 1 <= sum(answer in ("yes", "no") for answer in answers) <= 2  # beside names, dates, numbers
+    if name == "iirc":
+        assert sum(answer.isdigit() for answer in answers) >= 2
+
+
+def whole_set() -> list[Exemplar]:
+    return [e for name in SHOTS for e in load_exemplars(name)]
+
+
+@pytest.mark.parametrize("exemplar", whole_set(), ids=lambda e: e.question[:40])
+def test_an_exemplar_reasons_in_sentences_to_its_answer(exemplar: Exemplar) -> None:
+    assert exemplar.question.endswith("?")
+    assert exemplar.rationale.endswith(".")
+    assert ANSWER_PHRASE not in exemplar.rationale
+    assert "\n" not in exemplar.question + exemplar.rationale + exemplar.answer
+    assert exemplar.answer == exemplar.answer.strip(" .")
+    assert exemplar.answer in ("yes", "no") or exemplar.answer in exemplar.rationale
+    rule = "strategyqa" if exemplar.answer in ("yes", "no") else "iirc"
+    assert extract_answer(exemplar.text.strip(), rule) == exemplar.answer
+    sentences = exemplar.rationale.split(". ")
+    assert 2 <= len(sentences) <= 6
+    assert all(len(sentence.split()) <= 25 for sentence in sentences)
+
+
+def test_no_exemplar_is_used_twice() -> None:
+    questions = [e.question for e in whole_set()]
+    assert len(set(questions)) == len(questions)
+
+
+def test_a_file_of_a_sets_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("iirc").write_text(GOOD, encoding="utf-8")
+    assert len(load_exemplars("iirc")) == 1

@@ -1,0 +1,274 @@
+"""The paper's tables: complete, in agreement with one another, and equal to the paper's text where that is at hand."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from dragin_lab.data import paper
+from dragin_lab.data.presets import find_preset
+from dragin_lab.errors import SettingError
+
+DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or Path(__file__).parents[2] / "data")
+EXTRA = ("best", "note")
+#: Rows and columns that the paper prints, labels left out.
+SHAPES = {1: (5, 2), 2: (18, 7), 3: (15, 4), 4: (8, 4), 5: (5, 5), 6: (10, 4), 7: (6, 4), 8: (7, 4), 9: (9, 4)}
+LABELS = {"method", "llm", "threshold", "dataset", "retriever", "part", "setting", "hyperparameter"}
+
+Row = dict[str, str]
+
+
+def cells(row: Row) -> Row:
+    return {name: value for name, value in row.items() if name not in LABELS and name not in EXTRA}
+
+
+def pick(number: int, **labels: str) -> Row:
+    (found,) = [row for row in paper.rows(number) if all(row[name] == value for name, value in labels.items())]
+    return found
+
+
+def agree(one: str, other: str) -> bool:
+    """Whether two printed numbers are the same as far as the shorter goes, halves rounded either way."""
+    digits = min(len(one.partition(".")[2]), len(other.partition(".")[2]))
+    return abs(float(one) - float(other)) <= 0.5 * 10**-digits + 1e-9
+
+
+# -- by themselves ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", list(paper.TITLES))
+def test_every_cell_is_filled(number: int) -> None:
+    rows = paper.rows(number)
+    assert (len(rows), len(cells(rows[0]))) == SHAPES[number]
+    for row in rows:
+        assert None not in row
+        assert all(value for name, value in row.items() if name not in EXTRA), row
+    labels = [tuple(value for name, value in row.items() if name in LABELS) for row in rows]
+    assert max(Counter(labels).values()) == 1
+    text = (Path(paper.__file__).parent / f"table{number}.csv").read_text(encoding="utf-8")
+    assert text.startswith(f"# DRAGIN (ACL 2024), Table {number}, ")
+
+
+@pytest.mark.parametrize("number", [2, 4, 5, 6, 7])
+def test_the_best_of_each_column_is_the_one_that_is_bold(number: int) -> None:
+    group = {2: "llm", 4: "llm", 6: "llm", 7: "dataset"}.get(number)
+    for key, of in groupby(paper.rows(number), key=lambda row: row[group] if group else "all"):
+        rows = list(of)
+        for name in cells(rows[0]):
+            if name == "num":
+                continue  # fewer retrievals are cheaper, not better
+            top = max(float(row[name]) for row in rows)
+            best = [row for row in rows if float(row[name]) == top]
+            assert [row for row in rows if name in row["best"].split()] == best, (number, key, name)
+
+
+@pytest.mark.parametrize("number", [2, 4, 5, 6, 7])
+def test_scores_are_possible(number: int) -> None:
+    for row in paper.rows(number):
+        for name, value in cells(row).items():
+            assert re.fullmatch(r"0\.\d{3,4}" if name != "num" else r"\d\.\d{3}", value), (number, row)
+        scores = {name: float(value) for name, value in cells(row).items()}
+        for em in (name for name in scores if name.endswith("em")):
+            assert scores[em] <= scores[em.removesuffix("em") + "f1"]  # an exact match has F1 1
+        if "recall" in scores:
+            assert scores["f1"] <= max(scores["precision"], scores["recall"])
+
+
+def test_exact_matches_on_iirc_are_shares_of_its_954_questions() -> None:
+    printed = [row["iirc.em"] for row in paper.rows(2)] + [row["em"] for row in paper.rows(4)]
+    printed += [row["em"] for row in paper.rows(7) if row["dataset"] == "IIRC"]
+    for value in printed:
+        digits = len(value) - 2
+        assert any(f"{k / 954:.{digits}f}" == value for k in range(955)), value
+
+
+def test_what_changes_with_the_threshold_is_in_order() -> None:
+    rows = paper.rows(5)
+    assert [row["threshold"] for row in rows] == ["1.0", "1.1", "1.2", "1.3", "1.4"]
+    retrievals = [float(row["num"]) for row in rows]
+    assert retrievals == sorted(retrievals, reverse=True)
+
+
+# -- with one another -------------------------------------------------------------------------------------------------
+
+
+def test_retrievals_of_fl_rag_are_a_sixteenth_of_the_tokens() -> None:
+    for llm in ("L13B", "L7B", "V13B"):
+        tokens, counts = (cells(pick(3, llm=llm, method=name)) for name in ("Avg. Tokens", "FL-RAG"))
+        assert all(agree(counts[name], str(float(tokens[name]) / 16)) for name in tokens), llm
+
+
+def test_tables_4_5_and_7_repeat_table_2() -> None:
+    long = {name: printed for printed, name in paper.MODELS.items() if "-" in printed}
+    for row in paper.rows(4):
+        if row["method"] in ("FL-RAG", "FS-RAG"):
+            main = pick(2, llm=long[paper.MODELS[row["llm"]]], method=row["method"])
+            assert agree(row["em"], main["iirc.em"])
+            assert agree(row["f1"], main["iirc.f1"])
+            assert "Repeats Table 2's IIRC row" in row["note"]
+    main = pick(2, llm="Llama2-13b-chat", method="DRAGIN (Ours)")
+    five = pick(5, threshold="1.4")
+    assert (five["em"], five["f1"]) == (main["hotpotqa.em"], main["hotpotqa.f1"])
+    assert five["num"] == pick(3, llm="L13B", method="DRAGIN")["hotpotqa"]
+    for dataset, name in (("2WMQA", "2wikimultihopqa"), ("HQA", "hotpotqa"), ("IIRC", "iirc")):
+        row = pick(7, dataset=dataset, retriever="BM25")
+        assert row["em"] == main[f"{name}.em"]
+        assert agree(row["f1"], main[f"{name}.f1"])
+    seven = pick(7, dataset="HQA", retriever="BM25")
+    assert agree(seven["precision"], five["precision"])
+    assert agree(seven["recall"], five["recall"])
+
+
+def test_the_best_threshold_is_the_one_of_table_9() -> None:
+    assert pick(9, llm="Llama2-13b-chat", hyperparameter="θ")["hotpotqa"] == pick(5, threshold="1.4")["threshold"]
+
+
+def test_oddities_are_flagged_and_are_there() -> None:
+    vicuna, llama = (pick(2, llm=llm, method="wo-RAG") for llm in ("Vicuna-13b-v1.5", "Llama2-7b-chat"))
+    assert "equal those of Llama2-7b-chat" in vicuna["note"]
+    assert all(vicuna[f"2wikimultihopqa.{name}"] == llama[f"2wikimultihopqa.{name}"] for name in ("em", "f1"))
+    assert all("names no data set" in row["note"] for row in paper.rows(6))
+    for row in paper.rows(6):
+        if row["method"] == "DRAGIN":
+            same = [r for r in paper.rows(2) for n in ("2wikimultihopqa", "hotpotqa", "iirc")
+                    if (row["em"], row["f1"]) == (r[f"{n}.em"], r[f"{n}.f1"])]  # fmt: skip
+            assert not same
+    assert "have 6" in pick(8, setting="#Examplars")["note"]
+
+
+def test_section_5_2_is_contradicted_where_table_3_says_so() -> None:
+    names = {"2wikimultihopqa": "2WikiMultihopQA", "hotpotqa": "HotpotQA", "strategyqa": "StrategyQA", "iirc": "IIRC"}
+    for llm in ("L13B", "L7B", "V13B"):
+        flare, dragin, length, sentence = (
+            {name: float(value) for name, value in cells(pick(3, llm=llm, method=method)).items()}
+            for method in ("FLARE", "DRAGIN", "FL-RAG", "FS-RAG")
+        )
+        more = {name for name in names if flare[name] > min(dragin[name], length[name], sentence[name])}
+        assert {name for name in more if names[name] in pick(3, llm=llm, method="FLARE")["note"]} == more
+        said = pick(3, llm=llm, method="DRAGIN")["note"]
+        many = {name for name in names if dragin[name] > min(length[name], sentence[name])}
+        assert {name for name in names if names[name] in said} == many
+
+
+def test_released_settings_in_the_notes_are_those_of_the_description() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "reference-behaviour.md").read_text(encoding="utf-8")
+    order = ("2wikimultihopqa", "hotpotqa", "iirc", "strategyqa")
+    for llm in ("Llama2-13b-chat", "Llama2-7b-chat", "Vicuna-13b-v1.5"):
+        (line,) = [x for x in text.splitlines() if x.startswith(f"| {llm} |") and "(n " in x]
+        found = re.findall(r"([\d.]+) / ([\d.]+) \(n (\d+) / (\d+), len (\d+), shots (\d+)\)", line)
+        assert len(found) == 4
+        for name, at in (("θ", 0), ("top n tokens", 2), ("generate length", 4)):
+            row = pick(9, llm=llm, hyperparameter=name)
+            assert [float(row[data]) for data in order] == [float(values[at]) for values in found]
+            released = [float(values[at + (at < 4)]) for values in found]
+            said = [float(x) for x in re.findall(r"\d+(?:\.\d+)?", row["note"])]
+            assert said == ([] if released == [float(row[data]) for data in order] else released)
+
+
+def test_presets_of_the_paper_are_tables_8_and_9() -> None:
+    for row in paper.rows(9):
+        key = {"θ": "threshold", "top n tokens": "top_n", "generate length": "max_new_tokens"}[row["hyperparameter"]]
+        for name, value in cells(row).items():
+            assert find_preset(row["llm"], name, source="paper").settings[key] == float(value)
+    for setting, read in (("#Examplars", lambda p: p.shots), ("Top-k", lambda p: p.settings["top_k"])):
+        for name, value in cells(pick(8, setting=setting)).items():
+            assert read(find_preset("Llama2-13b-chat", name, source="paper")) == int(value)
+
+
+# -- with the paper's text --------------------------------------------------------------------------------------------
+
+
+def paper_text() -> str | None:
+    for path in sorted((DATA.parent / "seeds").glob("*.txt")):
+        text = path.read_text(encoding="utf-8")
+        if text.startswith("# DRAGIN"):
+            return text
+    return None
+
+
+TEXT = paper_text()
+needs_text = pytest.mark.skipif(TEXT is None, reason="the paper's text is not in a folder seeds beside DRAGIN_LAB_DATA")
+
+
+def printed_lines(number: int) -> list[list[str]]:
+    """The lines of a table in the paper's text, each a list of cells without markup."""
+    assert TEXT is not None
+    after = TEXT[re.search(rf"^Table {number}: ", TEXT, re.MULTILINE).start() :]  # type: ignore[union-attr]
+    lines: list[list[str]] = []
+    for line in after.split("\n\n", 1)[1].splitlines():
+        if line and "\t" not in line:
+            break
+        if line:
+            lines.append([re.sub(r"</?[bi]>|\$", "", cell).strip() for cell in line.rstrip("\t").split("\t")])
+    return lines
+
+
+@needs_text
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6, 9])
+def test_numbers_are_those_of_the_text_in_its_order(number: int) -> None:
+    text = [cell for line in printed_lines(number) for cell in line if re.fullmatch(r"\d+(\.\d+)?", cell)]
+    ours = [value for row in paper.rows(number) for name, value in row.items()
+            if name not in EXTRA and re.fullmatch(r"\d+(\.\d+)?", value)]  # fmt: skip
+    assert ours == text
+    assert len(text) == {2: 126, 3: 60, 4: 32, 5: 30, 6: 40, 9: 36}[number]
+
+
+@needs_text
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6])
+def test_rows_are_called_as_in_the_text(number: int) -> None:
+    name = "method" if number != 5 else "threshold"
+    called = [row[name] for row in paper.rows(number)]
+    cells = [cell for line in printed_lines(number) for cell in line[:2] if cell in set(called)]
+    assert cells == called
+
+
+@needs_text
+def test_table_7_is_that_of_the_text() -> None:
+    assert TEXT is not None
+    ours = paper.rows(7)
+    found = [line for line in printed_lines(7) if line[1] == "BM25 SGPT"]
+    assert [line[0] for line in found] == [row["dataset"] for row in ours[::2]]
+    for line, bm25, sgpt in zip(found, ours[::2], ours[1::2], strict=True):
+        assert [cell.split() for cell in line[2:]] == [
+            list(pair) for pair in zip(cells(bm25).values(), cells(sgpt).values(), strict=True)
+        ]
+    marked = re.findall(r"<b>(0\.\d+)</b> 0\.\d+", TEXT)
+    assert marked == [value for row in ours if row["best"] for value in cells(row).values()]
+
+
+@needs_text
+def test_texts_of_tables_1_and_8_are_those_of_the_text() -> None:
+    assert [[row["method"], row["timing"], row["query"]] for row in paper.rows(1)] == printed_lines(1)[1:]
+    blocks = [cell for line in printed_lines(8) for cell in line if cell]
+    for row in paper.rows(8):
+        assert row["part"] in blocks
+        assert any(row["setting"] in cell for cell in blocks)
+    tasks = next(line for line in printed_lines(8) if line[0] == "Task #Examples")[1:]
+    task, count = (pick(8, setting=name) for name in ("Task", "#Examples"))
+    assert [f"{task[name]} {count[name]}" for name in cells(task)] == tasks
+    for name in ("Metrics", "#Examplars", "Corpus", "Retriever", "Top-k"):
+        said = [cell for cell in next(line for line in printed_lines(8) if line[0] == name)[1:] if cell]
+        typed = list(cells(pick(8, setting=name)).values())
+        assert said == typed or (set(said) == set(typed) and len(set(typed)) == 1), name  # printed across columns
+
+
+# -- as data ----------------------------------------------------------------------------------------------------------
+
+
+def test_tables_load_as_frames() -> None:
+    frame = paper.load(5)
+    assert frame.shape == (5, 8)
+    assert frame.set_index("threshold").loc[1.4, "em"] == 0.337
+    assert str(paper.load(2)["iirc.f1"].dtype) == "float64"
+    assert paper.load(8)["hotpotqa"].tolist()[1] == "1000"  # a column of texts stays one
+
+
+def test_other_tables_do_not_exist() -> None:
+    for number in (0, 10):
+        with pytest.raises(SettingError, match=f"no table {number}; give a number from 1 to 9"):
+            paper.rows(number)

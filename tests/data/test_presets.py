@@ -1,0 +1,129 @@
+"""Published settings against where they were published."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dragin_lab as dl
+from dragin_lab.core.method import METHODS
+from dragin_lab.data.presets import SOURCES, find_preset, preset, presets
+from dragin_lab.errors import SettingError
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference-behaviour.md"
+DATASETS = ("2wikimultihopqa", "hotpotqa", "iirc", "strategyqa")
+#: The paper's Table 9, typed from it: generate length, theta, top n tokens, in the order of DATASETS.
+TABLE_9 = {
+    "Llama2-13b-chat": ("64 100 128 100", "0.9 1.4 1.25 1.0", "25 35 25 25"),
+    "Llama2-7b-chat": ("64 100 128 100", "1.2 1.3 1.3 0.75", "40 35 35 35"),
+    "Vicuna-13b-v1.5": ("64 100 128 100", "1.2 1.4 1.3 1.5", "25 35 35 25"),
+}
+
+
+def rows(section: str) -> dict[str, list[str]]:
+    """The cells of a section's table of the page, by model, in the order of DATASETS."""
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## {section}")[1].split("\n## ")[0]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if "|" in line]
+    assert table[0] == ["LLM", "2Wiki", "HotpotQA", "IIRC", "StrategyQA"]
+    return {row[0]: row[1:] for row in table[2:]}
+
+
+@pytest.mark.parametrize("model", TABLE_9)
+def test_dragin_as_the_papers_table_has_it(model: str) -> None:
+    for dataset, length, theta, n in zip(DATASETS, *(line.split() for line in TABLE_9[model]), strict=True):
+        made = preset(model, dataset)
+        assert (made.name, made.variant, made.when, made.what, made.top_k) == (
+            "dragin", "reference", "rind", "qfs", 3,
+        )  # fmt: skip
+        assert (made.max_new_tokens, made.threshold, made.top_n) == (int(length), float(theta), int(n))
+        assert find_preset(model, dataset).shots == {"2wikimultihopqa": 6}.get(dataset, 8)  # Table 8
+
+
+def test_dragin_as_the_page_on_the_released_code_has_it() -> None:
+    for model, cells in rows("7.").items():
+        for dataset, cell in zip(DATASETS, cells, strict=True):
+            found = re.fullmatch(r"(\S+) / (\S+) \(n (\d+) / (\d+), len (\d+), shots (\d+)\)", cell)
+            assert found
+            theta, released_theta, n, released_n, length, shots = map(float, found.groups())
+            paper, released = preset(model, dataset), preset(model, dataset, source="released")
+            assert (paper.threshold, paper.top_n, paper.max_new_tokens) == (theta, n, length)
+            assert (released.threshold, released.top_n, released.max_new_tokens) == (released_theta, released_n, length)
+            assert find_preset(model, dataset, source="released").shots == shots
+
+
+def test_flare_as_the_page_has_it() -> None:
+    for model, cells in rows("9.").items():
+        for dataset, theta in zip(DATASETS, cells, strict=True):
+            made = preset(model, dataset, source="released", method="flare")
+            assert (made.variant, made.threshold, made.doubt_limit) == ("reference", float(theta), float(theta))
+            assert (made.sentence_solver, made.what, made.top_k) == ("avg", "confident-sentence", 3)
+            dragin = preset(model, dataset, source="released")
+            assert made.max_new_tokens == dragin.max_new_tokens
+
+
+def test_flare_as_its_own_authors_have_it() -> None:
+    made = preset("llama2-7b-chat", "2wikimultihopqa", source="flare", method="flare")
+    assert (made.variant, made.top_k, made.max_new_tokens) == ("paper", 2, 256)
+    assert made.threshold == pytest.approx(1 - 0.8)
+    assert made.doubt_limit == pytest.approx(1 - 0.4)
+
+
+@pytest.mark.parametrize("name", ["wo-rag", "sr-rag", "fl-rag", "fs-rag"])
+def test_baselines_share_length_passages_and_exemplars(name: str) -> None:
+    for dataset in DATASETS:
+        made = preset("vicuna-13b-v1.5", dataset, method=name)
+        dragin = preset("vicuna-13b-v1.5", dataset)
+        assert (made.name, made.max_new_tokens, made.top_k) == (name, dragin.max_new_tokens, 3)
+        assert (
+            find_preset("vicuna-13b-v1.5", dataset, method=name).shots == find_preset("vicuna-13b-v1.5", dataset).shots
+        )
+    assert preset("vicuna-13b-v1.5", "iirc", method="fl-rag").n == 16
+
+
+def test_every_preset_makes_a_method_and_says_where_it_is_from() -> None:
+    keys = [(p.method, p.model, p.dataset, p.source) for p in presets()]
+    assert len(set(keys)) == len(keys) == 24 + 12 + 1 + 16 + 12
+    for one in presets():
+        model = "llama2-7b-chat" if one.model == "*" else one.model
+        made = preset(model, one.dataset, source=one.source, method=one.method)
+        assert made.name == one.method in METHODS
+        assert one.source in SOURCES
+        assert one.cited
+
+
+def test_names_are_read_as_people_write_them() -> None:
+    made = dl.preset("meta-llama/Llama-2-7b-chat-hf", "2WikiMultihopQA")
+    assert made == dl.preset("llama2-7b-chat", "2wikimultihopqa")
+    assert dl.preset("lmsys/vicuna-13b-v1.5", "IIRC").threshold == 1.3
+
+
+def test_settings_can_be_changed_and_added() -> None:
+    made = preset("llama2-7b-chat", "iirc", what="current", variant="paper", threshold=0.5)
+    assert (made.what, made.variant, made.threshold, made.max_new_tokens) == ("current", "paper", 0.5, 128)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"model": "llama2-7b"}, "model 'llama2-7b' does not exist; did you mean 'llama2-7b-chat'"),
+        ({"model": "gpt-2"}, "model 'gpt-2' does not exist; one of llama2-13b-chat"),
+        ({"dataset": "2wiki"}, "data set '2wiki' does not exist.*one of 2wikimultihopqa"),
+        ({"dataset": "hotpot"}, "did you mean 'hotpotqa'"),
+        ({"source": "papr"}, "source 'papr' does not exist; did you mean 'paper'"),
+        ({"method": "dragon"}, "method 'dragon' does not exist; did you mean 'dragin'"),
+        (
+            {"method": "flare"},
+            "source='paper' gives no settings of flare for 2wikimultihopqa; use source='released' or",
+        ),
+        ({"method": "fl-rag", "source": "released"}, "gives no settings of fl-rag .* use source='paper'"),
+        ({"method": "flare", "source": "flare", "dataset": "iirc"}, "for iirc; use source='released'"),
+        ({"method": "self-ask"}, r"nobody published any, so set them with method\('self-ask', …\)"),
+        ({"n": 0}, "n=0 is out of range"),
+    ],
+)
+def test_what_does_not_exist_is_refused(given: dict[str, object], message: str) -> None:
+    names = {"model": "llama2-7b-chat", "dataset": "2wikimultihopqa"} | given
+    with pytest.raises(SettingError, match=message):
+        preset(**names)  # type: ignore[arg-type]

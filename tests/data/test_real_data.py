@@ -1,0 +1,75 @@
+"""Real questions over real passages, as a new user asks them: no model here can answer, all must be traced right."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Command
+
+from dragin_lab.almanac import embedded_model_path
+from dragin_lab.cli import app as cli
+from dragin_lab.core.method import METHODS
+from dragin_lab.core.trace import Trace
+from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.corpus import Corpus
+
+DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or Path(__file__).parents[2] / "data")
+QUESTIONS = DATA / "hotpotqa" / "hotpot_dev_distractor_v1.json"
+PASSAGES = DATA / "passages" / "psgs_w100.tsv.gz"
+MODELS = {"embedded": embedded_model_path(), "stories260K": DATA.parent / "models" / "stories260K"}
+
+pytestmark = pytest.mark.skipif(
+    not (QUESTIONS.is_file() and PASSAGES.is_file()), reason="HotpotQA and passages are not in DRAGIN_LAB_DATA"
+)
+
+
+@pytest.fixture(scope="module")
+def index() -> BM25:
+    return BM25(Corpus.load(PASSAGES))
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, index: BM25) -> Iterator[Command]:
+    monkeypatch.setattr(cli, "load_retriever", lambda corpus, spec=None: index)  # one index for all
+    return Command(capsys)
+
+
+@pytest.mark.parametrize(("model", "method", "variant"), list(product(MODELS, METHODS, ("reference", "paper"))))
+def test_a_real_question(command: Command, tmp_path: Path, model: str, method: str, variant: str) -> None:
+    if not MODELS[model].is_dir():
+        pytest.skip(f"{model} is not beside DRAGIN_LAB_DATA")
+    rows = json.loads(QUESTIONS.read_text(encoding="utf-8"))
+    row = rows[len(method + variant) % len(rows)]
+    window = json.loads((MODELS[model] / "config.json").read_text())["max_position_embeddings"]
+    path = tmp_path / "a.trace"
+    ran = command(
+        "ask", row["question"], "--gold", row["answer"], "--model", MODELS[model], "--corpus", PASSAGES,
+        "--method", method, "--variant", variant, "--save", path,
+    )  # fmt: skip
+    assert ran.code == cli.DONE, ran.err
+    assert command("show", path).out == ran.out
+    trace = Trace.load(path)
+    assert trace.ended in ("answered", "length", "stalled")
+    assert "".join("".join(s.kept for s in trace.steps).split()) == "".join(trace.text.split())
+    assert all(s.passages for s in trace.steps if s.query is not None)
+    assert set(trace.scores) == {"em", "f1", "precision", "recall"}
+    longest = 0
+    for made in trace.continuations:
+        longest = max(longest, len(made.prompt_ids) + len(made))
+        assert (made.entropy >= 0).all()
+        assert (made.logprob <= 1e-5).all()
+        assert (made.received >= 0).all()
+        if made.attention is not None:
+            np.testing.assert_allclose(made.attention.astype(np.float32).sum(-1), 1, atol=5e-3)
+    notes = " ".join(note for step in trace.steps for note in step.notes)
+    if variant == "paper":
+        assert "warning" not in ran.err
+    assert (
+        ("more than the model's window" in notes) == ("warning: prompt and text grew" in ran.err) == (longest > window)
+    )

@@ -1,0 +1,151 @@
+"""Forms of answers in prompts, and which prompt a model gets for a method."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from scripted import Say, ScriptedModel, ScriptedRetriever
+
+import dragin_lab as dl
+from dragin_lab.almanac import default_exemplars
+from dragin_lab.core.answers import extract_answer
+from dragin_lab.core.forms import FORMS
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.data.exemplars import FORM_SETS, load_template
+from dragin_lab.data.templates import default_template, template_for
+from dragin_lab.errors import SettingError
+
+SKY = Exemplar("Is the sky blue?", "It is.", "yes")
+CALL = Exemplar("Who made Ma?", "Ma is by [Search(maker of Ma)] Bo.", "Bo")
+ASKED = Exemplar(
+    "Who made Ma?",
+    "Are follow up questions needed here: Yes.\nFollow up: Who made Ma?\nIntermediate answer: Bo made it.",
+    "Bo",
+)
+PLAIN, INSTRUCT, ASK = dl.method("dragin"), dl.method("flare-instruct"), dl.method("self-ask")
+
+
+def model(embedded: bool = False) -> ScriptedModel:
+    lm = ScriptedModel([Say(" So the answer is Bo. He")])
+    lm.embedded = embedded
+    return lm
+
+
+# -- forms in a prompt ------------------------------------------------------------------------------------------------
+
+
+def test_exemplars_with_calls_and_without_are_told_apart_by_their_labels() -> None:
+    prompt = PromptTemplate((SKY, CALL), form="search", preamble="Two skills.\n", instruction="Use both.\n")
+    assert prompt.render("Who?", " It").text == (
+        "Two skills.\n"
+        "Question: Is the sky blue?\nAnswer (with step-by-step): It is. So the answer is yes.\n"
+        "Question: Who made Ma?\n"
+        "Answer (with step-by-step & Search): Ma is by [Search(maker of Ma)] Bo. So the answer is Bo.\n"
+        "Use both.\nQuestion: Who?\nAnswer (with step-by-step & Search): It"
+    )
+    assert prompt.render("Who?").part("exemplars").startswith("Two skills.\n")
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_follow_ups_stand_behind_their_label_once(labelled: bool) -> None:
+    label = "Are follow up questions needed here:"
+    rationale = ASKED.rationale if labelled else ASKED.rationale.removeprefix(f"{label} ")
+    shot = Exemplar(ASKED.question, rationale, ASKED.answer)
+    assert PromptTemplate((shot,), form="self-ask").render("Who?", " Yes.").text == (
+        f"Question: Who made Ma?\n{label} Yes.\nFollow up: Who made Ma?\nIntermediate answer: Bo made it.\n"
+        f"So the final answer is: Bo.\nQuestion: Who?\n{label} Yes."
+    )
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_answer_of_an_exemplar_is_read_back(form: str) -> None:
+    worked = FORMS[form].worked(ASKED)
+    assert extract_answer(worked, phrase=FORMS[form].phrase) == "Bo"
+    assert extract_answer(worked.split(" Bo.")[0].rpartition("\n")[0], "iirc", FORMS[form].phrase) == ""
+    assert extract_answer(f"It is.{FORMS[form].request} Bo.", phrase=FORMS[form].phrase) == "Bo"
+
+
+def test_a_form_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(SettingError, match="form 'x' does not exist; one of reasoning, search, self-ask"):
+        PromptTemplate(form="x")
+
+
+# -- which prompt a model gets ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORM_SETS)
+def test_the_packages_own_sets_show_their_form(form: str) -> None:
+    template = load_template(FORM_SETS[form], form)
+    text = template.render("Who?").text
+    assert 3 <= len(template.exemplars) <= 8
+    if form == "search":
+        assert template.preamble.count("[Search(") == 4  # once where the skill is told, three times where it is shown
+        assert "[Search(term)]" in template.instruction
+        assert text.index("Skill 1") < text.index("Skill 2") < text.index("Now use both")
+        assert not FORMS[form].shown(template.exemplars)
+    else:
+        assert all(exemplar.rationale.count("Follow up:") == 2 for exemplar in template.exemplars)
+        assert text.count("Intermediate answer:") == 2 * len(template.exemplars)
+        assert text.count(FORMS[form].label) == len(template.exemplars) + 1
+
+
+def test_defaults() -> None:
+    assert default_template(model()) == default_template(model(), PLAIN) == PromptTemplate()
+    assert default_template(model(), INSTRUCT) == load_template(FORM_SETS["search"], "search")
+    assert default_template(model(), ASK) == load_template(FORM_SETS["self-ask"], "self-ask")
+    embedded = {m.form: default_template(model(embedded=True), m) for m in (PLAIN, INSTRUCT, ASK)}
+    for form, template in embedded.items():
+        assert template == PromptTemplate(default_exemplars(form), form=form)
+        assert len(template.exemplars) == 2
+        assert FORMS[form].shown(template.exemplars)
+
+
+def test_what_is_given_is_taken_where_it_shows_the_form() -> None:
+    given = PromptTemplate((CALL,), instruction="I.\n", layout="flare", answer_rule="iirc")
+    made = template_for(INSTRUCT, model(), given)  # type: ignore[arg-type]
+    assert made == PromptTemplate((CALL,), instruction="I.\n", layout="flare", answer_rule="iirc", form="search")
+    assert template_for(PLAIN, model(), given) == given  # type: ignore[arg-type]
+
+
+def test_reasoning_is_shown_the_search_skill_first() -> None:
+    given = PromptTemplate((SKY,), instruction="I.\n", answer_rule="strategyqa")
+    made, own = template_for(INSTRUCT, model(), given), default_template(model(), INSTRUCT)  # type: ignore[arg-type]
+    assert (made.exemplars, made.preamble, made.answer_rule) == ((SKY,), own.preamble, "strategyqa")
+    assert made.instruction == own.instruction + "I.\n"
+    embedded = template_for(INSTRUCT, model(embedded=True), given)  # type: ignore[arg-type]
+    assert (embedded.exemplars, embedded.preamble) == (default_exemplars("search"), "")
+
+
+def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> None:
+    given = PromptTemplate((SKY,), answer_rule="iirc")
+    made = template_for(ASK, model(), given)  # type: ignore[arg-type]
+    assert made.exemplars == default_template(model(), ASK).exemplars  # type: ignore[arg-type]
+    assert made.answer_rule == "iirc"
+
+    def notes(method: Method, prompt: PromptTemplate | None) -> list[str]:
+        lm = ScriptedModel([Say(" So the answer is Bo. So the final answer is: Bo. He")])
+        return dl.ask(method, lm, ScriptedRetriever(), "Who?", prompt=prompt).notes  # type: ignore[arg-type]
+
+    said = "the exemplars given do not show what self-ask writes, so its own stand in their place"
+    assert notes(ASK, given) == [said]
+    assert notes(ASK, PromptTemplate()) == notes(ASK, None) == notes(INSTRUCT, given) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("preamble: 3\nexemplars: []\n", "'preamble' is no text"),
+        ("heading: a\nexemplars: []\n", "'heading' is no text"),
+        ("preamble: a\n", "holds no list"),
+        ("exemplars:\n- question: a\n", "exemplar 1 has no text 'rationale', 'answer'"),
+    ],
+)
+def test_a_template_file_that_is_wrong_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "t.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingError, match=says):
+        load_template(path)
+    path.write_text("- question: a\n  rationale: b\n  answer: c\n", encoding="utf-8")
+    assert load_template(path) == PromptTemplate((Exemplar("a", "b", "c"),))

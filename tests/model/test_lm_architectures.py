@@ -1,0 +1,133 @@
+"""What is captured while decoding, against one eager forward over everything with all attentions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lm_tiny
+import numpy as np
+import pytest
+import torch
+
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.model.load import LanguageModel
+
+# float32 throughout: the same sums in another order (one query at a time, SDPA below) differ by a few roundings.
+CLOSE = 2e-5
+# Continuation.attention is float16: half a unit in its 11th place, for weights up to 1.
+HALF = 5e-4
+
+
+def reference(model: Any, made: Continuation, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    """Logits (T, V) and the layer's map (h, T, T) of prompt and continuation in one forward."""
+    ids = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
+    with torch.inference_mode():
+        out = model(ids, use_cache=False, output_attentions=True)
+    return out.logits[0].numpy(), out.attentions[layer][0].numpy()
+
+
+def agree(made: Continuation, logits: np.ndarray, attention: np.ndarray) -> None:
+    p, n = len(made.prompt_ids), len(made)
+    assert made.attention is not None
+    assert made.attention.shape == (attention.shape[0], n + 1, p + n)
+    assert made.attention.dtype == np.float16
+    np.testing.assert_allclose(made.attention, attention[:, p - 1 :], atol=HALF)
+    mean = attention.mean(0)
+    for i in range(n):
+        expected = mean[p + i + 1 :, p + i].max() if i < n - 1 else 0.0
+        assert made.received[i] == pytest.approx(expected, abs=CLOSE)
+    logs = torch.log_softmax(torch.tensor(logits[p - 1 : p + n - 1]).double(), -1).numpy()  # (n, V)
+    entropy = -(np.exp(logs) * logs).sum(-1)
+    np.testing.assert_allclose(made.entropy, entropy, atol=20 * CLOSE)
+    np.testing.assert_allclose(made.logprob, logs[np.arange(n), made.ids], atol=20 * CLOSE)
+    np.testing.assert_array_equal(made.ids, logs.argmax(-1))
+    np.testing.assert_array_equal(made.alternative_ids[:, 0], made.ids)
+    np.testing.assert_allclose(made.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE)
+
+
+@pytest.mark.parametrize("kind", lm_tiny.REGISTRY)
+def test_capture_is_what_one_eager_forward_gives(kind: str) -> None:
+    model = lm_tiny.build(kind)
+    chosen = model.config._attn_implementation
+    lm = LanguageModel(model, lm_tiny.byte_level())
+    assert lm.provenance()["tap"] == "registry"
+    assert model.config._attn_implementation == chosen  # all but the tapped module keep what the model chose
+    made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 10, attention=True))
+    assert len(made.prompt_ids) > lm_tiny.WINDOW
+    eager = lm_tiny.build(kind, attn_implementation="eager")
+    agree(made, *reference(eager, made, lm.layer))
+    ids = made.ids.tolist()
+    with torch.inference_mode():
+        alone = eager(torch.tensor([ids]), output_attentions=True).attentions[lm.layer][0].numpy()
+    np.testing.assert_allclose(lm.attend(ids), alone, atol=CLOSE)
+
+
+@pytest.mark.parametrize("kind", lm_tiny.BYPASS)
+def test_models_that_bypass_the_registry_take_the_slow_path(kind: str) -> None:
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
+    assert lm.provenance()["tap"] == "eager"
+    made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 6, attention=True))
+    eager = lm_tiny.build(kind, attn_implementation="eager")
+    agree(made, *reference(eager, made, lm.layer))
+    assert lm.attend(made.ids.tolist()).shape == (4, len(made), len(made))
+
+
+@pytest.mark.parametrize("kind", ["mistral", "gemma3", "gemma2"])
+def test_a_sliding_layer_keeps_its_columns_in_place(kind: str) -> None:
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=0)
+    made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 20, attention=True))
+    logits, attention = reference(lm_tiny.build(kind, attn_implementation="eager"), made, 0)
+    agree(made, logits, attention)
+    assert made.attention is not None
+    assert (made.attention[:, -1, : -lm_tiny.WINDOW] == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "gpt_neo"])
+def test_text_is_exactly_the_untapped_text(kind: str) -> None:
+    model = lm_tiny.build(kind)
+    lm = LanguageModel(model, lm_tiny.byte_level())
+    ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
+    untapped = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :]
+    assert lm.generate(Draft(Prompt(lm_tiny.PROMPT), 24)).ids.tolist() == untapped.tolist()
+
+
+def test_layers_and_heads_can_be_chosen() -> None:
+    eager = lm_tiny.build("llama", attn_implementation="eager")
+    for layer, index in ((1, 1), (-2, 2), ("last", 3)):
+        lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), layer=layer, heads=[3, 1])  # type: ignore[arg-type]
+        assert lm.layer == index
+        made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 5, attention=True))
+        logits, attention = reference(eager, made, index)
+        agree(made, logits, attention[[3, 1]])
+
+
+def test_two_models_at_once_do_not_mix() -> None:
+    draft = Draft(Prompt(lm_tiny.PROMPT), 6, attention=True)
+    alone = [LanguageModel(lm_tiny.build("llama", seed=s), lm_tiny.byte_level()).generate(draft) for s in (0, 5)]
+    pair = [LanguageModel(lm_tiny.build("llama", seed=s), lm_tiny.byte_level()) for s in (0, 5)]
+    streams = [lm.stream(draft) for lm in pair]
+    ended: dict[int, Continuation] = {}
+    while len(ended) < 2:
+        for i, stream in enumerate(streams):
+            if i not in ended:
+                try:
+                    next(stream)
+                except StopIteration as end:
+                    ended[i] = end.value
+    for i in (0, 1):
+        assert ended[i].ids.tolist() == alone[i].ids.tolist()
+        np.testing.assert_array_equal(ended[i].attention, alone[i].attention)
+
+
+@pytest.mark.parametrize("kind", [*lm_tiny.REGISTRY, *lm_tiny.BYPASS])
+def test_every_check_passes(kind: str) -> None:
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), check=False)
+    assert [str(c) for c in lm.check() if not c.passed] == []
+
+
+def test_bfloat16_models_give_float32_rows() -> None:
+    lm = LanguageModel(lm_tiny.build("llama").to(torch.bfloat16), lm_tiny.byte_level())
+    made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 5))
+    assert made.received.dtype == np.float32
+    np.testing.assert_allclose(lm.attend(made.ids).sum(-1), 1, atol=1e-5)

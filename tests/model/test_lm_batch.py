@@ -1,0 +1,281 @@
+"""Drafts side by side: what is written, measured and captured is what a draft by itself gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import lm_tiny
+import numpy as np
+import pytest
+import torch
+
+from dragin_lab.core.episode import Bias, Draft, SoFar
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.model import slots
+from dragin_lab.model.batch import Batch, out_of_memory
+from dragin_lab.model.load import LanguageModel
+
+SLIDING = ("mistral", "gemma2", "gemma3", "gpt-oss")
+CPU_FULL = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
+
+
+@dataclass(frozen=True)
+class After:
+    """Stops behind a number of pieces; looks at what was received, as triggers do."""
+
+    pieces: int
+
+    def reached(self, so_far: SoFar) -> str | None:
+        assert len(so_far.received) == len(so_far.ids)
+        return "enough" if len(so_far.ids) >= self.pieces else None
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Fails at its third piece."""
+
+    def reached(self, so_far: SoFar) -> str | None:
+        if len(so_far.ids) == 3:
+            raise ValueError("no judgement")
+        return None
+
+
+def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), **options)
+    lm.eos = frozenset()
+    return lm
+
+
+#: Of all lengths, with a common beginning or none, ended in every way.
+DRAFTS = [
+    Draft(Prompt(lm_tiny.PROMPT), 9, attention=True),
+    Draft(Prompt("Answer: Ulm"), 14, After(5), attention=True),
+    Draft(Prompt(lm_tiny.PROMPT + " The mother"), 3),
+    Draft(Prompt("A"), 12, After(4), attention=True, run_on=True),
+    Draft(Prompt(lm_tiny.PROMPT), 1),
+    Draft(Prompt("Question: Who?\nAnswer:"), 11, After(40)),
+    Draft(Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))),
+]
+
+
+def written(batch: Batch, drafts: list[Draft], seeds: Any = None) -> list[Any]:
+    """Everything a batch answers, in the order of the drafts."""
+    for i, draft in enumerate(drafts):
+        batch.ask(i, draft, None if seeds is None else seeds[i])
+    found: dict[int, Any] = {}
+    while len(batch):
+        for key, made in batch.step():
+            assert key not in found
+            found[key] = made
+    return [found[i] for i in range(len(drafts))]
+
+
+def same(a: Continuation, b: Any) -> None:
+    assert isinstance(b, Continuation), b
+    np.testing.assert_array_equal(a.ids, b.ids)
+    np.testing.assert_array_equal(a.prompt_ids, b.prompt_ids)
+    np.testing.assert_array_equal(a.offsets, b.offsets)
+    assert (a.text, a.stopped, a.decided, a.decided_by) == (b.text, b.stopped, b.decided, b.decided_by)
+    # float32; a batch sums in another order
+    for name in ("entropy", "logprob", "received", "alternative_probs", "received_decided", "entropy_processed"):
+        one, two = getattr(a, name), getattr(b, name)
+        assert (one is None) == (two is None)
+        if one is not None:
+            np.testing.assert_allclose(one, two, atol=2e-5, err_msg=name)
+    assert (a.attention is None) == (b.attention is None)
+    if a.attention is not None:
+        np.testing.assert_allclose(a.attention, b.attention, atol=5e-4)
+
+
+@pytest.mark.parametrize("kind", [k for k in (*lm_tiny.REGISTRY, *lm_tiny.BYPASS) if k not in SLIDING])
+def test_a_batch_gives_what_every_draft_gives_alone(kind: str) -> None:
+    lm = tiny(kind)
+    batch = lm.batch(3)
+    for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
+        same(tiny(kind).generate(draft), made)
+    assert batch.describe() == {"asked": 3, "size": 3, "notes": []}
+
+
+@pytest.mark.parametrize("kind", SLIDING)
+def test_a_sliding_window_is_written_one_at_a_time_and_says_so(kind: str) -> None:
+    lm = tiny(kind)
+    batch = lm.batch(3)
+    assert batch.size == 1
+    assert batch.describe()["notes"] == ["written one at a time: its key-value cache has a sliding window"]
+    for draft, made in zip(DRAFTS[:3], written(batch, DRAFTS[:3]), strict=True):
+        same(tiny(kind).generate(draft), made)
+
+
+@pytest.mark.parametrize("size", [2, 6, 50])
+def test_any_size_gives_the_same(size: int) -> None:
+    for draft, made in zip(DRAFTS, written(tiny().batch(size), DRAFTS), strict=True):
+        same(tiny().generate(draft), made)
+
+
+def test_nobody_waits_for_the_slowest() -> None:
+    batch = tiny().batch(2)
+    for key, n in enumerate((30, 2, 2, 2, 2)):
+        batch.ask(key, Draft(Prompt("Answer: Ulm"), n))
+    order = []
+    while len(batch):
+        order += [key for key, _ in batch.step()]
+    assert order == [1, 2, 3, 4, 0]
+
+
+def test_texts_may_outgrow_their_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "_ROOM", 5)
+    monkeypatch.setattr(slots, "_WASTE", 3)
+    drafts = [Draft(Prompt(lm_tiny.PROMPT[:k]), n, attention=True) for k, n in ((9, 40), (60, 8), (1, 33), (30, 21))]
+    for draft, made in zip(drafts, written(tiny().batch(2), drafts), strict=True):
+        same(tiny().generate(draft), made)
+
+
+def test_end_of_sequence_and_the_layer_and_heads_chosen() -> None:
+    full = tiny().generate(DRAFTS[0])
+    options: dict[str, Any] = {"layer": 1, "heads": [3, 1]}
+    alone, lm = tiny(**options), tiny(**options)
+    alone.eos = lm.eos = frozenset({int(full.ids[4])})
+    for draft, made in zip(DRAFTS, written(lm.batch(4), DRAFTS), strict=True):
+        same(alone.generate(draft), made)
+    assert lm.generate(DRAFTS[0]).stopped == "eos"
+
+
+def test_each_draft_has_its_own_draws_and_warpers() -> None:
+    def sampling() -> LanguageModel:
+        model = lm_tiny.build("llama")
+        model.generation_config.update(do_sample=True, eos_token_id=None, top_k=20, repetition_penalty=1.2)
+        return LanguageModel(model, lm_tiny.byte_level(), sample=True)
+
+    seeds = [5, 6, 7, 8, 9, 10, 11]
+    made = written(sampling().batch(3), DRAFTS, seeds)
+    for draft, seed, one in zip(DRAFTS, seeds, made, strict=True):
+        same(sampling().generate(draft, seed), one)
+    assert made[0].entropy_processed is not None
+
+
+def test_exemplars_are_read_once_for_all() -> None:
+    lm = tiny()
+    spans = {"exemplars": (0, len(lm_tiny.PROMPT))}
+    drafts = [Draft(Prompt(lm_tiny.PROMPT + end, spans), 4) for end in (" A", " B", " C", " D", " E")]
+    reused = [made.reused for made in written(lm.batch(5), drafts)]
+    shared = len(lm.prompt(Prompt(lm_tiny.PROMPT))[0])
+    assert reused == [0, shared, shared, shared, shared]
+
+
+# -- what goes wrong ----------------------------------------------------------------------------------------------
+
+
+def test_a_failing_draft_is_no_matter_of_the_others() -> None:
+    lm = tiny("gpt2")
+    drafts = [DRAFTS[0], Draft(Prompt("x" * 300), 5), Draft(Prompt("Answer"), 9, Broken()), *DRAFTS[1:4]]
+    made = written(lm.batch(3), drafts)
+    assert isinstance(made[1], ModelError)
+    assert "do not fit into the 256 positions" in str(made[1])
+    assert isinstance(made[2], ValueError)
+    for i in (0, 3, 4, 5):
+        same(tiny("gpt2").generate(drafts[i]), made[i])
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_of_nothing_is_refused(size: int) -> None:
+    with pytest.raises(SettingError, match=f"a batch of {size} drafts"):
+        tiny().batch(size)
+
+
+def small(lm: LanguageModel, rows: int, error: Exception) -> None:
+    """Let every forward of more than some texts fail behind the second layer."""
+    layer = lm.model.model.layers[2]
+    forward = layer.forward
+
+    def limited(hidden: Any, *args: Any, **kwargs: Any) -> Any:
+        if hidden.shape[0] > rows:
+            raise error
+        return forward(hidden, *args, **kwargs)
+
+    layer.forward = limited
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(CPU_FULL)])
+def test_a_batch_that_does_not_fit_is_halved_and_says_so(error: Exception) -> None:
+    lm = tiny()
+    small(lm, 3, error)
+    batch = lm.batch(6)
+    for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
+        same(tiny().generate(draft), made)
+    notes = ["a batch of 6 did not fit into memory; went on with 3"]
+    assert batch.describe() == {"asked": 6, "size": 3, "notes": notes}
+
+
+def test_another_failure_of_the_batch_lets_each_draft_go_on_alone() -> None:
+    lm = tiny()
+    small(lm, 1, RuntimeError("shapes differ"))
+    batch = lm.batch(4)
+    for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
+        same(tiny().generate(draft), made)
+    assert batch.size == 1
+    assert batch.notes == ["written one at a time, because a batch of 4 met RuntimeError: shapes differ"]
+
+
+def test_a_draft_that_fits_nowhere_fails_alone() -> None:
+    lm = tiny()
+    embed = lm.model.model.embed_tokens
+
+    def refuse(module: Any, args: Any) -> None:
+        if args[0].shape[1] > 40:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    embed.register_forward_pre_hook(refuse)
+    drafts = [DRAFTS[1], Draft(Prompt("y" * 60), 5), DRAFTS[3]]
+    batch = lm.batch(3)
+    made = written(batch, drafts)
+    assert isinstance(made[1], torch.OutOfMemoryError)
+    same(tiny().generate(drafts[0]), made[0])
+    same(tiny().generate(drafts[2]), made[2])
+    assert batch.describe() == {"asked": 3, "size": 3, "notes": []}  # the batch was not the reason
+
+
+def test_a_map_makes_room_for_itself() -> None:
+    lm = tiny()
+    batch = lm.batch(4)
+    for i, draft in enumerate(DRAFTS[:3]):
+        batch.ask(i, draft)
+    batch.step()
+    attend, calls = lm.attend, []
+
+    def once(ids: Any) -> Any:
+        calls.append(ids)
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return attend(ids)
+
+    lm.attend = once  # type: ignore[method-assign]
+    np.testing.assert_allclose(batch.attend([5, 6, 7]), tiny().attend([5, 6, 7]), atol=1e-6)
+    assert batch.notes == ["a batch of 3 did not fit into memory; went on with 1"]
+    found = {}
+    while len(batch):
+        found |= dict(batch.step())
+    for i in range(3):  # they had begun, and began again
+        same(tiny().generate(DRAFTS[i]), found[i])
+
+
+def test_what_counts_as_a_lack_of_memory() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**58)
+    assert out_of_memory(caught.value)
+    assert out_of_memory(MemoryError())
+    assert not out_of_memory(RuntimeError("shapes differ"))
+    assert not out_of_memory(ValueError("out of memory"))
+
+
+def test_closing_leaves_the_model_as_it_was() -> None:
+    lm = tiny()
+    most = lm.prefixes.most
+    batch = lm.batch(16)
+    batch.ask(0, DRAFTS[0])
+    batch.step()
+    assert lm.prefixes.most == 16 * most
+    batch.close()
+    assert (len(batch), lm.prefixes.most) == (0, most)
+    same(tiny().generate(DRAFTS[0]), lm.generate(DRAFTS[0]))

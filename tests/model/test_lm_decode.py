@@ -1,0 +1,365 @@
+"""The decode loop: reuse of the cache, stopping, end of sequence, streaming, sampling, limits."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import lm_tiny
+import numpy as np
+import pytest
+import torch
+
+from dragin_lab.core.episode import Bias, Draft, SoFar
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.errors import ModelError
+from dragin_lab.model import decode
+from dragin_lab.model.decode import PieceEvent
+from dragin_lab.model.load import LanguageModel
+
+PROMPT = Prompt(lm_tiny.PROMPT)
+
+
+def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), **options)
+    lm.eos = frozenset()
+    return lm
+
+
+def drain(stream: Any) -> tuple[list[PieceEvent], Continuation]:
+    events = []
+    while True:
+        try:
+            events.append(next(stream))
+        except StopIteration as end:
+            return events, end.value
+
+
+def same(a: Continuation, b: Continuation) -> None:
+    np.testing.assert_array_equal(a.ids, b.ids)
+    for name in ("entropy", "logprob", "received", "alternative_probs"):
+        # float32; a prompt fed in one piece or behind a cache sums in another order
+        np.testing.assert_allclose(getattr(a, name), getattr(b, name), atol=1e-5, err_msg=name)
+    if a.attention is not None and b.attention is not None:
+        np.testing.assert_allclose(a.attention, b.attention, atol=5e-4)
+
+
+@dataclass(frozen=True)
+class After:
+    """Stops behind a number of pieces, and keeps what it was shown."""
+
+    pieces: int
+    seen: list[Any] = field(default_factory=list, compare=False)
+
+    def reached(self, so_far: SoFar) -> str | None:
+        self.seen.append(
+            (list(so_far.ids), so_far.text, list(so_far.offsets), list(so_far.entropy), so_far.received.copy())
+        )
+        return "enough" if len(so_far.ids) >= self.pieces else None
+
+
+# -- one draft beside another -----------------------------------------------------------------------------------
+
+
+def test_two_streams_at_once_do_not_share_a_cache() -> None:
+    lm = tiny()
+    expected = [tiny().generate(Draft(p, 6)) for p in (PROMPT, Prompt("Answer: Ulm"))]
+    one, two = lm.stream(Draft(PROMPT, 6)), lm.stream(Draft(Prompt("Answer: Ulm"), 6))
+    for _ in range(5):
+        next(one)
+        next(two)
+        lm.attend([5, 6, 7])
+    same(drain(one)[1], expected[0])
+    same(drain(two)[1], expected[1])
+
+
+def test_threads_may_share_a_model() -> None:
+    lm = tiny()
+    prompts = [Prompt(f"{lm_tiny.PROMPT} {i}") for i in range(4)]
+    expected = [tiny().generate(Draft(p, 12)) for p in prompts]
+    maps = lm.attend([9, 8, 7, 6])
+
+    def work(i: int) -> Continuation:
+        for _ in range(3):
+            made = lm.generate(Draft(prompts[i], 12))
+            np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), maps, atol=1e-6)
+        return made
+
+    with ThreadPoolExecutor(4) as pool:
+        for made, wanted in zip(pool.map(work, range(4)), expected, strict=True):
+            same(made, wanted)
+
+
+def test_attend_is_independent_of_drafts() -> None:
+    lm = tiny()
+    before = lm.attend([9, 8, 7, 6])
+    made = lm.generate(Draft(PROMPT, 4))
+    np.testing.assert_array_equal(lm.attend([9, 8, 7, 6]), before)
+    same(lm.generate(Draft(PROMPT, 4)), made)
+    assert lm.attend([]).shape == (4, 0, 0)
+    assert before.dtype == np.float32
+
+
+# -- stopping -----------------------------------------------------------------------------------------------------
+
+
+def test_stop_sees_every_piece_in_order_and_ends_the_draft() -> None:
+    full = tiny().generate(Draft(PROMPT, 12, attention=True))
+    stop = After(7)
+    made = tiny().generate(Draft(PROMPT, 12, stop, attention=True))
+    assert made.stopped == "enough"
+    assert made.decided is None
+    assert made.ids.tolist() == full.ids[:7].tolist()
+    assert [len(ids) for ids, *_ in stop.seen] == [1, 2, 3, 4, 5, 6, 7]
+    p = len(made.prompt_ids)
+    assert full.attention is not None
+    mean = full.attention.astype(np.float32).mean(0)
+    for t, (ids, text, offsets, entropy, received) in enumerate(stop.seen):
+        assert ids == full.ids[: t + 1].tolist()
+        assert full.text.startswith(text)
+        assert len(offsets) == len(entropy) == len(received) == t + 1
+        np.testing.assert_allclose(entropy, full.entropy[: t + 1], atol=1e-5)
+        # the rows of the pieces before piece t are known, piece t's own is not
+        expected = [max((mean[j + 1, p + i] for j in range(i + 1, t)), default=0.0) for i in range(t + 1)]
+        np.testing.assert_allclose(received, expected, atol=5e-4)  # `mean` is made of float16
+    # the last piece was fed: its look back counts in the result
+    assert made.received[5] == pytest.approx(mean[7, p + 5], abs=5e-4)
+    assert made.received[6] == 0
+
+
+def test_run_on_goes_to_the_end_and_says_where_it_was_decided() -> None:
+    full = tiny().generate(Draft(PROMPT, 12))
+    stop = After(4)
+    made = tiny().generate(Draft(PROMPT, 12, stop, run_on=True))
+    same(made, full)
+    assert (made.stopped, made.decided, made.decided_by) == ("length", 4, "enough")
+    assert len(stop.seen) == 4
+    short = tiny().generate(Draft(PROMPT, 12, After(4), attention=True))
+    assert made.received_decided is not None
+    np.testing.assert_allclose(made.received_decided, short.received, atol=1e-6)
+    assert not np.allclose(made.received[:4], short.received, atol=1e-3)  # later pieces looked back too
+    late = tiny().generate(Draft(PROMPT, 3, After(4), run_on=True))
+    assert (late.decided, late.decided_by, late.received_decided) == (None, "", None)
+
+
+def test_end_of_sequence_is_kept_as_the_last_piece() -> None:
+    full = tiny().generate(Draft(PROMPT, 12))
+    lm = tiny()
+    lm.eos = frozenset({int(full.ids[5]), 10**6})
+    made = lm.generate(Draft(PROMPT, 12))
+    first = full.ids.tolist().index(full.ids[5])
+    assert made.stopped == "eos"
+    assert made.ids.tolist() == full.ids[: first + 1].tolist()
+
+
+def test_end_of_sequence_comes_from_the_generation_config() -> None:
+    model = lm_tiny.build("llama")
+    model.generation_config.eos_token_id = [2, 7]
+    assert LanguageModel(model, lm_tiny.byte_level()).eos == {2, 7}
+    model.generation_config.eos_token_id = None
+    assert LanguageModel(model, lm_tiny.byte_level()).eos == frozenset()
+
+
+def test_special_pieces_show_in_raw_text_only() -> None:
+    lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
+    question = "Question: When was the city where the director of film Gewair Lantern was born founded?\nAnswer:"
+    made = lm.generate(Draft(Prompt(question), 64))
+    assert made.stopped == "eos"
+    assert made.pieces[-1] == "</s>"
+    assert made.raw_text == made.text + "</s>"
+    assert made.offsets[-1].tolist() == [len(made.text)] * 2
+    assert "".join(made.text[a:b] for a, b in made.offsets) == made.text
+    assert made.text == lm.tokenizer.hf.decode(made.ids, skip_special_tokens=True)
+
+
+# -- streaming ----------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_says_what_the_continuation_says() -> None:
+    lm = tiny()
+    events, made = drain(lm.stream(Draft(PROMPT, 20)))
+    same(made, tiny().generate(Draft(PROMPT, 20)))
+    assert [e.id for e in events] == made.ids.tolist()
+    assert tuple(e.piece for e in events) == made.pieces
+    np.testing.assert_array_equal([e.entropy for e in events], made.entropy)
+    np.testing.assert_array_equal([e.logprob for e in events], made.logprob)
+    so_far = ""
+    for event in events:
+        so_far += event.delta
+        assert event.text == so_far
+    assert made.text.startswith(so_far)
+
+
+def test_a_closed_stream_leaves_the_model_usable() -> None:
+    lm = tiny()
+    stream = lm.stream(Draft(PROMPT, 12))
+    for _ in range(4):
+        next(stream)
+    stream.close()
+    made = lm.generate(Draft(PROMPT, 12))
+    same(made, tiny().generate(Draft(PROMPT, 12)))
+
+
+def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = tiny()
+    stream = lm.stream(Draft(PROMPT, 12))
+    next(stream)
+    with monkeypatch.context() as patch:
+        last = lm.model.model.layers[-1]
+        patch.setattr(last, "forward", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            next(stream)
+    made = lm.generate(Draft(PROMPT, 12))
+    assert made.reused == 0
+    same(made, tiny().generate(Draft(PROMPT, 12)))
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "mistral", "gpt-oss"])
+def test_rows_are_the_same_however_many_are_computed_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Draft(PROMPT, 40, attention=True)
+    made = [tiny(kind).generate(draft)]
+    for at_once in (1, 7, 1000):
+        monkeypatch.setattr(decode, "ROWS_AT_ONCE", at_once)
+        made.append(tiny(kind).generate(draft))
+    for other in made[1:]:
+        np.testing.assert_allclose(other.received, made[0].received, atol=1e-6)
+        np.testing.assert_allclose(other.attention, made[0].attention, atol=5e-4)  # type: ignore[arg-type]
+
+
+# -- sampling -----------------------------------------------------------------------------------------------------
+
+
+def sampling(**settings: Any) -> LanguageModel:
+    model = lm_tiny.build("llama")
+    model.generation_config.update(do_sample=True, eos_token_id=None, **settings)
+    return LanguageModel(model, lm_tiny.byte_level(), sample=True)
+
+
+def test_sampling_follows_the_generation_config_and_the_seed() -> None:
+    settings = {"temperature": 1.7, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.2}
+    lm = sampling(**settings)
+    one, again, other = (lm.generate(Draft(PROMPT, 16), seed=s) for s in (3, 3, 4))
+    assert one.ids.tolist() == again.ids.tolist() != other.ids.tolist()
+    assert one.entropy_processed is not None
+    assert not np.allclose(one.entropy_processed, one.entropy, atol=1e-2)
+    assert (one.entropy_processed <= np.log(20) + 1e-5).all()
+    # the same draws as generate() makes from the same seed
+    torch.manual_seed(3)
+    ids = torch.tensor([one.prompt_ids.tolist()])
+    made = lm.model.generate(
+        ids, max_new_tokens=16, output_logits=True, output_scores=True, return_dict_in_generate=True
+    )
+    assert made.sequences[0, ids.shape[1] :].tolist() == one.ids.tolist()
+    raw = torch.cat(made.logits).log_softmax(-1)
+    np.testing.assert_allclose(one.entropy, -(raw.exp() * raw).sum(-1), atol=1e-5)
+    warped = torch.cat(made.scores).softmax(-1)
+    np.testing.assert_allclose(one.entropy_processed, torch.special.entr(warped).sum(-1), atol=1e-5)
+
+
+def test_without_a_seed_draws_differ() -> None:
+    lm = sampling(temperature=3.0)
+    assert len({tuple(lm.generate(Draft(PROMPT, 16)).ids) for _ in range(4)}) > 1
+
+
+def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
+    model = lm_tiny.build("llama")
+    model.generation_config.update(repetition_penalty=1.8, eos_token_id=None)
+    lm = LanguageModel(model, lm_tiny.byte_level())
+    made = lm.generate(Draft(PROMPT, 16))
+    ids = torch.tensor([made.prompt_ids.tolist()])
+    expected = model.generate(ids, max_new_tokens=16, do_sample=False)[0, ids.shape[1] :]
+    assert made.ids.tolist() == expected.tolist() != tiny().generate(Draft(PROMPT, 16)).ids.tolist()
+    assert made.entropy_processed is not None
+
+
+# -- bias ---------------------------------------------------------------------------------------------------------
+
+
+def opening(lm: LanguageModel, made: Continuation, t: int) -> str:
+    """The text of a piece without the space before it."""
+    return str(lm.tokenizer.pieces([int(made.ids[t])])[0]).removeprefix(lm.tokenizer.marker)
+
+
+def test_forbidden_pieces_are_not_written_and_what_is_measured_is_raw() -> None:
+    lm = tiny()
+    free = lm.generate(Draft(PROMPT, 6))
+    word = opening(lm, free, 0)
+    ids = set(lm.tokenizer.openings(word))
+    assert int(free.ids[0]) in ids
+    made = lm.generate(Draft(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
+    assert not ids & set(made.ids[:2].tolist())
+    assert made.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()  # the forbidden one is the likeliest
+    assert made.ids[0] in free.alternative_ids[0]
+    assert made.entropy_processed is None
+    whole = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
+    logs = lm.model(whole).logits[0, len(made.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
+    np.testing.assert_allclose(made.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
+    np.testing.assert_allclose(made.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
+
+
+def test_a_bonus_holds_for_its_pieces_only() -> None:
+    lm = tiny()
+    ids = set(lm.tokenizer.openings("Qx"))
+    assert {lm.tokenizer.pieces([i])[0] for i in ids} == {"Q"}  # a longer one that begins otherwise is none
+    free = lm.generate(Draft(PROMPT, 8))
+    assert not ids & set(free.ids.tolist())
+    made = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
+    assert [int(i) in ids for i in made.ids[:5]] == [False, False, False, True, True]
+    assert made.ids[:3].tolist() == free.ids[:3].tolist()
+    to_the_end = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 1e4, 3),)))
+    assert all(int(i) in ids for i in to_the_end.ids[3:])
+    nothing = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 0.0),)))
+    assert nothing.ids.tolist() == free.ids.tolist()
+
+
+def test_a_bias_goes_before_what_the_config_does_to_logits() -> None:
+    lm = sampling(temperature=0.5)
+    ids = set(lm.tokenizer.openings("Qx"))
+    made = lm.generate(Draft(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
+    assert [int(i) in ids for i in made.ids] == [True, False, False, False]
+    assert made.entropy_processed is not None
+    assert made.entropy_processed[0] < 1e-3 < made.entropy[0]
+
+
+# -- limits -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "gpt_neo", "gptj"])
+def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
+    lm = tiny(kind)
+    assert (lm.context_window, lm.hard_window) == (256, True)
+    p = len(lm.prompt(PROMPT)[0])
+    with pytest.raises(ModelError, match=f"{p} prompt pieces and {257 - p} new ones do not fit into the 256"):
+        lm.generate(Draft(PROMPT, 257 - p))
+    with pytest.raises(ModelError, match="257 pieces do not fit"):
+        lm.attend([5] * 257)
+    assert len(lm.generate(Draft(PROMPT, 256 - p))) == 256 - p
+
+
+def test_rotary_positions_go_on_behind_the_window() -> None:
+    lm = tiny()
+    assert (lm.context_window, lm.hard_window) == (256, False)
+    made = lm.generate(Draft(PROMPT, 300))
+    assert len(made) == 300
+
+
+def test_an_empty_prompt_starts_from_bos_or_is_refused() -> None:
+    lm = tiny()
+    made = lm.generate(Draft(Prompt(""), 3))
+    assert made.prompt_ids.tolist() == [1]
+    assert made.prompt_offsets.tolist() == [[0, 0]]
+    lm.tokenizer.hf = type(lm.tokenizer.hf)(tokenizer_object=lm.tokenizer.hf.backend_tokenizer)
+    with pytest.raises(ModelError, match="the prompt is empty"):
+        lm.generate(Draft(Prompt(""), 3))
+
+
+def test_a_draft_of_nothing_is_refused() -> None:
+    with pytest.raises(ModelError, match="max_new_tokens=0"):
+        tiny().generate(Draft(PROMPT, 0))
+
+
+def test_attention_is_kept_only_when_asked_for() -> None:
+    made = tiny().generate(Draft(PROMPT, 4))
+    assert made.attention is None
+    assert (made.received[:-1] > 0).all()

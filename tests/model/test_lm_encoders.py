@@ -1,0 +1,220 @@
+"""Encoders: SGPT's pooling and brackets against the formula written out, sentence-transformers as it does it itself."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import lm_tiny
+import numpy as np
+import pytest
+import torch
+import transformers as tf
+
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import MissingPackageError, ModelError
+from dragin_lab.retrieval.dense_encoders import SGPT, SentenceEncoder, open_encoder, pool, unit_rows
+
+TEXTS = ["Ann Lee was born in the city of Ulm.", "a", "", "The film Elm Road was directed by Ann Lee in 1946. " * 3]
+
+
+def saved(folder: Path, kind: str = "gpt_neo", tokenizer: Any = None) -> Path:
+    """A tiny random model in a folder; GPT-Neo is what SGPT-125M is made of."""
+    torch.manual_seed(0)
+    config = lm_tiny.config_of(kind)
+    tf.AutoModel.from_config(config).save_pretrained(folder)
+    (tokenizer or lm_tiny.byte_level()).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(tmp_path_factory.mktemp("encoder") / "my-sgpt")
+
+
+def written_out(model: Any, ids: list[int]) -> np.ndarray:
+    """SGPT's vector of one text, a loop over its pieces."""
+    with torch.no_grad():
+        hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()  # (pieces, dimension)
+    total, weights = np.zeros(hidden.shape[1]), 0
+    for place, state in enumerate(hidden, 1):
+        total += place * state
+        weights += place
+    mean = total / weights
+    return mean / np.sqrt((mean**2).sum())
+
+
+@pytest.mark.parametrize("query", [True, False])
+def test_sgpt_is_the_mean_weighted_by_place_between_brackets(folder: Path, query: bool) -> None:
+    encoder = open_encoder(str(folder), "cpu")
+    assert isinstance(encoder, SGPT)
+    tokenizer = lm_tiny.byte_level()
+    first, last = (tokenizer.convert_tokens_to_ids(mark) for mark in ("[]" if query else "{}"))
+    found = encoder.encode(TEXTS, query=query)
+    assert found.shape == (4, encoder.dimension)
+    assert found.dtype == np.float32
+    for text, vector in zip(TEXTS, found, strict=True):
+        ids = [first, *tokenizer.encode(text), last]
+        assert encoder.ids(text, query=query) == ids
+        np.testing.assert_allclose(vector, written_out(encoder.model, ids), atol=2e-6)
+
+
+def test_a_query_is_the_same_whatever_is_asked_beside_it(folder: Path) -> None:
+    encoder = open_encoder(str(folder), "cpu")
+    together = encoder.encode_queries(TEXTS)
+    for text, vector in zip(TEXTS, together, strict=True):
+        np.testing.assert_array_equal(encoder.encode_queries([text])[0], vector)
+    assert encoder.encode_queries([]).shape == (0, encoder.dimension)
+
+
+def test_a_passage_is_its_title_and_its_text(folder: Path) -> None:
+    encoder = open_encoder(str(folder), "cpu")
+    found = encoder.encode_passages([Passage("1", "Elm Road", "a film"), Passage("2", "", "a film")])
+    np.testing.assert_allclose(found[0], encoder.encode(["Elm Road a film"], query=False)[0], atol=2e-6)
+    np.testing.assert_allclose(found[1], encoder.encode(["a film"], query=False)[0], atol=2e-6)
+
+
+def test_a_long_text_is_cut_so_that_the_brackets_still_fit(folder: Path) -> None:
+    encoder = open_encoder(str(folder), "cpu")
+    assert encoder.longest == 256
+    ids = encoder.ids("word " * 500, query=False)
+    assert len(ids) == 256
+    assert ids[-1] == lm_tiny.byte_level().convert_tokens_to_ids("}")
+    assert np.isfinite(encoder.encode(["word " * 500], query=False)).all()
+
+
+def test_a_bracket_behind_a_space_mark_is_the_bracket(tmp_path: Path) -> None:
+    from dragin_lab.almanac import embedded_model_path
+
+    encoder = open_encoder("almanac", "cpu")
+    tokenizer = tf.AutoTokenizer.from_pretrained(embedded_model_path())
+    ids = encoder.ids("Elm Road", query=True)
+    assert tokenizer.convert_ids_to_tokens([ids[0], ids[-1]]) == ["[", "]"]
+    assert encoder.provenance()["model"] == encoder.name == "almanac"
+
+
+def test_models_for_similarity_take_no_brackets(tmp_path: Path) -> None:
+    encoder = open_encoder(str(saved(tmp_path / "SGPT-tiny-weightedmean-nli-bitfit")), "cpu")
+    assert encoder.provenance()["brackets"] is False
+    assert encoder.ids("a b", query=True) == encoder.ids("a b", query=False) == lm_tiny.byte_level().encode("a b")
+    assert not encoder.encode([""], query=True).any()  # nothing to read, so no vector
+
+
+def test_provenance_names_the_weights(folder: Path, tmp_path: Path) -> None:
+    facts = open_encoder(str(folder), "cpu").provenance()
+    assert (facts["model"], facts["pooling"], facts["brackets"]) == ("my-sgpt", "weighted mean", True)
+    torch.manual_seed(1)
+    other = tmp_path / "my-sgpt"
+    tf.AutoModel.from_config(lm_tiny.config_of("gpt_neo")).save_pretrained(other)
+    lm_tiny.byte_level().save_pretrained(other)
+    assert open_encoder(str(other), "cpu").provenance()["weights_sha256"] != facts["weights_sha256"]
+
+
+def test_pooling_looks_at_nothing_behind_the_last_piece() -> None:
+    hidden = np.array([[[1.0, 0.0], [0.0, 1.0], [9.0, 9.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]])
+    np.testing.assert_allclose(
+        pool(hidden, np.array([[1, 1, 0], [1, 1, 1]])), [[1 / 3, 2 / 3], [4 / 6, 5 / 6]], rtol=1e-6
+    )
+
+
+def test_rows_of_length_one_and_what_cannot_be_one() -> None:
+    found = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]], np.float32))
+    np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "says"), [("/nowhere/model", "no folder"), ("", "name of the model is empty")])
+def test_what_is_no_model_is_refused(name: str, says: str) -> None:
+    with pytest.raises(ModelError, match=says):
+        open_encoder(name, "cpu")
+
+
+def test_weights_that_are_missing_are_refused(folder: Path, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    broken = Path(tmp_path / "model")
+    broken.mkdir()
+    for path in folder.iterdir():
+        (broken / path.name).write_bytes(path.read_bytes())
+    weights = load_file(broken / "model.safetensors")
+    weights.pop("ln_f.weight")
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"1 weights are not in its files .*ln_f\.weight"):
+        open_encoder(str(broken), "cpu")
+
+
+# -- sentence-transformers --------------------------------------------------------------------------------------------
+
+
+def sentence_model(folder: Path) -> Path:
+    """A tiny random BERT of sentence-transformers, mean pooling."""
+    st = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed (extra: dense)")
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    torch.manual_seed(0)
+    config = tf.BertConfig(
+        vocab_size=len(lm_tiny.byte_level()), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+        intermediate_size=48, max_position_embeddings=64,
+    )  # fmt: skip
+    tf.BertModel(config).save_pretrained(folder / "bert")
+    lm_tiny.byte_level().save_pretrained(folder / "bert")
+    words = Transformer(str(folder / "bert"), max_seq_length=64)
+    model = st.SentenceTransformer(
+        modules=[words, Pooling(32, pooling_mode="mean")], prompts={"query": "ask: ", "document": ""}, device="cpu"
+    )
+    model.save(str(folder / "whole"))
+    return folder / "whole"
+
+
+def test_a_model_of_sentence_transformers_is_read_as_it_reads_itself(tmp_path: Path) -> None:
+    folder = sentence_model(tmp_path)
+    encoder = open_encoder(str(folder), "cpu")
+    assert isinstance(encoder, SentenceEncoder)
+    texts = [text for text in TEXTS if text]
+    own = encoder.model.encode([f"ask: {text}" for text in texts], normalize_embeddings=True)
+    np.testing.assert_allclose(encoder.encode(texts, query=True), own, atol=1e-5)
+    passages = encoder.encode_passages([Passage("1", "Elm", "Road")])
+    np.testing.assert_allclose(passages, encoder.model.encode(["Elm Road"], normalize_embeddings=True), atol=1e-5)
+    assert encoder.provenance()["pooling"].startswith("sentence-transformers ")
+    assert encoder.dimension == 32
+
+
+def test_without_the_library_it_says_what_to_install(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in folder.iterdir():
+        (other / path.name).write_bytes(path.read_bytes())
+    (other / "modules.json").write_text("[]")
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'dragin_lab\[dense\]'"):
+        open_encoder(str(other), "cpu")
+
+
+# -- a real encoder ---------------------------------------------------------------------------------------------------
+
+
+def test_a_real_encoder_ranks_scifact(tmp_path: Path) -> None:
+    """nDCG@10 well above chance: an encoder that reads brackets or weights wrongly falls far below."""
+    model = os.environ.get("DRAGIN_LAB_ENCODER")
+    data = Path(os.environ.get("DRAGIN_LAB_DATA", "data")) / "scifact"
+    if not model:
+        pytest.skip("no real encoder: set DRAGIN_LAB_ENCODER to the folder or the id of one, such as an SGPT")
+    if not data.exists():
+        pytest.skip("no SciFact: set DRAGIN_LAB_DATA to the folder that holds scifact/")
+    pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
+    import importlib.util
+
+    from dragin_lab.retrieval.dense import Dense
+
+    script = Path(__file__).parents[2] / "benchmarks" / "real_questions.py"
+    spec = importlib.util.spec_from_file_location("real_questions", script)
+    assert spec is not None
+    assert spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    values = benchmark.ranked(data, lambda corpus: Dense.build(corpus, open_encoder(model), tmp_path / "index"))
+    assert sum(values) / len(values) > 0.4

@@ -1,0 +1,228 @@
+"""Loading: defaults, provenance, the model's own checks, and bad input in one or two clear lines."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import lm_tiny
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import dragin_lab as dl
+from dragin_lab.core.episode import Draft
+from dragin_lab.errors import ModelError
+from dragin_lab.model import sources, tap
+from dragin_lab.model.load import LanguageModel
+
+SMALL = lm_tiny.PARITY / "almanac-small"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A writable copy of a model folder."""
+    return Path(shutil.copytree(SMALL, tmp_path / "model", copy_function=shutil.copyfile))
+
+
+def refused(source: Any, match: str, **options: Any) -> None:
+    with pytest.raises(ModelError, match=match) as caught:
+        LanguageModel.load(source, **options)
+    assert len(str(caught.value).splitlines()) <= 2
+    assert len(str(caught.value)) < 600
+
+
+def test_a_folder_loads_in_float32_with_all_it_needs() -> None:
+    lm = dl.LanguageModel.load(SMALL)
+    assert lm.model.dtype == torch.float32  # the files hold bfloat16
+    assert (lm.name, lm.context_window, lm.hard_window, lm.layer) == ("almanac-small", 2048, False, 2)
+    assert repr(lm).startswith("LanguageModel(almanac-small, LlamaForCausalLM, float32 on cpu, layer 2 by registry")
+    assert LanguageModel.load(str(SMALL), dtype="bfloat16").model.dtype == torch.bfloat16
+
+
+def test_provenance_says_what_decides_the_output(folder: Path) -> None:
+    lm = LanguageModel.load(folder, heads=[1, 2], layer=0)
+    said = json.loads(json.dumps(lm.provenance()))
+    assert said["model"] == "model"
+    assert said["tap"] == "registry"
+    assert (said["layer"], said["heads"], said["dtype"], said["decoding"]) == (0, [1, 2], "float32", "greedy")
+    assert said["transformers"] == transformers.__version__
+    assert said["generation_config"]["eos_token_id"] == 2
+    assert said["weights_sha256"] == LanguageModel.load(SMALL).provenance()["weights_sha256"]
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][0] += 1
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    assert LanguageModel.load(folder).provenance()["weights_sha256"] != said["weights_sha256"]
+
+
+def test_a_model_in_memory_is_hashed_by_its_weights() -> None:
+    hashes = [
+        LanguageModel(lm_tiny.build("llama", s), lm_tiny.byte_level()).provenance()["weights_sha256"] for s in (0, 0, 1)
+    ]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_the_embedded_model_is_asked_for_when_no_source_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    almanac = pytest.importorskip("dragin_lab.almanac", reason="the embedded world is not in this tree")
+    monkeypatch.setattr(almanac, "embedded_model_path", lambda: SMALL, raising=False)
+    assert LanguageModel.load().name == "almanac"
+
+
+# -- bad input ----------------------------------------------------------------------------------------------------
+
+
+def test_paths_that_are_no_model(tmp_path: Path, folder: Path) -> None:
+    refused(tmp_path / "nowhere", "no folder")
+    refused("./nowhere", "no folder")
+    refused("", "is empty")
+    refused(SMALL / "config.json", "is a file; give the folder")
+    refused(tmp_path, "has no config.json")
+    (folder / "model.safetensors").unlink()
+    refused(folder, "no weights")
+
+
+def test_weights_that_cannot_be_read(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    for content in (whole[: len(whole) // 2], b"not weights at all", b""):
+        file.write_bytes(content)
+        refused(folder, "cannot be (read|loaded)")
+
+
+def test_weights_that_are_missing_or_of_another_shape(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    save_file({k: v for k, v in weights.items() if "layers.1" not in k}, file, {"format": "pt"})
+    refused(folder, "weights are not in its files")
+    weights["model.norm.weight"] = weights["model.norm.weight"][:5].clone()
+    save_file(weights, file, {"format": "pt"})
+    refused(folder, "cannot be loaded|another shape")
+
+
+def test_configs_that_are_no_causal_model(folder: Path) -> None:
+    config = folder / "config.json"
+    said = json.loads(config.read_text())
+    config.write_text(json.dumps({**said, "model_type": "t5"}))
+    refused(folder, "cannot be loaded as a causal language model")
+    config.write_text(json.dumps({**said, "model_type": "of-tomorrow"}))
+    refused(folder, "cannot be loaded as a causal language model")
+    config.write_text("{")
+    refused(folder, "cannot be loaded as a causal language model")
+
+
+def test_a_folder_without_tokenizer(folder: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    refused(folder, "cannot be loaded|no fast encoding")
+
+
+def test_settings_that_do_not_exist() -> None:
+    refused(SMALL, "layers 0 to 2", layer=3)
+    refused(SMALL, "layers 0 to 2", layer="first")
+    refused(SMALL, "heads 0 to 3", heads=[4])
+    refused(SMALL, "heads 0 to 3", heads=[])
+    refused(SMALL, "no dtype", dtype="float3")
+    refused(SMALL, "no device", device="toaster")
+    refused(SMALL, "alternatives=0", alternatives=0)
+    if not torch.cuda.is_available():
+        refused(SMALL, "no GPU", device="cuda")
+
+
+def test_an_unknown_id_is_refused_at_once_where_the_hub_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources.constants, "is_offline_mode", lambda: True)
+    refused("nobody/has-this-model", "HF_HUB_OFFLINE")
+
+
+def test_an_unknown_id_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def unreachable(self: Any, name: str, **options: Any) -> None:
+        asked.append((name, options))
+        raise ConnectionError("no route")
+
+    monkeypatch.setattr(sources.constants, "is_offline_mode", lambda: False)
+    monkeypatch.setattr(sources.HfApi, "model_info", unreachable)
+    refused("nobody/has-this-model", "cannot be reached")
+    assert len(asked) == 1
+    assert asked[0][1]["timeout"] <= 10
+
+
+# -- the checks ---------------------------------------------------------------------------------------------------
+
+
+def test_checks_name_what_they_measured() -> None:
+    lm = LanguageModel.load(SMALL)
+    checks = lm.check()
+    names = [c.name for c in checks]
+    assert {"attention rows sum to 1", "logits equal with and without capture"} <= set(names)
+    assert "a left-padded batch equals single runs" in names
+    assert all(c.passed and 0 <= c.value <= c.limit for c in checks)
+    assert str(checks[0]).startswith("attention rows sum to 1: ok (")
+
+
+def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.llama import modeling_llama
+
+    eager = modeling_llama.eager_attention_forward
+
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        out, weights = eager(*args, **kwargs)
+        return out, weights * 0.9
+
+    monkeypatch.setattr(modeling_llama, "eager_attention_forward", wrong)
+    refused(SMALL, "attention rows sum to 1: FAILED .*check=False")
+    lm = LanguageModel.load(SMALL, check=False)
+    assert [c.name for c in lm.check() if not c.passed] == ["attention rows sum to 1"]
+
+
+def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    additive = tap._additive
+
+    def no_mask(mask: Any, rows: int, queries: int, keys: int, window: Any, device: Any) -> Any:
+        return additive(None, rows, queries, keys, window, device)
+
+    monkeypatch.setattr(tap, "_additive", no_mask)
+    lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level(), check=False)
+    assert [c.name for c in lm.check() if not c.passed] == ["its attention rows too"]
+
+
+def test_a_model_that_sees_the_future_is_refused() -> None:
+    config = transformers.BertConfig(
+        vocab_size=340, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
+    )
+    model = transformers.BertLMHeadModel(config)
+    with pytest.raises(ModelError):
+        LanguageModel(model, lm_tiny.byte_level())
+
+
+# -- a real model -------------------------------------------------------------------------------------------------
+
+
+def test_a_real_pretrained_llama() -> None:
+    path = lm_tiny.stories()
+    lm = LanguageModel.load(path)
+    assert lm.tokenizer.marker == "▁"
+    made = lm.generate(Draft(dl.Prompt("Once upon a time, there was a little girl named Lily."), 60, attention=True))
+    eager = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
+    ids = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
+    p = len(made.prompt_ids)
+    with torch.inference_mode():
+        out = eager(ids, output_attentions=True)
+        untapped = eager.generate(ids[:, :p], max_new_tokens=60, do_sample=False)
+    assert untapped[0, p:].tolist() == made.ids.tolist()
+    assert made.attention is not None
+    np.testing.assert_allclose(made.attention, out.attentions[-1][0, :, p - 1 :], atol=5e-4)  # float16
+    logs = out.logits[0, p - 1 : -1].log_softmax(-1)
+    np.testing.assert_allclose(made.entropy, torch.special.entr(logs.exp()).sum(-1), atol=1e-4)
+    assert made.entropy.mean() < 2.0  # it knows its stories
+    assert made.text.strip()[0].isupper()
+
+
+def test_loading_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    LanguageModel.load(SMALL)
+    said = capfd.readouterr()
+    assert said.out == said.err == ""

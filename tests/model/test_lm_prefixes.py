@@ -1,0 +1,182 @@
+"""The kept caches: a prompt goes on behind the parts it shares with an earlier one; the least recently used goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lm_tiny
+import numpy as np
+import pytest
+import torch
+
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.prefixes import Prefix, Prefixes, ends_of
+
+CONFIG = lm_tiny.config_of("llama")
+SHOTS = "Question: Who wrote Elm?\nAnswer: Bo Ek wrote Elm.\n\n"
+PASSAGES = "Context:\n[1] Ann Lee was born in Ulm, and died there.\n"
+
+
+def prefix(ids: list[int], config: Any = CONFIG, *, ends: tuple[int, ...] | None = None) -> Prefix:
+    """A cache that holds the ids themselves as keys, so that a mix-up shows."""
+    made = Prefix(config)
+    states = torch.tensor(ids, dtype=torch.float32).reshape(1, 1, -1, 1).expand(1, 2, -1, 8)
+    for layer in range(4):
+        made.cache.update(states.clone(), states.clone(), layer)
+    made.ids, made.ends = list(ids), (len(ids),) if ends is None else ends
+    return made
+
+
+def held(found: Prefix) -> list[int]:
+    return found.states()[0][0][0, 0, :, 0].tolist() if found.ids else []
+
+
+def asked(question: str, passages: str = "", shots: str = SHOTS) -> Prompt:
+    """A prompt with its parts named, as templates write them."""
+    ends = {"exemplars": (0, len(shots))} if shots else {}
+    if passages:
+        ends["passages"] = (len(shots), len(shots) + len(passages))
+    return Prompt(f"{shots}{passages}Question: {question}\nAnswer:", ends)
+
+
+def model(kind: str) -> LanguageModel:
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
+    lm.eos = frozenset()
+    return lm
+
+
+def identical(a: Continuation, b: Continuation) -> None:
+    for name in ("ids", "entropy", "logprob", "received", "alternative_probs", "attention"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+
+
+# -- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_as_many_whole_parts_as_are_kept_are_served() -> None:
+    kept = Prefixes(CONFIG)
+    kept.keep(prefix([1, 2]))
+    kept.keep(prefix([1, 2, 3, 4], ends=(2, 4)))
+    for ids, ends, length in (
+        ([1, 2, 3, 4, 5], (2, 4), 4),
+        ([1, 2, 3, 9, 5], (2, 4), 2),
+        ([1, 2, 3, 4, 5], (2,), 2),  # the same pieces, read in other parts
+        ([1, 2, 3, 4, 5], (4,), 0),
+        ([1, 2, 3, 4, 5], (), 0),
+        ([1, 9, 3], (2,), 0),
+    ):
+        found = kept.take(ids, ends)
+        assert held(found) == found.ids == ids[:length]
+        assert found.ends == ends[: len(found.ends)]
+
+
+def test_takers_do_not_disturb_what_is_kept_or_one_another() -> None:
+    kept = Prefixes(CONFIG)
+    mine = prefix([1, 2])
+    kept.keep(mine)
+    one, two = kept.take([1, 2, 5], (2,)), kept.take([1, 2, 6], (2,))
+    more = torch.full((1, 2, 1, 8), 5.0)
+    for grown in (mine, one):
+        for layer in range(4):
+            grown.cache.update(more, more, layer)
+        grown.ids.append(5)
+    assert held(two) == [1, 2]
+    assert held(kept.take([1, 2, 7], (2,))) == [1, 2]
+
+
+def test_the_same_is_kept_once() -> None:
+    kept = Prefixes(CONFIG)
+    kept.keep(prefix([1, 2]))
+    kept.keep(prefix([1, 2]))
+    assert len(kept) == 1
+
+
+def test_the_least_recently_used_goes_and_what_others_begin_with_goes_last() -> None:
+    kept = Prefixes(CONFIG, most=2)
+    kept.keep(prefix([1, 1]))
+    kept.keep(prefix([2, 2]))
+    kept.take([1, 1, 1], (2,))
+    kept.keep(prefix([3, 3]))
+    assert [len(kept.take([i, i, i], (2,)).ids) for i in (1, 2, 3)] == [2, 0, 2]
+    kept.clear()
+    kept.keep(prefix([1, 1]))
+    kept.keep(prefix([1, 1, 2, 2], ends=(2, 4)))
+    kept.take([1, 1, 2, 2, 5], (2, 4))
+    kept.keep(prefix([4, 4]))
+    assert len(kept.take([1, 1, 2, 2, 5], (2, 4)).ids) == 2
+
+
+def test_memory_is_bounded() -> None:
+    each = Prefixes(CONFIG)
+    each.keep(prefix([1] * 10))
+    kept = Prefixes(CONFIG, most=100, limit=3 * each.nbytes)
+    for i in range(20):
+        kept.keep(prefix([i] * 10))
+        assert kept.nbytes <= kept.limit
+    assert len(kept) == 3
+    kept.keep(prefix([50] * 100))  # more than allowed by itself: the next draft of its episode still goes on behind it
+    assert len(kept) == 1
+    kept.clear()
+    assert (len(kept), kept.nbytes) == (0, 0)
+
+
+def test_half_a_cache_is_not_kept() -> None:
+    kept = Prefixes(CONFIG)
+    broken = prefix([1, 2, 3])
+    broken.sound = False
+    kept.keep(broken)
+    assert len(kept) == 0
+
+
+def test_a_state_that_is_overwritten_in_place_is_not_shared() -> None:
+    kept = Prefixes(CONFIG)
+    assert kept.shareable
+    odd = prefix([1, 2, 3])
+    odd.cache.layers[1] = type("Recurrent", (type(odd.cache.layers[1]),), {})()
+    kept.keep(odd)
+    assert len(kept) == 0
+
+
+# -- where parts end --------------------------------------------------------------------------------------------------
+
+
+def test_parts_end_at_whole_pieces_and_leave_the_last() -> None:
+    offsets = np.array([[0, 0], [0, 4], [4, 9], [9, 12], [12, 15], [0, 0]])
+    for spans, ends in (
+        ({"exemplars": (0, 9), "passages": (9, 12), "question": (12, 14)}, (3, 4)),
+        ({"exemplars": (0, 8)}, (2,)),  # a piece across the end stands behind it
+        ({"exemplars": (0, 15)}, ()),  # nothing would be left to feed
+        ({"passages": (0, 3)}, (1,)),
+        ({"question": (0, 9)}, ()),
+        ({}, ()),
+    ):
+        assert ends_of(Prompt("x" * 15, spans), offsets) == ends
+
+
+# -- with models ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "mistral", "gpt2", "opt", "bloom"])
+def test_what_was_read_before_changes_no_bit(kind: str) -> None:
+    lm = model(kind)
+    prompts = [
+        asked("Who is Ann?"), asked("Who is Bo Ek?", PASSAGES), asked("Who is Bo Ek? Who?", PASSAGES),
+        asked("Who is Ann?"), asked("Who?", shots=""), asked("Who is Cy?", "Context:\n[1] Cy.\n"),
+    ]  # fmt: skip
+    drafts = [Draft(prompt, 6, attention=True) for prompt in prompts]
+    fresh = [model(kind).generate(draft) for draft in drafts]
+    shots = ends_of(prompts[0], lm.prompt(prompts[0])[1])[0]
+    both = ends_of(prompts[1], lm.prompt(prompts[1])[1])[1]
+    for order, reused in (
+        ((0, 1, 2, 3, 4, 5), [0, shots, both, shots, 0, shots]),
+        ((5, 2, 1, 0), [0, shots, both, shots]),
+    ):
+        lm.forget()
+        made = [lm.generate(drafts[i]) for i in order]
+        for i, one in zip(order, made, strict=True):
+            identical(one, fresh[i])
+        assert [one.reused for one in made] == reused
+    assert [one.reused for one in fresh] == [0] * 6
+    assert lm.provenance()["prefix_reuse"] == "exemplars, passages"

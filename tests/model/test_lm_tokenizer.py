@@ -1,0 +1,203 @@
+"""Characters of pieces, the space marker, and what the methods ask of a tokenizer."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+import lm_tiny
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from dragin_lab.errors import ModelError
+from dragin_lab.model.spans import BROKEN, Spans
+from dragin_lab.model.tokenizer import HFTokenizer
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=40) | st.lists(
+    st.sampled_from(["🙂", "👩‍👩‍👧", "東京", "你好", " the", "  ", "é", "1", "\n", "a", BROKEN, "👍🏽", "한"]),
+    max_size=20,
+).map("".join)
+
+
+def both() -> list[Any]:
+    return [lm_tiny.byte_level(), lm_tiny.byte_fallback()]
+
+
+def characters_of_bytes(tokenizer: HFTokenizer, ids: list[int], text: str) -> list[tuple[int, int]] | None:
+    """Spans by counting bytes: piece i holds bytes a..b of the text, and owns every character that ends in them.
+
+    Only for tokenizers whose pieces are bytes of the text and nothing else; None where they are not.
+    """
+    alphabet = {c: b for b, c in zip(_BYTES, _CHARS, strict=True)}
+    held = [bytes(alphabet[c] for c in piece) for piece in tokenizer.pieces(ids)]
+    if b"".join(held) != text.encode():
+        return None
+    ends = np.cumsum([len(c.encode()) for c in text])  # byte at which each character ends
+    spans, at, done = [], 0, 0
+    for piece in held:
+        at += len(piece)
+        reach = int(np.searchsorted(ends, at, side="right"))
+        partial = reach == done
+        spans.append((done, done + 1 if partial else reach))
+        done = reach
+    return spans
+
+
+_BYTES = [*range(33, 127), *range(161, 173), *range(174, 256)]
+_CHARS = [chr(b) for b in _BYTES]
+for _b in range(256):
+    if _b not in _BYTES[:188]:
+        _CHARS.append(chr(256 + len(_CHARS) - 188))
+        _BYTES.append(_b)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS.map(lambda text: text.replace(BROKEN, "")))  # a real U+FFFD looks like a broken character
+def test_byte_level_spans_are_what_the_bytes_say(text: str) -> None:
+    tokenizer = HFTokenizer(lm_tiny.byte_level())
+    ids = tokenizer.encode(text, special=False)
+    found, spans = tokenizer.spans().all(ids)
+    assert found == text
+    assert spans == characters_of_bytes(tokenizer, ids, text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, st.integers(0, 1))
+def test_spans_cover_the_text_in_order(text: str, which: int) -> None:
+    tokenizer = HFTokenizer(both()[which])
+    ids = tokenizer.encode(text, special=True)
+    found, spans = tokenizer.spans().all(ids)
+    assert found == tokenizer.decode(ids, special=False)
+    assert len(spans) == len(ids)
+    covered = 0
+    for start, end in spans:
+        assert start <= covered <= max(end, covered)
+        covered = max(covered, end)
+    assert covered == len(found)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.integers(0, 320), max_size=60), st.integers(0, 1))
+def test_any_ids_decode_as_a_whole(ids: list[int], which: int) -> None:
+    tokenizer = HFTokenizer(both()[which])
+    ids = [i % len(tokenizer.hf) for i in ids]
+    spans = tokenizer.spans()
+    shown = ""
+    for piece in ids:
+        shown += spans.push(piece)
+        assert len(spans.provisional()) == len(spans.ids)
+    text, found = spans.finish()
+    assert text == tokenizer.decode(ids, special=False)
+    assert len(found) == len(ids)
+    assert all(0 <= a <= b <= len(text) for a, b in found)
+    for piece, (a, b) in zip(ids, found, strict=True):
+        if piece in tokenizer.silent:
+            assert a == b
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_broken_up_emoji_is_one_character_of_all_its_pieces(which: int) -> None:
+    tokenizer = HFTokenizer(both()[which])
+    ids = tokenizer.encode("a 🙂b", special=False)
+    text, spans = tokenizer.spans().all(ids)
+    assert text == "a 🙂b"
+    assert len(ids) > 4
+    assert spans[-4:] == [(2, 3)] * 3 + [(3, 4)]
+
+
+def test_a_character_cut_off_at_the_end_is_shown_as_broken() -> None:
+    for hf in both():
+        tokenizer = HFTokenizer(hf)
+        ids = tokenizer.encode("a🙂", special=False)[:-1]
+        text, spans = tokenizer.spans().all(ids)
+        assert text == tokenizer.decode(ids, special=False)
+        assert text.startswith("a")
+        assert text.rstrip(BROKEN) == "a"
+        assert spans[-1][1] == len(text)
+
+
+def test_text_grows_only_by_whole_characters() -> None:
+    tokenizer = HFTokenizer(lm_tiny.byte_level())
+    spans = tokenizer.spans()
+    seen = []
+    for piece in tokenizer.encode("x🙂東y", special=False):
+        spans.push(piece)
+        seen.append(spans.text)
+    assert [t for i, t in enumerate(seen) if i == 0 or t != seen[i - 1]] == ["x", "x🙂", "x🙂東", "x🙂東y"]
+
+
+def test_decoding_step_by_step_does_not_decode_everything_again() -> None:
+    tokenizer = HFTokenizer(lm_tiny.byte_fallback())
+    ids = tokenizer.encode("the answer is 東 🙂 and the rest, " * 60, special=False)
+    lengths = []
+
+    def decode(part: Any) -> str:
+        lengths.append(len(part))
+        return tokenizer.decode(part, special=False)
+
+    text, found = Spans(decode, tokenizer.silent).all(ids)
+    assert text == tokenizer.decode(ids, special=False)
+    assert len(found) == len(ids) > 1000
+    assert sorted(lengths)[-2] < 80  # one decoding of everything, at the end; else a window
+    assert len(lengths) < 3 * len(ids)
+
+
+def test_llama_2_style_strips_the_space_of_the_first_piece_only() -> None:
+    tokenizer = HFTokenizer(lm_tiny.byte_fallback())
+    ids = tokenizer.encode("the cat is", special=True)
+    text, spans = tokenizer.spans().all(ids)
+    assert text == "the cat is"
+    assert tokenizer.pieces(ids)[:2] == ["<s>", "▁the"]
+    assert spans[:2] == [(0, 0), (0, 3)]
+    assert text[slice(*spans[2])] == " "
+    assert tokenizer.decode(ids, special=True) == tokenizer.hf.decode(ids)
+
+
+def test_the_marker_comes_from_the_tokenizer() -> None:
+    assert HFTokenizer(lm_tiny.byte_level()).marker == "Ġ"
+    assert HFTokenizer(lm_tiny.byte_fallback()).marker == "▁"
+    for name, marker in (("almanac-prototype", "Ġ"), ("almanac-small", "▁")):
+        assert HFTokenizer(AutoTokenizer.from_pretrained(lm_tiny.PARITY / name)).marker == marker
+    raw = Tokenizer(models.BPE({"a": 0, "b": 1, "e": 2, "x": 3}, []))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    assert HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=raw)).marker == ""
+    raw = Tokenizer(models.BPE({"a": 0, "b": 1, "e": 2, "x": 3, "▁": 4}, []))
+    raw.pre_tokenizer = pre_tokenizers.Metaspace()
+    assert HFTokenizer(PreTrainedTokenizerFast(tokenizer_object=raw)).marker == "▁"
+
+
+def test_encoding_is_never_cut_and_offsets_point_into_the_text() -> None:
+    hf = lm_tiny.byte_fallback()
+    hf.model_max_length, before = 8, hf.model_max_length
+    try:
+        tokenizer = HFTokenizer(hf)
+        text = "the mother, the answer is " * 4
+        ids, offsets = tokenizer.encode_with_offsets(text)
+        assert len(ids) == len(offsets) > 40
+        assert ids == tokenizer.encode(text, special=True)
+        assert ids[1:] == tokenizer.encode(text, special=False)
+        assert offsets[0].tolist() == [0, 0]
+        assert offsets.dtype == np.int32
+        assert "".join(text[a:b] for a, b in offsets) == text
+    finally:
+        hf.model_max_length = before
+
+
+def test_single_pieces_are_shown_with_their_space() -> None:
+    for hf in both():
+        tokenizer = HFTokenizer(hf)
+        ids = tokenizer.encode("a the", special=False)
+        assert "".join(tokenizer.show(i) for i in ids).strip() == "a the"
+    assert unicodedata.name(HFTokenizer(lm_tiny.byte_level()).show(2)[0:1] or " ")  # </s> shows as nothing, no error
+
+
+def test_a_slow_tokenizer_is_refused() -> None:
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(ModelError, match="Slow has no fast encoding"):
+        HFTokenizer(Slow())

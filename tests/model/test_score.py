@@ -1,0 +1,84 @@
+"""Scoring a text gives what generating it gave."""
+
+from __future__ import annotations
+
+import lm_tiny
+import numpy as np
+import pytest
+
+from dragin_lab.core.episode import Draft
+from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.errors import ModelError
+from dragin_lab.model.load import LanguageModel
+
+PROMPT = Prompt(lm_tiny.PROMPT)
+
+
+def same(forced: Continuation, made: Continuation) -> None:
+    assert forced.stopped == "forced"
+    np.testing.assert_array_equal(forced.ids, made.ids)
+    np.testing.assert_array_equal(forced.prompt_ids, made.prompt_ids)
+    np.testing.assert_array_equal(forced.offsets, made.offsets)
+    assert (forced.text, forced.raw_text, forced.pieces) == (made.text, made.raw_text, made.pieces)
+    for name in ("entropy", "logprob", "received", "alternative_probs"):
+        np.testing.assert_allclose(getattr(forced, name), getattr(made, name), atol=1e-4, err_msg=name)
+    assert forced.attention is not None
+    assert made.attention is not None
+    np.testing.assert_allclose(forced.attention, made.attention, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["almanac-prototype", "almanac-small"])
+def test_score_of_a_generated_text_is_what_generating_it_measured(name: str) -> None:
+    lm = LanguageModel.load(lm_tiny.PARITY / name)
+    made = lm.generate(Draft(PROMPT, 24, attention=True))
+    lead = "" if made.text.startswith(" ") else " "
+    same(lm.score(PROMPT, lead + made.text, attention=True), made)
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "falcon"])
+def test_score_of_other_architectures(kind: str) -> None:
+    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
+    forced = lm.score(PROMPT, " The mother was Ada.", attention=True)
+    attention = forced.attention
+    assert attention is not None
+    p, n = len(forced.prompt_ids), len(forced)
+    assert attention.shape[1:] == (n + 1, p + n)
+    # Feeding the pieces one at a time, as a draft would, ends in the same distributions and rows.
+    shorter = lm.score(PROMPT, " The mother was", attention=True)
+    m = len(shorter)
+    np.testing.assert_array_equal(shorter.ids, forced.ids[:m])
+    np.testing.assert_allclose(shorter.entropy, forced.entropy[:m], atol=1e-4)
+    assert shorter.attention is not None
+    np.testing.assert_allclose(shorter.attention, attention[:, : m + 1, : p + m], atol=1e-3)
+    mean = attention[:, 1:, p:].astype(np.float32).mean(0)  # (n, n), row t is piece t looking back
+    np.testing.assert_allclose(forced.received, np.tril(mean, -1).max(0), atol=1e-3)
+
+
+def test_score_leaves_the_cache_of_drafts_alone() -> None:
+    lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
+    prompt = Prompt(PROMPT.text, {"exemplars": (0, 20)})
+    assert lm.generate(Draft(prompt, 4)).reused == 0
+    lm.score(Prompt("Something else"), " entirely.")
+    assert lm.generate(Draft(prompt, 4)).reused > 0
+
+
+def test_a_text_without_pieces_is_refused() -> None:
+    lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
+    with pytest.raises(ModelError, match="no pieces"):
+        lm.score(PROMPT, "")
+
+
+def test_a_text_that_merges_with_the_prompt_is_refused() -> None:
+    lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
+    encode = lm.tokenizer.encode
+    whole = encode("mother", special=False)
+    heads = {cut: encode("mother"[:cut], special=False) for cut in range(1, 6)}
+    cut = next(cut for cut, ids in heads.items() if ids != whole[: len(ids)])
+    with pytest.raises(ModelError, match="merges with the end"):
+        lm.score(Prompt("mother"[:cut]), "mother"[cut:])
+
+
+def test_a_text_too_long_for_the_position_table_is_refused() -> None:
+    lm = LanguageModel(lm_tiny.build("gpt2"), lm_tiny.byte_level())
+    with pytest.raises(ModelError, match="do not fit"):
+        lm.score(PROMPT, " Ada was" * 300)

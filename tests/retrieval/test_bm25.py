@@ -1,0 +1,197 @@
+"""BM25: against the formula written out, and against a published result."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import SettingError
+from dragin_lab.retrieval.analysis import STOP_WORDS, terms
+from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.corpus import Corpus
+
+PASSAGES = [
+    Passage("a", "Alpha", "the cat sat on the mat"),
+    Passage("b", "", "a dog chased the cats"),
+    Passage("c", "Cats", "dogs bark"),
+    Passage("d", "", "nothing here"),
+]
+
+
+@pytest.fixture
+def bm25() -> BM25:
+    return BM25(Corpus.from_passages(PASSAGES))
+
+
+# -- analysis ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        ("The of AND to", []),
+        ("Directors' films; the director's FILM", ["director", "film", "director", "film"]),
+        ("don't O’Brien’s", ["don't", "o’brien"]),
+        ("1,000.5 U.S.A x-ray foo_bar C++", ["1,000.5", "u.s.a", "x", "rai", "foo_bar", "c"]),
+        ("us is as", ["us"]),
+        ("possibly possible technology technological", ["possibl", "possibl", "technolog", "technolog"]),
+        ("東京 ひ タワー", ["東", "京", "ひ", "タワー"]),
+        ("한국어 café cafe\u0301", ["한국어", "café", "cafe\u0301"]),
+        ("👍🏽 ok 😀", ["👍🏽", "ok", "😀"]),
+        (" \n\t.,;-—", []),
+    ],
+)
+def test_terms(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+def test_lucene_has_33_stop_words() -> None:
+    assert len(STOP_WORDS) == 33
+
+
+# -- scores -----------------------------------------------------------------------------------------------------------
+
+
+def field_score(documents: list[list[str]], index: int, query: list[str], k1: float, b: float) -> float:
+    """BM25 of one document as Lucene's documentation writes it."""
+    filled = [d for d in documents if d]
+    if not filled:
+        return 0.0
+    avgdl = sum(len(d) for d in filled) / len(filled)
+    document = documents[index]
+    score = 0.0
+    for term in query:
+        df = sum(term in d for d in documents)
+        idf = math.log(1 + (len(filled) - df + 0.5) / (df + 0.5))
+        tf = document.count(term)
+        if tf:
+            score += idf * tf / (tf + k1 * (1 - b + b * len(document) / avgdl))
+    return score
+
+
+word = st.sampled_from(["cat", "dogs", "dog", "film", "war", "the", "of", "Russia's", "1,000", "é"])
+text = st.lists(word, min_size=1, max_size=8).map(" ".join)
+
+
+@settings(deadline=None)
+@given(
+    rows=st.lists(st.tuples(st.one_of(st.just(""), text), text), min_size=1, max_size=8),
+    query=text,
+    k=st.integers(1, 10),
+    k1=st.sampled_from([0.0, 0.9, 1.2, 2.0]),
+    b=st.sampled_from([0.0, 0.4, 0.75, 1.0]),
+    tie_breaker=st.sampled_from([0.0, 0.5, 1.0]),
+)
+def test_agrees_with_the_formula(
+    rows: list[tuple[str, str]], query: str, k: int, k1: float, b: float, tie_breaker: float
+) -> None:
+    passages = [Passage(str(i), title, body) for i, (title, body) in enumerate(rows)]
+    titles, bodies = [terms(t) for t, _ in rows], [terms(x) for _, x in rows]
+    expected = {}
+    for i, passage in enumerate(passages):
+        scores = [field_score(field, i, terms(query), k1, b) for field in (titles, bodies)]
+        if max(scores) > 0:
+            expected[passage.id] = max(scores) + tie_breaker * min(scores)
+    found = BM25(Corpus.from_passages(passages), k1=k1, b=b, tie_breaker=tie_breaker).search(query, k)
+    assert len(found) == min(k, len(expected))
+    for passage in found:
+        assert passage.score == pytest.approx(expected[passage.id], rel=1e-9)
+        assert (passage.title, passage.text) == rows[int(passage.id)]
+    # Best first; equal scores in corpus order; nothing better was left out.
+    keys = [(-p.score, int(p.id)) for p in found]
+    assert keys == sorted(keys)
+    left = [score for id, score in expected.items() if id not in {p.id for p in found}]
+    assert max(left, default=0.0) <= found[-1].score * (1 + 1e-9) if found else not expected
+
+
+def test_equal_scores_stay_in_corpus_order() -> None:
+    passages = [Passage(str(i), "", "same text") for i in (5, 3, 9, 1)] + [Passage("0", "", "same same text")]
+    found = BM25(Corpus.from_passages(passages)).search("same", 4)
+    assert [p.id for p in found] == ["0", "5", "3", "9"]
+    assert len({p.score for p in found[1:]}) == 1
+
+
+def test_fewer_hits_are_fewer_hits(bm25: BM25) -> None:
+    assert sorted(p.id for p in bm25.search("cat", 100)) == ["a", "b", "c"]
+    assert bm25.search("unheard", 3) == []
+    assert bm25.search("", 3) == []
+    assert bm25.search("the of to", 3) == []
+
+
+def test_title_counts_as_a_field_of_its_own(bm25: BM25) -> None:
+    assert bm25.search("cats", 1)[0].id == "c"
+    assert [p.id for p in bm25.search("alpha", 3)] == ["a"]
+
+
+def test_a_repeated_query_word_counts_each_time(bm25: BM25) -> None:
+    once, twice = bm25.search("bark", 1)[0].score, bm25.search("bark bark", 1)[0].score
+    assert twice == pytest.approx(2 * once)
+
+
+def test_search_many_is_search_for_each(bm25: BM25) -> None:
+    assert bm25.search_many(["cat", "", "dog"], 2) == [bm25.search(q, 2) for q in ("cat", "", "dog")]
+
+
+def test_a_long_query_and_a_long_passage() -> None:
+    corpus = Corpus.from_passages([*PASSAGES, Passage("e", "", "zebra " * 9_000)])
+    found = BM25(corpus).search("cat zebra " * 20_000, 10)
+    assert {p.id for p in found} == {"a", "b", "c", "e"}
+
+
+def test_a_corpus_without_titles_or_without_terms() -> None:
+    assert [p.id for p in BM25(Corpus.from_passages([Passage("1", "", "word")])).search("word", 3)] == ["1"]
+    assert BM25(Corpus.from_passages([Passage("1", "", "the of")])).search("the word", 3) == []
+
+
+def test_provenance_and_fingerprint(bm25: BM25) -> None:
+    facts = bm25.provenance()
+    assert (facts["kind"], facts["k1"], facts["b"], facts["passages"]) == ("bm25", 1.2, 0.75, 4)
+    assert facts["corpus_fingerprint"] == bm25.corpus.fingerprint
+    same = BM25(Corpus.from_passages(PASSAGES, name="another name"))
+    assert same.fingerprint == bm25.fingerprint
+    others = [BM25(bm25.corpus, k1=0.9), BM25(bm25.corpus, b=0.4), BM25(bm25.corpus, tie_breaker=0.0)]
+    others.append(BM25(Corpus.from_passages(PASSAGES[:3])))
+    assert len({bm25.fingerprint, *(o.fingerprint for o in others)}) == 5
+    assert "k1=1.2" in repr(bm25)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, "3"])
+def test_refuses_a_senseless_number_of_passages(bm25: BM25, k: object) -> None:
+    with pytest.raises(SettingError, match="at least 1"):
+        bm25.search("cat", k)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "setting", [{"k1": -0.1}, {"k1": math.nan}, {"k1": math.inf}, {"b": 1.5}, {"b": math.nan}, {"tie_breaker": -1.0}]
+)
+def test_refuses_settings_outside_their_range(setting: dict[str, float]) -> None:
+    with pytest.raises(SettingError, match=next(iter(setting))):
+        BM25(Corpus.from_passages(PASSAGES), **setting)
+
+
+# -- real data --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rank-bm25", "bm25s"])
+def test_scifact_as_published(name: str) -> None:
+    """Anserini's published nDCG@10 for BM25 with k1 0.9 and b 0.4 over title and text is 0.6789."""
+    pytest.importorskip(name.replace("-", "_"))
+    folder = Path(os.environ.get("DRAGIN_LAB_DATA", "data")) / "scifact"
+    if not folder.exists():
+        pytest.skip("no SciFact: set DRAGIN_LAB_DATA to the folder that holds scifact/")
+    script = Path(__file__).parents[2] / "benchmarks" / "real_questions.py"
+    spec = importlib.util.spec_from_file_location("real_questions", script)
+    assert spec is not None
+    assert spec.loader is not None
+    benchmark = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(benchmark)
+    values = benchmark.scifact_ndcg(folder, k1=0.9, b=0.4, one_field=True, backend=benchmark.BACKENDS[name])
+    assert sum(values) / len(values) == pytest.approx(benchmark.PUBLISHED_NDCG, abs=0.005)

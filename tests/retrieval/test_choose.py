@@ -1,0 +1,123 @@
+"""A retriever by its name: what is opened, what is refused, and what a run is called then."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from command import Command
+from sources import some_passages, write_json_lines
+
+from dragin_lab.core.method import method
+from dragin_lab.core.settings import run_label
+from dragin_lab.errors import CorpusError, MissingPackageError, SettingError
+from dragin_lab.retrieval import choose
+from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.choose import Spec, open_retriever, read_spec
+from dragin_lab.retrieval.corpora.build import build
+from dragin_lab.run.runwriter import check_settings
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def passages(tmp_path: Path) -> str:
+    return str(write_json_lines(tmp_path / "p.jsonl", some_passages(20)))
+
+
+def test_a_spec_is_a_kind_and_what_it_is_opened_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "_NEEDS", {})
+    assert read_spec("bm25") == Spec("bm25")
+    assert read_spec("dense:some/model:v2") == Spec("dense", "some/model:v2")
+    assert str(read_spec("dense:almanac")) == "dense:almanac"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "does not exist; one of bm25, bm25s, dense:MODEL"),
+        ("BM26", "does not exist"),
+        ("dense", "say which MODEL, as in dense:MODEL"),
+        ("milvus:", "say which URI"),
+        ("bm25:x", "bm25 takes nothing behind it"),
+    ],
+)
+def test_what_names_no_retriever_is_refused(text: str, says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        read_spec(text)
+
+
+@pytest.mark.parametrize(("text", "module", "extra"), [("bm25s", "bm25s", "corpora"), ("dense:x", "faiss", "dense")])
+def test_a_missing_package_is_named(text: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPackageError, match=rf"pip install 'dragin_lab\[{extra}\]'"):
+        read_spec(text)
+
+
+def test_by_default_the_number_of_passages_decides_and_it_is_said(
+    passages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("bm25s", reason="bm25s is not installed (extra: corpora)")
+    assert open_retriever("bm25", passages).provenance() == BM25(open_retriever(None, passages).corpus).provenance()
+    small = open_retriever(None, passages).provenance()
+    assert (small["kind"], small["chosen"]) == ("bm25", "by default: bm25 up to 200,000 passages, bm25s above")
+    monkeypatch.setattr(choose, "IN_MEMORY", 19)
+    large = open_retriever(None, passages).provenance()
+    assert (large["kind"], large["chosen"]) == ("bm25s", "by default: bm25 up to 19 passages, bm25s above")
+
+
+def test_a_built_corpus_without_its_index_says_how_to_make_it(passages: str, tmp_path: Path) -> None:
+    pytest.importorskip("bm25s", reason="bm25s is not installed (extra: corpora)")
+    folder = build(passages, tmp_path / "built").store.folder
+    with pytest.raises(CorpusError, match=f"dragin-lab corpus index {folder}"):
+        open_retriever("bm25s", str(folder))
+
+
+def test_a_run_is_called_by_its_retriever_where_it_is_not_the_usual_one() -> None:
+    dragin, never = method("dragin"), method("wo-rag")
+    assert run_label(dragin) == run_label(dragin, "bm25") == "dragin"
+    assert run_label(dragin, "bm25s") == "dragin-bm25s"
+    assert run_label(dragin, "dense:Muennighoff/SGPT-125M") == "dragin-dense-SGPT-125M"
+    assert run_label(dragin, "dense:/models/my encoder/") == "dragin-dense-my-encoder"
+    assert run_label(dragin, "elasticsearch:https://ann:s3cret@host:9200") == "dragin-elasticsearch-host-9200"
+    assert run_label(never, "bm25s") == "wo-rag"
+
+
+def test_who_chose_the_retriever_is_no_other_run(tmp_path: Path) -> None:
+    there = {"format": 1, "dataset": {"questions": 1}, "retriever": {"kind": "bm25"}}
+    (tmp_path / "run.json").write_text(json.dumps(there))
+    check_settings(tmp_path, there | {"retriever": {"kind": "bm25", "chosen": "by default"}})
+    check_settings(tmp_path, there)
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_search_prints_what_the_retriever_finds(command: Command, passages: str) -> None:
+    retriever = open_retriever("bm25", passages)
+    query = retriever.corpus[7].text
+    ran = command("corpus", "search", query, "--corpus", passages, "--top-k", 2, "--json")
+    expected = [(p.id, p.score, p.title, p.text) for p in retriever.search(query, 2)]
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert [(line["id"], line["score"], line["title"], line["text"]) for line in lines] == expected
+    assert [line["rank"] for line in lines] == [1, 2]
+    shown = command("corpus", "search", query, "--corpus", passages, "--top-k", 1)
+    assert shown.out.startswith(f"1. {expected[0][1]:.4f}  {expected[0][0]}")
+    assert "BM25(" in shown.err
+    nothing = command("corpus", "search", "xyzzy", "--corpus", passages)
+    assert nothing.code == 0
+    assert nothing.out == ""
+    assert "nothing was found" in nothing.err
+
+
+def test_search_refuses_what_it_cannot_search(command: Command, passages: str) -> None:
+    command.refused("corpus", "search", " ", says=("the query is empty",))
+    command.refused("corpus", "search", "x", "--corpus", "nowhere", says=("no such file or folder",))
+    command.refused("corpus", "search", "x", "--retriever", "bm52", says=("'bm52' does not exist",))
+    command.refused("ask", "Who?", "--retriever", "dense", says=("say which MODEL",))
+    command.refused("run", "--retriever", "nothing:x", says=("does not exist",))

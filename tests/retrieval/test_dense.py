@@ -1,0 +1,360 @@
+"""Dense retrieval: what is found, an index that knows what it is of, and an encoding that survives being killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Command, environment
+from encoding import WordEncoder
+from sources import some_passages, write_json_lines
+
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SettingError
+from dragin_lab.retrieval import dense
+from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.corpora.build import build
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, folder_of, nearest, recall_of
+from dragin_lab.retrieval.indexes import ABOUT
+from dragin_lab.study.tables.table import table
+
+faiss = pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
+
+PASSAGES = [
+    Passage("a", "Cats", "the cat sat on the mat"),
+    Passage("b", "Dogs", "a dog chased the cats"),
+    Passage("c", "Film", "directed by Ann Lee"),
+    Passage("d", "", "void"),
+]
+
+
+@pytest.fixture
+def corpus() -> Corpus:
+    return Corpus.from_passages(PASSAGES)
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if every few passages were a block that is made to last."""
+    monkeypatch.setattr(dense, "_BLOCK", 8)
+    monkeypatch.setattr(dense, "_CHECKPOINT_SECONDS", 0.0)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+# -- what is found ----------------------------------------------------------------------------------------------------
+
+
+def test_finds_the_nearest_with_their_cosines(corpus: Corpus, tmp_path: Path) -> None:
+    encoder = WordEncoder()
+    found = Dense.build(corpus, encoder, tmp_path).search("who directed the film", 3)
+    query, passages = encoder.encode_queries(["who directed the film"])[0], encoder.encode_passages(PASSAGES)
+    cosines = passages @ query
+    assert [p.id for p in found] == [PASSAGES[i].id for i in np.argsort(-cosines, kind="stable")[:3]]
+    assert [p.score for p in found] == pytest.approx(sorted(cosines.tolist(), reverse=True)[:3], abs=1e-6)
+    assert (found[0].title, found[0].text) == ("Film", "directed by Ann Lee")
+
+
+def test_many_queries_at_once_find_what_each_does_alone(corpus: Corpus, tmp_path: Path) -> None:
+    opened = Dense.build(corpus, WordEncoder(), tmp_path)
+    queries = ["cat", "dogs and cats", "", "Ann Lee"]
+    assert opened.search_many(queries, 2) == [opened.search(query, 2) for query in queries]
+    assert opened.search_many([], 2) == []
+    assert len(opened.search("cat", 99)) == 4
+    assert opened.search("", 2) == []  # no vector, so nothing is near
+
+
+def test_equal_passages_stand_in_corpus_order(tmp_path: Path) -> None:
+    corpus = Corpus.from_passages([Passage(str(i), "", "the same text") for i in range(20)])
+    assert [p.id for p in Dense.build(corpus, WordEncoder(), tmp_path).search("same text", 20)] == [
+        str(i) for i in range(20)
+    ]
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True])
+def test_refuses_a_senseless_number_of_passages(corpus: Corpus, tmp_path: Path, k: object) -> None:
+    with pytest.raises(SettingError, match="at least 1"):
+        Dense.build(corpus, WordEncoder(), tmp_path).search("cat", k)  # type: ignore[arg-type]
+
+
+def test_provenance_says_what_was_searched(corpus: Corpus, tmp_path: Path) -> None:
+    opened = Dense.build(corpus, WordEncoder(), tmp_path)
+    facts = opened.provenance()
+    assert (facts["kind"], facts["model"], facts["exact"], facts["zeros"], facts["passages"]) == (
+        "dense", "words", True, 1, 4,
+    )  # fmt: skip
+    assert facts["corpus_fingerprint"] == corpus.fingerprint
+    assert json.loads(json.dumps(facts)) == facts
+    assert repr(opened) == "Dense(Corpus(passages, 4 passages), words, exact)"
+
+
+# -- the approximate index --------------------------------------------------------------------------------------------
+
+
+def test_the_approximate_index_finds_most_of_what_the_exact_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense, "EXACT", 100)
+    corpus = Corpus.from_passages(some_passages(4000))
+    encoder = WordEncoder()
+    near = Dense.build(corpus, encoder, tmp_path)
+    facts = near.provenance()
+    assert facts["exact"] is False
+    assert facts["recall"] >= dense.RECALL
+    assert 1 <= facts["groups_searched"] < facts["groups"]  # not all were needed
+    exact = Dense.build(corpus, encoder, tmp_path, exact=True)
+    queries = [p.text for p in some_passages(60, seed=5)]
+    pairs = zip(near.search_many(queries, 10), exact.search_many(queries, 10), strict=True)
+    shares = [len({p.id for p in a} & {p.id for p in b}) / 10 for a, b in pairs]
+    assert sum(shares) / len(shares) >= 0.9
+    assert encoder.seen == 4000  # the second is another index of the same vectors
+
+
+def test_the_exact_neighbours_that_recall_is_measured_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense, "_AT_ONCE", 7)
+    draw = np.random.default_rng(0)
+    vectors, queries = (draw.normal(size=(n, 8)).astype(np.float32) for n in (50, 5))
+    expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :4]
+    np.testing.assert_array_equal(nearest(faiss, queries, vectors, 4), expected)
+    assert recall_of(np.array([[1, 2], [3, -1]]), np.array([[2, 1], [3, 4]])) == 0.75
+
+
+# -- an index knows what it is of -------------------------------------------------------------------------------------
+
+
+def test_opened_again_it_finds_the_same(corpus: Corpus, tmp_path: Path) -> None:
+    built = Dense.build(corpus, WordEncoder(), tmp_path)
+    opened = Dense.load(tmp_path, corpus, WordEncoder())
+    assert opened.search("dog", 3) == built.search("dog", 3)
+    assert opened.fingerprint == built.fingerprint
+    assert not (tmp_path / PROGRESS).exists()
+    encoder = WordEncoder()
+    Dense.build(corpus, encoder, tmp_path)
+    assert encoder.seen == 0  # it is there
+
+
+def test_an_index_of_something_else_is_refused(corpus: Corpus, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="holds no whole index"):
+        Dense.load(tmp_path, corpus, WordEncoder())
+    Dense.build(corpus, WordEncoder(), tmp_path)
+    with pytest.raises(CorpusError, match="built with corpus_fingerprint"):
+        Dense.load(tmp_path, Corpus.from_passages(PASSAGES[:3]), WordEncoder())
+    with pytest.raises(CorpusError, match="built with model 'words', and this is 'others'"):
+        Dense.load(tmp_path, corpus, WordEncoder("others"))
+    with pytest.raises(CorpusError, match="built with weights_sha256"):
+        Dense.build(corpus, WordEncoder(weights="1" * 64), tmp_path)
+    about = json.loads((tmp_path / ABOUT).read_text())
+    (tmp_path / ABOUT).write_text(json.dumps(about | {"format": 0}))
+    with pytest.raises(CorpusError, match="built with format 0, and this is 1"):
+        Dense.load(tmp_path, corpus, WordEncoder())
+    (tmp_path / ABOUT).write_text(json.dumps(about | {"zeros": 2}))
+    with pytest.raises(CorpusError, match="does not match its own checksum"):
+        Dense.load(tmp_path, corpus, WordEncoder())
+
+
+@pytest.mark.parametrize("name", [VECTORS, dense.INDEX])
+def test_files_that_are_damaged_cut_short_or_gone_are_found(corpus: Corpus, tmp_path: Path, name: str) -> None:
+    Dense.build(corpus, WordEncoder(), tmp_path)
+    path = tmp_path / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(CorpusError, match="does not have the SHA-256"):
+        Dense.load(tmp_path, corpus, WordEncoder())
+    path.write_bytes(whole[:-4])
+    with pytest.raises(CorpusError, match="bytes and not"):
+        Dense.load(tmp_path, corpus, WordEncoder())
+    path.unlink()
+    with pytest.raises(CorpusError, match="cannot be read"):
+        Dense.load(tmp_path, corpus, WordEncoder())
+    assert len(Dense.build(corpus, WordEncoder(), tmp_path, force=True).search("cat", 2)) == 2
+
+
+def test_models_of_one_name_and_other_weights_have_folders_of_their_own(corpus: Corpus) -> None:
+    assert folder_of(corpus, WordEncoder()) != folder_of(corpus, WordEncoder(weights="1" * 64))
+    assert folder_of(corpus, WordEncoder("org/my model")).name == "dense-org-my-model-00000000"
+
+
+# -- an encoding that is stopped --------------------------------------------------------------------------------------
+
+
+class Broken(WordEncoder):
+    """An encoder that fails after some passages."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def encode_passages(self, passages: list[Passage]) -> np.ndarray:
+        if self.seen >= self.after:
+            raise KeyboardInterrupt
+        return super().encode_passages(passages)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_an_interrupted_encoding_goes_on_and_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    corpus = Corpus.from_passages(some_passages(50))
+    Dense.build(corpus, WordEncoder(), tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        Dense.build(corpus, Broken(30), tmp_path / "half")
+    with pytest.raises(CorpusError, match="encoding was not finished; run the same command to go on"):
+        Dense.load(tmp_path / "half", corpus, WordEncoder())
+    with (tmp_path / "half" / VECTORS).open("ab") as file:
+        file.write(b"torn")
+    encoder = WordEncoder()
+    Dense.build(corpus, encoder, tmp_path / "half")
+    assert encoder.seen == 50 - 32
+    assert files(tmp_path / "half") == files(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_an_unfinished_encoding_of_something_else_is_refused(tmp_path: Path) -> None:
+    corpus = Corpus.from_passages(some_passages(50))
+    with pytest.raises(KeyboardInterrupt):
+        Dense.build(corpus, Broken(30), tmp_path)
+    with pytest.raises(CorpusError, match="unfinished encoding of another corpus or by another encoder"):
+        Dense.build(corpus, WordEncoder("others"), tmp_path)
+    (tmp_path / VECTORS).write_bytes(b"")
+    with pytest.raises(CorpusError, match="shorter than the encoding left it"):
+        Dense.build(corpus, WordEncoder(), tmp_path)
+    (tmp_path / PROGRESS).write_text("{")
+    with pytest.raises(CorpusError, match="is damaged"):
+        Dense.build(corpus, WordEncoder(), tmp_path)
+    assert Dense.build(corpus, WordEncoder(), tmp_path, force=True).search("river", 1)
+
+
+def test_a_folder_of_other_files_is_left_alone(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "letters.txt").write_text("dear")
+    with pytest.raises(CorpusError, match="is not empty and holds no index"):
+        Dense.build(corpus, WordEncoder(), tmp_path)
+    assert os.listdir(tmp_path) == ["letters.txt"]
+
+
+_KILLED = """
+import os, signal, sys
+from pathlib import Path
+from encoding import WordEncoder
+from sources import some_passages
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval import dense
+
+dense._BLOCK, dense._CHECKPOINT_SECONDS = 8, 0.0
+
+class Killing(WordEncoder):
+    def encode_passages(self, passages):
+        if self.seen >= 24:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().encode_passages(passages)
+
+dense.Dense.build(Corpus.from_passages(some_passages(50)), Killing(), Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_killed_encoding_goes_on(tmp_path: Path) -> None:
+    paths = os.pathsep.join([environment()["PYTHONPATH"], str(Path(__file__).parents[1])])
+    ran = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], env=environment(PYTHONPATH=paths), check=False)
+    assert ran.returncode == -signal.SIGKILL
+    encoder = WordEncoder()
+    corpus = Corpus.from_passages(some_passages(50))
+    assert len(Dense.build(corpus, encoder, tmp_path).search("river", 50)) == 50
+    assert encoder.seen == 50 - 24
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_disk_that_is_full_keeps_what_was_encoded(tmp_path: Path) -> None:
+    corpus = Corpus.from_passages(some_passages(50))
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))  # 31 vectors
+        with pytest.raises(BrokenOffError, match=r"limit on a file's size.*goes on where it stopped"):
+            Dense.build(corpus, WordEncoder(), tmp_path)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3210, limit[1]))  # the vectors, but not the index
+        with pytest.raises(BrokenOffError, match="goes on where it stopped"):
+            Dense.build(corpus, WordEncoder(), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, before)
+    encoder = WordEncoder()
+    Dense.build(corpus, encoder, tmp_path)
+    assert encoder.seen == 0
+
+
+def test_two_encodings_into_one_folder(corpus: Corpus, tmp_path: Path) -> None:
+    class Second(WordEncoder):
+        def encode_passages(self, passages: list[Passage]) -> np.ndarray:
+            with pytest.raises(CorpusError, match="another encoding is writing here"):
+                Dense.build(corpus, WordEncoder(), tmp_path)
+            return super().encode_passages(passages)
+
+    Dense.build(corpus, Second(), tmp_path)
+
+
+def test_without_faiss(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'dragin_lab\[dense\]'"):
+        Dense.build(corpus, WordEncoder(), tmp_path)
+
+
+# -- the embedded model's hidden states, from the command line --------------------------------------------------------
+
+
+def test_the_whole_path_on_the_embedded_model(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    passages = Corpus.load()[:12]
+    source = write_json_lines(tmp_path / "p.jsonl", passages)
+    folder = build(source, tmp_path / "built").store.folder
+    search = ("corpus", "search", passages[7].text, "--retriever", "dense:almanac", "--top-k", 1, "--json")
+    refused = command.refused(*search, "--corpus", folder)
+    assert f"dragin-lab corpus index {folder} --retriever dense:almanac" in refused.err
+    made = command("corpus", "index", folder, "--retriever", "dense:almanac")
+    assert made.code == 0, made.err
+    assert "Dense(Corpus(built, 12 passages), almanac, exact)" in made.out
+    found = json.loads(command(*search, "--corpus", folder).out)
+    assert (found["id"], found["rank"]) == (passages[7].id, 1)
+    assert found["score"] > 0.9
+    assert not (tmp_path / "cache").exists()
+    loose = json.loads(command(*search, "--corpus", source).out)  # encoded on the spot, and kept
+    assert (loose["id"], loose["score"]) == (found["id"], pytest.approx(found["score"], abs=1e-6))
+    assert list((tmp_path / "cache").rglob(ABOUT))
+    assert open_retriever("dense:almanac", str(source)).provenance()["model"] == "almanac"
+
+
+def test_what_has_no_index_of_its_own(command: Command, tmp_path: Path) -> None:
+    source = write_json_lines(tmp_path / "p.jsonl", some_passages(5))
+    command.refused("corpus", "index", source, "--retriever", "bm25", says=("bm25 is not filled from here",))
+
+
+def test_both_halves_of_table_7_from_the_command_line(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    corpus = write_json_lines(tmp_path / "p.jsonl", Corpus.load()[:12])
+    asked = ("--dataset", "almanac/iirc", "--limit", 1, "--corpus", corpus, "--output", tmp_path / "runs")
+    for retriever in ("bm25", "dense:almanac"):
+        ran = command("run", *asked, "--max-new-tokens", 8, "--retriever", retriever)
+        assert ran.code == 0, ran.err
+    folders = sorted(path.parent.name for path in (tmp_path / "runs").rglob("run.json"))
+    assert folders == ["dragin-max_new_tokens=8", "dragin-max_new_tokens=8-dense-almanac"]
+    made = table(7, tmp_path / "runs")
+    filled = {row.labels: row.cells[0].ours is not None for row in made.rows}
+    assert filled["IIRC", "BM25"]
+    assert filled["IIRC", "SGPT"]
+    assert "passages by dense:almanac, where the paper has SGPT" in " ".join(made.marks.values())

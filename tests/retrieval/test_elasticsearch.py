@@ -1,0 +1,297 @@
+"""Elasticsearch: what is sent, what is made of the answers, what is asked again, and that no secret leaves it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import Command
+from search_server import Index, serve
+from sources import some_passages, write_json_lines
+
+from dragin_lab.cli import DONE, FAILED
+from dragin_lab.core.settings import without_secrets
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import ClusterError, SettingError
+from dragin_lab.retrieval import elasticsearch as module
+from dragin_lab.retrieval import elasticsearch_server as server
+from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.corpora.build import build
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.elasticsearch import Elasticsearch
+from dragin_lab.retrieval.elasticsearch_server import Address
+
+PASSAGES = [
+    Passage("1", "Alpha", "the cat sat on the mat"),
+    Passage("2", "", "a dog chased the cats"),
+    Passage("3", "Cats", "dogs bark"),
+]
+BUSY: server.Any = (429, {}, {"error": "busy"})
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PAUSE", 0.0)
+    for name in ("API_KEY", "USER", "PASSWORD"):
+        monkeypatch.delenv(f"ELASTICSEARCH_{name}", raising=False)
+
+
+@pytest.fixture
+def index() -> Iterator[Index]:
+    with serve(Index(Corpus.from_passages(PASSAGES))) as running:
+        yield running
+
+
+def query(text: str, size: int) -> dict[str, Any]:
+    """What the authors' code sends for a query."""
+    match = {"query": text, "type": "best_fields", "fields": ["title", "txt"], "tie_breaker": 0.5}
+    return {"_source": True, "query": {"multi_match": match}, "size": size}
+
+
+def test_what_is_sent_is_what_the_released_code_sends(index: Index) -> None:
+    retriever = Elasticsearch(index.url)
+    index.asked.clear()
+    retriever.search('cats: a "dog"?', 3)
+    retriever.search_many(["Cat", "mat"], 2)
+    (first, path, headers, body), (second, many_path, many_headers, lines) = index.asked
+    assert (first, path, body) == (
+        "POST",
+        "/wiki/_search?search_type=dfs_query_then_fetch",
+        [query('cats: a "dog"?', 3)],
+    )
+    assert headers["Content-Type"] == "application/json"
+    assert (second, many_path, many_headers["Content-Type"]) == ("POST", "/wiki/_msearch", "application/x-ndjson")
+    header = {"search_type": "dfs_query_then_fetch"}
+    assert lines == [header, query("Cat", 2), header, query("mat", 2)]
+    assert "Authorization" not in headers
+
+
+def test_hits_are_passages_with_their_scores(index: Index) -> None:
+    retriever, expected = Elasticsearch(index.url, index.corpus), BM25(index.corpus)
+    for text in ("cat", "cats dogs", "the of", ""):
+        assert retriever.search(text, 3) == expected.search(text, 3)
+    assert retriever.search_many(["cat", "mat", "dog"], 2) == expected.search_many(["cat", "mat", "dog"], 2)
+    assert retriever.search_many([], 2) == []
+    assert len(retriever) == 3
+
+
+def test_many_queries_go_in_several_requests(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 2)
+    retriever = Elasticsearch(index.url)
+    index.asked.clear()
+    assert [[p.id for p in found] for found in retriever.search_many(["mat", "bark", "chased"], 1)] == [
+        ["1"],
+        ["3"],
+        ["2"],
+    ]
+    assert len(index.asked) == 2
+
+
+def test_provenance_says_what_was_searched(index: Index) -> None:
+    index.about = {"version": {"number": "2.11.0", "distribution": "opensearch"}}
+    found = open_retriever(f"elasticsearch:{index.address}").provenance()
+    assert found["kind"] == "elasticsearch-bm25"
+    assert found["server"] == "opensearch 2.11.0"
+    assert (found["passages"], found["index_uuid"], found["tie_breaker"]) == (3, "u1", 0.5)
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_the_check_puts_the_canaries_to_the_server(
+    index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built = build(write_json_lines(tmp_path / "p.jsonl", some_passages(50)), tmp_path / "built").store.folder
+    index.corpus = Corpus.load(built)
+    ran = Command(capsys)("corpus", "check", built, "--retriever", f"elasticsearch:{index.url}")
+    assert (ran.code, "canary queries, each of which found its passage" in ran.out) == (DONE, True)
+    index.count = 49
+    ran = Command(capsys)("corpus", "check", built, "--retriever", f"elasticsearch:{index.url}")
+    assert (ran.code, "FAIL " in ran.out, "holds 49 passages, and built has 50" in ran.out) == (FAILED, True, True)
+
+
+# -- who asks ---------------------------------------------------------------------------------------------------------
+
+
+def sent(index: Index) -> str | None:
+    return index.asked[-1][2].get("Authorization")
+
+
+def test_who_asks_stands_in_the_address_or_the_environment(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTICSEARCH_USER", "me")
+    monkeypatch.setenv("ELASTICSEARCH_PASSWORD", "pass")
+    Elasticsearch(index.url)
+    assert sent(index) == "Basic bWU6cGFzcw=="
+    monkeypatch.setenv("ELASTICSEARCH_API_KEY", "a2V5")
+    Elasticsearch(index.url)
+    assert sent(index) == "ApiKey a2V5"
+    Elasticsearch(index.url.replace("//", "//ann:s3cr%3At@"))
+    assert sent(index) == "Basic YW5uOnMzY3I6dA=="
+
+
+def test_no_secret_leaves_by_a_message_a_record_or_a_path(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = index.address.replace("//", "//ann:s3cret@")
+    retriever = Elasticsearch(url)
+    seen = [
+        repr(retriever),
+        str(retriever.provenance()),
+        repr(retriever.address),
+        without_secrets(f"elasticsearch:{url}"),
+    ]
+    for spec in (f"{url}/a/b,c", f"{url}:x", url.replace("http", "ftp")):
+        with pytest.raises(SettingError) as caught:
+            Address.parse(spec)
+        seen.append(str(caught.value))
+    index.troubles = [(500, {}, {})]
+    with pytest.raises(ClusterError) as failed:
+        retriever.search("cat", 1)
+    seen.append(str(failed.value))
+    assert [text for text in seen if "s3cret" in text or "ann" in text] == []
+
+
+def test_a_redirect_is_not_followed_with_the_secret(index: Index) -> None:
+    index.troubles = [(302, {"Location": "http://127.0.0.1:9/wiki"}, {})]
+    with pytest.raises(ClusterError, match="answers 302 Found; give the address that it points to"):
+        Elasticsearch(index.url.replace("//", "//ann:s3cret@"))
+    assert len(index.asked) == 1
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trouble", [BUSY, (503, {"Retry-After": "0"}, {}), "cut"])
+def test_what_is_lost_or_refused_for_the_moment_is_asked_again(index: Index, trouble: Any) -> None:
+    retriever = Elasticsearch(index.url)
+    index.troubles = [trouble, trouble]
+    assert [p.id for p in retriever.search("mat", 1)] == ["1"]
+    index.troubles = [trouble] * server.TRIES
+    index.asked.clear()
+    with pytest.raises(ClusterError, match="gives no answer, 5 times"):
+        retriever.search("mat", 1)
+    assert len(index.asked) == server.TRIES
+
+
+def test_pauses_grow_or_are_those_that_the_server_asks_for(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    retriever = Elasticsearch(index.url)
+    pauses: list[float] = []
+    monkeypatch.setattr(server, "PAUSE", 0.5)
+    monkeypatch.setattr(server.time, "sleep", pauses.append)
+    index.troubles = [BUSY, BUSY, (429, {"Retry-After": "3"}, {}), (429, {"Retry-After": "9999"}, {})]
+    retriever.search("mat", 1)
+    assert pauses == [0.5, 1.0, 3.0, server.LONGEST_PAUSE]
+
+
+def test_a_slow_server_counts_as_lost(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    retriever = Elasticsearch(index.url)
+    monkeypatch.setattr(server, "TIMEOUT", 0.1)
+    index.troubles = ["silence"]
+    assert [p.id for p in retriever.search("mat", 1)] == ["1"]
+    monkeypatch.setattr(server, "TRIES", 2)
+    index.troubles = ["silence"] * 2
+    with pytest.raises(ClusterError, match="timed out"):
+        retriever.search("mat", 1)
+
+
+def test_a_server_that_is_down_is_named() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(ClusterError, match=f"{address}/wiki: gives no answer, 5 times .*refused"):
+        Elasticsearch(address)
+
+
+def test_of_many_only_the_searches_that_were_refused_are_sent_again(index: Index) -> None:
+    retriever = Elasticsearch(index.url)
+    index.asked.clear()
+    refused = {"status": 429, "error": {"type": "es_rejected_execution_exception", "reason": "queue is full"}}
+    busy = {"took": 1, "responses": [index.search(query("mat", 1)) | {"status": 200}, refused]}
+    index.troubles = [(200, {}, busy)]
+    assert [[p.id for p in found] for found in retriever.search_many(["mat", "bark"], 1)] == [["1"], ["3"]]
+    assert [lines[1::2] for *_, lines in index.asked] == [[query("mat", 1), query("bark", 1)], [query("bark", 1)]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (
+            {"_shards": {"total": 2, "failed": 1}, "hits": {"hits": []}},
+            "a part of the index only .1 of 2 shards failed",
+        ),
+        ({"timed_out": True, "_shards": {"failed": 0}, "hits": {"hits": []}}, "a part of the index only"),
+        ({"hits": {"hits": [{"_id": "7", "_score": 1.0, "_source": {"text": "x"}}]}}, "document '7' has no txt"),
+        ({"error": {"type": "parsing_exception", "reason": "no"}}, "refuses the search .parsing_exception: no"),
+    ],
+)
+def test_half_an_answer_is_none(index: Index, answer: dict[str, Any], says: str) -> None:
+    retriever = Elasticsearch(index.url)
+    index.answers = [answer, answer]
+    with pytest.raises(ClusterError, match=says):
+        retriever.search("cat", 1)
+    with pytest.raises(ClusterError, match=says):
+        retriever.search_many(["cat"], 1)
+
+
+def test_what_will_not_change_is_asked_once(index: Index) -> None:
+    with pytest.raises(ClusterError, match=r"no /other\); give the address of an index that is there"):
+        Elasticsearch(f"{index.address}/other")
+    assert len(index.asked) == 1
+    index.troubles = [(401, {}, {})]
+    with pytest.raises(
+        ClusterError, match="401 Unauthorized; give a user in the address, or set ELASTICSEARCH_API_KEY"
+    ):
+        Elasticsearch(index.url)
+    index.troubles = [(200, {}, [])]  # type: ignore[list-item]
+    with pytest.raises(ClusterError, match="something other than JSON"):
+        Elasticsearch(index.url)
+
+
+def test_an_index_of_something_else_is_refused(index: Index) -> None:
+    index.count = 0
+    with pytest.raises(ClusterError, match="the index is empty"):
+        Elasticsearch(index.url)
+    index.count = 2
+    with pytest.raises(ClusterError, match="holds 2 passages, and passages has 3"):
+        Elasticsearch(index.url, index.corpus)
+    index.count = None
+    other = Corpus.from_passages([*PASSAGES[:2], Passage("3", "Cats", "dogs barked")])
+    with pytest.raises(ClusterError, match="passage '3' of passages is not there or has another text"):
+        Elasticsearch(index.url, other)
+    moved = Corpus.from_passages([*PASSAGES[:2], Passage("4", "Cats", "dogs bark")])
+    with pytest.raises(ClusterError, match="passage '4'"):
+        Elasticsearch(index.url, moved)
+    index.mappings = {"title": {"type": "text"}, "body": {"type": "text"}}
+    with pytest.raises(ClusterError, match="has no field txt, only title, body"):
+        Elasticsearch(index.url)
+
+
+def test_another_analysis_is_announced(index: Index) -> None:
+    index.mappings["txt"] = {"type": "text"}
+    with pytest.warns(UserWarning, match="analysed by .*'txt': 'standard'.* scores differ"):
+        assert Elasticsearch(index.url).provenance()["analysis"] == {"title": "english", "txt": "standard"}
+
+
+NO_ADDRESSES = [
+    *("localhost:9200", "http://", "https:///wiki", "http://h:9x/wiki", "http://h/Wiki"),
+    *("http://h/_all", "http://h/a,b", "http://h/w?x=1"),
+]
+
+
+@pytest.mark.parametrize("spec", NO_ADDRESSES)
+def test_addresses_that_are_none(spec: str) -> None:
+    with pytest.raises(SettingError, match="elasticsearch:http://host:9200/wiki"):
+        Address.parse(spec)
+
+
+def test_addresses() -> None:
+    assert str(Address.parse("elasticsearch:http://host:9200")) == "http://host:9200/wiki"
+    assert str(Address.parse("https://host/search/wiki2/")) == "https://host/search/wiki2"
+    assert str(Address.parse("http://[::1]:9200/w")) == "http://[::1]:9200/w"
+
+
+@pytest.mark.parametrize("k", [0, 10_001, True, 1.5])
+def test_k_has_limits(index: Index, k: Any) -> None:
+    with pytest.raises(SettingError, match="from 1 to 10,000"):
+        Elasticsearch(index.url).search("cat", k)

@@ -1,0 +1,537 @@
+"""Milvus, for real in the file of Milvus Lite: what is found, what is refused, and what goes on after a failure."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from command import Command, environment
+from milvus_servers import HashedTerms, MilvusProcess
+from sources import some_passages, write_json_lines
+
+from dragin_lab.cli import DONE, FAILED
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import BrokenOffError, ClusterError, CorpusError, MissingPackageError, SettingError
+from dragin_lab.retrieval import analysis, dense_encoders, milvus_fill, milvus_server
+from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.corpora.build import build
+from dragin_lab.retrieval.corpora.check import ask_canaries
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.milvus import Milvus
+from dragin_lab.retrieval.milvus_fill import Filled, fill
+from dragin_lab.retrieval.milvus_server import Address, Server
+from dragin_lab.run import batch as bench
+
+pymilvus = pytest.importorskip("pymilvus", reason="pymilvus is not installed (extra: cluster)")
+pytest.importorskip("milvus_lite", reason="Milvus Lite is not installed (extra: cluster)")
+
+
+class Lost(pymilvus.MilvusException):
+    """What ``pymilvus`` raises where a server is gone."""
+
+
+#: Passages that no search can tell apart stand among others.
+ALIKE = [Passage(f"alike{i}", "Twins", "the very same quarry") for i in range(40)]
+QUERIES = ("harbour", "word17x0 river river", "Zażółć 1887 mill", "電", "the of", "", "unheard", "twins quarry")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A built corpus of 240 passages."""
+    folder = tmp_path_factory.mktemp("corpus")
+    source = write_json_lines(folder / "p.jsonl", [*some_passages(200), *ALIKE])
+    return build(source, folder / "built").store.folder
+
+
+@pytest.fixture(scope="module")
+def corpus(built: Path) -> Corpus:
+    return Corpus.load(built)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database of these tests; each has collections of its own."""
+    return tmp_path_factory.mktemp("milvus") / "wiki.db"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def running(file: Path) -> Iterator[None]:
+    """Let nobody end Milvus Lite before the module is through; then nothing of it stays behind."""
+    from milvus_lite.server_manager import server_manager_instance as manager
+
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    release = manager.release_server
+    manager.release_server = lambda path: None
+    yield
+    manager.release_server = release
+    manager.release_all()
+    assert {process.pid for process in psutil.Process().children(recursive=True)} <= before
+    listening = [c for c in psutil.Process().net_connections() if c.status == psutil.CONN_LISTEN]
+    assert [c.laddr for c in listening if not c.laddr.ip.endswith("127.0.0.1")] == []
+
+
+@pytest.fixture(scope="module")
+def filled(file: Path, corpus: Corpus) -> str:
+    address = f"milvus:{file}"
+    assert fill(address, corpus, progress=False) == Filled(240, 0)
+    return address
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def at(file: Path, name: str) -> str:
+    return f"milvus:{file}#{name}"
+
+
+def refused(address: str, *parts: str, **options: Any) -> None:
+    """Opening is refused in one line that holds all of ``parts``."""
+    with pytest.raises(ClusterError) as caught:
+        Milvus(address, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+# -- what is found ----------------------------------------------------------------------------------------------------
+
+
+def test_finds_what_bm25_finds_but_for_the_order_of_equal_scores(filled: str, corpus: Corpus) -> None:
+    ours, theirs = Milvus(filled, corpus), BM25(corpus)
+    for k in (1, 3, 30, 300):
+        for query, found in zip(QUERIES, ours.search_many(QUERIES, k), strict=True):
+            scores = {(p.id, p.title, p.text): p.score for p in theirs.search(query, len(corpus))}
+            expected = list(scores.values())[:k]
+            assert [p.score for p in found] == pytest.approx(expected, rel=1e-6)
+            assert [scores[p.id, p.title, p.text] for p in found] == pytest.approx(expected, rel=1e-6)
+    assert ours.search(QUERIES[1], 3) == ours.search_many(QUERIES, 3)[1]
+    assert ours.search_many([], 3) == []
+
+
+def test_equal_scores_are_in_corpus_order_however_many_there_are(filled: str) -> None:
+    retriever = Milvus(filled)
+    for k in (1, 7, 25, 40):
+        assert [p.id for p in retriever.search("twins very same", k)] == [f"alike{i}" for i in range(k)]
+
+
+def test_the_canaries_are_found(filled: str, built: Path) -> None:
+    assert [line for line, good in ask_canaries(built, Milvus(filled)) if not good] == []
+
+
+def test_finds_on_almanac_what_bm25_finds(file: Path) -> None:
+    corpus = Corpus.load()
+    fill(at(file, "almanac"), corpus, progress=False)
+    questions = [question.text for question in bench.open_benchmark("almanac/2wikimultihopqa").questions]
+    found = Milvus(at(file, "almanac"), corpus).search_many(questions, 3)
+    expected = BM25(corpus).search_many(questions, 3)
+    agree = [[p.id for p in ours] == [p.id for p in theirs] for ours, theirs in zip(found, expected, strict=True)]
+    assert len(agree) >= 200
+    assert sum(agree) >= 0.99 * len(agree)  # float32 may turn two scores that differ by less than a millionth
+
+
+def test_many_queries_go_in_several_requests(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    retriever = Milvus(filled)
+    expected = retriever.search_many(QUERIES, 3)
+    monkeypatch.setattr("dragin_lab.retrieval.milvus._TOGETHER", 3)
+    assert retriever.search_many(QUERIES, 3) == expected
+
+
+def test_provenance_says_what_was_searched(filled: str, corpus: Corpus) -> None:
+    retriever = open_retriever(filled, corpus.source)
+    found = retriever.provenance()
+    assert (found["kind"], found["passages"], found["corpus_fingerprint"]) == ("milvus-bm25", 240, corpus.fingerprint)
+    assert (found["analysis"], found["k1"], found["b"], found["tie_breaker"]) == (analysis.NAME, 1.2, 0.75, 0.5)
+    assert found["server"].startswith("milvus_lite")
+    assert json.loads(json.dumps(found)) == found
+    assert repr(retriever) == f"Milvus('{filled}', bm25, 240 passages)"
+
+
+@pytest.mark.parametrize("k", [0, 16_384, True, 1.5])
+def test_k_has_limits(filled: str, k: Any) -> None:
+    with pytest.raises(SettingError, match="from 1 to 16,383"):
+        Milvus(filled).search("cat", k)
+
+
+def test_dense_vectors_are_searched_by_their_inner_product(
+    file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, encoder = at(file, "dense"), HashedTerms()
+    assert fill(address, corpus, encoder=encoder, progress=False) == Filled(240, 0)
+    retriever = Milvus(address, corpus, encoder=encoder)
+    vectors = encoder.encode_passages(list(corpus))  # (240, 16)
+    rows = {passage.id: row for row, passage in enumerate(corpus)}
+    for query in ("harbour", "word17x0 river", "senate bridge quarry"):
+        scores = vectors @ encoder.encode_queries([query])[0]
+        found = retriever.search(query, 5)
+        assert [p.score for p in found] == pytest.approx(np.sort(scores)[::-1][:5].tolist(), rel=1e-5)
+        assert [scores[rows[p.id]] for p in found] == pytest.approx([p.score for p in found], rel=1e-5)
+    assert len(retriever.search("harbour", 500)) == 240
+    assert (retriever.provenance()["kind"], retriever.provenance()["model"]) == ("milvus-dense", "hashed-terms")
+    both = retriever.search_many(["harbour", "the of"], 2)
+    assert [[p.id for p in found] for found in both] == [[p.id for p in retriever.search("harbour", 2)], []]
+    opened: list[str] = []
+    monkeypatch.setattr(dense_encoders, "open_encoder", lambda name: opened.append(name) or encoder)
+    assert Milvus(address).search("harbour", 2) == retriever.search("harbour", 2)
+    assert opened == ["hashed-terms"]
+    refused(address, "was filled with encoder", encoder=HashedTerms(name="other"))
+
+
+def test_an_approximate_index_finds_a_passage_by_its_own_text(
+    file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus_fill, "EXACT", 100)
+    address, encoder = at(file, "approximate"), HashedTerms()
+    fill(address, corpus, encoder=encoder, progress=False)
+    found = Milvus(address, corpus, encoder=encoder).search(f"{corpus[16].title} {corpus[16].text}", 3)
+    assert (found[0].id, len(found)) == ("17", 3)
+
+
+# -- the commands ----------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_fill_check_and_search(file: Path, built: Path, corpus: Corpus, command: Command) -> None:
+    spec = at(file, "commands")
+    ran = command("corpus", "index", built, "--retriever", spec)
+    assert (ran.code, ran.out) == (DONE, f"Milvus('{spec}', bm25, 240 passages)\n")
+    assert f"--retriever {spec}" in ran.err
+    ran = command("corpus", "search", "word17x0", "--corpus", built, "--retriever", spec, "--top-k", 1, "--json")
+    assert json.loads(ran.out)["id"] == "17"
+    ran = command("corpus", "check", built, "--retriever", spec, "--full")
+    assert ran.code == DONE
+    assert "240 of its passages, which are the corpus's" in ran.out
+    assert "canary queries, each of which found its passage" in ran.out
+    with Server(Address.parse(spec)) as server:
+        row = server.get(6, 7, ("row", "id", "title", "text", "title_led", "text_led"))[0]
+        server.put([row | {"text": "changed"}])
+    ran = command("corpus", "check", built, "--retriever", spec)
+    assert ran.code == FAILED
+    assert "FAIL  " + f"{spec}: passage 7 (id '7') has another text" in ran.out
+    other = build(write_json_lines(file.parent / "o.jsonl", some_passages(9)), file.parent / "other").store.folder
+    assert (
+        f"FAIL  {spec}: was filled with corpus_fingerprint"
+        in command("corpus", "check", other, "--retriever", spec).out
+    )
+    command.refused("corpus", "search", "x", "--corpus", other, "--retriever", spec, says=("corpus_fingerprint",))
+    command.refused("corpus", "index", built, "--retriever", "milvus:nowhere", says=("is no address of Milvus",))
+    command.refused("corpus", "index", built, "--retriever", "bm25s", "--model", "m", says=("is for milvus:URI",))
+    command.refused(
+        "corpus", "index", built, "--retriever", "elasticsearch:http://h", says=("is not filled from here",)
+    )
+
+
+def test_a_filling_that_was_broken_off_is_no_wrong_usage(
+    file: Path, built: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = pymilvus.MilvusClient.upsert
+
+    def lost(self: Any, name: str, rows: list[dict[str, Any]], **options: Any) -> Any:
+        if rows[0]["row"] >= 0:
+            raise Lost(2, "server unavailable")
+        return put(self, name, rows, **options)
+
+    spec = at(file, "lost")
+    monkeypatch.setattr(pymilvus.MilvusClient, "upsert", lost)
+    command.refused("corpus", "index", built, "--retriever", spec, code=FAILED, says=("goes on where it stopped",))
+    ran = command("corpus", "check", built, "--retriever", spec)
+    assert (ran.code, f"FAIL  {spec}: holds 0 of 240 passages" in ran.out) == (FAILED, True)
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_a_collection_of_another_corpus_or_analysis_or_version_is_refused(
+    filled: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Corpus.from_passages(some_passages(10), name="other")
+    refused(filled, "corpus_fingerprint", "of built (240 passages)", "--force", corpus=other)
+    with pytest.raises(ClusterError, match=r"was filled with corpus_fingerprint .*240 passages.*--force"):
+        fill(filled, other, progress=False)
+    with pytest.raises(ClusterError, match=r"was filled with k1 1\.2, and this is 0\.9"):
+        fill(filled, corpus, k1=0.9, progress=False)
+    monkeypatch.setattr(analysis, "NAME", "english-2")
+    refused(filled, "was filled with analysis 'english-1', and this is 'english-2'")
+    monkeypatch.undo()
+    monkeypatch.setattr("dragin_lab.retrieval.milvus.FORMAT", 2)
+    refused(filled, "was filled with format 1, and this is 2")
+
+
+def test_a_collection_of_something_else_is_neither_read_nor_replaced(file: Path, corpus: Corpus) -> None:
+    with closing(pymilvus.MilvusClient(str(file))) as owner:
+        owner.create_collection("theirs", dimension=4)
+        owner.insert("theirs", [{"id": 1, "vector": [1.0, 0.0, 0.0, 0.0]}])
+    refused(at(file, "theirs"), "is a collection of something else")
+    for force in (False, True):
+        with pytest.raises(ClusterError, match="is a collection of something else"):
+            fill(at(file, "theirs"), corpus, force=force, progress=False)
+    with closing(pymilvus.MilvusClient(str(file))) as owner:
+        assert owner.query("theirs", ids=[1])[0]["id"] == 1
+    refused(at(file, "nowhere"), "holds no such collection", "dragin-lab corpus index CORPUS --retriever")
+
+
+def test_files_that_are_none(tmp_path: Path, corpus: Corpus) -> None:
+    refused(str(tmp_path / "no.db"), "no such database")
+    assert not (tmp_path / "no.db").exists()
+    (tmp_path / "old.db").write_bytes(b"SQLite format 3")
+    refused(str(tmp_path / "old.db"), "whose database is a folder")
+    (tmp_path / "else.db").mkdir()
+    (tmp_path / "else.db" / "notes.txt").write_text("mine")
+    with pytest.raises(ClusterError, match="folder of something else"):
+        fill(str(tmp_path / "else.db"), corpus)
+    with pytest.raises(ClusterError, match="its folder does not exist"):
+        fill(str(tmp_path / "no" / "wiki.db"), corpus)
+
+
+@pytest.mark.parametrize(
+    "spec", ["milvus:wiki", "milvus:ftp://host/x.db", "milvus:http://", "milvus:http://h:9x", "milvus:./w.db#a-b"]
+)
+def test_addresses_that_are_none(spec: str) -> None:
+    with pytest.raises(SettingError, match=r"give milvus:\./wiki\.db or milvus:http|give letters"):
+        Address.parse(spec)
+
+
+def test_who_asks_stands_in_the_address_or_the_environment_and_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = Address.parse("milvus:http://ann:s3cr%3At@127.0.0.1:1/mine#wiki")
+    assert (address.token, str(address)) == ("ann:s3cr:t", "milvus:http://127.0.0.1:1/mine#wiki")
+    assert "s3cr" not in repr(address)
+    monkeypatch.setenv("MILVUS_TOKEN", "t0ken")
+    assert Address.parse("https://host").token == "t0ken"
+    assert str(Address.parse("https://host")) == "milvus:https://host:443"
+
+
+def test_a_passage_that_is_too_long_is_named_before_anything_is_sent_or_dropped(file: Path, corpus: Corpus) -> None:
+    long = Corpus.from_passages([*some_passages(3), Passage("x", "T", "ż" * 33_000)])
+    with pytest.raises(CorpusError, match=r"the text of passage 4 \(id 'x'\) has 66,000 bytes.*takes 65,535"):
+        fill(at(file, "long"), long, progress=False)
+    refused(at(file, "long"), "holds no such collection")
+    fill(at(file, "short"), corpus, progress=False)
+    with pytest.raises(CorpusError, match="cut the corpus into shorter passages"):
+        fill(at(file, "short"), long, force=True, progress=False)
+    assert len(Milvus(at(file, "short"), corpus)) == 240
+    with pytest.raises(SettingError, match="b=2: must lie between 0 and 1"):
+        fill(at(file, "short"), corpus, b=2, force=True, progress=False)
+
+
+def test_an_encoder_that_gives_no_vectors_is_refused(file: Path, corpus: Corpus) -> None:
+    encoder = HashedTerms()
+    encoder.encode_passages = lambda texts: np.full((len(texts), 16), np.nan)  # type: ignore[method-assign]
+    with pytest.raises(CorpusError, match=r"hashed-terms gives vectors of shape \(240, 16\) .* that are not finite"):
+        fill(at(file, "numbers"), corpus, encoder=encoder, progress=False)
+
+
+@pytest.mark.parametrize("package", ["pymilvus", "milvus_lite.server_manager"])
+def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'dragin_lab\[cluster\]'"):
+        Server(Address.parse(str(tmp_path / "wiki.db")), create=True)
+
+
+# -- what goes wrong on the way ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(milvus_fill, "BATCH", 50)
+
+
+@pytest.fixture
+def puts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
+    """The rows of every request that writes."""
+    sent: list[list[int]] = []
+    upsert = pymilvus.MilvusClient.upsert
+
+    def counted(self: Any, name: str, rows: list[dict[str, Any]], **options: Any) -> Any:
+        sent.append([row["row"] for row in rows])
+        return upsert(self, name, rows, **options)
+
+    monkeypatch.setattr(pymilvus.MilvusClient, "upsert", counted)
+    return sent
+
+
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize(
+    ("why", "says"),
+    [("server unavailable", "check that it runs"), ("[Errno 28] No space left on device", "free some space")],
+)
+def test_a_filling_that_was_broken_off_goes_on(
+    file: Path, corpus: Corpus, puts: list[list[int]], monkeypatch: pytest.MonkeyPatch, why: str, says: str
+) -> None:
+    address = at(file, f"broken{len(why)}")
+    upsert = pymilvus.MilvusClient.upsert
+
+    def failing(self: Any, name: str, rows: list[dict[str, Any]], **options: Any) -> Any:
+        if rows[0]["row"] == 100:
+            upsert(self, name, rows[:20], **options)  # a part of it came through
+            raise Lost(2, why)
+        return upsert(self, name, rows, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(pymilvus.MilvusClient, "upsert", failing)
+        with pytest.raises(BrokenOffError, match=f"{says}.*; then run it again, and it goes on where it stopped"):
+            fill(address, corpus, progress=False)
+    refused(address, "holds 120 of 240 passages of built", "run the same 'dragin-lab corpus index' to go on")
+    del puts[:]
+    assert fill(address, corpus, progress=False) == Filled(240, 120)
+    assert puts == [[*range(120, 150)], [*range(150, 200)], [*range(200, 240)]]
+    renamed = Corpus.from_passages(corpus, name="renamed")
+    assert fill(address, renamed, progress=False) == Filled(240, 240)
+    assert [p.id for p in Milvus(address, corpus).search("twins", 3)] == ["alike0", "alike1", "alike2"]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_collection_that_is_replaced_on_the_way_is_left_alone(
+    file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, other = at(file, "both"), Corpus.from_passages(some_passages(30, seed=1), name="other")
+    batches = milvus_fill._batches
+
+    def meanwhile(passages: Corpus) -> Iterator[tuple[int, list[Passage]]]:
+        for number, batch in enumerate(batches(passages)):
+            if number == 2 and passages is corpus:
+                assert fill(address, other, force=True, progress=False) == Filled(30, 0)
+            yield batch
+
+    monkeypatch.setattr(milvus_fill, "_batches", meanwhile)
+    with pytest.raises(CorpusError, match="another 'corpus index --force' replaced this collection"):
+        fill(address, corpus, progress=False)
+    monkeypatch.undo()
+    assert len(Milvus(address, other)) == 30
+
+
+def test_two_fillings_of_one_corpus_make_one(file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = at(file, "two")
+    monkeypatch.setattr(milvus_fill, "BATCH", 80)
+    batches = milvus_fill._batches
+    nested: list[Filled] = []
+
+    def meanwhile(passages: Corpus) -> Iterator[tuple[int, list[Passage]]]:
+        for number, batch in enumerate(batches(passages)):
+            if number == 1 and not nested:
+                nested.append(Filled(0, 0))
+                nested[0] = fill(address, corpus, progress=False)
+            yield batch
+
+    monkeypatch.setattr(milvus_fill, "_batches", meanwhile)
+    assert fill(address, corpus, progress=False) == Filled(240, 0)
+    assert nested == [Filled(240, 80)]
+    assert len(Milvus(address, corpus)) == 240
+
+
+def test_force_replaces_a_collection(file: Path, corpus: Corpus) -> None:
+    address, other = at(file, "forced"), Corpus.from_passages(some_passages(5), name="other")
+    fill(address, other, progress=False)
+    assert fill(address, corpus, force=True, progress=False) == Filled(240, 0)
+
+
+def test_a_filling_killed_before_its_first_row_begins_anew(file: Path, corpus: Corpus) -> None:
+    address = at(file, "begun")
+    with Server(Address.parse(address)) as server:
+        server.create({"title_led": None, "text_led": None})
+    refused(address, "holds no such collection")
+    other = Corpus.from_passages(some_passages(5), name="other")
+    assert fill(address, other, progress=False) == Filled(5, 0)
+
+
+KILLED = """
+import os, signal, sys
+import pymilvus
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval import milvus_fill
+milvus_fill.BATCH = 50
+upsert = pymilvus.MilvusClient.upsert
+def killing(self, name, rows, **options):
+    upsert(self, name, rows, **options)
+    if rows[0]["row"] == 100:
+        os.kill(os.getpid(), signal.SIGKILL)
+pymilvus.MilvusClient.upsert = killing
+milvus_fill.fill(sys.argv[1], Corpus.load(sys.argv[2]))
+"""
+
+
+def test_a_filling_that_was_killed_goes_on_and_one_process_at_a_time_opens_a_file(
+    built: Path, corpus: Corpus, tmp_path: Path
+) -> None:
+    file = tmp_path / "wiki.db"
+    ran = subprocess.run([sys.executable, "-c", KILLED, file, built], env=environment(), capture_output=True)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
+    refused(f"milvus:{file}", "holds 150 of 240 passages")
+    assert fill(file.as_posix(), corpus, progress=False) == Filled(240, 150)
+    assert [p.id for p in Milvus(f"milvus:{file}", corpus).search("word200x0", 1)] == ["200"]
+    with Milvus(str(file)) as one, Milvus(str(file)) as another:
+        one.close()
+        assert another.search("word200x0", 1)[0].id == "200"
+    second = "import sys; from dragin_lab.retrieval.milvus import Milvus; Milvus(sys.argv[1])"
+    ran = subprocess.run([sys.executable, "-c", second, file], env=environment(), capture_output=True)
+    assert b"another process has it open" in ran.stderr
+    assert b"DataDirLockedError" not in ran.stderr.replace(b"milvus_lite.exceptions", b"").split(b"ClusterError")[-1]
+
+
+def test_a_server_that_is_down_or_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(milvus_server, "CONNECT", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        refused(
+            f"milvus:http://127.0.0.1:{port}",
+            f"milvus:http://127.0.0.1:{port}: Milvus fails (Fail connecting",
+            "check that",
+        )
+    refused(f"milvus:http://127.0.0.1:{port}", "Fail connecting to server")
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> Iterator[MilvusProcess]:
+    """A server of its own, which is gone when the test is through."""
+    process = MilvusProcess(tmp_path / "data")
+    yield process
+    process.kill()
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
+    process: MilvusProcess, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.start(longest_file=20_000)
+    with pytest.raises(BrokenOffError, match=r"File too large.*it goes on where it stopped"):
+        fill(process.uri, corpus, progress=False)
+    process.kill()
+    monkeypatch.setattr(milvus_server, "CONNECT", 2)
+    with pytest.raises(ClusterError, match="Fail connecting to server"):
+        fill(process.uri, corpus, progress=False)
+    monkeypatch.setattr(milvus_server, "CONNECT", 30)
+    process.start()
+    batches = milvus_fill._batches
+
+    def dying(passages: Corpus) -> Iterator[tuple[int, list[Passage]]]:
+        for number, batch in enumerate(batches(passages)):
+            if number == 4:
+                process.kill()
+            yield batch
+
+    with monkeypatch.context() as patched:
+        patched.setattr(milvus_fill, "_batches", dying)
+        patched.setattr(milvus_server, "TIMEOUT", 4)
+        with pytest.raises(BrokenOffError, match="it goes on where it stopped"):
+            fill(process.uri, corpus, progress=False)
+    monkeypatch.setattr(milvus_server, "CONNECT", 30)
+    process.start()
+    refused(process.uri, "holds 200 of 240 passages")
+    assert fill(process.uri, corpus, progress=False) == Filled(240, 200)
+    with Milvus(process.uri, corpus) as retriever:
+        assert [p.id for p in retriever.search("word200x0", 1)] == ["200"]
+        process.kill()
+        monkeypatch.setattr(milvus_server, "TIMEOUT", 2)
+        with pytest.raises(ClusterError, match=f"{process.uri}: Milvus fails"):
+            retriever.search("word200x0", 1)

@@ -1,0 +1,485 @@
+"""Runs over benchmarks: what is recorded, and that nothing which was finished is lost or made twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import DRAGIN, AnsweringModel, answer, questions
+from command import environment
+from scripted import ScriptedRetriever
+
+from dragin_lab.core.method import method
+from dragin_lab.core.settings import exchanged
+from dragin_lab.core.trace import Question
+from dragin_lab.data.templates import template_for
+from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.run.batch import Benchmark, find_runs, open_benchmark, run_benchmark, run_config, summary
+from dragin_lab.run.rundir import RunError, RunRecord, read_run, trace_name
+from dragin_lab.run.runwriter import NotWrittenError, RunFolder
+
+KEYS = [
+    "qid", "question", "text", "answer", "gold", "em", "f1", "precision", "recall", "retrievals", "queries", "passages",
+    "drafts", "pieces", "ended",
+]  # fmt: skip
+HERE = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over four questions that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    answer(folder, 4)
+    return folder
+
+
+def lines(folder: Path, name: str = "predictions.jsonl") -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / name).read_text(encoding="ascii").splitlines()]
+
+
+def copy(folder: Path, to: Path, predictions: bytes) -> Path:
+    """The same run, stopped with these bytes in its predictions."""
+    to.mkdir()
+    (to / "run.json").write_bytes((folder / "run.json").read_bytes())
+    (to / "predictions.jsonl").write_bytes(predictions)
+    return to
+
+
+# -- what is recorded -------------------------------------------------------------------------------------------------
+
+
+def test_a_line_a_question_in_order(whole: Path) -> None:
+    found = lines(whole)
+    assert [list(line) for line in found] == [KEYS] * 4
+    assert [line["qid"] for line in found] == ["q1", "q2", "q3", "q4"]
+    assert found[1] == {
+        "qid": "q2", "question": "Who made thing 2?", "text": " It is Li. So the answer is Li 2.", "answer": "Li 2",
+        "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
+        "queries": ["Who made thing 2?"], "passages": [["0", "1", "2"]], "drafts": 2, "pieces": found[1]["pieces"],
+        "ended": "answered",
+    }  # fmt: skip
+    assert found[1]["pieces"] > 8
+    timings = lines(whole, "timings.jsonl")
+    assert [line["qid"] for line in timings] == ["q1", "q2", "q3", "q4"]
+    assert all(line["seconds"] >= line["draft"] > 0 for line in timings)
+
+
+def test_run_json_says_what_repeats_it(whole: Path) -> None:
+    config = json.loads((whole / "run.json").read_text(encoding="utf-8"))
+    assert config["format"] == 1
+    assert config["method"] == json.loads(json.dumps(DRAGIN.settings))
+    assert config["model"] == {"model": {"id": "scripted"}}
+    assert config["retriever"] == {"kind": "ScriptedRetriever"}
+    assert config["template"]["exemplars"] == []
+    assert config["template"]["answer_rule"] == "2wikimultihopqa"
+    assert {k: config["dataset"][k] for k in ("name", "split", "questions")} == {
+        "name": "questions", "split": None, "questions": 4,
+    }  # fmt: skip
+    assert (config["seed"], config["limit"], config["traces"]) == (0, None, False)
+    assert config["versions"]["dragin_lab"]
+
+
+def test_the_record_that_is_read_back(whole: Path) -> None:
+    record = read_run(whole)
+    assert record.complete
+    assert record.predictions == lines(whole)
+    assert record.frame.shape == (4, len(KEYS))
+    assert repr(record) == f"RunRecord({whole}, 4 of 4 questions, 0 failed)"
+
+
+def test_texts_as_questions_have_their_place_as_id(tmp_path: Path) -> None:
+    asked = ["Who made thing 1?", "Who made thing 2?"]
+    record = run_benchmark(DRAGIN, AnsweringModel(), ScriptedRetriever(), asked, tmp_path / "run", limit=1)  # type: ignore[arg-type]
+    assert [line["qid"] for line in record.predictions] == ["1"]
+    assert [record.predictions[0][k] for k in ("gold", "em", "f1")] == [[], None, None]
+    assert record.complete
+
+
+def test_traces_are_kept_on_request(tmp_path: Path) -> None:
+    asked = [Question(name, "Who made thing 1?") for name in ("a/b", "..", "ü" * 150)]
+    record = run_benchmark(
+        DRAGIN, AnsweringModel(), ScriptedRetriever(), asked, tmp_path / "run", traces=True, progress=False,  # type: ignore[arg-type]
+    )  # fmt: skip
+    assert len(list((tmp_path / "run" / "traces").iterdir())) == 3
+    assert record.trace("a/b").question.id == "a/b"
+    assert record.trace("..").answer == record.trace("ü" * 150).answer == "Li 1"
+    assert len(trace_name("ü" * 150).encode()) < 255
+    assert not (tmp_path / "traces").exists()
+
+
+def test_a_method_that_shows_a_form_is_recorded_with_its_own_exemplars(tmp_path: Path) -> None:
+    how, lm = method("self-ask"), AnsweringModel()
+    template = run_config(how, lm, None, Benchmark("a", ()), template_for(how, lm))["template"]  # type: ignore[arg-type]
+    assert template["form"] == "self-ask"
+    assert "Follow up:" in template["exemplars"][0]["rationale"]
+
+
+def test_a_method_that_never_searches_names_no_retriever(tmp_path: Path) -> None:
+    answer(tmp_path / "run", 1, how=method("wo-rag"))
+    assert read_run(tmp_path / "run").config["retriever"] is None
+
+
+# -- going on ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_cut_at_any_byte_ends_with_the_same_bytes(whole: Path, tmp_path: Path) -> None:
+    data = (whole / "predictions.jsonl").read_bytes()
+    ends = [i + 1 for i, byte in enumerate(data) if byte == 10]
+    places = {0, len(data)} | {place + d for place in ends for d in (-1, 0, 1)} | set(range(0, len(data), 97))
+    for place in sorted(places):
+        folder = copy(whole, tmp_path / f"at-{place}", data[:place])
+        lm = answer(folder, 4)
+        assert lm.asked == list(range(1 + data[:place].count(b"\n"), 5))  # what was whole is not asked again
+        assert (folder / "predictions.jsonl").read_bytes() == data
+
+
+def test_what_was_finished_out_of_order_is_put_in_order(whole: Path, tmp_path: Path) -> None:
+    data = (whole / "predictions.jsonl").read_bytes()
+    mixed = data.splitlines(keepends=True)
+    folder = copy(whole, tmp_path / "mixed", mixed[3] + mixed[1])
+    assert answer(folder, 4).asked == [1, 3]
+    assert (folder / "predictions.jsonl").read_bytes() == data
+
+
+def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    count = 12
+    folder, other = tmp_path / "killed", tmp_path / "whole"
+    answer(other, count)
+    command = [sys.executable, HERE / "answering.py", folder, str(count), "0.05"]
+    options: dict[str, Any] = {"env": environment(), "stderr": subprocess.PIPE}
+    rng, kills, before = random.Random(4), 0, 0
+    while kills < 5:
+        process = subprocess.Popen(command, **options)
+        deadline = time.monotonic() + 100
+        while process.poll() is None and len(_whole_lines(folder)) <= before and time.monotonic() < deadline:
+            time.sleep(0.01)  # until it has got on a little
+        time.sleep(rng.uniform(0, 0.15))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+        before = min(len(_whole_lines(folder)), count - 2)
+    assert kills >= 3
+    done = subprocess.run(command, **options)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "predictions.jsonl").read_bytes() == (other / "predictions.jsonl").read_bytes()
+    assert sorted(p.name for p in folder.iterdir()) == [".lock", "predictions.jsonl", "run.json", "timings.jsonl"]
+    assert len(lines(folder, "timings.jsonl")) == count
+
+
+def _whole_lines(folder: Path) -> list[bytes]:
+    path = folder / "predictions.jsonl"
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def test_an_interrupt_keeps_what_was_finished(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        answer(folder, 4, AnsweringModel({3: KeyboardInterrupt()}))
+    assert [line["qid"] for line in lines(folder)] == ["q1", "q2"]
+    assert not read_run(folder).complete
+    assert answer(folder, 4).asked == [3, 4]
+    assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+
+
+def test_a_failed_question_is_recorded_and_tried_again(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    lm = answer(folder, 4, AnsweringModel({2: ModelError("too long\nby far"), 4: OSError("gone")}))
+    assert lm.asked == [1, 2, 3, 4]
+    record = read_run(folder)
+    assert [(line["qid"], line["ended"]) for line in record.predictions] == [
+        ("q1", "answered"), ("q2", "error"), ("q3", "answered"), ("q4", "error"),
+    ]  # fmt: skip
+    assert [line["error"] for line in record.failed] == ["too long\nby far", "OSError: gone"]
+    assert record.failed[0]["em"] is None
+    assert not record.complete
+    assert answer(folder, 4).asked == [2, 4]
+    assert read_run(folder).complete
+    assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+
+
+def test_a_complete_run_is_left_alone(whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.iterdir() if path.name != ".lock"}
+    assert answer(whole, 4).asked == []
+    assert {path: path.stat().st_mtime_ns for path in whole.iterdir() if path.name != ".lock"} == before
+
+
+# -- other settings ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"how": exchanged(DRAGIN, threshold=2)}, "method.threshold: 1.0 → 2.0"),
+        ({"how": method("sr-rag")}, "method.name: 'dragin' → 'sr-rag'"),
+        ({"seed": 3}, "seed: 0 → 3"),
+        ({"count": 3}, "dataset.questions: 4 → 3"),
+        ({"traces": True}, "traces: False → True"),
+    ],
+)
+def test_a_folder_of_other_settings_is_refused(whole: Path, change: dict[str, Any], says: str) -> None:
+    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    with pytest.raises(RunError, match="run of other settings") as caught:
+        answer(whole, **({"count": 4} | change))
+    assert says in str(caught.value)
+    assert str(whole) in str(caught.value)
+    assert before.keys() == {path.name for path in whole.iterdir()}
+    assert all((whole / name).read_bytes() == data for name, data in before.items() if name != ".lock")
+
+
+def test_another_version_is_announced_and_recorded(whole: Path, tmp_path: Path) -> None:
+    folder = copy(whole, tmp_path / "old", b"")
+    config = json.loads((folder / "run.json").read_text())
+    config["versions"]["numpy"] = "1.0"
+    (folder / "run.json").write_text(json.dumps(config))
+    with pytest.warns(UserWarning, match=r"begun otherwise .*versions.numpy: '1.0' → "):
+        answer(folder, 4)
+    there = read_run(folder).config
+    assert there["versions"]["numpy"] == "1.0"
+    assert [entry["versions"]["numpy"] != "1.0" for entry in there["resumed"]] == [True]
+    assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+
+
+# -- two runs, one folder ---------------------------------------------------------------------------------------------
+
+
+def test_a_second_run_in_the_same_folder_is_refused(whole: Path, tmp_path: Path) -> None:
+    config = read_run(whole).config
+    with (
+        RunFolder(tmp_path, config, ["q1"]),
+        pytest.raises(RunError, match=rf"another run is writing it \(process {os.getpid()} on "),
+        RunFolder(tmp_path, config, ["q1"]),
+    ):
+        pass
+    with RunFolder(tmp_path, config, ["q1"]):  # the first has ended
+        pass
+
+
+def test_the_lock_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
+    command = [sys.executable, HERE / "answering.py", tmp_path / "run", "2", "100"]
+    process = subprocess.Popen(command, env=environment())
+    while not (tmp_path / "run" / "run.json").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    with pytest.raises(RunError, match=f"process {process.pid} on "):
+        answer(tmp_path / "run", 2)
+    process.kill()
+    process.wait()
+    assert answer(tmp_path / "run", 2).asked == [1, 2]
+
+
+# -- bad input and bad disks ------------------------------------------------------------------------------------------
+
+
+def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
+    asked = [*questions(2), Question("q1", "Who made thing 3?")]
+    with pytest.raises(RunError, match="the id 'q1' stands for 2 questions, number 1 and 3"):
+        run_benchmark(DRAGIN, AnsweringModel(), ScriptedRetriever(), asked, tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda d: d + d.splitlines(keepends=True)[0], "line 5: the id 'q1' was used before, at line 1"),
+        (lambda d: d.replace(b'"q3"', b'"q9"'), "the id 'q9' is none of this run's questions"),
+        (lambda d: d.replace(b'{"qid": "q2"', b'"qid": "q2"'), "line 2: is not JSON"),
+        (lambda d: b"[]\n" + d, "line 1: is no record"),
+        (lambda d: d.replace(b'"ended"', b'"end"'), "line 1: is no record"),
+    ],
+)
+def test_damaged_predictions_are_named(whole: Path, tmp_path: Path, damage: Any, says: str) -> None:
+    data = damage((whole / "predictions.jsonl").read_bytes())
+    folder = copy(whole, tmp_path / "run", data)
+    with pytest.raises(RunError, match=says) as caught:
+        answer(folder, 4)
+    assert str(folder) in str(caught.value)
+    assert (folder / "predictions.jsonl").read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (b"", "is not JSON"),
+        (b"[]", "not written by dragin_lab"),
+        (b'{"format": 2}', "format 2, and this dragin_lab reads format 1"),
+        (b'{"format": 1}', "how many questions"),
+        (b'{"format": 1, "dataset": []}', "how many questions"),
+    ],
+)
+def test_a_damaged_run_json_is_named(whole: Path, tmp_path: Path, config: bytes, says: str) -> None:
+    folder = copy(whole, tmp_path / "run", b"")
+    (folder / "run.json").write_bytes(config)
+    for use in (lambda: answer(folder, 4), lambda: find_runs(tmp_path)):
+        with pytest.raises(RunError, match=says):
+            use()
+
+
+def test_a_folder_with_predictions_of_somebody_else(whole: Path, tmp_path: Path) -> None:
+    folder = copy(whole, tmp_path / "run", b"{}\n")
+    (folder / "run.json").unlink()
+    with pytest.raises(RunError, match=r"holds predictions\.jsonl but no run\.json"):
+        answer(folder, 4)
+
+
+def test_no_questions_and_no_retriever(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="no questions"):
+        answer(tmp_path / "run", 0)
+    with pytest.raises(SettingError, match="give a retriever"):
+        run_benchmark(DRAGIN, AnsweringModel(), None, questions(1), tmp_path / "run")  # type: ignore[arg-type]
+
+
+def test_batches_end_in_any_order_and_are_put_into_the_questions(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dragin_lab.run import batch as bench
+    from dragin_lab.run import drivers
+
+    def side_by_side(*args: Any, batch_size: int, **more: Any) -> Any:
+        assert batch_size == 4
+        return reversed(list(drivers.run_many(*args, **more)))
+
+    monkeypatch.setattr(bench, "run_many", side_by_side)
+    answer(tmp_path / "run", 4, batch_size=4)
+    assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+    timings = lines(tmp_path / "run", "timings.jsonl")
+    assert [line["qid"] for line in timings] == ["q1", "q2", "q3", "q4"]
+
+
+def test_a_batch_size_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match="batch_size=0: give a whole number of at least 1"):
+        answer(tmp_path / "run", 2, batch_size=0)
+
+
+def test_a_file_size_limit_loses_no_finished_line(whole: Path, tmp_path: Path) -> None:
+    """A disk that fills up in the middle of a line, as far as a process can see."""
+    folder = tmp_path / "run"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = (whole / "run.json").stat().st_size
+    limit = max(size, 2 * len((whole / "predictions.jsonl").read_bytes().splitlines()[0])) + 100
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        with pytest.raises(NotWrittenError, match=r"a line was not written: File too large; .*ulimit -f") as caught:
+            answer(folder, 30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(folder / "predictions.jsonl") in str(caught.value)
+    kept = len(_whole_lines(folder))
+    assert kept >= 2
+    assert (folder / "predictions.jsonl").stat().st_size == limit  # the last line is torn
+    assert len(answer(folder, 30).asked) == 30 - kept
+    answer(tmp_path / "other", 30)
+    assert (folder / "predictions.jsonl").read_bytes() == (tmp_path / "other" / "predictions.jsonl").read_bytes()
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotWrittenError, match="cannot be written: Not a directory; create the folder first"):
+        answer(tmp_path / "file" / "run", 1)
+    with pytest.raises(NotWrittenError, match="cannot be written: File exists"):
+        answer(tmp_path / "file", 1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(NotWrittenError, match="Permission denied; save it in a folder that you may write to"):
+        answer(tmp_path / "run", 1)
+
+
+# -- reading many -----------------------------------------------------------------------------------------------------
+
+
+def test_find_runs(whole: Path, tmp_path: Path) -> None:
+    data = (whole / "predictions.jsonl").read_bytes()
+    (tmp_path / "d").mkdir()
+    b, a = copy(whole, tmp_path / "d" / "b", data[:-5]), copy(whole, tmp_path / "d" / "a", data)
+    found = find_runs([b, tmp_path, a / "run.json"])
+    assert [(record.folder, record.complete, len(record.predictions)) for record in found] == [
+        (b, False, 3), (a, True, 4),
+    ]  # fmt: skip
+    assert [record.folder for record in find_runs(tmp_path)] == [a, b]
+    assert (b / "predictions.jsonl").read_bytes() == data[:-5]  # reading mends nothing
+    (a / "predictions.jsonl").unlink()
+    assert read_run(a) == RunRecord(a, read_run(a).config, [], False)
+    for nothing in (tmp_path / "none", b / "timings.jsonl"):
+        with pytest.raises(RunError, match="no such folder; give"):
+            find_runs(nothing)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="holds no run"):
+        find_runs(tmp_path / "empty")
+
+
+def test_summary_leaves_out_what_failed_and_what_has_no_gold() -> None:
+    line = {"em": 1.0, "f1": 1.0, "retrievals": 2, "pieces": 10, "ended": "answered"}
+    failed = line | {"em": None, "f1": None, "retrievals": 0, "pieces": 0, "ended": "error"}
+    found = summary([line, line | {"em": 0.0, "f1": 0.5, "pieces": 20}, line | {"em": None, "f1": None}, failed])
+    assert (found["n"], found["em"], found["f1"], found["retrievals"]) == (3, 0.5, 0.75, 2)
+    assert found["pieces"] == pytest.approx(40 / 3)
+    assert (found["em_low"], found["em_high"]) == (0, 1)
+    nothing = summary([failed])
+    assert nothing["n"] == 0
+    assert nothing["em"] != nothing["em"]
+
+
+# -- benchmarks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_benchmark_of_almanac_brings_its_prompt() -> None:
+    one = open_benchmark("almanac/hotpotqa", limit=2)
+    assert (one.name, one.split, one.limit, len(one.questions)) == ("almanac/hotpotqa", "test", 2, 2)
+    assert one.template is not None
+    assert (one.template.answer_rule, len(one.template.exemplars)) == ("hotpotqa", 2)
+    assert "step-by-step" in one.template.instruction
+    assert open_benchmark("almanac/hotpotqa", limit=2, split="dev").name == "almanac/hotpotqa-dev"
+    assert open_benchmark("almanac/hotpotqa", limit=2, exemplars=()).template.exemplars == ()  # type: ignore[union-attr]
+
+
+def test_a_sample_is_recorded_with_its_seed(tmp_path: Path) -> None:
+    one = open_benchmark("almanac/iirc", sample=3, seed=7)
+    assert [q.id for q in one.questions] == [q.id for q in open_benchmark("almanac/iirc", sample=3, seed=7).questions]
+    assert one.fingerprint != open_benchmark("almanac/iirc", sample=3, seed=8).fingerprint
+    assert one.sample == 3
+
+
+def test_questions_of_ones_own_are_asked_with_the_models_own_prompt(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"question": "Who made thing 1?", "answer": "Li 1"}) + "\n")
+    assert open_benchmark(path).template is None
+    record = run_benchmark(DRAGIN, AnsweringModel(), ScriptedRetriever(), path, tmp_path / "run", progress=False)  # type: ignore[arg-type]
+    assert [(line["qid"], line["em"]) for line in record.predictions] == [("1", 1.0)]
+    assert record.config["dataset"]["name"] == "mine"
+    assert record.config["template"]["exemplars"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "split"),
+    [
+        ("mine/dev.json", "mine-dev", "dev"),
+        ("latest.json", "latest", None),
+        ("hotpot_dev_x.json", "hotpot_dev_x", "dev"),
+    ],
+)
+def test_a_file_is_called_by_its_name(tmp_path: Path, name: str, called: str, split: str | None) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps([{"_id": "h", "question": "Who?", "answer": "Li"}]))
+    one = open_benchmark(path)
+    assert (one.name, one.split) == (called, split)
+
+
+def test_the_fingerprint_is_of_the_questions() -> None:
+    one = Benchmark("a", tuple(questions(3)))
+    assert one.fingerprint == Benchmark("b", tuple(questions(3))).fingerprint
+    for other in (questions(2), questions(3)[::-1], questions(3, golds=("Bo",))):
+        assert one.fingerprint != Benchmark("a", tuple(other)).fingerprint

@@ -1,0 +1,369 @@
+"""Runs on a real Ray cluster: the same bytes as without one, whatever dies on the way."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from answering import DRAGIN, answer, questions
+from clustered import ScriptedRecipe, answer_on
+from command import Command, start
+from ray_nodes import Nodes, end, free_port, started, two_nodes, wait_for, whole_lines
+
+from dragin_lab.cli import app as cli
+from dragin_lab.core.method import method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.run import cluster as cluster_module
+from dragin_lab.run.batch import run_benchmark
+from dragin_lab.run.cluster import Cluster, check_numbers
+from dragin_lab.run.cluster_link import ClusterError, check_address
+from dragin_lab.run.cluster_worker import Recipe, Worker, library
+from dragin_lab.run.rundir import RunError, read_run
+
+COUNT = 10
+
+
+@pytest.fixture(scope="module")
+def head() -> Iterator[Nodes]:
+    with started(cpus=3) as nodes:
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[tuple[Nodes, Callable[[], object] | None]]:
+    """Two nodes, and what takes the second one away; None where there can be but one."""
+    with two_nodes() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The predictions of a run in one process."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    answer(folder, COUNT)
+    return (folder / "predictions.jsonl").read_bytes()
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+def predictions(folder: Path) -> bytes:
+    return (folder / "predictions.jsonl").read_bytes()
+
+
+# -- the same run -----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_bytes_as_in_one_process(head: Nodes, whole: bytes, tmp_path: Path) -> None:
+    with Cluster(head.address, ScriptedRecipe(seconds=0.02), actors=2) as cluster:
+        record = answer_on(cluster, tmp_path / "run", COUNT, traces=True)
+        assert predictions(tmp_path / "run") == whole
+        assert record.complete
+        assert record.trace("q4").answer == "Li 4"
+        assert len((tmp_path / "run" / "timings.jsonl").read_text().splitlines()) == COUNT
+        answer_on(cluster, tmp_path / "batches", COUNT, batch_size=2)
+        assert predictions(tmp_path / "batches") == whole
+        # Another run with the same workers; a method that does not search needs no retriever.
+        run_benchmark(method("wo-rag"), cluster, None, questions(3), tmp_path / "wo", progress=False)
+        with pytest.raises(SettingError, match=r"give cluster\.retriever"):
+            run_benchmark(DRAGIN, cluster, None, questions(3), tmp_path / "other", progress=False)
+        with pytest.raises(SettingError, match="on its workers only"):
+            cluster.retriever.search("Who?", 3)  # type: ignore[union-attr]
+        workers = head.processes("ray::Worker")
+        assert len(workers) == 2
+    answer(tmp_path / "alone", COUNT, traces=True)
+    assert read_run(tmp_path / "alone").config == record.config
+    psutil.wait_procs(workers, timeout=20)
+    assert not head.processes("ray::Worker")  # let go
+
+
+def test_a_run_goes_on_with_and_without_a_cluster(head: Nodes, whole: bytes, tmp_path: Path) -> None:
+    folder, lines = tmp_path / "run", whole.splitlines(keepends=True)
+    answer(folder, COUNT)
+    (folder / "predictions.jsonl").write_bytes(lines[5] + lines[2] + lines[3][:20])
+    with Cluster(head.address, ScriptedRecipe(), actors=1) as cluster:
+        answer_on(cluster, folder, COUNT)
+        assert predictions(folder) == whole
+        (folder / "predictions.jsonl").write_bytes(lines[7])
+        assert answer(folder, COUNT).asked == [1, 2, 3, 4, 5, 6, 7, 9, 10]
+        assert predictions(folder) == whole
+        with pytest.raises(RunError, match="seed: 0 → 3"):
+            answer_on(cluster, folder, COUNT, seed=3)
+
+
+@pytest.mark.timeout(200)
+def test_on_the_embedded_model_by_the_command(head: Nodes, command: Command, tmp_path: Path) -> None:
+    args = ("run", "--limit", 4, "--max-new-tokens", 24, "--device", "cpu", "--output")
+    alone = command(*args, tmp_path / "alone")
+    assert alone.code == cli.DONE, alone.err
+    ran = command(*args, tmp_path / "many", "--ray", head.address, "--actors", 2)
+    assert ran.code == cli.DONE, ran.err
+    assert f"Cluster({head.address}, 2 workers of 1 CPU, LanguageModel(almanac" in ran.out
+    assert "4 of 4, " in ran.err
+    assert alone.out.split("almanac/2wikimultihopqa, 4")[1] == ran.out.split("almanac/2wikimultihopqa, 4")[1]
+    a, b = (tmp_path / name / "almanac/2wikimultihopqa/dragin-max_new_tokens=24" for name in ("alone", "many"))
+    assert predictions(a) == predictions(b)
+    assert (a / "run.json").read_bytes() == (b / "run.json").read_bytes()
+
+
+# -- what dies on the way ---------------------------------------------------------------------------------------------
+
+
+def test_a_lost_worker_is_replaced_and_its_question_asked_again(head: Nodes, whole: bytes, tmp_path: Path) -> None:
+    recipe = ScriptedRecipe(deadly=(2, 5), once=str(tmp_path / "once"), seconds=0.02)
+    with (
+        Cluster(head.address, recipe, actors=2) as cluster,
+        pytest.warns(UserWarning, match=r"the worker on .*, process \d+ was lost \(.*\); its question is asked again"),
+    ):
+        answer_on(cluster, tmp_path / "run", COUNT)
+    assert predictions(tmp_path / "run") == whole
+
+
+def test_a_question_that_ends_every_worker_is_an_error(
+    head: Nodes, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "TRIES", 2)
+    with Cluster(head.address, ScriptedRecipe(deadly=(3,)), actors=1) as cluster, pytest.warns(match="was lost"):
+        record = answer_on(cluster, tmp_path / "run", COUNT, batch_size=2)  # many are given to it at once
+    assert [line["qid"] for line in record.failed] == ["q3"]
+    assert record.failed[0]["error"].startswith("the worker that answered it was lost 2 times: ")
+    assert len(record.predictions) == COUNT
+    assert answer(tmp_path / "run", COUNT).asked == [3]
+    assert predictions(tmp_path / "run") == whole
+
+
+def test_a_driver_that_is_killed_takes_its_workers_with_it(head: Nodes, whole: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = head.run(head.address, folder, COUNT, 0.2, 2)
+    wait_for(lambda: whole_lines(folder) >= 2 or process.poll() is not None)
+    process.kill()
+    _, said = process.communicate()
+    assert 2 <= whole_lines(folder) < COUNT, said
+    wait_for(lambda: not head.processes("ray::Worker"))
+    with Cluster(head.address, ScriptedRecipe(), actors=1) as cluster:
+        answer_on(cluster, folder, COUNT)
+    assert predictions(folder) == whole
+
+
+def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(head: Nodes, tmp_path: Path) -> None:
+    process = start(
+        "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path, "--ray", head.address, "--gpus-per-actor", 0,
+        "--actors", 1,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    folder = tmp_path / "almanac/2wikimultihopqa/wo-rag"
+    wait_for(lambda: whole_lines(folder) >= 2 or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert process.returncode == cli.INTERRUPTED, said
+    assert b"the same command goes on from there" in said
+    assert b"Traceback" not in said
+    assert b"of 200)" in out
+    assert 2 <= len(read_run(folder).predictions) < 200
+    wait_for(lambda: not head.processes("ray::Worker"))
+
+
+def test_a_node_that_is_taken_away(
+    pair: tuple[Nodes, Callable[[], object] | None], whole: bytes, tmp_path: Path
+) -> None:
+    nodes, take_away = pair
+    if take_away is None:
+        pytest.skip("network namespaces cannot be made here, and no second node joins on 127.0.0.1")
+    process = nodes.run(nodes.address, tmp_path / "run", COUNT, 0.4, 2)
+    wait_for(lambda: whole_lines(tmp_path / "run") >= 2 or process.poll() is not None)
+    take_away()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    assert "was lost" in said
+    assert predictions(tmp_path / "run") == whole
+
+
+def test_a_head_that_dies_in_the_middle(
+    pair: tuple[Nodes, Callable[[], object] | None], whole: bytes, tmp_path: Path
+) -> None:
+    folder, nodes = tmp_path / "run", pair[0]
+    process = nodes.run(nodes.address, folder, COUNT, 2, 1)
+    wait_for(lambda: whole_lines(folder) >= 1 or process.poll() is not None)
+    end(nodes.processes("gcs_server"))
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert f"ClusterError: the head of the cluster, {nodes.address}, has not answered for " in said
+    assert "start it again" in said
+    assert 1 <= whole_lines(folder) < COUNT
+    answer(folder, COUNT)
+    assert predictions(folder) == whole
+
+
+def test_a_local_cluster_listens_here_only_and_ends_with_its_process(tmp_path: Path) -> None:
+    with started(cpus=0) as nodes:
+        process = nodes.run("local", tmp_path / "run", COUNT, 2, 1)
+        wait_for(lambda: whole_lines(tmp_path / "run") >= 1 or process.poll() is not None)
+        family = nodes.processes()
+        hosts = {c.laddr.ip for p in family for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
+        process.kill()
+        _, said = process.communicate()
+        _, alive = psutil.wait_procs(family, timeout=40)
+    assert hosts, said
+    assert hosts <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+    assert not alive
+
+
+def test_a_process_can_have_one_local_cluster_after_another() -> None:
+    code = (
+        "from dragin_lab.run.cluster_link import Link\n"
+        "for _ in range(2):\n"
+        "    Link('local', {'CPU': 1.0, 'GPU': 0.0}, 1).close()\n"
+        "    print('closed', flush=True)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
+    assert ran.stdout.count("closed") == 2, ran.stderr
+
+
+# -- what does not fit together ---------------------------------------------------------------------------------------
+
+
+def test_workers_that_differ_are_refused(head: Nodes, whole: bytes, tmp_path: Path) -> None:
+    with (
+        pytest.raises(ClusterError, match=r"is not like the first .*model\.id: '\w+' → '\w+'\. All machines need"),
+        Cluster(head.address, ScriptedRecipe(seconds=0.3, names=str(tmp_path / "names")), actors=2) as cluster,
+    ):
+        answer_on(cluster, tmp_path / "run", COUNT)
+    there = tmp_path / "run" / "predictions.jsonl"
+    assert not there.exists() or set(there.read_bytes().splitlines()) <= set(whole.splitlines())
+
+
+def test_a_worker_with_another_library_is_refused(head: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "library", lambda: library() | {"version": "9.9"})
+    with (
+        pytest.raises(ClusterError, match=r"has another dragin_lab: version 0.* here it is 9\.9"),
+        Cluster(head.address, ScriptedRecipe(), actors=1) as cluster,
+    ):
+        cluster.provenance()
+
+
+def test_a_model_that_cannot_be_loaded_is_named(head: Nodes, command: Command, tmp_path: Path) -> None:
+    ran = command.refused(
+        "run", "--ray", head.address, "--actors", 1, "--model", "/no/such/model", "--output", tmp_path / "o",
+        says=("the worker on ", ", process ", "/no/such/model"),
+    )  # fmt: skip
+    assert "Traceback" not in ran.err
+
+
+def test_workers_share_a_gpu(head: Nodes, whole: bytes, tmp_path: Path) -> None:
+    recipe = ScriptedRecipe(device=None, seconds=0.02)
+    with Cluster(head.address, recipe, gpus_per_actor=0.5) as cluster:  # the head says that it has one
+        assert "2 workers of 1 CPU and 0.5 GPUs" in repr(cluster)
+        answer_on(cluster, tmp_path / "run", COUNT)
+        assert len(head.processes("ray::Worker")) == 2
+    assert predictions(tmp_path / "run") == whole
+    with Cluster(head.address, recipe) as cluster:
+        assert "1 worker of 1 CPU and 1 GPU, " in repr(cluster)
+
+
+def test_a_cluster_without_room_says_what_is_waited_for(head: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "PATIENCE", 0.5)
+    with Cluster(head.address, ScriptedRecipe(), actors=1, cpus_per_actor=64) as cluster, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning) as said:
+            cluster.provenance()
+    assert "1 of 1 workers have not begun after " in str(said.value)
+    assert "each takes 64 CPUs, and of 3 CPUs and 1 GPU in the cluster 3 CPUs and 1 GPU are free" in str(said.value)
+    assert "a machine has to join" in str(said.value)
+    assert "Ctrl-C ends the waiting" in str(said.value)
+
+
+def test_a_second_connection_is_refused(head: Nodes) -> None:
+    with Cluster(head.address, ScriptedRecipe(), actors=1):
+        with pytest.raises(ClusterError, match="connected to Ray already"):
+            Cluster("local", ScriptedRecipe())
+        with Cluster("auto", ScriptedRecipe(), actors=1) as second:
+            assert second.provenance()["model"] == {"id": "scripted"}
+
+
+# -- without a cluster ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--ray", "local", "--actors", "0"], ("actors=0", "at least 1")),
+        (["--ray", "local", "--gpus-per-actor", "1.5"], ("gpus_per_actor=1.5", "a fraction")),
+        (["--ray", "local", "--gpus-per-actor", "-1"], ("gpus_per_actor=-1",)),
+        (["--ray", "local", "--cpus-per-actor", "-1"], ("cpus_per_actor=-1",)),
+        (["--actors", "2"], ("--actors", "give --ray too")),
+        (["--ray", "head"], ("'head'", "HOST:PORT")),
+        (["--ray", "head:0"], ("'head:0'", "HOST:PORT")),
+        (["--ray", "ray://head:10001"], ("'ray://head:10001'", "ray job submit")),
+    ],
+)
+def test_wrong_usage(command: Command, args: list[str], says: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    command.refused("run", *args, "--output", tmp_path / "o", says=says)
+    assert not (tmp_path / "o").exists()
+
+
+def test_an_address_where_nobody_answers(command: Command, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    address = f"127.0.0.1:{free_port()}"
+    command.refused("run", "--ray", address, "--output", tmp_path / "o", says=(f"nobody answers at {address}",))
+
+
+def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingPackageError, match=r"needs ray; pip install 'dragin_lab\[cluster\]'"):
+        Cluster("local")
+    command.refused("run", "--ray", "local", "--output", tmp_path / "o", says=("dragin_lab[cluster]",))
+
+
+@pytest.mark.parametrize("given", [(0, None, 1.0), (True, None, 1.0), (1.5, None, 1.0), (1, float("nan"), 1.0)])
+def test_numbers_that_no_worker_can_be_made_of(given: Any) -> None:
+    with pytest.raises(SettingError):
+        check_numbers(*given)
+
+
+def test_addresses() -> None:
+    for address in ("local", "auto"):
+        check_address(address)
+    for address in ("", ":6379", "host:", "host:99999", "http://host:1"):
+        with pytest.raises(SettingError):
+            check_address(address)
+
+
+def test_a_worker_gives_what_a_run_writes(whole: bytes) -> None:
+    worker = Worker(ScriptedRecipe())
+    assert worker.hello() == {"name": worker.hello()["name"]} | library()
+    identity = worker.load()
+    assert identity.model["model"] == {"id": "scripted"}
+    assert identity.retriever == {"kind": "ScriptedRetriever"}
+    options = {"seed": 0, "batch_size": 1, "traces": False}
+    found = list(worker.answer(DRAGIN, questions(2), PromptTemplate(), options))
+    assert [one.line for one in found] == [json.loads(line) for line in whole.splitlines()[:2]]
+    assert found[0].trace is None
+    idle = Worker(ScriptedRecipe(searches=False))
+    assert idle.load().retriever is None
+
+
+def test_a_recipe_opens_what_the_command_line_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "wiki").mkdir()
+    recipe = Recipe(model="org/model", corpus="wiki").whole_paths()
+    assert (recipe.model, recipe.corpus) == ("org/model", str(tmp_path / "wiki"))
+    assert replace(recipe, corpus=None) == Recipe(model="org/model")
+
+
+def test_the_source_of_the_library_is_told_apart(tmp_path: Path) -> None:
+    found = library()
+    assert len(found["source"]) == 64
+    assert found == library()

@@ -1,0 +1,382 @@
+"""Ground truth of *when* and *what*: labels, scores, facts in free text, queries at a given place."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dragin_lab as dl
+from dragin_lab.almanac.files import wordings
+from dragin_lab.core.confidence import doubts
+from dragin_lab.core.episode import Attend, Draft
+from dragin_lab.core.labels import DEGREES, Fact, LabelError, Labelled, load_labels
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.released import ReferenceLoop
+from dragin_lab.core.sentences import Pipeline, load_pipeline
+from dragin_lab.core.trace import Passage, Question, Trace
+from dragin_lab.core.trigger import AnswerSentence
+from dragin_lab.data import datasets
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.study import needs, needs_query
+
+MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
+SHOT = PromptTemplate(
+    (
+        Exemplar(
+            "Which film has the director who died later, The Distant Weathwos or Klealbuk Storm?",
+            "The film The Distant Weathwos was directed by Brulchal Kliasdroswix. The film Klealbuk Storm was directed "
+            "by Licax Simbias. Brulchal Kliasdroswix died on 27 July 1948. Licax Simbias died on 2 March 1935. Thus, "
+            "the director of The Distant Weathwos died later.",
+            "The Distant Weathwos",
+        ),
+    )
+)
+ROW: dict[str, Any] = {
+    "qid": "q1", "benchmark": "iirc", "split": "test", "type": "span", "question": "Where was Ada Orleth born?",
+    "knowledge": "unknown", "reasoning": "Ada Orleth was born at Elmouth.", "answer": "Elmouth",
+    "facts": [{
+        "id": "up1.birthplace", "subject": "Ada Orleth", "relation": "birthplace", "value": "Elmouth", "start": 23,
+        "end": 30, "label": "unknown", "exposure": "never", "old": None, "passage": "7",
+    }],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return LanguageModel.load(MODEL)
+
+
+@pytest.fixture(scope="module")
+def pipeline() -> Pipeline:
+    return load_pipeline()
+
+
+@pytest.fixture(scope="module")
+def template() -> PromptTemplate:
+    return PromptTemplate()
+
+
+def fact(relation: str, subject: str, value: str, start: int = 0, **rest: Any) -> Fact:
+    given = {"label": "unknown", "exposure": "never", "old": None, "passage": "7"} | rest
+    return Fact(f"up1.{relation}", subject, relation, value, start, start + len(value), **given)
+
+
+def labelled() -> Labelled:
+    """Two sentences, the second one's fact missing."""
+    reasoning = "The film Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938."
+    facts = (
+        fact("director", "Elm Road", "Ada Orleth", reasoning.index("Ada"), label="known", exposure="often"),
+        fact("born", "Ada Orleth", "1938", reasoning.index("1938")),
+    )
+    question = "When was the director of Elm Road born?"
+    return Labelled("q1", "iirc", "test", "span", question, "unknown", reasoning, "1938", facts)
+
+
+# -- labels -------------------------------------------------------------------------------------------------------
+
+
+def write(path: Path, *rows: Any) -> Path:
+    path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def test_labels_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.jsonl", ROW, "", ROW | {"qid": "q2"})
+    one, two = load_labels(path)
+    assert (one.qid, two.qid) == ("q1", "q2")
+    assert one.facts[0].missing
+    assert one.facts[0].degree == "never"
+    assert one.reasoning[one.facts[0].start : one.facts[0].end] == "Elmouth"
+    assert len(load_labels(path, limit=1)) == 1
+
+
+def changed(**fields: Any) -> dict[str, Any]:
+    return ROW | {"facts": [ROW["facts"][0] | fields]}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("{", "x.jsonl, line 2: is not JSON"),
+        ({k: v for k, v in ROW.items() if k != "reasoning"}, "line 2: has no field 'reasoning'"),
+        (ROW | {"facts": 3}, "field 'facts' is int"),
+        (ROW | {"knowledge": "maybe"}, "field 'knowledge' is 'maybe'"),
+        (changed(start=22), r"line 2, fact 1: fields 'start' and 'end' \(22, 30\) hold ' Elmouth'"),
+        (changed(label="half"), "field 'label' is 'half'; it must be one of known, changed, unknown"),
+        (changed(exposure="twice"), "field 'exposure' is 'twice'"),
+        (changed(end=True), "field 'end' is bool"),
+        (changed(old=4), "field 'old' is int"),
+    ],
+)
+def test_what_is_wrong_with_labels_is_named(tmp_path: Path, row: Any, message: str) -> None:
+    with pytest.raises(LabelError, match=message):
+        load_labels(write(tmp_path / "x.jsonl", ROW, row))
+
+
+def test_no_labels_at_all(tmp_path: Path) -> None:
+    with pytest.raises(LabelError, match="cannot be read"):
+        load_labels(tmp_path / "none.jsonl")
+    with pytest.raises(LabelError, match="holds no labelled question"):
+        load_labels(write(tmp_path / "x.jsonl", ""))
+
+
+@pytest.mark.parametrize("name", datasets.BENCHMARKS)
+def test_almanac_labels_go_with_its_questions(name: str) -> None:
+    for split in ("dev", "test"):
+        labels = load_labels(datasets.almanac_folder() / "labels" / f"{name}.{split}.jsonl")
+        questions = {q.id: q for q in datasets.load(f"almanac/{name}", split=split)}
+        assert {one.qid for one in labels} == set(questions)
+        for one in labels:
+            assert one.question == questions[one.qid].text
+            assert one.answer in questions[one.qid].golds
+            assert (one.knowledge == "known") == (not any(f.missing for f in one.facts))
+        assert {f.degree for one in labels for f in one.facts} <= set(DEGREES)
+
+
+# -- scores -------------------------------------------------------------------------------------------------------
+
+
+def own_scores(lm: LanguageModel, pipeline: Pipeline, made: Any) -> dict[str, np.ndarray]:
+    ids = made.ids.tolist()
+    decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
+    return needs.piece_scores(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline)
+
+
+@pytest.mark.parametrize(
+    ("method", "variant", "trigger"),
+    [("dragin", "reference", "rind-reference"), ("dragin", "paper", "rind-paper"), ("flare", "paper", "probability")],
+)
+def test_scores_are_those_of_the_methods(
+    lm: LanguageModel, pipeline: Pipeline, method: str, variant: str, trigger: str
+) -> None:
+    """What a real episode held against its θ is what is ranked here: a word's score is its pieces' largest."""
+    theta = 1e6 if method == "dragin" else 1.0
+    chosen = dl.method(method, variant=variant, threshold=theta)
+    retriever = Fixed([])
+    trace = dl.ask(chosen, lm, retriever, "Who is the mother of the director of Elm Road?", prompt=PromptTemplate())
+    step = next(s for s in trace.steps if s.draft is not None)
+    assert step.draft is not None
+    scores = own_scores(lm, pipeline, step.draft)[trigger]
+    spans, expected = step.words.spans, step.words.score
+    assert len(spans) > 5
+    np.testing.assert_allclose([scores[a:b].max() for a, b in spans], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate) -> None:
+    made = lm.score(template.render("Who?"), " Ada was born in 1938. She lived at Elmouth for some years. She left.")
+    scores = own_scores(lm, pipeline, made)
+    assert set(scores) == set(needs.TRIGGERS)
+    n = len(made)
+    np.testing.assert_allclose(scores["entropy"], made.entropy)
+    np.testing.assert_allclose(scores["attention-paper"], made.received)
+    np.testing.assert_allclose(scores["probability"], doubts(made.logprob))
+    chosen = made.alternative_ids[:, 0] == made.ids
+    np.testing.assert_allclose(scores["probability-first"][chosen], scores["probability"][chosen], atol=1e-5)
+    assert (scores["probability-first"][~chosen] < scores["probability"][~chosen]).all()
+    assert np.flatnonzero(scores["every-n"]).tolist() == list(range(0, n, 16))
+    starts = np.flatnonzero(scores["every-sentence"])
+    assert [made.text[made.offsets[i, 0] :].split()[0] for i in starts] == ["Ada", "She", "She"]
+    # RIND is attention times entropy, word by word; without doubt about a word nothing is left of it.
+    assert (scores["rind-reference"] >= 0).all()
+    sure = scores["entropy"] == 0
+    assert (scores["rind-paper"][sure] == 0).all()
+
+
+def test_a_fact_has_the_largest_score_of_its_value(lm: LanguageModel, pipeline: Pipeline) -> None:
+    one, template = labelled(), PromptTemplate()
+    facts, sentences = needs.forced_items(lm, one, template, pipeline)
+    made = lm.score(template.render(one.question), f" {one.reasoning} So the answer is {one.answer}.")
+    for item, gold in zip(facts, one.facts, strict=True):
+        place = made.text.index(gold.value)
+        value = [i for i, (a, b) in enumerate(made.offsets) if a < place + len(gold.value) and b > place]
+        assert item.scores["entropy"] == pytest.approx(made.entropy[value].max())
+        assert item.scores["probability"] == pytest.approx(doubts(made.logprob)[value].max())
+        assert item.said == all(made.alternative_ids[i, 0] == made.ids[i] for i in value)
+        first = next((i for i in value if made.alternative_ids[i, 0] != made.ids[i]), value[-1])
+        assert item.own["entropy"] == pytest.approx(made.entropy[value[0] : first + 1].max())
+        assert item.scores["every-sentence"] == 1
+    assert [i.scores for i in needs.own_view(facts)] == [i.own for i in facts]
+    assert [(i.missing, i.degree) for i in facts] == [(False, "often"), (True, "never")]
+    assert [(i.missing, i.degree) for i in sentences] == [(False, "often"), (True, "never"), (False, "none")]
+    assert sentences[0].scores["entropy"] >= facts[0].scores["entropy"]
+
+
+def test_a_clock_counts_when_it_strikes_before_the_value_ends(lm: LanguageModel, pipeline: Pipeline) -> None:
+    one = labelled()
+    made = lm.score(PromptTemplate().render(one.question), f" {one.reasoning} So the answer is {one.answer}.")
+    second = made.text.index("Ada Orleth was")
+    first_piece = int(needs.pieces_of(made, second, second + 1)[0])
+    year = made.text.index("1938")
+    last_piece = int(needs.pieces_of(made, year, year + 4)[-1])
+    for n in (first_piece, last_piece, last_piece + 1):
+        facts, _ = needs.forced_items(lm, one, PromptTemplate(), pipeline, n)
+        strikes = any(first_piece <= i <= last_piece for i in range(0, len(made), n))
+        assert facts[1].scores["every-n"] == strikes
+        assert facts[0].scores["every-n"] == 1  # piece 0
+
+
+# -- free text ----------------------------------------------------------------------------------------------------
+
+DIRECTOR = fact("director", "Elm Road", "Ada Orleth", label="known", exposure="often")
+TOWN = fact("birthplace", "Ada Orleth", "Elmouth")
+YEAR = fact("born", "Ada Orleth", "1938")
+COUNTRY = fact("country", "Elmouth", "Dorvia")
+MAYOR = fact("mayor", "Elmouth", "Max Malthorn")
+FILM = (DIRECTOR, YEAR)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts", "values", "end"),
+    [
+        ("Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938.", FILM, "++", "all right"),
+        ("Elm Road is a film by Ada Orleth. Clearly, Ada Orleth was born in 1939.", FILM, "+-", "first wrong"),
+        ("Here, the film  Elm Road was directed by Max Orleth. Max Orleth was born in 1938.", FILM, "-", "first wrong"),
+        ("Elm Street is a film by Ada Orleth.", (DIRECTOR,), "", "lost"),
+        ("Ada Orleth was born in the town of Elmouth.", (YEAR,), "", "lost"),
+        ("Ada Orleth was born in the year 1938. Ada Orleth was born at Elmouth.", (TOWN,), "+", "all right"),
+        ("The town of Elmouth lies in Dorvia.", (COUNTRY,), "+", "all right"),
+        ("Elmouth has Max Malthorn as its mayor.", (MAYOR,), "+", "all right"),
+        ("Elmouth is led by the mayor Max Dorn.", (MAYOR,), "-", "first wrong"),
+        ("", (YEAR,), "", "lost"),
+    ],
+)
+def test_facts_are_found_in_text(text: str, facts: tuple[Fact, ...], values: str, end: str) -> None:
+    found, ended = needs.find_facts(text, facts, wordings())
+    assert "".join("+" if one.right else "-" for one in found) == values
+    assert ended == end
+    for one in found:
+        assert (text[one.start : one.end] == one.fact.value) == one.right
+        assert "the" not in text[one.start : one.end].split()
+
+
+def test_free_items_end_with_the_first_wrong_fact(lm: LanguageModel, pipeline: Pipeline) -> None:
+    question = "Who is the mother of the director of film The Distant Weathwos?"
+    made = lm.generate(Draft(SHOT.render(question), 96, AnswerSentence(pipeline, lm.tokenizer)))
+    first = re.search(r"The film (.+?) was directed by (.+?)\.", made.text)
+    assert first is not None, made.text
+    title, name = first.groups()
+
+    def free(*facts: Fact) -> tuple[list[needs.Item], str]:
+        one = Labelled("q", "iirc", "test", "span", question, "unknown", "", "", facts)
+        return needs.free_items(lm, one, SHOT, pipeline, wordings())
+
+    right, wrong = fact("director", title, name), fact("director", title, "Nobody")
+    items, ended = free(right, wrong)
+    assert ended == "lost"  # the text says it once
+    assert [item.missing for item in items] == [False]
+    scores = own_scores(lm, pipeline, made)
+    value = needs.pieces_of(made, first.start(2), first.end(2))
+    assert items[0].scores["entropy"] == pytest.approx(scores["entropy"][value].max(), rel=1e-3)
+    items, ended = free(wrong, right)
+    assert ended == "first wrong"
+    assert [item.missing for item in items] == [True]
+    assert free(right)[1] == "all right"
+    assert free(fact("director", "No Such Film", name)) == ([], "lost")
+
+
+# -- tables -------------------------------------------------------------------------------------------------------
+
+
+def items() -> list[needs.Item]:
+    """RIND knows what is missing, the others guess alike everywhere."""
+    made = []
+    for number in range(20):
+        missing = number % 2 == 0
+        scores = dict.fromkeys(needs.TRIGGERS, 0.3) | {"rind-reference": 2.0 + number if missing else 1.0}
+        made.append(needs.Item(f"q{number // 4}", "never" if missing else "often", missing, scores))
+    return made
+
+
+def test_when_table() -> None:
+    best = needs.best_thresholds(items())
+    rows = {row.trigger: row for row in needs.when_table(items(), best, samples=50)}
+    assert list(rows) == list(needs.TRIGGERS)
+    rind, entropy = rows["rind-reference"], rows["entropy"]
+    assert (rind.area, rind.low, rind.high, rind.average_precision) == (1, 1, 1, 1)
+    assert (rind.threshold, rind.precision, rind.recall) == (1.5, 1, 1)
+    assert (entropy.area, entropy.average_precision, entropy.precision, entropy.recall) == (0.5, 0.5, 0.5, 1)
+    fired = needs.fired_by_degree(items(), best)
+    assert fired["rind-reference"] == {"never": 1.0, "often": 0.0}
+    assert fired["entropy"] == {"never": 1.0, "often": 1.0}
+
+
+# -- queries ------------------------------------------------------------------------------------------------------
+
+
+class Fixed:
+    """A retriever that always finds the same, and remembers what it was asked."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.ids = ids
+        self.queries: list[str] = []
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        self.queries.append(query)
+        return [Passage(i, "", f"text {i}") for i in self.ids[:k]]
+
+
+def test_every_formulator_asks_at_the_same_place(lm: LanguageModel, pipeline: Pipeline) -> None:
+    retriever = Fixed(["3", "7", "1"])
+    one = labelled()
+    methods = {
+        f"{v} {what}": m for v in ("reference", "paper") for what, m in needs_query.formulators(v, {"qfs": 5}).items()
+    }  # fmt: skip
+    found = needs_query.ask(lm, retriever, one, PromptTemplate(), methods, pipeline)
+    assert set(found) == set(methods)
+    assert len(retriever.queries) == len(methods)
+    for asked in found.values():
+        (query,) = asked  # of the two facts one is missing
+        assert query.fact == "up1.born"
+        assert query.query in retriever.queries
+        assert (query.recall, query.reciprocal_rank) == (1.0, 0.5)
+    query_of = {name: asked[0].query for name, asked in found.items()}
+    assert query_of["reference question"] == one.question
+    assert query_of["reference last-sentence"] == "The film Elm Road was directed by Ada Orleth."
+    for variant in ("reference", "paper"):
+        assert query_of[f"{variant} current"].startswith("Ada Orleth was born in")
+        assert query_of[f"{variant} current-without-hits"].startswith("Ada Orleth was born in")
+        assert len(query_of[f"{variant} qfs"].split()) <= 5
+        assert one.question in query_of[f"{variant} full-context"]
+
+
+def test_the_need_is_what_the_loop_would_have_seen(
+    lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate
+) -> None:
+    one = labelled()
+    place = needs_query.place_of(lm, one, one.facts[0], template, pipeline)
+    need = needs_query.reference_need(one.question, place, lm, pipeline)
+    chosen = dl.method("dragin", threshold=0.0)
+    loop = ReferenceLoop(chosen, Trace(Question("", one.question), {}), template, lm.tokenizer)
+    step = loop.new_step()
+    step.draft = place.written
+    looking = loop._look_back(step, "")
+    request = next(looking)
+    assert isinstance(request, Attend)
+    with pytest.raises(StopIteration) as end:
+        looking.send(lm.attend(request.ids))
+    seen, kept = end.value.value
+    assert kept == ""
+    for name in ("context", "before", "sentence", "words", "pieces"):
+        assert getattr(need, name) == getattr(seen, name), name
+    np.testing.assert_array_equal(need.doubt, seen.doubt)
+    assert need.hits.any()
+    assert not need.hits[:6].any()  # "The film Elm Road was directed"
+
+
+def test_the_place_is_the_value_that_the_model_writes(
+    lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate
+) -> None:
+    one = labelled()
+    place = needs_query.place_of(lm, one, one.facts[1], template, pipeline)
+    assert place.written.text[: place.start].endswith("was born in ")
+    spot = needs_query.paper_spot(place, pipeline)
+    a, b = place.written.offsets[spot.piece]
+    assert a < place.end
+    assert b > place.start
+    start, end = spot.sentence
+    assert place.written.text[start:end].startswith("Ada Orleth was born in")

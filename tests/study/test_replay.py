@@ -1,0 +1,315 @@
+"""Stored traces under other settings: the replay is held against what the methods really do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dragin_lab as dl
+from dragin_lab.core.labels import Fact, Labelled, load_labels
+from dragin_lab.core.method import METHODS, Method, method
+from dragin_lab.core.settings import exchanged, restored
+from dragin_lab.core.trace import Decision, Question, Step, Trace, Words
+from dragin_lab.data import datasets
+from dragin_lab.errors import SettingError
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.run.stored import NotStoredError, StoredTokenizer
+from dragin_lab.study.truth import Count, Truth, truths
+from dragin_lab.study.whatif import Outcome, Replay, labelled_of
+from dragin_lab.views import replayed
+
+QUESTIONS = (
+    "Who was born earlier, George Rusthorn or Ella Stomoth?",
+    "Who is the mother of the director of film The Stolen Verdict?",
+)
+
+
+class World:
+    """The embedded model with a memory of the episodes it has run."""
+
+    def __init__(self) -> None:
+        self.lm = LanguageModel.load()
+        self.retriever = dl.BM25(dl.Corpus.load())
+        self._done: dict[tuple[Method, str], Trace] = {}
+
+    def run(self, found: Method, question: str) -> Trace:
+        key = (found, question)
+        if key not in self._done:
+            self._done[key] = dl.ask(found, self.lm, self.retriever, question)
+        return self._done[key]
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def paper(name: str = "dragin", **settings: Any) -> Method:
+    return method(name, variant="paper", **settings)
+
+
+def assert_agrees(outcome: Outcome, real: Trace) -> None:
+    """Every told decision is the real one, up to and with the first that changed; a whole outcome is all of it."""
+    for turn in outcome.told:
+        step = real.steps[turn.step]
+        if turn.decision is None or not turn.certain:
+            continue
+        assert step.decision is not None
+        assert turn.decision.retrieve == step.decision.retrieve
+        if turn.decision.retrieve:
+            place = (step.decision.cut, step.decision.piece, step.decision.sentence)
+            assert (turn.decision.cut, turn.decision.piece, turn.decision.sentence) == place
+        assert np.array_equal(turn.words.hit, step.words.hit)
+        if turn.query is not None:
+            assert step.query is not None
+            assert turn.query.text == step.query.text
+            assert turn.query.note or turn.query.sent == step.query.sent
+    assert outcome.retrievals <= real.retrievals_count
+    if outcome.whole:
+        assert real.text == outcome.trace.text
+        assert outcome.retrievals == real.retrievals_count
+
+
+# -- against the methods ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+@pytest.mark.parametrize("name", list(METHODS))
+def test_unchanged_settings_give_the_trace_itself(world: World, name: str, variant: str) -> None:
+    trace = world.run(method(name, variant=variant, max_new_tokens=40), QUESTIONS[0])
+    outcome = Replay(trace).at()
+    assert outcome.whole
+    assert outcome.retrievals == trace.retrievals_count
+    for turn, step in zip(outcome.turns, trace.steps, strict=True):
+        assert turn.change == ""
+        assert turn.told
+        if turn.decision is not None and step.decision is not None and not step.decision.retrieve:
+            step = replace(step, decision=replace(step.decision, cut=None))  # what was kept is no part of deciding
+        assert turn.decision == step.decision
+        assert np.array_equal(turn.words.hit, step.words.hit)
+        np.testing.assert_allclose(turn.words.score, step.words.score, rtol=1e-5, atol=1e-7)
+        assert (turn.query is None) == (step.query is None)
+        if turn.query is not None and step.query is not None:
+            assert (turn.query.text, turn.query.sent) == (step.query.text, step.query.sent)
+            assert np.array_equal(turn.query.chosen, step.query.chosen)
+
+
+CASES = [
+    (paper(threshold=0.5), {"threshold": 0.2}),
+    (paper(threshold=0.5), {"threshold": 0.9}),
+    (paper(threshold=0.5), {"top_n": 4}),
+    (paper(threshold=0.5), {"normalize": "sentence"}),
+    (paper(threshold=0.3, full_drafts=True), {"threshold": 0.7}),
+    (paper(threshold=0.3, cut="sentence", keep_passages=False), {"threshold": 0.7}),
+    (paper("flare", threshold=0.2), {"threshold": 0.6}),
+    (paper("flare", threshold=0.2), {"doubt_limit": 0.3}),
+    (method("flare"), {"threshold": 0.3}),
+    (method("flare", sentence_solver="max", what="full-context"), {"threshold": 0.6}),
+    (method("dragin"), {"threshold": 2.0}),
+    (method("dragin"), {"threshold": 0.6}),
+    (method("dragin"), {"top_n": 4}),
+]
+
+
+@pytest.mark.parametrize(("found", "settings"), CASES, ids=lambda value: str(getattr(value, "name", value)))
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_changed_settings_give_what_a_run_does(
+    world: World, found: Method, settings: dict[str, Any], question: str
+) -> None:
+    outcome = Replay(world.run(found, question)).at(**settings)
+    assert_agrees(outcome, world.run(exchanged(found, **settings), question))
+
+
+def test_full_drafts_tell_where_a_higher_threshold_would_fire(world: World) -> None:
+    short, full = (paper(threshold=0.3, full_drafts=full) for full in (False, True))
+    question = QUESTIONS[0]
+    there = Replay(world.run(short, question)).at(threshold=0.7)
+    assert there.since == 0
+    assert there.turns[0].decision is None
+    assert "full_drafts=True" in there.why
+    known = Replay(world.run(full, question)).at(threshold=0.7)
+    assert known.turns[0].decision is not None
+
+
+def test_a_tokenizer_forms_queries_that_a_trace_alone_cannot(world: World) -> None:
+    found = method("dragin", what="last-n", top_n=12)
+    trace = world.run(found, QUESTIONS[0])
+    alone = Replay(trace)
+    assert alone.at().whole, "as it was, the recorded query stands"
+    assert alone.at(top_n=6).queries[0] is None
+    helped = Replay(trace, tokenizer=world.lm.tokenizer).at(top_n=6)
+    assert_agrees(helped, world.run(exchanged(found, top_n=6), QUESTIONS[0]))
+    assert helped.queries[0] is not None
+
+
+def test_a_trace_remembers_its_pieces(world: World) -> None:
+    trace = world.run(method("flare", max_new_tokens=40), QUESTIONS[0])
+    known, real = StoredTokenizer(trace), world.lm.tokenizer
+    assert known.marker == real.marker
+    ids = {i for made in trace.continuations for i in made.ids.tolist()}
+    for i in ids:
+        assert known.decode([i], special=True) == real.decode([i], special=True)
+        assert known.pieces([i]) == real.pieces([i])
+    with pytest.raises(NotStoredError, match=r"give tokenizer=lm\.tokenizer"):
+        known.encode("new text", special=False)
+
+    class Other:
+        pieces = staticmethod(lambda ids: ["x"] * len(ids))
+
+    with pytest.raises(SettingError, match="the model that wrote it"):
+        Replay(trace, tokenizer=Other())  # type: ignore[arg-type]
+    with pytest.raises(NotStoredError, match="does not hold piece -5"):
+        known.pieces([-5])
+
+
+# -- what it cannot tell ----------------------------------------------------------------------------------------------
+
+
+def without_attention(trace: Trace) -> Trace:
+    steps = [replace(s, draft=s.draft and replace(s.draft, attention=None)) for s in trace.steps]
+    return replace(trace, steps=steps)
+
+
+def test_without_rows_of_attention_an_earlier_hit_is_a_guess(world: World) -> None:
+    trace = without_attention(world.run(paper(threshold=0.5), QUESTIONS[0]))
+    same = Replay(trace).at()
+    assert [t.decision.retrieve for t in same.turns if t.decision] == [
+        s.decision.retrieve for s in trace.steps if s.decision
+    ]
+    guessed = Replay(trace).at(threshold=0.2)
+    turn = guessed.turns[guessed.since or 0]
+    assert not turn.certain
+    assert turn.query is None
+    assert guessed.since == 0
+
+
+def test_behind_the_first_change_nothing_is_told(world: World) -> None:
+    trace = world.run(method("dragin"), QUESTIONS[0])
+    outcome = Replay(trace).at(threshold=50)
+    assert outcome.since == 0
+    assert [t.told for t in outcome.turns] == [True] + [False] * (len(trace.steps) - 1)
+    assert "no longer retrieves" in outcome.why
+    assert all(t.decision is not None for t in outcome.turns), "later drafts are judged as if it had come to them"
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("dragin", {"threshold": -1}, "must be at least 0"),
+        ("dragin", {"threshold": float("nan")}, "out of range"),
+        ("dragin", {"top_n": 2.5}, "whole number"),
+        ("dragin", {"normalize": "sentence"}, "cannot be replayed"),
+        ("dragin", {"top_k": 3}, "what can: threshold, top_n"),
+        ("wo-rag", {"threshold": 1}, "holds no draft against a threshold"),
+    ],
+)
+def test_settings_that_cannot_be_replayed(world: World, name: str, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        Replay(world.run(method(name, max_new_tokens=40), QUESTIONS[0])).at(**settings)
+
+
+def test_traces_that_no_method_made() -> None:
+    asked = Question("q", "Who?")
+    for settings in ({}, {"name": "mine"}, method("dragin").settings | {"name": "mine"}):
+        with pytest.raises(SettingError, match=r"none of dragin_lab's"):
+            Replay(Trace(asked, dict(settings)))
+    with pytest.raises(SettingError, match="nlp"):
+        Replay(Trace(asked, method("dragin").settings | {"pipeline": "another"}))
+    assert Replay(Trace(asked, method("dragin").settings)).at(threshold=3).turns == ()
+
+
+def test_a_broken_off_episode_and_one_without_figures(world: World) -> None:
+    trace = world.run(method("dragin"), QUESTIONS[0])
+    cut = replace(trace, steps=[trace.steps[0], replace(trace.steps[1], decision=None, words=Words(), query=None)])
+    outcome = Replay(cut).at(threshold=0.9)
+    assert outcome.turns[1].decision is None
+    words = trace.steps[0].words
+    blank = replace(words, attention=np.full(len(words), np.nan, np.float32))
+    unmeasured = Replay(replace(trace, steps=[replace(trace.steps[0], words=blank)])).at()
+    assert unmeasured.since == 0
+    assert "not recorded" in unmeasured.why
+    damaged = replace(trace, steps=[replace(trace.steps[0], words=Words())])
+    with pytest.raises(SettingError, match="step 1: its words"):
+        Replay(damaged).at()
+
+
+def test_a_method_comes_back_from_its_settings() -> None:
+    for name in METHODS:
+        found = method(name, variant="paper")
+        assert restored(found.settings) == found
+
+
+# -- ground truth -----------------------------------------------------------------------------------------------------
+
+
+def labelled(question: str) -> Labelled:
+    reasoning = "The film Elm Road was directed by Ada Orleth. Ada Orleth was born in 1938."
+    facts = (
+        Fact("a", "Elm Road", "director", "Ada Orleth", 34, 44, "known", "often", None, "1"),
+        Fact("b", "Ada Orleth", "born", "1938", 69, 73, "unknown", "never", None, "2"),
+    )
+    return Labelled("q", "iirc", "test", "span", question, "unknown", reasoning, "1938", facts)
+
+
+def test_counting_decisions() -> None:
+    words = Words(("a", "b"), np.array([[0, 1], [1, 2]], np.int32), np.array([0, 1], np.int32))
+    made = type("Made", (), {"offsets": np.array([[0, 10], [10, 20]]), "text": "x" * 20})()
+    truth = Truth(((4, False), (14, True)), None)
+    assert truth.count(made, words, Decision(True, "", sentence=0)) == Count(wrong=1)
+    assert truth.count(made, words, Decision(True, "", sentence=1)) == Count(right=1)
+    assert truth.count(made, words, Decision(False, "")) == Count(missed=1)
+    assert Truth((), True).count(made, words, Decision(True, "", sentence=1)) == Count(right=1)
+    assert Truth((), None).count(made, words, Decision(True, "", sentence=1)) == Count()
+    both = Count(right=1, wrong=1) + Count(missed=3)
+    assert (both.precision, both.recall) == (0.5, 0.25)
+    assert np.isnan(Count().precision)
+    assert np.isnan(Count().recall)
+
+
+def test_what_a_draft_states() -> None:
+    from factories import make_continuation, make_prompt
+
+    def trace(first: str, second: str = "") -> Trace:
+        steps = [Step(0, make_prompt(), make_continuation(make_prompt(), first, attention=False), answer=first)]
+        if second:
+            steps.append(Step(1, make_prompt(), make_continuation(make_prompt(), second, attention=False)))
+        return Trace(Question("q", "When?"), {}, steps)
+
+    known = labelled("When?")
+    director, born = "The film Elm Road was directed by Ada Orleth.", "Ada Orleth was born in 1938."
+    [whole] = truths(trace(f"{director} {born}"), known)
+    assert whole is not None
+    assert [missing for _, missing in whole.stated] == [False, True]
+    [cut] = truths(trace(f"{director} Ada Orleth was"), known)
+    assert cut == Truth(((34, False),), True)
+    _, after = truths(trace(director.replace("Ada Orleth", "Bo Lind"), born), known)
+    assert after is None, "behind a wrong value nobody knows what would be right"
+    with pytest.raises(SettingError, match="take those of that question"):
+        truths(trace(director), labelled("Another?"))
+
+
+def test_precision_and_recall_of_a_labelled_question(world: World) -> None:
+    labels = load_labels(datasets.almanac_folder() / "labels" / "2wikimultihopqa.test.jsonl", 40)
+    trace = world.run(method("dragin"), QUESTIONS[0])
+    own = labelled_of(trace, labels)
+    assert own is not None
+    replay = Replay(trace, own)
+    assert replay.at().count.right + replay.at().count.wrong > 0
+    never = replay.at(threshold=50).count
+    assert never.right == never.wrong == 0
+    assert labelled_of(trace, labels[:0]) is None
+
+
+def test_the_view_says_what_changes_and_how_far_it_tells(world: World) -> None:
+    traces = [world.run(method("dragin"), q) for q in QUESTIONS]
+    view = replayed(traces, threshold=50)
+    assert "From here on the stored text no longer tells" in view.html
+    assert "no longer retrieves" in view.text
+    assert view.html.count('data-trace="') == 2
+    same = replayed(traces[0])
+    assert "no longer tells" not in same.html
+    with pytest.raises(SettingError, match="no trace"):
+        replayed([])

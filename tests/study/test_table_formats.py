@@ -1,0 +1,179 @@
+"""The paper's tables of settings, and every table in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+
+import pytest
+from run_folders import write_run
+
+import dragin_lab as dl
+from dragin_lab.core.intervals import bootstrap, paired
+from dragin_lab.core.method import METHODS
+from dragin_lab.errors import SettingError
+from dragin_lab.study.tables import formats as table_formats
+from dragin_lab.study.tables import table as tables
+from dragin_lab.study.tables.table import Table, table
+
+RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
+WORSE = (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_table_1_shows_the_registry() -> None:
+    made = table(1)
+    found = {row.labels[0].lower(): tuple(c.setting for c in row.cells) for row in made.rows}
+    assert found == METHODS
+
+
+def test_tables_8_and_9_show_what_the_runs_were_set_to(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT, asked=1000, threshold=1.3, top_n=35, max_new_tokens=100)
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT, asked=1000, threshold=0.9, top_n=35, max_new_tokens=100)
+    write_run(tmp_path, "wo-rag", "almanac/iirc", RIGHT)
+    nine = table(9, tmp_path, as_model="llama2-7b-chat")
+    found = {row.labels: [c.setting for c in row.cells] for row in nine.rows}
+    assert found["Llama2-7b-chat", "θ"] == ["", "0.9 / 1.3", "", ""]
+    assert found["Llama2-7b-chat", "generate length"] == ["", "100", "", ""]
+    assert not any(found["Vicuna-13b-v1.5", "θ"])
+    eight = table(8, tmp_path)
+    rows = {row.labels[1]: row for row in eight.rows}
+    assert [c.setting for c in rows["#Examples"].cells] == ["", "1000", "8", ""]
+    assert [c.setting for c in rows["Retriever"].cells] == ["", "BM25", "", ""]
+    assert [c.setting for c in rows["#Examplars"].cells] == ["6", "2", "2", "6"]  # our own sets where no run is
+    assert [c.marks for c in rows["#Examples"].cells] == [(), (), ("a",), ()]
+    assert all(c.printed == c.setting for c in rows["Metrics"].cells)
+    assert "have 6" in eight.show()
+
+
+def test_settings_without_runs_are_the_packages_own() -> None:
+    eight = {row.labels[1]: row.cells[0].setting for row in table(8).rows}
+    assert (eight["Top-k"], eight["#Examplars"], eight["#Examples"]) == (str(dl.method("dragin").top_k), "6", "")
+    nine = table(9)
+    found = {row.labels: [c.setting for c in row.cells] for row in nine.rows}
+    assert found["Llama2-7b-chat", "θ"] == ["1", "0.8", "0.6", "0.75"]  # reference-behaviour §7
+    assert found["Llama2-7b-chat", "top n tokens"] == ["25", "35", "35", "35"]
+    assert "released configurations" in nine.about[0]
+
+
+# -- formats ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Table:
+    write_run(tmp_path, "dragin", "almanac/hotpotqa", RIGHT, model="some_model & more")
+    write_run(tmp_path, "flare", "almanac/hotpotqa", WORSE[:5], asked=8, model="some_model & more")
+    return table(2, tmp_path, compare="dragin")
+
+
+@pytest.mark.parametrize("form", tables.FORMATS)
+@pytest.mark.parametrize("number", range(1, 10))
+def test_every_table_has_every_format(number: int, form: str) -> None:
+    text = table(number).show(form)
+    assert "None" not in text
+    assert "nan" not in text.lower().split()
+    assert not any(line != line.rstrip() for line in text.splitlines()) or form in ("markdown", "dataframe")
+
+
+@pytest.mark.parametrize("width", [90, 120, 160, 10_000])
+def test_text_is_folded_between_columns(made: Table, width: int) -> None:
+    text = made.show(width=width)
+    body = text.split("\nours:")[0].splitlines()[1:]
+    assert max(map(len, body)) <= width
+    assert text.count("LLM  ") == len([line for line in body if set(line) == {"-"}])
+    assert (text.count("LLM  ") == 1) == (width == 10_000)
+    for printed in ("0.337*", "0.4415*", "0.625^a", "0.200^a,b"):
+        assert printed in text
+
+
+def test_text_stands_in_columns(made: Table) -> None:
+    lines = made.show().split("\nours:")[0].splitlines()
+    head = next(line for line in lines if line.startswith("LLM"))
+    rule = next(line for line in lines if set(line) == {"-"})
+    assert max(map(len, lines)) == len(rule)
+    at = head.index("95 %") + len("95 %")
+    ends = {line[at - 1 : at] for line in lines if "0.200^a,b" in line or "0.625^a" in line}
+    assert ends == {"]"}
+
+
+def test_markdown_is_a_table_and_aligned(made: Table) -> None:
+    text = made.show("markdown")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({len(line) for line in rows}) == 1
+    assert len({line.count("|") for line in rows}) == 1
+    assert len(rows) == 2 + 18
+    assert re.fullmatch(r"\|( -+:? \|)+", rows[1])
+    assert "**0.337**" in text
+    assert "0.200<sup>a,b</sup>" in text
+    assert made._repr_markdown_() == text
+
+
+def test_latex_has_as_many_cells_as_columns_and_escapes(made: Table) -> None:
+    text = made.show("latex")
+    (spec,) = re.findall(r"\\begin\{tabular\}\{([lr]+)\}", text)
+    body = text.split(r"\end{tabular}")[0].splitlines()
+    rows = [line for line in body if line.endswith(r" \\")]
+    for line in rows:
+        spans = [int(n) for n in re.findall(r"\\multicolumn\{(\d+)\}", line)]
+        cells = len(re.split(r"(?<!\\)&", line))
+        assert cells - len(spans) + sum(spans) == len(spec), line
+        assert not line.lstrip().startswith(("[", "*"))
+    assert text.count("{") == text.count("}")
+    assert r"some\_model \& more" in text
+    assert r"\textbf{0.337}" in text
+    assert r"95 \%" in text
+    assert r"-{}-as" in text
+    assert text.isascii()
+    for name in ("table", "tabular", "minipage"):
+        assert text.count(rf"\begin{{{name}}}") == text.count(rf"\end{{{name}}}") == 1
+
+
+def test_what_latex_would_read_as_a_command_is_escaped() -> None:
+    assert table_formats.escape_latex(r"50% of $x_1$ & {a}#~^\b") == (
+        r"50\% of \$x\_1\$ \& \{a\}\#\textasciitilde{}\textasciicircum{}\textbackslash{}b"
+    )
+    assert table_formats.escape_latex("θ −1 × [2]*--\n") == r"$\theta$ $-$1 $\times$ {[}2{]}{*}-{}- "
+
+
+def test_csv_holds_every_figure(made: Table) -> None:
+    head, *rows = csv.reader(io.StringIO(made.show("csv")))
+    found = {(row[0], row[1]): dict(zip(head, row, strict=True)) for row in rows}
+    flare = found["Llama2-13b-chat", "FLARE"]
+    ours = bootstrap(WORSE[:5])
+    assert flare["HotpotQA EM paper"] == "0.180"  # as printed
+    assert [float(flare[f"HotpotQA EM {part}"]) for part in ("ours", "low", "high", "n")] == [
+        ours.mean,
+        ours.low,
+        ours.high,
+        5,
+    ]
+    assert float(flare["HotpotQA EM p"]) == paired(WORSE[:5], RIGHT[:5]).p_value
+    assert "Almanac" in flare["note"]
+    assert "n = 5 of 8" in flare["note"]
+    assert found["Vicuna-13b-v1.5", "wo-RAG"]["note"].startswith("paper: Both 2WikiMultihopQA values")
+    assert "IIRC EM ours" not in head
+
+
+def test_a_frame_has_numbers(made: Table) -> None:
+    frame = made.frame
+    assert frame.index.names == ["LLM", "RAG Method"]
+    assert frame.loc[("Llama2-13b-chat", "DRAGIN (Ours)"), ("HotpotQA", "EM", "ours")] == 0.625
+    assert {str(kind) for kind in frame.dtypes} == {"float64"}
+    assert frame["HotpotQA", "EM", "ours"].notna().sum() == 6
+    assert str(table(8).frame["HotpotQA", "", "paper"].iloc[0]) == "multihop QA"
+
+
+def test_formats_that_do_not_exist_are_refused(made: Table) -> None:
+    with pytest.raises(SettingError, match="format 'html' does not exist; one of text, markdown"):
+        made.show("html")
+    assert repr(made) == "Table(2, All methods on the four benchmarks: 12 of 126 cells are ours)"
+    assert str(made) == made.show()
+    assert dl.table is table
+
+
+def test_marks_go_on_behind_z() -> None:
+    assert [tables._letters(n) for n in (0, 25, 26, 52)] == ["a", "z", "aa", "ba"]

@@ -1,0 +1,377 @@
+"""The paper's tables beside our own values: which run fills which cell, what is marked, what is said to be missing."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_folders import write_run
+
+from dragin_lab.core.intervals import bootstrap, paired
+from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.study.tables.table import Cell, Table, table
+
+REAL = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
+RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
+WORSE = (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
+
+
+def cell(made: Table, *labels: str, column: tuple[str, str]) -> Cell:
+    row = next(row for row in made.rows if row.labels == labels)
+    return row.cells[made.columns.index(column)]
+
+
+def filled(made: Table) -> set[tuple[str, ...]]:
+    """Labels of the rows that hold a value of ours."""
+    return {row.labels for row in made.rows if any(c.ours is not None for c in row.cells)}
+
+
+# -- which run fills which cell ---------------------------------------------------------------------------------------
+
+
+def test_a_cell_holds_the_papers_value_ours_and_its_interval(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "almanac/hotpotqa", RIGHT)
+    made = table(2, tmp_path)
+    em, f1 = (cell(made, "Vicuna-13b-v1.5", "DRAGIN (Ours)", column=("HotpotQA", name)) for name in ("EM", "F1"))
+    assert (em.printed, f1.printed, em.best) == ("0.296", "0.4185", True)
+    assert em.ours == bootstrap(RIGHT)
+    assert f1.ours == bootstrap([(value + 1) / 2 for value in RIGHT])
+    assert made.filled == 6  # EM and F1 beside three models
+
+
+def test_every_benchmark_and_measure_has_its_column(tmp_path: Path) -> None:
+    for at, name in enumerate(REAL):
+        write_run(tmp_path, "sr-rag", name, RIGHT[: 4 + at], model="meta-llama/Llama-2-7b-chat-hf")
+    made = table(2, tmp_path)
+    row = next(row for row in made.rows if row.labels == ("Llama2-7b-chat", "SR-RAG"))
+    means = [c.ours.mean for c in row.cells if c.ours is not None]
+    exact = [sum(RIGHT[: 4 + at]) / (4 + at) for at in range(4)]
+    both = [(value, (value + 1) / 2) for value in exact]
+    assert means == pytest.approx([*both[0], *both[1], exact[2], *both[3]])  # StrategyQA's accuracy is its EM
+    assert filled(made) == {("Llama2-7b-chat", "SR-RAG")}
+
+
+def test_table_3_counts_retrievals_and_fl_rags_pieces(tmp_path: Path) -> None:
+    write_run(tmp_path, "fl-rag", "iirc", RIGHT[:4], retrievals=[1, 2, 3, 4], pieces=[16, 32, 48, 64])
+    write_run(tmp_path, "flare", "iirc", RIGHT[:4], retrievals=[0, 0, 1, 0], pieces=[9, 9, 9, 9])
+    made = table(3, tmp_path, as_model="vicuna-13b-v1.5")
+    column = ("IIRC", "#Num")
+    found = {name: cell(made, "V13B", name, column=column).ours for name in ("Avg. Tokens", "FL-RAG", "FLARE")}
+    assert {name: ours.mean for name, ours in found.items() if ours} == {
+        "Avg. Tokens": 40.0,
+        "FL-RAG": 2.5,
+        "FLARE": 0.25,
+    }
+    assert "FL-RAG generated" in " ".join(made.about)
+
+
+@pytest.mark.parametrize(
+    ("number", "settings", "rows"),
+    [
+        (4, {"when": "probability", "what": "last-sentence"}, {("L13B", "FLARE"), ("V13B", "FLARE")}),
+        (4, {"when": "every-n", "what": "last-sentence"}, {("L13B", "FL-RAG"), ("V13B", "FL-RAG")}),
+        (4, {"when": "every-sentence", "what": "last-sentence"}, {("L13B", "FS-RAG"), ("V13B", "FS-RAG")}),
+        (4, {"what": "last-sentence"}, {("L13B", "DRAGIN"), ("V13B", "DRAGIN")}),
+        (5, {"threshold": 1.3}, {("1.3",)}),
+        (5, {"threshold": 0.7}, {("0.7",)}),
+        (6, {"what": "confident-sentence"}, {("L13B", "FLARE"), ("V13B", "FLARE")}),
+        (6, {"what": "full-context"}, {("L13B", "Full Context"), ("V13B", "Full Context")}),
+        (6, {"what": "last-sentence"}, {("L13B", "FS-RAG"), ("V13B", "FS-RAG")}),
+        (6, {"what": "last-n"}, {("L13B", "FL-RAG"), ("V13B", "FL-RAG")}),
+        (6, {}, {("L13B", "DRAGIN"), ("V13B", "DRAGIN")}),
+        (7, {}, {("HQA", "BM25")}),
+    ],
+)
+def test_ablations_fill_the_row_whose_parts_they_have(
+    tmp_path: Path, number: int, settings: dict[str, Any], rows: set[tuple[str, ...]]
+) -> None:
+    write_run(tmp_path, "dragin", "iirc" if number == 4 else "hotpotqa", RIGHT, **settings)
+    assert filled(table(number, tmp_path)) == rows
+
+
+def test_a_method_is_its_parts_whatever_it_is_called(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "iirc", RIGHT, when="every-sentence", what="last-sentence")
+    assert ("Llama2-7b-chat", "FS-RAG") in filled(table(2, tmp_path))
+
+
+def test_table_7_has_a_row_for_a_dense_retriever(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "iirc", RIGHT, retriever="dense")
+    made = table(7, tmp_path)
+    assert filled(made) == {("IIRC", "SGPT")}
+    assert "where the paper has SGPT" in " ".join(made.marks.values())
+    other = table(2, tmp_path)
+    assert "passages by dense, where the paper has BM25" in " ".join(other.marks.values())
+
+
+@pytest.mark.parametrize(("number", "dataset"), [(4, "strategyqa"), (5, "iirc"), (6, "2wikimultihopqa")])
+def test_ablations_can_be_taken_from_another_benchmark(tmp_path: Path, number: int, dataset: str) -> None:
+    write_run(tmp_path, "dragin", dataset, RIGHT, **({"what": "last-sentence"} if number == 4 else {}))
+    with pytest.raises(SettingError, match=f"Table {number} has no cell"):
+        table(number, tmp_path)
+    assert table(number, tmp_path, benchmark=dataset).filled
+
+
+@pytest.mark.parametrize(
+    ("dataset", "heading"),
+    [
+        ("almanac/iirc-dev", "IIRC"),
+        ("hotpot_dev_distractor_v1", "HotpotQA"),
+        ("strategyqa_train", "StrategyQA"),
+        ("2wikimultihopqa-dev", "2WikiMultihopQA"),
+    ],
+)
+def test_data_sets_are_known_by_their_names(tmp_path: Path, dataset: str, heading: str) -> None:
+    write_run(tmp_path, "dragin", dataset, RIGHT)
+    made = table(2, tmp_path)
+    assert {column[0] for row in made.rows for column, c in zip(made.columns, row.cells, strict=True) if c.ours} == {
+        heading
+    }
+
+
+def test_data_sets_of_ones_own_are_said_to_be_in_no_table(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "my_questions", RIGHT)
+    with pytest.raises(SettingError, match="no cell for the runs given, which are of rind × qfs on my_questions"):
+        table(2, tmp_path)
+    write_run(tmp_path, "dragin", "iirc", RIGHT)
+    assert "data sets of no table: my_questions" in table(2, tmp_path).about
+
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_the_paper_has_not_stands_beside_all_unless_named(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "iirc", RIGHT)
+    beside = table(2, tmp_path)
+    assert {labels[0] for labels in filled(beside)} == {"Llama2-13b-chat", "Llama2-7b-chat", "Vicuna-13b-v1.5"}
+    assert "none of the paper's" in " ".join(beside.about)
+    named = table(2, tmp_path, as_model="llama2-7b-chat")
+    assert filled(named) == {("Llama2-7b-chat", "DRAGIN (Ours)")}
+    assert "almanac as llama2-7b-chat" in named.about[0]
+    assert "none of the paper's" not in " ".join(named.about)
+    with pytest.raises(SettingError, match="Table 4 has no cell"):  # it has no such rows
+        table(4, tmp_path, as_model="llama2-7b-chat")
+
+
+def test_the_papers_models_find_their_rows(tmp_path: Path) -> None:
+    for model in ("meta-llama/Llama-2-13b-chat-hf", "/models/llama-2-7b-chat-hf/", "lmsys/vicuna-13b-v1.5"):
+        write_run(tmp_path / model.strip("/").replace("/", "-"), "dragin", "iirc", RIGHT, model=model)
+    made = table(2, tmp_path)
+    assert {labels[0] for labels in filled(made)} == {"Llama2-13b-chat", "Llama2-7b-chat", "Vicuna-13b-v1.5"}
+    assert table(7, tmp_path).about[0].startswith("ours: meta-llama/Llama-2-13b-chat-hf")
+
+
+def test_tables_of_one_model_take_another_and_say_so(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT, model="lmsys/vicuna-13b-v1.5")
+    for number in (5, 7):
+        assert "the paper's values are llama2-13b-chat's" in table(number, tmp_path).about
+
+
+def test_models_that_cannot_stand_side_by_side_are_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "iirc", RIGHT, model="one")
+    write_run(tmp_path, "flare", "iirc", RIGHT, model="two")
+    with pytest.raises(SettingError, match=r"runs of 2 models \(one, two\); give those of one"):
+        table(2, tmp_path)
+    with pytest.raises(SettingError, match=r"one beside vicuna-13b-v1\.5"):
+        table(2, tmp_path, as_model="vicuna-13b-v1.5")
+    with pytest.raises(SettingError, match="no model 'gpt'; one of llama2-13b-chat"):
+        table(2, tmp_path, as_model="gpt")
+
+
+# -- what is marked ---------------------------------------------------------------------------------------------------
+
+
+def test_almanac_is_marked_at_every_cell_and_real_questions_go_first(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "almanac/iirc", RIGHT)
+    made = table(2, tmp_path)
+    marked = [c for row in made.rows for c in row.cells if c.ours]
+    assert {made.marks[mark] for c in marked for mark in c.marks} == {
+        "on Almanac's questions: the form of this benchmark, a world and passages of their own"
+    }
+    assert all(c.marks for c in marked)
+    assert "0.625^a" in made.show()
+    write_run(tmp_path, "dragin", "iirc", RIGHT[:4])
+    both = table(2, tmp_path)
+    em = cell(both, "Llama2-7b-chat", "DRAGIN (Ours)", column=("IIRC", "EM"))
+    assert (em.marks, em.ours) == ((), bootstrap(RIGHT[:4]))
+    assert str(tmp_path / "almanac" / "iirc" / "dragin") in " ".join(both.about)
+
+
+def test_a_run_that_is_not_complete_shows_its_n(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "iirc", RIGHT[:3], asked=954)
+    made = table(2, tmp_path)
+    assert ["n = 3 of 954 questions" in text and "not complete" in text for text in made.marks.values()] == [True]
+    write_run(tmp_path, "flare", "iirc", [1.0, None, 0.0])
+    failed = table(2, tmp_path)
+    assert any("n = 2 of 3 questions" in text and "1 failed" in text for text in failed.marks.values())
+    assert cell(failed, "Llama2-7b-chat", "FLARE", column=("IIRC", "EM")).ours == bootstrap([1.0, 0.0])
+
+
+def test_a_run_in_which_nothing_was_answered_fills_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "iirc", [None, None])
+    with pytest.raises(SettingError, match="Table 2 has no cell"):
+        table(2, tmp_path)
+
+
+def test_oddities_of_the_paper_are_footnotes() -> None:
+    made = table(6)
+    assert made.filled == 0
+    assert "^1 on the paper's values: The paper names no data set" in made.show()
+    assert made.show().count("names no data set") == 1
+
+
+# -- which of several runs --------------------------------------------------------------------------------------------
+
+
+def test_preferences_between_runs_that_fit(tmp_path: Path) -> None:
+    column = ("HotpotQA", "EM")
+
+    def taken(**options: Any) -> Any:
+        ours = cell(table(2, tmp_path, **options), "Llama2-13b-chat", "DRAGIN (Ours)", column=column).ours
+        assert ours is not None
+        return ours.n
+
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:2], variant="paper")
+    assert taken() == 2
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:3], threshold=0.9)
+    assert taken() == 3  # the reference variant
+    assert taken(variant="paper") == 2
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:4], threshold=1.4)
+    with pytest.raises(
+        SettingError, match=r"2 runs fit rind × qfs on HotpotQA: .*threshold=0.9, .*threshold=1.4; give"
+    ):
+        taken()
+    assert taken(as_model="llama2-13b-chat") == 4  # Table 9's threshold
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:5])
+    assert taken() == 5  # the method's own settings
+    assert taken(as_model="llama2-13b-chat") == 4
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:6], retriever="dense", label="dense")
+    assert taken() == 5  # BM25
+    assert "were not taken" in " ".join(table(2, tmp_path).about)
+
+
+def test_table_5_has_a_row_for_each_threshold_of_ours(tmp_path: Path) -> None:
+    for theta in (0.25, 1.0, 1.4):
+        write_run(tmp_path, "dragin", "hotpotqa", RIGHT, threshold=theta)
+    made = table(5, tmp_path)
+    assert [row.labels[0] for row in made.rows] == ["0.25", "1.0", "1.1", "1.2", "1.3", "1.4"]
+    assert made.rows[0].cells[0].printed == ""
+    assert filled(made) == {("0.25",), ("1.0",), ("1.4",)}
+
+
+# -- paired tests -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_compared_on_the_same_questions(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "iirc", RIGHT)
+    write_run(tmp_path, "flare", "iirc", WORSE[:6], asked=8)
+    write_run(tmp_path, "sr-rag", "almanac/iirc", WORSE)
+    made = table(2, tmp_path, compare="DRAGIN")
+    column = ("IIRC", "EM")
+    assert cell(made, "Llama2-7b-chat", "FLARE", column=column).test == paired(WORSE[:6], RIGHT[:6])
+    assert cell(made, "Llama2-7b-chat", "DRAGIN (Ours)", column=column).test is None
+    assert cell(made, "Llama2-7b-chat", "SR-RAG", column=column).test is None  # other questions
+    assert "− dragin" in made.show()
+    assert "not corrected" in made.show()
+    assert made.frame.loc[("Llama2-7b-chat", "FLARE"), ("IIRC", "EM", "minus dragin")] == pytest.approx(-1 / 3)
+
+
+def test_thresholds_and_retrievers_can_be_compared(tmp_path: Path) -> None:
+    write_run(tmp_path / "five", "dragin", "hotpotqa", RIGHT, threshold=1.0)
+    write_run(tmp_path / "five", "dragin", "hotpotqa", WORSE, threshold=1.4)
+    assert cell(table(5, tmp_path / "five", compare="1"), "1.4", column=("", "EM")).test == paired(WORSE, RIGHT)
+    write_run(tmp_path / "seven", "dragin", "iirc", RIGHT)
+    write_run(tmp_path / "seven", "dragin", "iirc", WORSE, retriever="dense", label="dense")
+    found = cell(table(7, tmp_path / "seven", compare="bm25"), "IIRC", "SGPT", column=("", "EM"))
+    assert found.test == paired(WORSE, RIGHT)
+
+
+def test_rows_that_do_not_exist_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"no row 'dragn'; did you mean 'dragin'\? one of wo-rag"):
+        table(2, compare="dragn")
+    with pytest.raises(SettingError, match=r"no row '2'; one of 1\.0, 1\.1"):
+        table(5, compare="2")
+    with pytest.raises(SettingError, match="about settings; it takes neither"):
+        table(9, compare="dragin")
+    with pytest.raises(SettingError, match="not on one benchmark"):
+        table(2, benchmark="iirc")
+    with pytest.raises(SettingError, match="benchmark 'squad' does not exist"):
+        table(4, benchmark="squad")
+    with pytest.raises(SettingError, match="no table 11; give a number from 1 to 9"):
+        table(11)
+    with pytest.raises(DraginLabError, match="nothing"):
+        table(2, tmp_path / "nothing")
+
+
+# -- what is missing --------------------------------------------------------------------------------------------------
+
+
+def obey(command: str, root: Path) -> None:
+    """Make the run directories that a command would."""
+    _, _, *rest = shlex.split(command)
+    given = dict(zip(rest[::2], rest[1::2], strict=True))
+    assert given["--output"] == str(root)
+    retriever = given.get("--retriever", "bm25")
+    lists = [given.get(name, "").split(",") for name in ("--dataset", "--method", "--when", "--what", "--threshold")]
+    for dataset, method, when, what, theta in product(*lists):
+        settings = {"when": when or None, "what": what or None, "threshold": float(theta) if theta else None}
+        write_run(
+            root, method, dataset, RIGHT, **{key: value for key, value in settings.items() if value is not None},
+            label=f"{method}-{when}-{what}-{theta}{retriever[:5]}", variant=given.get("--variant", "reference"),
+            retriever=retriever.partition(":")[0],
+            model=given.get("--model", "almanac"), max_new_tokens=int(given.get("--max-new-tokens", 64)),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [2, 3, 4, 5, 6, 7])
+@pytest.mark.parametrize("almanac", [True, False])
+def test_the_commands_make_exactly_what_is_missing(tmp_path: Path, number: int, almanac: bool) -> None:
+    dataset = {4: "iirc"}.get(number, "hotpotqa")
+    first = {"what": "last-sentence"} if number == 4 else {"threshold": 1.1} if number == 5 else {}
+    more = {} if almanac else {"model": "some/model", "variant": "paper", "max_new_tokens": 100}
+    write_run(tmp_path, "dragin", f"almanac/{dataset}" if almanac else dataset, RIGHT, **first, **more)
+    made = table(number, tmp_path)
+    assert made.missing
+    commands = [line.strip() for line in made.missing if line.startswith("  dragin-lab run ")]
+    for command in commands:
+        obey(command, tmp_path)
+    after = table(number, tmp_path)
+    assert after.missing == []
+    assert after.filled == sum(len(row.cells) for row in after.rows)
+    assert len(commands) == {2: 2, 3: 2, 4: 2, 5: 1, 6: 1, 7: 2}[number]
+
+
+def test_the_other_half_of_table_7_is_made_with_the_encoder_at_hand(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "almanac/iirc", RIGHT)
+    assert any(line.endswith("--retriever dense:almanac") for line in table(7, tmp_path).missing)
+    write_run(tmp_path / "real", "dragin", "iirc", RIGHT, model="some/model")
+    real = table(7, tmp_path / "real").missing
+    assert any(
+        line.endswith("--retriever dense:Muennighoff/SGPT-1.3B-weightedmean-msmarco-specb-bitfit") for line in real
+    )
+    own = write_run(tmp_path / "own", "dragin", "iirc", RIGHT, model="some/model", retriever="dense")
+    config = json.loads((own / "run.json").read_text())
+    config["retriever"]["model"] = "my/encoder"
+    (own / "run.json").write_text(json.dumps(config))
+    made = table(7, tmp_path / "own")
+    assert any(line.endswith("--retriever dense:my/encoder") for line in made.missing)
+    assert "passages by dense:my/encoder, where the paper has SGPT" in " ".join(made.marks.values())
+
+
+def test_nothing_is_missing_where_nothing_was_given() -> None:
+    for number in range(2, 8):
+        made = table(number)
+        assert (made.missing, made.filled) == ([], 0)
+        assert made.show()
+
+
+def test_a_table_without_any_of_its_cells_says_what_to_run(tmp_path: Path) -> None:
+    write_run(tmp_path, "wo-rag", "almanac/iirc", RIGHT)
+    with pytest.raises(SettingError) as raised:
+        table(4, tmp_path)
+    first, *commands = str(raised.value).splitlines()
+    assert first == "Table 4 has no cell for the runs given, which are of never × question on almanac/iirc by almanac"
+    assert any("dragin-lab run --method fs-rag --dataset almanac/iirc" in command for command in commands)

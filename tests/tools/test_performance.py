@@ -1,0 +1,182 @@
+"""The benchmarks run, small; and docs/performance.md is what their files say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripts import what lies beside them."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+
+
+def loaded(path: str) -> Any:
+    """A script as a module."""
+    name = Path(path).stem
+    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def ran(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *options: object, script: Any = None
+) -> dict[str, Any]:
+    """What a benchmark writes, run with these options."""
+    out = folder / f"{name}.json"
+    monkeypatch.setattr(sys, "argv", [f"{name}.py", "--out", str(out), *map(str, options)])
+    (script or loaded(f"benchmarks/{name}.py")).main()
+    found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return found
+
+
+def section(name: str, folder: Path) -> str:
+    """A benchmark's section of the page, from the files in a folder."""
+    performance = loaded("docs/make_performance.py")
+    title = next(one.title for one in performance.BENCHMARKS if one.name == name)
+    found = performance.page(folder).split(f"## {title}\n")[1].split("\n## ")[0]
+    assert "Not measured" not in found
+    return str(found)
+
+
+def test_rounds_alternate_and_ratios_are_within_a_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    common = loaded("benchmarks/common.py")
+    now, order = [0.0], []
+    monkeypatch.setattr(common.time, "perf_counter", lambda: now[0])
+
+    def way(name: str, *seconds: float) -> Any:
+        each = iter(seconds)
+
+        def run() -> str:
+            order.append(name)
+            now[0] += next(each)
+            return name
+
+        return run
+
+    # The machine is three times as slow in one round; the first does not count.
+    found = common.interleaved({"a": way("a", 9, 2, 6, 2), "b": way("b", 1, 4, 12, 5)}, 3)
+    assert order == ["a", "b", "b", "a", "a", "b", "b", "a"]
+    assert found.seconds == {"a": [2, 6, 2], "b": [4, 12, 5]}
+    assert found.over("a") == {"b": 0.5}
+    assert found.made == {"a": "a", "b": "b"}
+
+
+def test_the_machine_is_described_without_its_name() -> None:
+    found = loaded("benchmarks/common.py").machine("cpu")
+    assert found["cores"] >= 1
+    assert found["memory_GiB"] > 0
+    assert found["device"] == "cpu"
+    said = json.dumps(found)
+    assert "/" not in said.replace("w/", "")
+    assert platform.node() not in said or len(platform.node()) < 3
+
+
+def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = loaded("benchmarks/memory.py")
+    shape = {"prompt": 96, "pieces": 3, "layers": 2, "heads": 4, "hidden": 64, "ffn": 96}
+    # In this process, where the figures mean little, to save the time of starting others.
+    monkeypatch.setattr(script, "child", lambda _, flag, way, *rest: script.peak(way, SimpleNamespace(**shape)))
+    flags = [part for name, value in shape.items() for part in (f"--{name}", value)]
+    counts = ("--layer-counts", 1, 3, "--layers-prompt", 24, "--layers-pieces", 4)
+    found = ran("memory", tmp_path, monkeypatch, *flags, *counts, "--rounds", 1, script=script)
+    # Capture computes the same rows however many layers there are, and keeps no more than what is promised.
+    assert len({row["added_multiply_adds"] for row in found["layers"]}) == 1
+    assert found["layers"][0]["added_multiply_adds"] > 0
+    assert found["layers"][1]["multiply_adds"] > 2 * found["layers"][0]["multiply_adds"]
+    assert 16 < found["kept"]["MiB"] <= 20
+    assert found["peak"]["peak_MiB"]["capture"] > found["peak"]["above_MiB"]["capture"] >= 0
+    assert found["budgets"][2]["what"].endswith("3 layers / 1")
+    assert "processes of their own" in section("memory", tmp_path)
+
+
+def test_a_gpu_script_that_can_be_tried_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = ("--layers", 2, "--heads", 2, "--hidden", 32, "--ffn", 48, "--vocab", 200, "--dtype", "float32")
+    small = ("--prompt", 12, "--pieces", 4, "--sizes", 1, 3, "--rounds", 1, "--copy-mib", 2)
+    found = ran("gpu", tmp_path, monkeypatch, "--device", "cpu", *shape, *small)
+    assert [row["episodes"] for row in found["decoding"]] == [1, 3]
+    assert [row["same_text_as_generate"] for row in found["decoding"]] == [1, 3]
+    limit = found["decoding"][1]["limit_pieces_a_second"]
+    assert limit["weights"] > limit["weights and cache"] > 0
+    assert "Pieces a second" in section("gpu", tmp_path)
+    assert "No GPU was at hand" not in loaded("docs/make_performance.py").page(tmp_path)
+
+
+def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ran(
+        "growth", tmp_path, monkeypatch, "--contexts", 16, 32, "--pieces", 3, "--questions", 1, 2, "--rounds", 1,
+        "--batch-size", 2,
+    )  # fmt: skip
+    assert [row["prompt"] for row in found["context"]] == [16, 32]
+    assert found["questions"][1]["reused"]["alone"] > found["questions"][0]["reused"]["alone"]
+    assert "| 32 + 3 |" in section("growth", tmp_path)
+
+
+def test_an_episode_and_its_first_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ran("episode", tmp_path, monkeypatch, "--questions", 2, "--settings", "tuned", "--max-new-tokens", 24)
+    for one in found["episodes"]:
+        fed, forwards = one["fed"], one["forwards"]
+        assert fed["ours"] < fed["first"] < fed["naive"]  # nothing is read twice
+        assert forwards["ours"] <= forwards["first"] <= forwards["naive"]  # exemplars are read in one of their own
+        assert one["pieces_kept"] <= one["pieces_generated"] <= one["pieces_generated_naive"]
+    assert len(found["budgets"]) == 4
+    found = ran("latency", tmp_path, monkeypatch, "--questions", 1, "--imports", 1)
+    for one in found["asked"]:
+        ms = one["median_ms"]["warm"]
+        assert 0 < min(ms.values()) <= max(ms["piece"], ms["decision"]) < ms["answer"]
+    assert "naive" in section("episode", tmp_path)
+    assert "first decision" in section("latency", tmp_path)
+
+
+# -- the page ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_what_the_files_say() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert page == loaded("docs/make_performance.py").page(), "run python docs/make_performance.py"
+
+
+def test_what_has_not_run_says_how_to_run_it(tmp_path: Path) -> None:
+    performance = loaded("docs/make_performance.py")
+    page = performance.page(tmp_path)
+    assert page.count("Not measured.") == len(performance.BENCHMARKS)
+    for one in performance.BENCHMARKS:
+        assert f"benchmarks/{'batch' if one.name == 'same' else one.name}.py" in page
+        assert all(f"| {what} | {most} | not measured |" in page for what, most in one.held_to)
+    assert "No GPU was at hand" in page
+
+
+def test_a_budget_is_held_or_missed_by_so_much(tmp_path: Path) -> None:
+    budgets = [
+        {"what": "good", "measured": 0.5, "at_most": 0.6, "unit": "x", "note": "all is well"},
+        {"what": "bad", "measured": 0.5, "at_most": 0.25, "unit": "x", "note": "the limit is so"},
+    ]
+    (tmp_path / "corpus.json").write_text(json.dumps({"budgets": budgets, "ratios": {"five": 1.52}}))
+    (tmp_path / "other.json").write_text(json.dumps({"rows": [{"n": 1234}]}))
+    page = loaded("docs/make_performance.py").page(tmp_path)
+    assert "| good | 0.6 x | 0.5 x | held | `corpus` |" in page
+    assert "| bad | 0.25 x | 0.5 x | missed by 100% | `corpus` |" in page
+    assert "- bad: the limit is so." in page
+    assert "all is well" not in page
+    assert "| `ratios.five` | 1.52 |" in page
+    assert "## Other\n\n`python benchmarks/other.py`" in page
+    assert "| `rows[0].n` | 1,234 |" in page
+
+
+def test_each_file_stands_on_one_page() -> None:
+    assert set(loaded("docs/make_figures.py").SECTIONS) == loaded("docs/make_performance.py").ELSEWHERE
