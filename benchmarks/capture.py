@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from common import begin, budget, interleaved, machine, parser, plain, random_llama, words, write
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Prompt
 from dragin_lab.model import decode
 from dragin_lab.model.load import LanguageModel
@@ -58,7 +58,7 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
 
     def ours(capture: bool) -> list[int]:
         lm.forget()
-        made = decode.finish(decode.stream(lm, Draft(Prompt(text), n, attention=capture), every=False, capture=capture))
+        made = decode.finish(decode.stream(lm, Write(Prompt(text), n, attention=capture), every=False, capture=capture))
         return list(made.ids)
 
     ways: dict[str, Callable[[], list[int]]] = {

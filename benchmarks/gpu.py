@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from common import MIB, begin, interleaved, machine, parser, plain, random_llama, words, write
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.batch import Batch
 from dragin_lab.model.load import LanguageModel
@@ -57,7 +57,7 @@ def batch(lm: LanguageModel, texts: list[str], n: int, capture: bool) -> list[li
     lm.forget()
     rows = Batch(lm, len(texts), capture=capture)
     for i, text in enumerate(texts):
-        rows.ask(i, Draft(Prompt(text), n, attention=capture))
+        rows.ask(i, Write(Prompt(text), n, attention=capture))
     found: dict[int, Continuation | Exception] = {}
     while len(rows):
         found |= dict(rows.step())

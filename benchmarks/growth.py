@@ -19,7 +19,7 @@ from typing import Any
 from common import MIB, begin, interleaved, machine, parser, plain, random_llama, words, write
 
 import dragin_lab as dl
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt, Question
 from dragin_lab.data import datasets
 from dragin_lab.model import decode
@@ -33,7 +33,7 @@ def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
 
     def ours(pieces: int, capture: bool) -> Continuation:
         lm.forget()
-        draft = Draft(Prompt(text), pieces, attention=capture)
+        draft = Write(Prompt(text), pieces, attention=capture)
         return decode.finish(decode.stream(lm, draft, every=False, capture=capture))
 
     timed = interleaved(

@@ -24,7 +24,7 @@ from common import words as random_words
 from common import write as write_json
 from torch.utils.flop_counter import FlopCounterMode
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model import decode
 from dragin_lab.model.load import LanguageModel
@@ -36,7 +36,7 @@ PEAK, KEPT_MIB = 1.05, 20.0  # budgets
 def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Continuation:
     """A draft of n pieces on an empty cache."""
     lm.forget()
-    draft = Draft(Prompt(text), n, attention=capture)
+    draft = Write(Prompt(text), n, attention=capture)
     return decode.finish(decode.stream(lm, draft, every=False, capture=capture))
 
 

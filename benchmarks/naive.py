@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from dragin_lab.core.episode import Draft, SoFar, Stop
+from dragin_lab.core.episode import SoFar, Stop, Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.model.measure import Recorder
@@ -38,7 +38,7 @@ class Naive:
         return getattr(self.lm, name)
 
     @torch.inference_mode()
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         """The continuation of a draft, made whole and cut where its stop is reached."""
         if False:
             yield  # a generator, as the driver expects, that announces no pieces

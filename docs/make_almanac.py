@@ -25,7 +25,7 @@ from almanac_page import Results, write_page
 
 import dragin_lab as dl
 from dragin_lab.almanac.files import wordings
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.labels import Labelled, load_labels
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
@@ -65,7 +65,7 @@ class Remembering:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         key = (draft.prompt.text, draft.max_new_tokens, draft.stop, draft.run_on)
         if draft.attention:  # too large to keep
             return (yield from self.lm.stream(draft, seed))

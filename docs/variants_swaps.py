@@ -14,7 +14,7 @@ import numpy as np
 from variants_rind import PAPER, REFERENCE, Rind
 
 import dragin_lab as dl
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import Pipeline, load_pipeline
@@ -42,7 +42,7 @@ class Retyped(Between):
         super().__init__(lm)
         self.old, self.new = old, new
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         prompt = Prompt(draft.prompt.text.replace(self.old, self.new))
         return self.lm.stream(replace(draft, prompt=prompt), seed)
 
@@ -54,7 +54,7 @@ class InContext(Between):
         super().__init__(lm)
         self.last: Continuation | None = None
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         self.last = yield from self.lm.stream(replace(draft, attention=True), seed)
         return self.last
 

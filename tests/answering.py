@@ -10,7 +10,7 @@ from typing import Any
 
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method, method
 from dragin_lab.core.trace import Continuation, Question
 from dragin_lab.run.batch import run_benchmark
@@ -31,7 +31,7 @@ class AnsweringModel(ScriptedModel):
         self.seconds = seconds
         self.asked: list[int] = []
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         number = int(draft.prompt.part("question").removesuffix("?").rpartition(" ")[2])
         if number not in self.asked[-1:]:
             self.asked.append(number)

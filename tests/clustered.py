@@ -14,7 +14,7 @@ from answering import DRAGIN, AnsweringModel, questions
 from scripted import ScriptedRetriever
 from test_batched import Batch
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.run import cluster_link
 from dragin_lab.run.batch import run_benchmark
@@ -30,7 +30,7 @@ class DyingModel(AnsweringModel):
         super().__init__(seconds=seconds)
         self.deadly, self.once = deadly, once
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         if any(f"thing {number}?" in draft.prompt.text for number in self.deadly) and _first(self.once):
             os.kill(os.getpid(), signal.SIGKILL)
         return (yield from super().stream(draft, seed))  # begun in one go, as rows side by side share the script

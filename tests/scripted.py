@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.episode import Attend, Draft, Request, SoFar
+from dragin_lab.core.episode import Attend, Request, SoFar, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Continuation, Passage, Question, Trace
@@ -100,7 +100,7 @@ class ScriptedModel:
         self.tokenizer = WordTokenizer(marker)
         self.context_window = window
         self.looks = looks or {}
-        self.drafts: list[Draft] = []
+        self.drafts: list[Write] = []
         self.attended: list[str] = []
 
     @property
@@ -125,7 +125,7 @@ class ScriptedModel:
     def _bare(self, piece: int) -> str:
         return self.tokenizer.pieces([piece])[0].replace(self.tokenizer.marker, "")
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         self.drafts.append(draft)
         say = self.script.pop(0)
         if isinstance(say, BaseException):
@@ -156,7 +156,7 @@ class ScriptedModel:
             made.received_decided = self._made(draft, say, ids[:decided], rows_known=decided).received
         return made
 
-    def _made(self, draft: Draft, say: Say, ids: list[int], rows_known: int) -> Continuation:
+    def _made(self, draft: Write, say: Say, ids: list[int], rows_known: int) -> Continuation:
         tokenizer, n = self.tokenizer, len(ids)
         prompt_ids, prompt_offsets = tokenizer.encode_with_offsets(draft.prompt.text)
         p = len(prompt_ids)
@@ -232,7 +232,7 @@ def drive(
             request: Request = episode.send(answer)
         except StopIteration:
             break
-        if isinstance(request, Draft):
+        if isinstance(request, Write):
             answer = _finish(lm.stream(request))
         elif isinstance(request, Attend):
             answer = lm.attend(request.ids)

@@ -64,7 +64,7 @@ class Bias:
 
 
 @dataclass(frozen=True)
-class Draft:
+class Write:
     """Ask the model to go on behind a prompt; answered with a ``Continuation``."""
 
     prompt: Prompt
@@ -90,11 +90,11 @@ class Search:
     k: int
 
 
-Request = Draft | Attend | Search
+Request = Write | Attend | Search
 Episode = Generator[Request, Any, T]
 
 
-def draft(
+def write(
     prompt: Prompt,
     max_new_tokens: int,
     stop: Stop | None = None,
@@ -103,8 +103,8 @@ def draft(
     run_on: bool = False,
     bias: tuple[Bias, ...] = (),
 ) -> Episode[Continuation]:
-    """``continuation = yield from draft(...)``."""
-    answer: Continuation = yield Draft(prompt, max_new_tokens, stop or Never(), attention, run_on, bias)
+    """``continuation = yield from write(...)``."""
+    answer: Continuation = yield Write(prompt, max_new_tokens, stop or Never(), attention, run_on, bias)
     return answer
 
 

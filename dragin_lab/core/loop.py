@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction, extract_answer, score_answer
-from dragin_lab.core.episode import Episode, SoFar, Stop, Tokenizer, draft, search
+from dragin_lab.core.episode import Episode, SoFar, Stop, Tokenizer, search, write
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trace import Continuation, Decision, Prompt, Query, Step, Trace
@@ -75,7 +75,7 @@ class Loop:
         """Draft behind the step's prompt (or its prompt with passages) and note a window that was overrun."""
         prompt = step.passages_prompt if with_passages else step.prompt
         assert prompt is not None
-        made = yield from draft(prompt, prompt_max, stop, **options)
+        made = yield from write(prompt, prompt_max, stop, **options)
         step.notes.extend(self._overrun(made))
         return made
 
@@ -115,7 +115,7 @@ class Loop:
         if form.phrase not in text:
             text += form.request
             self.trace.extraction_prompt = self.extraction_prompt(" " + text)
-            made = yield from draft(self.trace.extraction_prompt, ANSWER_PIECES)
+            made = yield from write(self.trace.extraction_prompt, ANSWER_PIECES)
             self.trace.extraction = made
             self.trace.notes.extend(self._overrun(made))
             text = cut_prediction(text + made.raw_text.strip(), at_start=True)

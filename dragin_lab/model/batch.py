@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import SettingError
 from dragin_lab.model.decode import ROWS_AT_ONCE, Keep, Writing, finish, look_back, read, stream
@@ -45,7 +45,7 @@ def out_of_memory(error: BaseException) -> bool:
 @dataclass(frozen=True)
 class _Job:
     key: Any
-    draft: Draft
+    draft: Write
     seed: int | None
     keep: Keep | None = None
 
@@ -106,7 +106,7 @@ class Batch:
         """Size asked for, size now and why they differ; values fit into JSON."""
         return {"asked": self.asked, "size": self.size, "notes": list(self.notes)}
 
-    def ask(self, key: Any, draft: Draft, seed: int | None = None, *, keep: Keep | None = None) -> None:
+    def ask(self, key: Any, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> None:
         """Ask for a draft; ``step`` answers under ``key``. The draft begins when there is a place for it.
 
         ``keep`` as for ``decode.stream``.

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dragin_lab.core.episode import Bias, Draft, Never, SoFar
+from dragin_lab.core.episode import Bias, Never, SoFar, Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import ModelError
 from dragin_lab.model.measure import Fetched, Measured, Recorder
@@ -195,7 +195,7 @@ class Writing:
     def __init__(
         self,
         lm: LanguageModel,
-        draft: Draft,
+        draft: Write,
         seed: int | None,
         look_back: Callable[[], None],
         *,
@@ -342,7 +342,7 @@ class Writing:
 
 def stream(
     lm: LanguageModel,
-    draft: Draft,
+    draft: Write,
     seed: int | None = None,
     *,
     every: bool = True,

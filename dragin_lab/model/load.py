@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import transformers
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model import batch, decode, replay, score
@@ -141,17 +141,17 @@ class LanguageModel:
     # -- drafts and maps ------------------------------------------------------------------------------------------
 
     def stream(
-        self, draft: Draft, seed: int | None = None, *, keep: decode.Keep | None = None
+        self, draft: Write, seed: int | None = None, *, keep: decode.Keep | None = None
     ) -> Generator[decode.PieceEvent, None, Continuation]:
         """Pieces of a draft as they are made; returns the ``Continuation``. See ``decode.stream``."""
         return decode.stream(self, draft, seed, keep=keep)
 
-    def generate(self, draft: Draft, seed: int | None = None, *, keep: decode.Keep | None = None) -> Continuation:
+    def generate(self, draft: Write, seed: int | None = None, *, keep: decode.Keep | None = None) -> Continuation:
         """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
         return decode.finish(decode.stream(self, draft, seed, every=False, keep=keep))
 
     def replay(
-        self, draft: Draft, kept: Mapping[str, np.ndarray], way: str
+        self, draft: Write, kept: Mapping[str, np.ndarray], way: str
     ) -> tuple[list[decode.PieceEvent], Continuation] | None:
         """The draft from what was kept behind its prompt, or None. See ``replay.replay``."""
         return replay.replay(self, draft, kept, way)

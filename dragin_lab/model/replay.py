@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.model.decode import PieceEvent, Writing
 from dragin_lab.model.measure import Recorder
@@ -38,7 +38,7 @@ class _Rows:
 
 @torch.inference_mode()
 def replay(
-    lm: LanguageModel, draft: Draft, kept: Mapping[str, np.ndarray], way: str
+    lm: LanguageModel, draft: Write, kept: Mapping[str, np.ndarray], way: str
 ) -> tuple[list[PieceEvent], Continuation] | None:
     """The events and the continuation of a draft, as the model would make them.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.episode import Attend, Draft, Episode, Request, Retriever
+from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
@@ -248,7 +248,7 @@ def _answer(
     if isinstance(request, Attend):
         return lm.attend(request.ids)
     step = trace.steps[-1].index if trace.steps else 0
-    if isinstance(request, Draft):
+    if isinstance(request, Write):
         kind = _kind(request, trace)
         pieces = lm.stream(request, seed=seed_of_draft(seed, len(trace.continuations)))
         while True:
@@ -263,7 +263,7 @@ def _answer(
     return found
 
 
-def _kind(request: Draft, trace: Trace) -> str:
+def _kind(request: Write, trace: Trace) -> str:
     if request.prompt is trace.extraction_prompt:
         return "answer"
     return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"

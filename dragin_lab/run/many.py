@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.episode import Attend, Draft, Retriever, Search
+from dragin_lab.core.episode import Attend, Retriever, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Passage, Question, Trace
@@ -127,7 +127,7 @@ class _SideBySide:
         except Exception:  # noqa: BLE001 - its trace says what
             assert running.trace.ended == "error"
         request, trace = running.request, running.trace
-        if isinstance(request, Draft):
+        if isinstance(request, Write):
             self.batch.ask(running, request, seed_of_draft(self.seed, len(trace.continuations)))
         elif isinstance(request, Search):
             self.searches.ask(running, request)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.store import Arrays, Store
@@ -53,7 +53,7 @@ class Remembering:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         """As ``LanguageModel.stream``."""
         found = self.find(draft, ALONE)
         if found is None:
@@ -62,7 +62,7 @@ class Remembering:
         yield from events
         return made
 
-    def generate(self, draft: Draft, seed: int | None = None) -> Continuation:
+    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
         """As ``LanguageModel.generate``."""
         found = self.find(draft, ALONE)
         return self.lm.generate(draft, seed, keep=self.keeper(draft)) if found is None else found[1]
@@ -84,7 +84,7 @@ class Remembering:
 
     # -- drafts -------------------------------------------------------------------------------------------------------
 
-    def find(self, draft: Draft, ways: Sequence[str]) -> tuple[list[Any], Continuation] | None:
+    def find(self, draft: Write, ways: Sequence[str]) -> tuple[list[Any], Continuation] | None:
         """A draft's events and its continuation from what is kept, made in one of some ways; None: make it."""
         there = False
         for way, kept in self._kept(draft, ways):
@@ -97,7 +97,7 @@ class Remembering:
         self.store.counts.drafts_made += not there
         return None
 
-    def keeper(self, draft: Draft) -> Any:
+    def keeper(self, draft: Write) -> Any:
         """What is told how a draft was made and what is to be kept of it."""
 
         def keep(way: str, arrays: Arrays) -> None:
@@ -107,14 +107,14 @@ class Remembering:
 
         return keep
 
-    def _kept(self, draft: Draft, ways: Sequence[str]) -> Iterator[tuple[str, Arrays]]:
+    def _kept(self, draft: Write, ways: Sequence[str]) -> Iterator[tuple[str, Arrays]]:
         for attention in (True,) if draft.attention else (False, True):
             for way in ways:
                 found = self.store.get(self._draft_key(draft, way, attention))
                 if found is not None:
                     yield way, found
 
-    def _draft_key(self, draft: Draft, way: str, attention: bool) -> bytes:
+    def _draft_key(self, draft: Write, way: str, attention: bool) -> bytes:
         prompt = draft.prompt
         parts = {name: prompt.spans.get(name) for name in self.lm.parts}
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
@@ -138,7 +138,7 @@ class Beside:
     def __len__(self) -> int:
         return len(self._served) + len(self._batch)
 
-    def ask(self, key: Any, draft: Draft, seed: int | None = None) -> None:
+    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
         """As ``Batch.ask``; what is kept takes no place in the batch."""
         try:
             found = self._memory.find(draft, BESIDE)

@@ -17,7 +17,7 @@ import numpy as np
 
 from dragin_lab.core import ranking
 from dragin_lab.core.confidence import doubts, reference_piece_ranges
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.intervals import bootstrap_statistic
 from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.prompts import PromptTemplate
@@ -242,7 +242,7 @@ def free_items(
     ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
     """
     prompt = template.render(labelled.question)
-    made = lm.generate(Draft(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
+    made = lm.generate(Write(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
     found, ended = find_facts(made.text, labelled.facts, wordings)
     if not found:
         return [], ended

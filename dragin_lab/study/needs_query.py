@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.core.confidence import doubts, reference_piece_ranges
-from dragin_lab.core.episode import Attend, Draft, Episode, Retriever
+from dragin_lab.core.episode import Attend, Episode, Retriever, Write
 from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.loop import FirstSentence, Need
 from dragin_lab.core.method import WHATS, Method, method, senseless
@@ -79,7 +79,7 @@ def place_of(
 ) -> Place:
     """The gold reasoning up to a fact's value, with the sentence as the model itself ends it."""
     before = labelled.reasoning[: fact.start].rstrip()
-    own = lm.generate(Draft(template.render(labelled.question, f" {before}"), max_new, FirstSentence(pipeline)))
+    own = lm.generate(Write(template.render(labelled.question, f" {before}"), max_new, FirstSentence(pipeline)))
     spans = pipeline.spans(own.text)
     ending = own.text[spans[0][0] : spans[0][1]] if spans else "."
     prompt = template.render(labelled.question)
@@ -152,7 +152,7 @@ def _serve(episode: Episode[Query], lm: LanguageModel, retriever: Retriever) -> 
         if isinstance(request, Attend):
             answer = lm.attend(request.ids)
         else:
-            assert not isinstance(request, Draft)
+            assert not isinstance(request, Write)
             answer = retriever.search(request.query, request.k)
 
 

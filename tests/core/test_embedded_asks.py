@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.episode import Bias, Draft
+from dragin_lab.core.episode import Bias, Write
 from dragin_lab.core.forms import CALL_OPENS
 from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import demo_questions
@@ -82,8 +82,8 @@ def test_a_forbidden_call_is_not_opened_and_a_bonus_opens_one() -> None:
     assert step.draft is not None
     at = step.draft.text.index(" [Search(")
     first = int(np.flatnonzero(step.draft.offsets[:, 0] >= at)[0])
-    forbidden = lm.generate(Draft(step.prompt, 12, bias=(Bias(CALL_OPENS, float("-inf")),)))
+    forbidden = lm.generate(Write(step.prompt, 12, bias=(Bias(CALL_OPENS, float("-inf")),)))
     assert forbidden.ids[:first].tolist() == step.draft.ids[:first].tolist()
     assert "[" not in forbidden.text
-    opened = lm.generate(Draft(default_template(lm, method).render("Who?"), 2, bias=(Bias(CALL_OPENS, 100.0),)))
+    opened = lm.generate(Write(default_template(lm, method).render("Who?"), 2, bias=(Bias(CALL_OPENS, 100.0),)))
     assert opened.text.startswith("[")

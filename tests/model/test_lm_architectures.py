@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.load import LanguageModel
 
@@ -53,7 +53,7 @@ def test_capture_is_what_one_eager_forward_gives(kind: str) -> None:
     lm = LanguageModel(model, lm_tiny.byte_level())
     assert lm.provenance()["tap"] == "registry"
     assert model.config._attn_implementation == chosen  # all but the tapped module keep what the model chose
-    made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 10, attention=True))
+    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 10, attention=True))
     assert len(made.prompt_ids) > lm_tiny.WINDOW
     eager = lm_tiny.build(kind, attn_implementation="eager")
     agree(made, *reference(eager, made, lm.layer))
@@ -67,7 +67,7 @@ def test_capture_is_what_one_eager_forward_gives(kind: str) -> None:
 def test_models_that_bypass_the_registry_take_the_slow_path(kind: str) -> None:
     lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
     assert lm.provenance()["tap"] == "eager"
-    made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 6, attention=True))
+    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 6, attention=True))
     eager = lm_tiny.build(kind, attn_implementation="eager")
     agree(made, *reference(eager, made, lm.layer))
     assert lm.attend(made.ids.tolist()).shape == (4, len(made), len(made))
@@ -76,7 +76,7 @@ def test_models_that_bypass_the_registry_take_the_slow_path(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["mistral", "gemma3", "gemma2"])
 def test_a_sliding_layer_keeps_its_columns_in_place(kind: str) -> None:
     lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=0)
-    made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 20, attention=True))
+    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 20, attention=True))
     logits, attention = reference(lm_tiny.build(kind, attn_implementation="eager"), made, 0)
     agree(made, logits, attention)
     assert made.attention is not None
@@ -89,7 +89,7 @@ def test_text_is_exactly_the_untapped_text(kind: str) -> None:
     lm = LanguageModel(model, lm_tiny.byte_level())
     ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
     untapped = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :]
-    assert lm.generate(Draft(Prompt(lm_tiny.PROMPT), 24)).ids.tolist() == untapped.tolist()
+    assert lm.generate(Write(Prompt(lm_tiny.PROMPT), 24)).ids.tolist() == untapped.tolist()
 
 
 def test_layers_and_heads_can_be_chosen() -> None:
@@ -97,13 +97,13 @@ def test_layers_and_heads_can_be_chosen() -> None:
     for layer, index in ((1, 1), (-2, 2), ("last", 3)):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), layer=layer, heads=[3, 1])  # type: ignore[arg-type]
         assert lm.layer == index
-        made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 5, attention=True))
+        made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5, attention=True))
         logits, attention = reference(eager, made, index)
         agree(made, logits, attention[[3, 1]])
 
 
 def test_two_models_at_once_do_not_mix() -> None:
-    draft = Draft(Prompt(lm_tiny.PROMPT), 6, attention=True)
+    draft = Write(Prompt(lm_tiny.PROMPT), 6, attention=True)
     alone = [LanguageModel(lm_tiny.build("llama", seed=s), lm_tiny.byte_level()).generate(draft) for s in (0, 5)]
     pair = [LanguageModel(lm_tiny.build("llama", seed=s), lm_tiny.byte_level()) for s in (0, 5)]
     streams = [lm.stream(draft) for lm in pair]
@@ -128,6 +128,6 @@ def test_every_check_passes(kind: str) -> None:
 
 def test_bfloat16_models_give_float32_rows() -> None:
     lm = LanguageModel(lm_tiny.build("llama").to(torch.bfloat16), lm_tiny.byte_level())
-    made = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 5))
+    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 5))
     assert made.received.dtype == np.float32
     np.testing.assert_allclose(lm.attend(made.ids).sum(-1), 1, atol=1e-5)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragin_lab.core.episode import Bias, Draft, SoFar
+from dragin_lab.core.episode import Bias, SoFar, Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model import slots
@@ -50,17 +50,17 @@ def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
 
 #: Of all lengths, with a common beginning or none, ended in every way.
 DRAFTS = [
-    Draft(Prompt(lm_tiny.PROMPT), 9, attention=True),
-    Draft(Prompt("Answer: Ulm"), 14, After(5), attention=True),
-    Draft(Prompt(lm_tiny.PROMPT + " The mother"), 3),
-    Draft(Prompt("A"), 12, After(4), attention=True, run_on=True),
-    Draft(Prompt(lm_tiny.PROMPT), 1),
-    Draft(Prompt("Question: Who?\nAnswer:"), 11, After(40)),
-    Draft(Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))),
+    Write(Prompt(lm_tiny.PROMPT), 9, attention=True),
+    Write(Prompt("Answer: Ulm"), 14, After(5), attention=True),
+    Write(Prompt(lm_tiny.PROMPT + " The mother"), 3),
+    Write(Prompt("A"), 12, After(4), attention=True, run_on=True),
+    Write(Prompt(lm_tiny.PROMPT), 1),
+    Write(Prompt("Question: Who?\nAnswer:"), 11, After(40)),
+    Write(Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))),
 ]
 
 
-def written(batch: Batch, drafts: list[Draft], seeds: Any = None) -> list[Any]:
+def written(batch: Batch, drafts: list[Write], seeds: Any = None) -> list[Any]:
     """Everything a batch answers, in the order of the drafts."""
     for i, draft in enumerate(drafts):
         batch.ask(i, draft, None if seeds is None else seeds[i])
@@ -117,7 +117,7 @@ def test_any_size_gives_the_same(size: int) -> None:
 def test_nobody_waits_for_the_slowest() -> None:
     batch = tiny().batch(2)
     for key, n in enumerate((30, 2, 2, 2, 2)):
-        batch.ask(key, Draft(Prompt("Answer: Ulm"), n))
+        batch.ask(key, Write(Prompt("Answer: Ulm"), n))
     order = []
     while len(batch):
         order += [key for key, _ in batch.step()]
@@ -127,7 +127,7 @@ def test_nobody_waits_for_the_slowest() -> None:
 def test_texts_may_outgrow_their_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slots, "_ROOM", 5)
     monkeypatch.setattr(slots, "_WASTE", 3)
-    drafts = [Draft(Prompt(lm_tiny.PROMPT[:k]), n, attention=True) for k, n in ((9, 40), (60, 8), (1, 33), (30, 21))]
+    drafts = [Write(Prompt(lm_tiny.PROMPT[:k]), n, attention=True) for k, n in ((9, 40), (60, 8), (1, 33), (30, 21))]
     for draft, made in zip(drafts, written(tiny().batch(2), drafts), strict=True):
         same(tiny().generate(draft), made)
 
@@ -158,7 +158,7 @@ def test_each_draft_has_its_own_draws_and_warpers() -> None:
 def test_exemplars_are_read_once_for_all() -> None:
     lm = tiny()
     spans = {"exemplars": (0, len(lm_tiny.PROMPT))}
-    drafts = [Draft(Prompt(lm_tiny.PROMPT + end, spans), 4) for end in (" A", " B", " C", " D", " E")]
+    drafts = [Write(Prompt(lm_tiny.PROMPT + end, spans), 4) for end in (" A", " B", " C", " D", " E")]
     reused = [made.reused for made in written(lm.batch(5), drafts)]
     shared = len(lm.prompt(Prompt(lm_tiny.PROMPT))[0])
     assert reused == [0, shared, shared, shared, shared]
@@ -169,7 +169,7 @@ def test_exemplars_are_read_once_for_all() -> None:
 
 def test_a_failing_draft_is_no_matter_of_the_others() -> None:
     lm = tiny("gpt2")
-    drafts = [DRAFTS[0], Draft(Prompt("x" * 300), 5), Draft(Prompt("Answer"), 9, Broken()), *DRAFTS[1:4]]
+    drafts = [DRAFTS[0], Write(Prompt("x" * 300), 5), Write(Prompt("Answer"), 9, Broken()), *DRAFTS[1:4]]
     made = written(lm.batch(3), drafts)
     assert isinstance(made[1], ModelError)
     assert "do not fit into the 256 positions" in str(made[1])
@@ -227,7 +227,7 @@ def test_a_draft_that_fits_nowhere_fails_alone() -> None:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
     embed.register_forward_pre_hook(refuse)
-    drafts = [DRAFTS[1], Draft(Prompt("y" * 60), 5), DRAFTS[3]]
+    drafts = [DRAFTS[1], Write(Prompt("y" * 60), 5), DRAFTS[3]]
     batch = lm.batch(3)
     made = written(batch, drafts)
     assert isinstance(made[1], torch.OutOfMemoryError)

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import dragin_lab as dl
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.load import LanguageModel
@@ -40,7 +40,7 @@ def encoded(tokenizer: Any, text: str = lm_tiny.PROMPT) -> Any:
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_capture_equals_language_model(kind: str, use_cache: bool) -> None:
     tokenizer = lm_tiny.byte_level()
-    expected = LanguageModel(lm_tiny.build(kind), tokenizer).generate(Draft(Prompt(lm_tiny.PROMPT), 9, attention=True))
+    expected = LanguageModel(lm_tiny.build(kind), tokenizer).generate(Write(Prompt(lm_tiny.PROMPT), 9, attention=True))
     model = lm_tiny.build(kind)
     with dl.capture(model, tokenizer) as tape:
         model.generate(**encoded(tokenizer), max_new_tokens=9, do_sample=False, use_cache=use_cache)
@@ -50,14 +50,14 @@ def test_capture_equals_language_model(kind: str, use_cache: bool) -> None:
 @pytest.mark.parametrize("name", ["almanac-prototype", "almanac-small"])
 def test_capture_finds_the_tokenizer_of_a_saved_model(name: str) -> None:
     path = lm_tiny.PARITY / name
-    expected = LanguageModel.load(path).generate(Draft(Prompt(lm_tiny.PROMPT), 24, attention=True))
+    expected = LanguageModel.load(path).generate(Write(Prompt(lm_tiny.PROMPT), 24, attention=True))
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     lm = LanguageModel(model, LanguageModel.load(path).tokenizer)
     with dl.capture(model) as tape:
         result = model.generate(
             **encoded(lm.tokenizer.hf), max_new_tokens=24, do_sample=False, return_dict_in_generate=True
         )
-        inside = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 24, attention=True))  # a tap over a tap
+        inside = lm.generate(Write(Prompt(lm_tiny.PROMPT), 24, attention=True))  # a tap over a tap
     same(tape.continuation, expected)
     same(inside, expected)
     assert result.sequences[0].tolist() == [*expected.prompt_ids, *expected.ids]
@@ -78,7 +78,7 @@ def test_every_call_is_kept_and_long_ones_grow() -> None:
     assert len(tape.tokens) == 153
     lm = LanguageModel(lm_tiny.build("llama"), tokenizer, heads=[2])
     lm.eos = frozenset()
-    long = lm.generate(Draft(Prompt(lm_tiny.PROMPT), 150))
+    long = lm.generate(Write(Prompt(lm_tiny.PROMPT), 150))
     np.testing.assert_allclose(tape.continuation.received, long.received, atol=CLOSE)
     assert tape.continuation.attention is None
 

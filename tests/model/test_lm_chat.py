@@ -12,7 +12,7 @@ from scripted import ScriptedRetriever
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
 import dragin_lab as dl
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.errors import SettingError
@@ -116,7 +116,7 @@ def test_there_is_no_second_bos(kind: str) -> None:
     assert (ids[0] == 0) == (kind in ADDS_BOS)
     assert ids[1] != 0
     assert ids.count(0) == {"llama-2": 3, "llama-3": 1}.get(kind, 0)  # Llama 2 opens every exchange with one
-    made = model(kind).generate(Draft(render(kind), 2))
+    made = model(kind).generate(Write(render(kind), 2))
     assert made.prompt_ids.tolist() == ids
 
 

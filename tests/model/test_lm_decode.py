@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragin_lab.core.episode import Bias, Draft, SoFar
+from dragin_lab.core.episode import Bias, SoFar, Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model import decode
@@ -64,8 +64,8 @@ class After:
 
 def test_two_streams_at_once_do_not_share_a_cache() -> None:
     lm = tiny()
-    expected = [tiny().generate(Draft(p, 6)) for p in (PROMPT, Prompt("Answer: Ulm"))]
-    one, two = lm.stream(Draft(PROMPT, 6)), lm.stream(Draft(Prompt("Answer: Ulm"), 6))
+    expected = [tiny().generate(Write(p, 6)) for p in (PROMPT, Prompt("Answer: Ulm"))]
+    one, two = lm.stream(Write(PROMPT, 6)), lm.stream(Write(Prompt("Answer: Ulm"), 6))
     for _ in range(5):
         next(one)
         next(two)
@@ -77,12 +77,12 @@ def test_two_streams_at_once_do_not_share_a_cache() -> None:
 def test_threads_may_share_a_model() -> None:
     lm = tiny()
     prompts = [Prompt(f"{lm_tiny.PROMPT} {i}") for i in range(4)]
-    expected = [tiny().generate(Draft(p, 12)) for p in prompts]
+    expected = [tiny().generate(Write(p, 12)) for p in prompts]
     maps = lm.attend([9, 8, 7, 6])
 
     def work(i: int) -> Continuation:
         for _ in range(3):
-            made = lm.generate(Draft(prompts[i], 12))
+            made = lm.generate(Write(prompts[i], 12))
             np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), maps, atol=1e-6)
         return made
 
@@ -94,9 +94,9 @@ def test_threads_may_share_a_model() -> None:
 def test_attend_is_independent_of_drafts() -> None:
     lm = tiny()
     before = lm.attend([9, 8, 7, 6])
-    made = lm.generate(Draft(PROMPT, 4))
+    made = lm.generate(Write(PROMPT, 4))
     np.testing.assert_array_equal(lm.attend([9, 8, 7, 6]), before)
-    same(lm.generate(Draft(PROMPT, 4)), made)
+    same(lm.generate(Write(PROMPT, 4)), made)
     assert lm.attend([]).shape == (4, 0, 0)
     assert before.dtype == np.float32
 
@@ -105,9 +105,9 @@ def test_attend_is_independent_of_drafts() -> None:
 
 
 def test_stop_sees_every_piece_in_order_and_ends_the_draft() -> None:
-    full = tiny().generate(Draft(PROMPT, 12, attention=True))
+    full = tiny().generate(Write(PROMPT, 12, attention=True))
     stop = After(7)
-    made = tiny().generate(Draft(PROMPT, 12, stop, attention=True))
+    made = tiny().generate(Write(PROMPT, 12, stop, attention=True))
     assert made.stopped == "enough"
     assert made.decided is None
     assert made.ids.tolist() == full.ids[:7].tolist()
@@ -129,25 +129,25 @@ def test_stop_sees_every_piece_in_order_and_ends_the_draft() -> None:
 
 
 def test_run_on_goes_to_the_end_and_says_where_it_was_decided() -> None:
-    full = tiny().generate(Draft(PROMPT, 12))
+    full = tiny().generate(Write(PROMPT, 12))
     stop = After(4)
-    made = tiny().generate(Draft(PROMPT, 12, stop, run_on=True))
+    made = tiny().generate(Write(PROMPT, 12, stop, run_on=True))
     same(made, full)
     assert (made.stopped, made.decided, made.decided_by) == ("length", 4, "enough")
     assert len(stop.seen) == 4
-    short = tiny().generate(Draft(PROMPT, 12, After(4), attention=True))
+    short = tiny().generate(Write(PROMPT, 12, After(4), attention=True))
     assert made.received_decided is not None
     np.testing.assert_allclose(made.received_decided, short.received, atol=1e-6)
     assert not np.allclose(made.received[:4], short.received, atol=1e-3)  # later pieces looked back too
-    late = tiny().generate(Draft(PROMPT, 3, After(4), run_on=True))
+    late = tiny().generate(Write(PROMPT, 3, After(4), run_on=True))
     assert (late.decided, late.decided_by, late.received_decided) == (None, "", None)
 
 
 def test_end_of_sequence_is_kept_as_the_last_piece() -> None:
-    full = tiny().generate(Draft(PROMPT, 12))
+    full = tiny().generate(Write(PROMPT, 12))
     lm = tiny()
     lm.eos = frozenset({int(full.ids[5]), 10**6})
-    made = lm.generate(Draft(PROMPT, 12))
+    made = lm.generate(Write(PROMPT, 12))
     first = full.ids.tolist().index(full.ids[5])
     assert made.stopped == "eos"
     assert made.ids.tolist() == full.ids[: first + 1].tolist()
@@ -164,7 +164,7 @@ def test_end_of_sequence_comes_from_the_generation_config() -> None:
 def test_special_pieces_show_in_raw_text_only() -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
     question = "Question: When was the city where the director of film Gewair Lantern was born founded?\nAnswer:"
-    made = lm.generate(Draft(Prompt(question), 64))
+    made = lm.generate(Write(Prompt(question), 64))
     assert made.stopped == "eos"
     assert made.pieces[-1] == "</s>"
     assert made.raw_text == made.text + "</s>"
@@ -178,8 +178,8 @@ def test_special_pieces_show_in_raw_text_only() -> None:
 
 def test_a_stream_says_what_the_continuation_says() -> None:
     lm = tiny()
-    events, made = drain(lm.stream(Draft(PROMPT, 20)))
-    same(made, tiny().generate(Draft(PROMPT, 20)))
+    events, made = drain(lm.stream(Write(PROMPT, 20)))
+    same(made, tiny().generate(Write(PROMPT, 20)))
     assert [e.id for e in events] == made.ids.tolist()
     assert tuple(e.piece for e in events) == made.pieces
     np.testing.assert_array_equal([e.entropy for e in events], made.entropy)
@@ -193,31 +193,31 @@ def test_a_stream_says_what_the_continuation_says() -> None:
 
 def test_a_closed_stream_leaves_the_model_usable() -> None:
     lm = tiny()
-    stream = lm.stream(Draft(PROMPT, 12))
+    stream = lm.stream(Write(PROMPT, 12))
     for _ in range(4):
         next(stream)
     stream.close()
-    made = lm.generate(Draft(PROMPT, 12))
-    same(made, tiny().generate(Draft(PROMPT, 12)))
+    made = lm.generate(Write(PROMPT, 12))
+    same(made, tiny().generate(Write(PROMPT, 12)))
 
 
 def test_a_forward_that_failed_does_not_leave_half_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     lm = tiny()
-    stream = lm.stream(Draft(PROMPT, 12))
+    stream = lm.stream(Write(PROMPT, 12))
     next(stream)
     with monkeypatch.context() as patch:
         last = lm.model.model.layers[-1]
         patch.setattr(last, "forward", lambda *a, **k: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             next(stream)
-    made = lm.generate(Draft(PROMPT, 12))
+    made = lm.generate(Write(PROMPT, 12))
     assert made.reused == 0
-    same(made, tiny().generate(Draft(PROMPT, 12)))
+    same(made, tiny().generate(Write(PROMPT, 12)))
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma2", "mistral", "gpt-oss"])
 def test_rows_are_the_same_however_many_are_computed_at_once(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    draft = Draft(PROMPT, 40, attention=True)
+    draft = Write(PROMPT, 40, attention=True)
     made = [tiny(kind).generate(draft)]
     for at_once in (1, 7, 1000):
         monkeypatch.setattr(decode, "ROWS_AT_ONCE", at_once)
@@ -239,7 +239,7 @@ def sampling(**settings: Any) -> LanguageModel:
 def test_sampling_follows_the_generation_config_and_the_seed() -> None:
     settings = {"temperature": 1.7, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.2}
     lm = sampling(**settings)
-    one, again, other = (lm.generate(Draft(PROMPT, 16), seed=s) for s in (3, 3, 4))
+    one, again, other = (lm.generate(Write(PROMPT, 16), seed=s) for s in (3, 3, 4))
     assert one.ids.tolist() == again.ids.tolist() != other.ids.tolist()
     assert one.entropy_processed is not None
     assert not np.allclose(one.entropy_processed, one.entropy, atol=1e-2)
@@ -259,17 +259,17 @@ def test_sampling_follows_the_generation_config_and_the_seed() -> None:
 
 def test_without_a_seed_draws_differ() -> None:
     lm = sampling(temperature=3.0)
-    assert len({tuple(lm.generate(Draft(PROMPT, 16)).ids) for _ in range(4)}) > 1
+    assert len({tuple(lm.generate(Write(PROMPT, 16)).ids) for _ in range(4)}) > 1
 
 
 def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
     model = lm_tiny.build("llama")
     model.generation_config.update(repetition_penalty=1.8, eos_token_id=None)
     lm = LanguageModel(model, lm_tiny.byte_level())
-    made = lm.generate(Draft(PROMPT, 16))
+    made = lm.generate(Write(PROMPT, 16))
     ids = torch.tensor([made.prompt_ids.tolist()])
     expected = model.generate(ids, max_new_tokens=16, do_sample=False)[0, ids.shape[1] :]
-    assert made.ids.tolist() == expected.tolist() != tiny().generate(Draft(PROMPT, 16)).ids.tolist()
+    assert made.ids.tolist() == expected.tolist() != tiny().generate(Write(PROMPT, 16)).ids.tolist()
     assert made.entropy_processed is not None
 
 
@@ -283,11 +283,11 @@ def opening(lm: LanguageModel, made: Continuation, t: int) -> str:
 
 def test_forbidden_pieces_are_not_written_and_what_is_measured_is_raw() -> None:
     lm = tiny()
-    free = lm.generate(Draft(PROMPT, 6))
+    free = lm.generate(Write(PROMPT, 6))
     word = opening(lm, free, 0)
     ids = set(lm.tokenizer.openings(word))
     assert int(free.ids[0]) in ids
-    made = lm.generate(Draft(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
+    made = lm.generate(Write(PROMPT, 6, bias=(Bias(word, float("-inf"), 0, 2),)))
     assert not ids & set(made.ids[:2].tolist())
     assert made.alternative_ids[0].tolist() == free.alternative_ids[0].tolist()  # the forbidden one is the likeliest
     assert made.ids[0] in free.alternative_ids[0]
@@ -302,21 +302,21 @@ def test_a_bonus_holds_for_its_pieces_only() -> None:
     lm = tiny()
     ids = set(lm.tokenizer.openings("Qx"))
     assert {lm.tokenizer.pieces([i])[0] for i in ids} == {"Q"}  # a longer one that begins otherwise is none
-    free = lm.generate(Draft(PROMPT, 8))
+    free = lm.generate(Write(PROMPT, 8))
     assert not ids & set(free.ids.tolist())
-    made = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
+    made = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
     assert [int(i) in ids for i in made.ids[:5]] == [False, False, False, True, True]
     assert made.ids[:3].tolist() == free.ids[:3].tolist()
-    to_the_end = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 1e4, 3),)))
+    to_the_end = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3),)))
     assert all(int(i) in ids for i in to_the_end.ids[3:])
-    nothing = lm.generate(Draft(PROMPT, 8, bias=(Bias("Qx", 0.0),)))
+    nothing = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 0.0),)))
     assert nothing.ids.tolist() == free.ids.tolist()
 
 
 def test_a_bias_goes_before_what_the_config_does_to_logits() -> None:
     lm = sampling(temperature=0.5)
     ids = set(lm.tokenizer.openings("Qx"))
-    made = lm.generate(Draft(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
+    made = lm.generate(Write(PROMPT, 4, bias=(Bias("Qx", 1e4, 0, 1), Bias("Qx", float("-inf"), 1))), seed=1)
     assert [int(i) in ids for i in made.ids] == [True, False, False, False]
     assert made.entropy_processed is not None
     assert made.entropy_processed[0] < 1e-3 < made.entropy[0]
@@ -331,35 +331,35 @@ def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
     assert (lm.context_window, lm.hard_window) == (256, True)
     p = len(lm.prompt(PROMPT)[0])
     with pytest.raises(ModelError, match=f"{p} prompt pieces and {257 - p} new ones do not fit into the 256"):
-        lm.generate(Draft(PROMPT, 257 - p))
+        lm.generate(Write(PROMPT, 257 - p))
     with pytest.raises(ModelError, match="257 pieces do not fit"):
         lm.attend([5] * 257)
-    assert len(lm.generate(Draft(PROMPT, 256 - p))) == 256 - p
+    assert len(lm.generate(Write(PROMPT, 256 - p))) == 256 - p
 
 
 def test_rotary_positions_go_on_behind_the_window() -> None:
     lm = tiny()
     assert (lm.context_window, lm.hard_window) == (256, False)
-    made = lm.generate(Draft(PROMPT, 300))
+    made = lm.generate(Write(PROMPT, 300))
     assert len(made) == 300
 
 
 def test_an_empty_prompt_starts_from_bos_or_is_refused() -> None:
     lm = tiny()
-    made = lm.generate(Draft(Prompt(""), 3))
+    made = lm.generate(Write(Prompt(""), 3))
     assert made.prompt_ids.tolist() == [1]
     assert made.prompt_offsets.tolist() == [[0, 0]]
     lm.tokenizer.hf = type(lm.tokenizer.hf)(tokenizer_object=lm.tokenizer.hf.backend_tokenizer)
     with pytest.raises(ModelError, match="the prompt is empty"):
-        lm.generate(Draft(Prompt(""), 3))
+        lm.generate(Write(Prompt(""), 3))
 
 
 def test_a_draft_of_nothing_is_refused() -> None:
     with pytest.raises(ModelError, match="max_new_tokens=0"):
-        tiny().generate(Draft(PROMPT, 0))
+        tiny().generate(Write(PROMPT, 0))
 
 
 def test_attention_is_kept_only_when_asked_for() -> None:
-    made = tiny().generate(Draft(PROMPT, 4))
+    made = tiny().generate(Write(PROMPT, 4))
     assert made.attention is None
     assert (made.received[:-1] > 0).all()

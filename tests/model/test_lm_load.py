@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 import dragin_lab as dl
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError
 from dragin_lab.model import sources, tap
 from dragin_lab.model.load import LanguageModel
@@ -206,7 +206,7 @@ def test_a_real_pretrained_llama() -> None:
     path = lm_tiny.stories()
     lm = LanguageModel.load(path)
     assert lm.tokenizer.marker == "▁"
-    made = lm.generate(Draft(dl.Prompt("Once upon a time, there was a little girl named Lily."), 60, attention=True))
+    made = lm.generate(Write(dl.Prompt("Once upon a time, there was a little girl named Lily."), 60, attention=True))
     eager = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
     ids = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
     p = len(made.prompt_ids)

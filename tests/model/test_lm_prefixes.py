@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.model.prefixes import Prefix, Prefixes, ends_of
@@ -165,7 +165,7 @@ def test_what_was_read_before_changes_no_bit(kind: str) -> None:
         asked("Who is Ann?"), asked("Who is Bo Ek?", PASSAGES), asked("Who is Bo Ek? Who?", PASSAGES),
         asked("Who is Ann?"), asked("Who?", shots=""), asked("Who is Cy?", "Context:\n[1] Cy.\n"),
     ]  # fmt: skip
-    drafts = [Draft(prompt, 6, attention=True) for prompt in prompts]
+    drafts = [Write(prompt, 6, attention=True) for prompt in prompts]
     fresh = [model(kind).generate(draft) for draft in drafts]
     shots = ends_of(prompts[0], lm.prompt(prompts[0])[1])[0]
     both = ends_of(prompts[1], lm.prompt(prompts[1])[1])[1]

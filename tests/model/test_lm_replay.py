@@ -10,7 +10,7 @@ import lm_tiny
 import numpy as np
 import pytest
 
-from dragin_lab.core.episode import Bias, Draft, Never, SoFar, Stop
+from dragin_lab.core.episode import Bias, Never, SoFar, Stop, Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.remembering import Remembering, remembering
@@ -65,21 +65,21 @@ def drained(stream: Any) -> tuple[list[Any], Continuation]:
 def test_every_beginning_is_served_as_the_model_makes_it(kind: str, looks: int) -> None:
     lm, store = tiny(kind), Store()
     memory = remembering(lm, store)
-    longest = memory.generate(Draft(PROMPT, 40, After(99, looks), attention=True))
+    longest = memory.generate(Write(PROMPT, 40, After(99, looks), attention=True))
     assert not longest.stored
-    identical(longest, memory.generate(Draft(PROMPT, 40, After(99, looks), attention=True)))
+    identical(longest, memory.generate(Write(PROMPT, 40, After(99, looks), attention=True)))
     for n in (1, 32, 33):
         for options in ({"attention": True}, {}, {"run_on": True}):
-            draft = Draft(PROMPT, 40, After(n, looks), **options)
+            draft = Write(PROMPT, 40, After(n, looks), **options)
             identical(lm.generate(draft), memory.generate(draft))
     assert (store.counts.drafts_made, store.counts.drafts_outgrown) == (1, 0)
 
 
 def test_a_stream_has_the_same_events() -> None:
     lm, store = tiny(), Store()
-    draft = Draft(PROMPT, 12, After(7))
+    draft = Write(PROMPT, 12, After(7))
     memory = remembering(lm, store)
-    memory.generate(Draft(PROMPT, 12))
+    memory.generate(Write(PROMPT, 12))
     events, made = drained(memory.stream(draft))
     expected, fresh = drained(lm.stream(draft))
     assert events == expected
@@ -89,13 +89,13 @@ def test_a_stream_has_the_same_events() -> None:
 
 def test_a_text_that_has_ended_is_served_to_whoever_asks_for_more() -> None:
     lm, store = tiny(), Store()
-    first = lm.generate(Draft(PROMPT, 20))
+    first = lm.generate(Write(PROMPT, 20))
     lm.eos = frozenset([int(first.ids[9])])
     memory = remembering(lm, store)
-    ended = memory.generate(Draft(PROMPT, 12))
+    ended = memory.generate(Write(PROMPT, 12))
     assert ended.stopped == "eos"
-    longer = memory.generate(Draft(PROMPT, 60))
-    identical(lm.generate(Draft(PROMPT, 60)), longer)
+    longer = memory.generate(Write(PROMPT, 60))
+    identical(lm.generate(Write(PROMPT, 60)), longer)
 
 
 def test_processed_entropies_come_back() -> None:
@@ -103,10 +103,10 @@ def test_processed_entropies_come_back() -> None:
     model.generation_config.repetition_penalty = 1.5
     lm = LanguageModel(model, lm_tiny.byte_level())
     memory = remembering(lm, Store())
-    memory.generate(Draft(PROMPT, 8))
-    served = memory.generate(Draft(PROMPT, 5))
+    memory.generate(Write(PROMPT, 8))
+    served = memory.generate(Write(PROMPT, 5))
     assert served.entropy_processed is not None
-    identical(lm.generate(Draft(PROMPT, 5)), served)
+    identical(lm.generate(Write(PROMPT, 5)), served)
 
 
 # -- what is not served -----------------------------------------------------------------------------------------------
@@ -115,51 +115,51 @@ def test_processed_entropies_come_back() -> None:
 def test_what_is_kept_too_short_is_made_anew_and_replaced() -> None:
     lm, store = tiny(), Store()
     memory = remembering(lm, store)
-    memory.generate(Draft(PROMPT, 6))
-    longer = memory.generate(Draft(PROMPT, 10))
+    memory.generate(Write(PROMPT, 6))
+    longer = memory.generate(Write(PROMPT, 10))
     assert not longer.stored
     assert (store.counts.drafts_outgrown, store.counts.pieces_made) == (1, 16)
-    identical(longer, memory.generate(Draft(PROMPT, 10)))
+    identical(longer, memory.generate(Write(PROMPT, 10)))
     assert len(store) == 1
 
 
 def test_attention_is_not_invented() -> None:
     lm, store = tiny(), Store()
     memory = remembering(lm, store)
-    memory.generate(Draft(PROMPT, 6))
-    assert not memory.generate(Draft(PROMPT, 6, attention=True)).stored
-    assert memory.generate(Draft(PROMPT, 6, attention=True)).stored
-    assert memory.generate(Draft(PROMPT, 4)).attention is None
+    memory.generate(Write(PROMPT, 6))
+    assert not memory.generate(Write(PROMPT, 6, attention=True)).stored
+    assert memory.generate(Write(PROMPT, 6, attention=True)).stored
+    assert memory.generate(Write(PROMPT, 4)).attention is None
 
 
 def test_rows_looked_at_one_by_one_and_together_are_kept_apart() -> None:
     memory = remembering(tiny(), Store())
-    memory.generate(Draft(PROMPT, 8, After(99, looks=1)))
-    assert not memory.generate(Draft(PROMPT, 6, After(4))).stored
-    assert memory.generate(Draft(PROMPT, 6, After(4, looks=1))).stored
-    assert memory.generate(Draft(PROMPT, 3, After(3))).stored
+    memory.generate(Write(PROMPT, 8, After(99, looks=1)))
+    assert not memory.generate(Write(PROMPT, 6, After(4))).stored
+    assert memory.generate(Write(PROMPT, 6, After(4, looks=1))).stored
+    assert memory.generate(Write(PROMPT, 3, After(3))).stored
     for _ in range(2):  # neither one nor the other: never kept
-        assert not memory.generate(Draft(Prompt("Who?"), 8, After(6, looks=2))).stored
+        assert not memory.generate(Write(Prompt("Who?"), 8, After(6, looks=2))).stored
 
 
-OTHERS: dict[str, Draft] = {
-    "text": Draft(Prompt(PROMPT.text + " x", PROMPT.spans), 6),
-    "special": Draft(dataclasses.replace(PROMPT, special=False), 6),
-    "parts": Draft(Prompt(PROMPT.text, {"exemplars": (0, 30)}), 6),
-    "no parts": Draft(Prompt(PROMPT.text), 6),
-    "bias": Draft(PROMPT, 6, bias=(Bias("a", 2.0),)),
-    "forbidden": Draft(PROMPT, 6, bias=(Bias("a", float("-inf"), 0, 3),)),
+OTHERS: dict[str, Write] = {
+    "text": Write(Prompt(PROMPT.text + " x", PROMPT.spans), 6),
+    "special": Write(dataclasses.replace(PROMPT, special=False), 6),
+    "parts": Write(Prompt(PROMPT.text, {"exemplars": (0, 30)}), 6),
+    "no parts": Write(Prompt(PROMPT.text), 6),
+    "bias": Write(PROMPT, 6, bias=(Bias("a", 2.0),)),
+    "forbidden": Write(PROMPT, 6, bias=(Bias("a", float("-inf"), 0, 3),)),
 }
 
 
 def test_another_request_is_another_key() -> None:
     memory = remembering(tiny(), Store())
-    for draft in (Draft(PROMPT, 6), *OTHERS.values()):
+    for draft in (Write(PROMPT, 6), *OTHERS.values()):
         assert not memory.generate(draft).stored
-    for draft in (Draft(PROMPT, 6), *OTHERS.values()):
+    for draft in (Write(PROMPT, 6), *OTHERS.values()):
         assert memory.generate(draft).stored
     # what decides nothing about the text is no part of the key
-    assert memory.generate(Draft(Prompt(PROMPT.text, {"exemplars": (0, 20), "question": (0, 5)}, ("n",)), 4)).stored
+    assert memory.generate(Write(Prompt(PROMPT.text, {"exemplars": (0, 20), "question": (0, 5)}, ("n",)), 4)).stored
 
 
 def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,12 +167,12 @@ def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> N
     told = lm.identity()
     assert {"weights_sha256", "dtype", "device", "attention", "layer", "heads", "generation_config"} <= set(told)
     assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "threads", "tap", "eos"} <= set(told)
-    remembering(lm, store).generate(Draft(PROMPT, 6))
+    remembering(lm, store).generate(Write(PROMPT, 6))
     for name in told:
         monkeypatch.setattr(lm, "identity", lambda name=name: told | {name: "other"})
-        assert not remembering(lm, store).generate(Draft(PROMPT, 6)).stored, name
+        assert not remembering(lm, store).generate(Write(PROMPT, 6)).stored, name
     monkeypatch.undo()
-    assert remembering(lm, store).generate(Draft(PROMPT, 6)).stored
+    assert remembering(lm, store).generate(Write(PROMPT, 6)).stored
 
 
 def test_other_weights_another_layer_and_another_dtype_are_other_identities() -> None:
@@ -184,8 +184,8 @@ def test_other_weights_another_layer_and_another_dtype_are_other_identities() ->
     other.lm_head.weight.data[0] += 1
     models.append(LanguageModel(other, lm_tiny.byte_level()))
     for lm in models:
-        assert not remembering(lm, store).generate(Draft(PROMPT, 3)).stored
-    assert remembering(tiny(), store).generate(Draft(PROMPT, 3)).stored
+        assert not remembering(lm, store).generate(Write(PROMPT, 3)).stored
+    assert remembering(tiny(), store).generate(Write(PROMPT, 3)).stored
 
 
 def test_sampling_is_never_stored() -> None:
@@ -210,7 +210,7 @@ def test_maps_are_kept_by_their_lower_half() -> None:
     assert memory.attend([]).shape == (4, 0, 0)
 
 
-def written(batch: Any, drafts: list[Draft]) -> list[Continuation]:
+def written(batch: Any, drafts: list[Write]) -> list[Continuation]:
     found = {}
     for i, draft in enumerate(drafts):
         batch.ask(i, draft)
@@ -223,7 +223,7 @@ def written(batch: Any, drafts: list[Draft]) -> list[Continuation]:
 def test_a_batch_is_served_before_it_writes() -> None:
     lm, store = tiny(), Store()
     memory = remembering(lm, store)
-    drafts = [Draft(Prompt(f"{lm_tiny.PROMPT} {i}"), 8) for i in range(3)]
+    drafts = [Write(Prompt(f"{lm_tiny.PROMPT} {i}"), 8) for i in range(3)]
     alone = memory.generate(drafts[0])
     first = written(memory.batch(2), drafts)
     assert [made.stored for made in first] == [True, False, False]
@@ -234,15 +234,15 @@ def test_a_batch_is_served_before_it_writes() -> None:
         assert made.ids.tolist() == before.ids[:5].tolist()
     # beside others sums are in another order, so that it does not stand for what is written alone
     assert not memory.generate(drafts[1]).stored
-    far = Draft(Prompt("a " * 3000), 8)
+    far = Write(Prompt("a " * 3000), 8)
     assert isinstance(written(memory.batch(2), [drafts[0], far])[1], Exception)
 
 
 def test_a_batch_of_one_writes_as_alone() -> None:
     lm = tiny()
     memory = remembering(lm, Store())
-    written(memory.batch(1), [Draft(PROMPT, 8)])
-    identical(lm.generate(Draft(PROMPT, 8)), memory.generate(Draft(PROMPT, 8)))
+    written(memory.batch(1), [Write(PROMPT, 8)])
+    identical(lm.generate(Write(PROMPT, 8)), memory.generate(Write(PROMPT, 8)))
 
 
 def test_all_else_is_the_models_own() -> None:
@@ -252,4 +252,4 @@ def test_all_else_is_the_models_own() -> None:
     assert memory.tokenizer is lm.tokenizer
     assert memory.provenance() == lm.provenance()
     stop: Stop = Never()
-    assert memory.stream(Draft(PROMPT, 2, stop)) is not None
+    assert memory.stream(Write(PROMPT, 2, stop)) is not None

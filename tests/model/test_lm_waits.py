@@ -11,7 +11,7 @@ import lm_tiny
 import pytest
 import torch
 
-from dragin_lab.core.episode import Draft, Never, SoFar, Stop
+from dragin_lab.core.episode import Never, SoFar, Stop, Write
 from dragin_lab.core.trace import Prompt
 from dragin_lab.model.load import LanguageModel
 
@@ -82,7 +82,7 @@ def ours(waits: Counter[str], write: Any) -> dict[str, float]:
 @pytest.mark.parametrize("attention", [True, False])
 def test_a_draft_waits_once_a_piece(waits: Counter[str], stop: Stop, attention: bool) -> None:
     lm = model()
-    found = ours(waits, lambda n: lm.generate(Draft(Prompt(lm_tiny.PROMPT), n, stop, attention=attention)))
+    found = ours(waits, lambda n: lm.generate(Write(Prompt(lm_tiny.PROMPT), n, stop, attention=attention)))
     assert found == {"ours": 1.0, "theirs": 0.0}
 
 
@@ -90,13 +90,13 @@ def test_sampling_and_processors_wait_no_more_often(waits: Counter[str]) -> None
     raw = lm_tiny.build("llama")
     raw.generation_config.update(do_sample=True, eos_token_id=None, top_k=20, repetition_penalty=1.2)
     lm = LanguageModel(raw, lm_tiny.byte_level(), sample=True)
-    assert ours(waits, lambda n: lm.generate(Draft(Prompt(lm_tiny.PROMPT), n), 3))["ours"] == 1.0
+    assert ours(waits, lambda n: lm.generate(Write(Prompt(lm_tiny.PROMPT), n), 3))["ours"] == 1.0
 
 
 @pytest.mark.parametrize("stop", [Never(), Scores()])
 def test_who_watches_waits_no_more_often(waits: Counter[str], stop: Stop) -> None:
     lm = model()
-    assert ours(waits, lambda n: list(lm.stream(Draft(Prompt(lm_tiny.PROMPT), n, stop))))["ours"] == 1.0
+    assert ours(waits, lambda n: list(lm.stream(Write(Prompt(lm_tiny.PROMPT), n, stop))))["ours"] == 1.0
 
 
 @pytest.mark.parametrize("rows", [2, 5])
@@ -107,7 +107,7 @@ def test_a_batch_waits_once_a_step_however_many_drafts_it_has(waits: Counter[str
     def write(n: int) -> None:
         batch = lm.batch(rows)
         for i in range(rows):
-            batch.ask(i, Draft(Prompt(lm_tiny.PROMPT[i:]), n, stop, attention=True))
+            batch.ask(i, Write(Prompt(lm_tiny.PROMPT[i:]), n, stop, attention=True))
         while len(batch):
             assert not any(isinstance(made, Exception) for _, made in batch.step())
         batch.close()

@@ -6,7 +6,7 @@ import lm_tiny
 import numpy as np
 import pytest
 
-from dragin_lab.core.episode import Draft
+from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.load import LanguageModel
@@ -30,7 +30,7 @@ def same(forced: Continuation, made: Continuation) -> None:
 @pytest.mark.parametrize("name", ["almanac-prototype", "almanac-small"])
 def test_score_of_a_generated_text_is_what_generating_it_measured(name: str) -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / name)
-    made = lm.generate(Draft(PROMPT, 24, attention=True))
+    made = lm.generate(Write(PROMPT, 24, attention=True))
     lead = "" if made.text.startswith(" ") else " "
     same(lm.score(PROMPT, lead + made.text, attention=True), made)
 
@@ -57,9 +57,9 @@ def test_score_of_other_architectures(kind: str) -> None:
 def test_score_leaves_the_cache_of_drafts_alone() -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
     prompt = Prompt(PROMPT.text, {"exemplars": (0, 20)})
-    assert lm.generate(Draft(prompt, 4)).reused == 0
+    assert lm.generate(Write(prompt, 4)).reused == 0
     lm.score(Prompt("Something else"), " entirely.")
-    assert lm.generate(Draft(prompt, 4)).reused > 0
+    assert lm.generate(Write(prompt, 4)).reused > 0
 
 
 def test_a_text_without_pieces_is_refused() -> None:

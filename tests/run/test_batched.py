@@ -11,7 +11,7 @@ import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.core.episode import Draft, Search
+from dragin_lab.core.episode import Search, Write
 from dragin_lab.core.method import method
 from dragin_lab.core.trace import Continuation, Passage, Question, Trace
 from dragin_lab.errors import ModelError, SettingError
@@ -33,7 +33,7 @@ class Model(ScriptedModel):
         self.says = {question: list(script) for question, script in says.items()}
         self.batches: list[Batch] = []
 
-    def stream(self, draft: Draft, seed: int | None = None) -> Generator[Any, None, Continuation]:
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         question = draft.prompt.part("question")
         self.script = [self.says[question].pop(0)]
         return (yield from super().stream(draft, seed))
@@ -49,7 +49,7 @@ class Batch:
     def __init__(self, lm: Model, size: int) -> None:
         self.lm = lm
         self.size = size
-        self.waiting: deque[tuple[Any, Draft, int | None]] = deque()
+        self.waiting: deque[tuple[Any, Write, int | None]] = deque()
         self.rows: list[tuple[Any, Generator[Any, None, Continuation]]] = []
         self.widths: list[int] = []
         self.seeds: list[int | None] = []
@@ -58,7 +58,7 @@ class Batch:
     def __len__(self) -> int:
         return len(self.waiting) + len(self.rows)
 
-    def ask(self, key: Any, draft: Draft, seed: int | None = None) -> None:
+    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
         self.waiting.append((key, draft, seed))
 
     def attend(self, ids: Any) -> Any:

@@ -13,7 +13,7 @@ import pytest
 import dragin_lab as dl
 from dragin_lab.almanac.files import wordings
 from dragin_lab.core.confidence import doubts
-from dragin_lab.core.episode import Attend, Draft
+from dragin_lab.core.episode import Attend, Write
 from dragin_lab.core.labels import DEGREES, Fact, LabelError, Labelled, load_labels
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.released import ReferenceLoop
@@ -256,7 +256,7 @@ def test_facts_are_found_in_text(text: str, facts: tuple[Fact, ...], values: str
 
 def test_free_items_end_with_the_first_wrong_fact(lm: LanguageModel, pipeline: Pipeline) -> None:
     question = "Who is the mother of the director of film The Distant Weathwos?"
-    made = lm.generate(Draft(SHOT.render(question), 96, AnswerSentence(pipeline, lm.tokenizer)))
+    made = lm.generate(Write(SHOT.render(question), 96, AnswerSentence(pipeline, lm.tokenizer)))
     first = re.search(r"The film (.+?) was directed by (.+?)\.", made.text)
     assert first is not None, made.text
     title, name = first.groups()

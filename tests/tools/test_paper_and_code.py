@@ -99,11 +99,11 @@ def test_each_swap_changes_one_part(docs: Any) -> None:
 
 
 def test_attention_in_context_is_the_drafts_own(docs: Any, lm: LanguageModel) -> None:
-    from dragin_lab.core.episode import Draft
+    from dragin_lab.core.episode import Write
 
     between = docs.swaps.InContext(lm)
     prompt = PromptTemplate().render(QUESTION)
-    draft, made = between.stream(Draft(prompt, 12)), None
+    draft, made = between.stream(Write(prompt, 12)), None
     while made is None:
         try:
             next(draft)
