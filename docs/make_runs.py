@@ -27,8 +27,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
 
 import dragin_lab as dl
-from dragin_lab.core.method import METHODS, Method
-from dragin_lab.core.settings import label
+from dragin_lab.core.method import METHODS, Method, label
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.batch import open_benchmark, summary

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dragin_lab.core.rind import contains_any, over_words, reference_attention, sentence_scaled
+from dragin_lab.core.scores import contains_any, over_words, reference_attention, sentence_scaled
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trace import Continuation
 from dragin_lab.core.words import Word, character_words, lay_sentences, reference_words

@@ -16,7 +16,7 @@ from dragin_lab.core.answers import (
     score_answer,
 )
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.trigger import answer_end
+from dragin_lab.core.stops import answer_end
 
 #: number on the page -> rules; "S0" is the released code's.
 RULES = {

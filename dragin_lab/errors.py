@@ -31,6 +31,10 @@ class SettingError(DraginLabError, ValueError):
     """A setting outside its range, a method or part that does not exist, a senseless combination."""
 
 
+class TriggerError(DraginLabError, ValueError):
+    """A when or a what of one's own that failed, or gave something that cannot be used; names it and the piece."""
+
+
 class MissingPackageError(DraginLabError, ImportError):
     """An optional package that is not installed; names it and how to get it."""
 

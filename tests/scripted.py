@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Attend, Request, SoFar, Write
+from dragin_lab.core.loops import episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Continuation, Passage, Question, Trace
@@ -225,11 +226,11 @@ def drive(
     lm = ScriptedModel(script, looks=looks, marker=marker, window=window)
     retriever = ScriptedRetriever(*passages)
     trace = Trace(Question("q", question, golds), method.settings)
-    episode = method.episode(trace, template, lm.tokenizer, window=window)
+    asked = episode(method, trace, template, lm.tokenizer, window=window)
     answer: Any = None
     while True:
         try:
-            request: Request = episode.send(answer)
+            request: Request = asked.send(answer)
         except StopIteration:
             break
         if isinstance(request, Write):

@@ -84,8 +84,8 @@ for part in (index, search):
 @corpus_option
 @retriever_option
 @click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
-@click.option("--when", type=Name(tuple(WHENS)), help="When to retrieve, instead of the method's own.")
-@click.option("--what", type=Name(WHATS), help="What to ask for, instead of the method's own.")
+@click.option("--when", type=Name(WHENS.names()), help="When to retrieve, instead of the method's own.")
+@click.option("--what", type=Name(WHATS.names()), help="What to ask for, instead of the method's own.")
 @click.option(
     "--threshold",
     type=float,
@@ -137,7 +137,7 @@ def ask(
     template = None if exemplars is None else template_of(exemplars)
     lm = load_model(options)
     check_length(question, lm, chosen)
-    searcher = load_retriever(corpus, retriever) if chosen.when != "never" else None
+    searcher = load_retriever(corpus, retriever) if chosen.retrieves else None
     prompt = replace(template or default_template(lm, chosen), layout=layout)
     events = stream(chosen, lm, searcher, question, prompt=prompt, gold=gold, seed=options["seed"])
     trace, delivered = events.trace, True

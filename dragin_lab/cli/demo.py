@@ -56,7 +56,7 @@ def _report(done: Sequence[tuple[Method, list[Trace]]], asked: int, folder: Path
     say(text)
     say("\nEM and F1 are means over the questions, the rest are means a question.")
     write_text(f"{text}\n", folder / "table.txt")
-    alone = {t.question.id for method, traces in done if method.when == "never" for t in traces if t.scores.get("em")}
+    alone = {t.question.id for method, traces in done if not method.retrieves for t in traces if t.scores.get("em")}
     shown = next((_telling(traces, alone) for method, traces in done if method.name == "dragin" and traces), None)
     if shown is not None:
         shown.save(folder / "dragin.trace")

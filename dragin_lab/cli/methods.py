@@ -123,7 +123,7 @@ def _measures(name: str, parts: dict[str, Any], key: str) -> set[str]:
         made = _make(name, parts | {key: 1})
     except SettingError:  # building it for good says what is wrong
         return set()
-    return {made.when if key == "threshold" else made.what} if getattr(made, key) == 1 else set()
+    return {made.when.name if key == "threshold" else made.what.name} if getattr(made, key) == 1 else set()
 
 
 def _join(values: Sequence[Any]) -> str:

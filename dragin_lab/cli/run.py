@@ -25,8 +25,7 @@ from dragin_lab.cli.options import (
     use_one_thread,
 )
 from dragin_lab.cli.outputs import RunFailedError, make_folder, table_text
-from dragin_lab.core.method import METHODS, WHATS, WHENS, Method
-from dragin_lab.core.settings import label, run_label
+from dragin_lab.core.method import METHODS, WHATS, WHENS, Method, label, run_label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.retrieval.choose import SERVERS
 from dragin_lab.run.batch import Benchmark, check_run, open_benchmark, summary
@@ -49,8 +48,8 @@ from dragin_lab.run.sweeps import run_together
     show_default=True,
     help="The methods, between commas.",
 )
-@click.option("--when", type=Names(tuple(WHENS)), help="When to retrieve, instead of the methods' own; or several.")
-@click.option("--what", type=Names(WHATS), help="What to ask for, instead of the methods' own; or several.")
+@click.option("--when", type=Names(WHENS.names()), help="When to retrieve, instead of the methods' own; or several.")
+@click.option("--what", type=Names(WHATS.names()), help="What to ask for, instead of the methods' own; or several.")
 @click.option(
     "--threshold",
     type=PerMethod(click.FLOAT),
@@ -140,7 +139,7 @@ def execute(
     check_retriever(options["retriever"])
     wanted = [(m, one) for one in open_benchmarks(options) for m in methods_for(one)]
     root = make_folder(output)
-    searching = any(m.when != "never" for m, _ in wanted)
+    searching = any(m.retrieves for m, _ in wanted)
     with ExitStack() as stack:
         if options["ray"] is None:
             lm = load_model(options)

@@ -32,8 +32,8 @@ class Numbers(click.ParamType):
 @cluster_options
 @benchmark_options
 @click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
-@click.option("--when", type=Name(tuple(WHENS)), help="When to retrieve, instead of the method's own.")
-@click.option("--what", type=Name(WHATS), help="What to ask for, instead of the method's own.")
+@click.option("--when", type=Name(WHENS.names()), help="When to retrieve, instead of the method's own.")
+@click.option("--what", type=Name(WHATS.names()), help="What to ask for, instead of the method's own.")
 @click.option(
     "--threshold",
     type=Numbers(click.FLOAT),
@@ -53,7 +53,7 @@ def sweep(
     """
     made = build_method(name, options)
     if threshold is None and top_n is None:
-        if made.when != "rind":
+        if made.when.name != METHODS["dragin"][0]:
             raise click.UsageError(f"give the values to go over, such as --threshold 0.05,0.1,0.2 for {name}")
         threshold = TABLE_5
     if threshold is not None and top_n is not None:

@@ -27,6 +27,9 @@ class SoFar:
     entropy: list[float] = field(default_factory=list)  # nats, raw distribution
     logprob: list[float] = field(default_factory=list)  # nats, raw distribution
     received: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (n,) max over later pieces so far
+    alternative_ids: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int32))  # (n, k) best first
+    alternative_probs: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (n, k)
+    attention: np.ndarray | None = field(default_factory=lambda: None)  # (h, n + 1, p + n) float16, if asked for
 
 
 class Stop(Protocol):
@@ -67,6 +70,7 @@ class Bias:
 class Write:
     """Ask the model to go on behind a prompt; answered with a ``Continuation``."""
 
+    kind = "draft"  # what its seconds are recorded as
     prompt: Prompt
     max_new_tokens: int
     stop: Stop = Never()
@@ -79,6 +83,7 @@ class Write:
 class Attend:
     """Ask for the attention map of some ids by themselves; answered with an array (h, n, n) float32."""
 
+    kind = "attend"
     ids: tuple[int, ...]
 
 
@@ -86,6 +91,7 @@ class Attend:
 class Search:
     """Ask for the k best passages; answered with a list of at most k ``Passage``."""
 
+    kind = "search"
     query: str
     k: int
 

@@ -3,51 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction, extract_answer, score_answer
-from dragin_lab.core.episode import Episode, SoFar, Stop, Tokenizer, search, write
+from dragin_lab.core.episode import Episode, Stop, Tokenizer, search, write
+from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trace import Continuation, Decision, Prompt, Query, Step, Trace
 
-if TYPE_CHECKING:
-    from dragin_lab.core.method import Method
-
-
-@dataclass(frozen=True)
-class FirstSentence:
-    """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide.
-
-    With a ``tokenizer`` it is the first sentence of the text with special tokens, which the released code splits.
-    """
-
-    pipeline: Pipeline
-    tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)
-
-    def reached(self, so_far: SoFar) -> str | None:
-        text = so_far.text if self.tokenizer is None else self.tokenizer.decode(so_far.ids, special=True)
-        return "sentence" if self.pipeline.complete(text.lstrip()) else None
-
-
-@dataclass
-class Need:
-    """What a query formulator may look at, once it is known that information is missing.
-
-    ``words`` and ``hits`` (same length) are those of ``sentence``; ``pieces`` and ``doubt`` (1 - p, same length) too.
-    """
-
-    context: str  # question, answer so far and what is kept of the draft
-    before: str  # the same as the released code joins them for QFS, empty parts and all
-    sentence: str  # the text that lacks information
-    words: list[str]
-    hits: np.ndarray  # (w,) bool
-    pieces: list[str]  # decoded one by one
-    doubt: np.ndarray  # (pieces,) float64
-    chunk: str | None = None  # what a search-first loop wrote last
-    note: str = ""  # what stands in for hits the trigger does not give
+#: The note of a query whose trigger flags no words.
+STANDS_IN = "the last piece stands in for the hits that this trigger does not give"
 
 
 @dataclass
@@ -72,7 +37,7 @@ class Loop:
     def write(
         self, step: Step, prompt_max: int, stop: Stop | None = None, *, with_passages: bool = False, **options: Any
     ) -> Episode[Continuation]:
-        """Draft behind the step's prompt (or its prompt with passages) and note a window that was overrun."""
+        """Write after the step's prompt (or its prompt with passages), and note a window that was overrun."""
         prompt = step.passages_prompt if with_passages else step.prompt
         assert prompt is not None
         made = yield from write(prompt, prompt_max, stop, **options)
@@ -86,7 +51,7 @@ class Loop:
         return [f"prompt and text have {total} pieces, more than the model's window of {self.window}"]
 
     def extraction_prompt(self, tail: str) -> Prompt:
-        """What the answer is asked for behind, where the text has none."""
+        """The prompt that asks for the answer, where the text has none."""
         return self.template.render(self.question, tail)
 
     def retrieve(self, step: Step, query: Query) -> Episode[None]:

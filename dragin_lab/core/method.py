@@ -1,47 +1,21 @@
-"""The methods: each is *when* to retrieve x *what* to ask for, with settings (paper, Table 1)."""
+"""The methods: each is a *when* x a *what*, with the few settings of the loop (DRAGIN, Table 1)."""
 
 from __future__ import annotations
 
-import difflib
-import math
-from dataclasses import dataclass, field, fields, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from dragin_lab.core.call_loop import CallLoop
-from dragin_lab.core.episode import Episode, Tokenizer
-from dragin_lab.core.paper import PaperLoop
-from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.released import ReferenceLoop
+from dragin_lab.core.call import Call
+from dragin_lab.core.parts import Registry, choice, count
 from dragin_lab.core.sentences import Pipeline, load_pipeline
-from dragin_lab.core.trace import Trace
+from dragin_lab.core.trigger import WHENS, When
+from dragin_lab.core.what import WHATS, What
+from dragin_lab.core.when import Clock
 from dragin_lab.errors import SettingError
 
 VARIANTS = ("reference", "paper")
-
-#: What a *when* looks at before it decides: nothing ("first": it searches before it writes), a draft ("ahead"), or a
-#: draft in which the model itself may ask ("asked").
-WHENS = {
-    "never": "first",
-    "once": "first",
-    "every-n": "first",
-    "every-sentence": "first",
-    "probability": "ahead",
-    "rind": "ahead",
-    "search-call": "asked",
-    "follow-up": "asked",
-}
-WHATS = (
-    "question",
-    "last-n",
-    "last-sentence",
-    "confident-sentence",
-    "qfs",
-    "full-context",
-    "current",
-    "current-without-hits",
-    "term",
-    "follow-up",
-)
 #: The methods of the paper (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (when, what).
 METHODS = {
     "wo-rag": ("never", "question"),
@@ -51,19 +25,11 @@ METHODS = {
     "flare": ("probability", "confident-sentence"),
     "dragin": ("rind", "qfs"),
     "flare-instruct": ("search-call", "term"),
-    "self-ask": ("follow-up", "follow-up"),
+    "self-ask": ("follow-up", "term"),
 }
-#: The form in which a *when* has the model answer (``forms.FORMS``); else plain reasoning.
-_FORMS = {"search-call": "search", "follow-up": "self-ask"}
-#: Pieces of a draft and an answer where nobody says: self-ask's text holds its questions too.
-_LENGTH, _LENGTHS = 64, {"follow-up": 192, "search-call": 96}
-#: The FLARE paper's bonus on the logit of the piece that opens a call, and how long the call is forbidden after a
-#: search: our choice, as the paper names no number.
-_BONUS, _PAUSE = 2.0, 5
-#: θ where none is given: DRAGIN's is Table 9's for Llama2-7b-chat on 2WikiMultihopQA; FLARE's is the released configs'
-#: for it (reference variant) and 1 - 0.8 of the FLARE paper's 2WikiMultihopQA setting (paper variant), both on 1 - p.
-_THRESHOLDS = {("rind", "reference"): 1.2, ("rind", "paper"): 1.2, ("probability", "reference"): 0.1}
-_THRESHOLDS["probability", "paper"] = 0.2
+#: Passages per retrieval; the FLARE paper's own loop takes two.
+_TOP_K, _TOP_KS = 3, {("flare", "paper"): 2}
+_LOOP = ("max_new_tokens", "top_k", "full_drafts")
 
 
 @dataclass(frozen=True)
@@ -72,184 +38,221 @@ class Method:
 
     name: str
     variant: str
-    when: str
-    what: str
-    threshold: float | None  # θ: on the RIND score, or on 1 - p
-    top_n: int | None  # words (qfs) or pieces (last-n) of a query; None: last-n takes the whole last chunk
-    n: int  # pieces between retrievals of every-n
+    when: When
+    what: What
     max_new_tokens: int  # bounds a draft, and the answer
-    top_k: int  # passages a retrieval
-    normalize: str | None = None  # "sentence": paper-variant RIND scores scaled as the released code scales them
-    sentence_solver: str = "avg"  # reference FLARE: avg, max or min of 1 - p over a sentence
-    check_content_words: bool = True  # reference RIND: clear hits on words without content (after the decision)
-    doubt_limit: float = 0.1  # confident-sentence drops pieces of 1 - p above this
-    query_pieces: int | None = None  # a query is cut to its last pieces; 64 in the reference variant
+    top_k: int  # passages per retrieval
     full_drafts: bool = False  # paper variant: generate on after a draft's outcome is known, and record it
-    call_bonus: float | None = None  # search-call: added to the logit of the pieces that open a call
-    call_pause: int | None = None  # search-call: pieces after a search in which none may be opened
-    cut: str = "word"  # paper RIND: where a draft is cut, "word" (Eq. 6) or the "sentence" that fired, as released
-    keep_passages: bool = True  # paper RIND: False drops them once the sentence that was cut is completed, as released
     pipeline: Pipeline = field(default_factory=load_pipeline)
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything a trace records about the method, as plain data."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "pipeline"}
-        return plain | {"pipeline": self.pipeline.name}
+        loop = {"name": self.name, "variant": self.variant, "when": self.when.name, "what": self.what.name}
+        loop |= {key: getattr(self, key) for key in _LOOP} | {"threshold": self.threshold}
+        own = {part.name: part.fingerprint for part in (self.when, self.what) if part.fingerprint}
+        parts = self.when.settings | self.what.settings
+        return loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
+
+    @property
+    def threshold(self) -> float | None:
+        """θ; None for a when that holds nothing against one."""
+        return self.when.theta
+
+    @property
+    def top_n(self) -> int | None:
+        """How many words or pieces a query has; None for a what that counts nothing."""
+        found: int | None = getattr(self.what, "top_n", None)
+        return found
 
     @property
     def form(self) -> str:
-        """The form in which the method has the model answer (``forms.FORMS``)."""
-        return _FORMS.get(self.when, "reasoning")
+        """The form in which the model is to write its answer (``forms.FORMS``)."""
+        return self.when.form
 
-    def episode(
-        self, trace: Trace, template: PromptTemplate, tokenizer: Tokenizer, *, window: int | None = None
-    ) -> Episode[None]:
-        """The generator that answers ``trace.question`` and records itself in ``trace`` as it goes.
+    @property
+    def retrieves(self) -> bool:
+        """Whether it ever searches."""
+        return not (isinstance(self.when, Clock) and self.when.searches == "never")
 
-        ``window`` is the model's context length in pieces; None where it has no limit. Raises ``SettingError`` for a
-        template in the chat layout where the tokenizer has no chat template.
-        """
-        written = replace(template, form=self.form).bound(tokenizer)
-        loop = ReferenceLoop if self.variant == "reference" else PaperLoop
-        if WHENS[self.when] == "asked":
-            loop = CallLoop
-        return loop(self, trace, written, tokenizer, window).run()
+    @property
+    def query_pieces(self) -> int | None:
+        """A query is cut to its last pieces: 64 in the reference variant (reference-behaviour §4)."""
+        return 64 if self.variant == "reference" else None
+
+    @property
+    def keeps_attention(self) -> bool:
+        """Whether the paper variant keeps the attention rows of its drafts."""
+        return self.what.reads_attention or "attention" in self.when.needs
+
+    def __str__(self) -> str:
+        return label(self)
 
 
-def senseless(when: str, what: str) -> str:
-    """Why a *when* and a *what* make no sense together and what to use instead; "" where they do."""
-    said = f"when={when!r} with what={what!r} makes no sense"
-    if when in ("never", "once") and what != "question":
-        return f"{said}: nothing is written before the only search; use what='question', or a when that looks at text"
-    own = next((w for w, kind in (("search-call", "term"), ("follow-up", "follow-up")) if kind == what), when)
-    if own == when:
+def senseless(when: When | type[When], what: What | type[What]) -> str:
+    """Why a when and a what make no sense together and what to use instead; "" where they do."""
+    if what.needs <= when.gives:
         return ""
-    thing = "term to search for" if what == "term" else "follow-up question"
-    return f"{said}: the model writes a {thing} only with when={own!r}; use that, or another what, such as 'question'"
-
-
-def _number(name: str, value: Any, low: float, *, above: bool = False) -> float:
-    """``value`` as a finite number that is at least (or above) ``low``."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise SettingError(f"{name}={value!r} is not a number; give one such as {name}=1.2") from None
-    if not math.isfinite(number) or number < low or (above and number == low):
-        raise SettingError(f"{name}={value!r} is out of range; it must be {'above' if above else 'at least'} {low:g}")
-    return number
-
-
-def _count(name: str, value: Any, low: int = 1) -> int:
-    number = _number(name, value, low)
-    if number != int(number):
-        raise SettingError(f"{name}={value!r} must be a whole number")
-    return int(number)
-
-
-def choice(kind: str, value: str, choices: tuple[str, ...]) -> str:
-    """``value`` if it is one of the choices; else a ``SettingError`` that names the nearest."""
-    if value in choices:
-        return value
-    near = difflib.get_close_matches(str(value), choices, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise SettingError(f"{kind} {value!r} does not exist; {hint}one of {', '.join(choices)}")
+    if "text" not in when.gives:
+        remedy = "nothing is written before the only search; use what='question', or a when that looks at text"
+    else:
+        asking = ", ".join(repr(n) for n in WHENS.names() if issubclass(WHENS.named(n), Call) and n != Call.name)
+        remedy = f"the model asks for something only with when={asking} or a dl.Call; use one, or another what"
+    return f"when={when.name!r} with what={what.name!r} makes no sense: {remedy}"
 
 
 def method(
     name: str = "dragin",
     *,
     variant: str = "reference",
-    threshold: float | None = None,
-    top_n: int | None = None,
-    n: int = 16,
+    when: str | When | type[When] | None = None,
+    what: str | What | type[What] | None = None,
     max_new_tokens: int | None = None,
     top_k: int | None = None,
-    when: str | None = None,
-    what: str | None = None,
-    normalize: str | None = None,
-    sentence_solver: str = "avg",
-    check_content_words: bool = True,
-    doubt_limit: float | None = None,
     full_drafts: bool = False,
-    call_bonus: float | None = None,
-    call_pause: int | None = None,
-    cut: str = "word",
-    keep_passages: bool = True,
     nlp: Any = None,
+    **settings: Any,
 ) -> Method:
     """A method by name, with any part or setting exchanged.
 
-    ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6).
+    ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6): a name, a
+    written form such as ``"margin(first=20)@0.6"``, or what ``@dl.when`` and ``@dl.what`` made. ``settings`` are those
+    of the when and the what, such as ``threshold`` or ``top_n``; ``dragin_lab.whens()`` and ``whats()`` list them.
     ``variant="reference"`` is the authors' released code to the letter (docs/reference-behaviour.md), ``"paper"`` the
-    equations. ``threshold`` is θ on the RIND score, for FLARE on 1 - p. ``top_n`` counts words for ``qfs`` (default 25)
-    and pieces for ``last-n``; for any other ``what`` it becomes None, so that a preset may be kept while ``what`` is
-    exchanged. ``top_k`` defaults to 3 passages (2 for the paper variant of ``flare``). ``doubt_limit`` is the 1 - p
-    above which ``confident-sentence`` drops a piece (default: θ of the reference FLARE, 0.6 = 1 - β of the FLARE paper
-    in the paper variant). ``cut="sentence"`` and ``keep_passages=False`` give the paper variant's RIND one habit of the
-    released code each (reference-behaviour §2, §4). ``max_new_tokens`` bounds a draft and the answer (default 64; 96
-    for ``search-call``, 192 for ``follow-up``, whose answers hold more). ``call_bonus`` is added to the logit of the
-    pieces that open a search call (default 2.0, as in the FLARE paper), except for ``call_pause`` pieces (default 5)
-    behind a search, in which none may be opened, so that the same call is not written twice; both belong to
-    ``search-call``. ``nlp`` is any spaCy pipeline that finds sentences.
+    equations. ``max_new_tokens`` bounds a draft and the answer (default 64; more where the model asks by itself).
+    ``top_k`` is the number of passages per retrieval (default 3; 2 for the paper variant of ``flare``). ``nlp`` is any
+    spaCy pipeline that finds sentences.
 
     Raises ``SettingError`` for names that do not exist, values out of range and parts that make no sense together.
     """
-    choice("method", name, tuple(METHODS))
+    choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
-    default_when, default_what = METHODS[name]
-    when = choice("when", when or default_when, tuple(WHENS))
-    what = choice("what", what or default_what, WHATS)
-    if message := senseless(when, what):
+    own_when, own_what = METHODS[name]
+    given_when, given_what = _shared(WHENS.make(when or own_when), WHATS.make(what or own_what), settings)
+    made_when = WHENS.make(given_when, **{k: v for k, v in settings.items() if k in given_when.settings})
+    made_what = WHATS.make(given_what, **{k: v for k, v in settings.items() if k in given_what.settings})
+    if message := senseless(made_when, made_what):
         raise SettingError(message)
-    if normalize is not None:
-        choice("normalize", normalize, ("sentence",))
-        if when != "rind" or variant != "paper":
-            raise SettingError(
-                "normalize='sentence' scales paper-variant RIND scores; the reference variant always does"
-            )
-    choice("cut", cut, ("word", "sentence"))
-    if (cut != "word" or not keep_passages) and (when != "rind" or variant != "paper"):
-        raise SettingError(
-            "cut='sentence' and keep_passages=False change the paper variant's RIND; "
-            "the reference variant always does so"
-        )
-    scored = WHENS[when] == "ahead"
-    if threshold is not None and not scored:
-        raise SettingError(f"threshold={threshold!r} has no meaning for when={when!r}, which holds nothing against it")
-    theta = _number("threshold", _THRESHOLDS[when, variant] if threshold is None else threshold, 0) if scored else None
-    if doubt_limit is None:
-        reference_limit = theta if when == "probability" and theta is not None else 0.1
-        doubt_limit = reference_limit if variant == "reference" else 0.6
-    if when == "search-call":
-        call_bonus = _number("call_bonus", _BONUS if call_bonus is None else call_bonus, 0)
-        call_pause = _count("call_pause", _PAUSE if call_pause is None else call_pause)
-    elif call_bonus is not None or call_pause is not None:
-        raise SettingError(f"call_bonus and call_pause have no meaning for when={when!r}: it opens no search calls")
-    if top_n is None and (what == "qfs" or (what == "last-n" and WHENS[when] != "first")):
-        top_n = 25
-    length = _LENGTHS.get(when, _LENGTH)
-    if top_k is None:
-        top_k = 2 if (name, variant) == ("flare", "paper") else 3
+    made_when, made_what = made_when.resolved(variant), made_what.resolved(variant)
     return Method(
         name=name,
         variant=variant,
-        when=when,
-        what=what,
-        threshold=theta,
-        top_n=None if top_n is None or what not in ("qfs", "last-n") else _count("top_n", top_n),
-        n=_count("n", n),
-        max_new_tokens=_count("max_new_tokens", length if max_new_tokens is None else max_new_tokens),
-        top_k=_count("top_k", top_k),
-        normalize=normalize,
-        sentence_solver=choice("sentence_solver", sentence_solver, ("avg", "max", "min")),
-        check_content_words=bool(check_content_words),
-        doubt_limit=_number("doubt_limit", doubt_limit, 0),
-        query_pieces=64 if variant == "reference" else None,
+        when=made_when,
+        what=made_what,
+        max_new_tokens=count("max_new_tokens", made_when.length if max_new_tokens is None else max_new_tokens),
+        top_k=count("top_k", _TOP_KS.get((name, variant), _TOP_K) if top_k is None else top_k),
         full_drafts=bool(full_drafts),
-        call_bonus=call_bonus,
-        call_pause=call_pause,
-        cut=cut,
-        keep_passages=bool(keep_passages),
         pipeline=load_pipeline(nlp),
     )
+
+
+def _shared(when: When, what: What, settings: Mapping[str, Any]) -> tuple[When, What]:
+    """The parts, once it is clear which of them each setting is for."""
+    both = set(when.settings) & set(what.settings)
+    if both:
+        raise SettingError(
+            f"when {when.name!r} and what {what.name!r} both have a setting {sorted(both)[0]!r}; rename one of them"
+        )
+    for key, value in settings.items():
+        if key in when.settings or key in what.settings:
+            continue
+        if not (WHENS.any_has(key) or WHATS.any_has(key)):
+            known = (*when.settings, *what.settings, *_LOOP)
+            choice("setting", key, known)
+        # How much a query holds may stay in a preset while the what is exchanged.
+        if value is not None and key in ("top_n", "n"):
+            count(key, value)
+        elif value is not None:
+            raise SettingError(f"{key}={value!r} has no meaning for when={when.name!r} and what={what.name!r}")
+    return when, what
+
+
+# -- what a method is called ------------------------------------------------------------------------------------------
+
+
+def changed(found: Method) -> dict[str, Any]:
+    """The arguments that make the method out of its name and variant: what is not there by default."""
+    own_when, own_what = METHODS[found.name]
+    given: dict[str, Any] = {}
+    if found.when.name != own_when:
+        given["when"] = found.when.name
+    if found.what.name != own_what:
+        given["what"] = found.what.name
+    plain = method(found.name, variant=found.variant, when=type(found.when), what=type(found.what), nlp=found.pipeline)
+    for key in ("threshold", *found.when.settings, *found.what.settings, *_LOOP):
+        value = found.settings[key]
+        if value != plain.settings[key]:
+            given[key] = value
+    return given
+
+
+def exchanged(found: Method, **settings: Any) -> Method:
+    """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
+    given = changed(found) | {"when": type(found.when), "what": type(found.what)}
+    return method(found.name, variant=found.variant, nlp=found.pipeline, **given | settings)
+
+
+def label(found: Method) -> str:
+    """A short name that tells methods apart and fits into a path: "dragin", "dragin-paper-threshold=0.8"."""
+    parts = [found.name] + [found.variant] * (found.variant != "reference")
+    return "-".join(parts + [_plain(f"{key}={value}") for key, value in changed(found).items()])
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^\w.=,+-]+", "_", text)
+
+
+def run_label(found: Method, retriever: str | None = None) -> str:
+    """``label``, and after it the retriever that was asked for by name, where it is not plain BM25 and is searched."""
+    if retriever in (None, "bm25") or not found.retrieves:
+        return label(found)
+    assert retriever is not None
+    kind, _, address = without_secrets(retriever).partition(":")
+    short = re.sub(r"[^A-Za-z0-9._-]+", "-", address.rstrip("/").rpartition("/")[2]).strip("-")
+    return "-".join([label(found), kind] + [short] * bool(short))
+
+
+#: Parts that are called otherwise since a trace was written.
+_RENAMED = {("what", "follow-up"): "term"}
+
+
+def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
+    """The method of a trace, from the settings recorded there (``Method.settings``).
+
+    Raises ``SettingError`` where they are not a method's, where a when or what of one's own is not defined here or has
+    changed since, or where ``nlp`` (None: the default) is another pipeline than the one recorded, as other sentences
+    and stop words are other decisions.
+    """
+    needed = ("name", "variant", "when", "what", "max_new_tokens", "top_k")
+    missing = [key for key in needed if key not in settings]
+    if missing or settings["name"] not in METHODS:
+        what = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
+        raise SettingError(f"the trace's method {what}, so it is none of dragin_lab's; take a trace of dl.ask")
+    pipeline, recorded = load_pipeline(nlp), settings.get("pipeline")
+    if recorded not in (None, pipeline.name):
+        raise SettingError(
+            f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"
+        )
+    parts: dict[str, Any] = {}
+    tables: tuple[tuple[str, Registry[Any]], ...] = (("when", WHENS), ("what", WHATS))
+    for kind, registry in tables:
+        name = _RENAMED.get((kind, settings[kind]), settings[kind])
+        if name not in registry.names():
+            raise SettingError(
+                f"the trace's {kind} {name!r} is not defined here; define it with @dl.{kind} to replay the trace"
+            )
+        found = registry.named(name)
+        known = {f.name for f in fields(found)}
+        parts[kind] = registry.make(found, **{key: settings[key] for key in known if key in settings})
+        then = (settings.get("defined") or {}).get(name)
+        if then is not None and then != parts[kind].fingerprint:
+            raise SettingError(
+                f"{kind} {name!r} has changed since the trace was written; define it as it was to replay it"
+            )
+    loop = {key: settings[key] for key in _LOOP if key in settings}
+    return method(settings["name"], variant=settings["variant"], nlp=pipeline, **parts, **loop)
+
+
+def without_secrets(address: str) -> str:
+    """An address without the user and password in it, for messages, records and paths."""
+    return re.sub(r"//[^/]*@", "//", address)

@@ -13,32 +13,18 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PIECES
-from dragin_lab.core.confidence import confident_text, doubts
+from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Episode, Stop
-from dragin_lab.core.loop import FirstSentence, Loop
+from dragin_lab.core.loop import STANDS_IN, Loop
+from dragin_lab.core.place import Place
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.qfs import top_words, word_weights
+from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence, Watch, answer_end, lead
 from dragin_lab.core.trace import Continuation, Decision, Passage, Prompt, Query, Step, Words
-from dragin_lab.core.trigger import AnswerSentence, AnyOf, RindTrigger, answer_end, lead
+from dragin_lab.core.trigger import Judgement
+from dragin_lab.core.when import Clock
 from dragin_lab.core.words import character_words
-
-
-@dataclass
-class Spot:
-    """The place in a written text that lacks information: what the formulators of queries start from.
-
-    ``piece`` is t_i, ``cut`` the character of ``written.text`` where its word begins, ``sentence`` the characters of
-    the sentence around it as far as it was written, ``hits`` the character spans of the words that were flagged.
-    """
-
-    written: Continuation
-    prompt: Prompt
-    piece: int
-    cut: int
-    sentence: tuple[int, int]
-    hits: list[tuple[int, int]]
-    note: str = ""
 
 
 @dataclass
@@ -48,155 +34,155 @@ class PaperLoop(Loop):
     text: str = ""  # the answer so far, exact
     passages: tuple[Passage, ...] | None = None  # what the prompt holds
     kept_ids: list[int] = field(default_factory=list)  # the pieces of the answer as they were generated
+    given: int = 0  # how many of them were put in, not written
 
     def run(self) -> Episode[None]:
         when = self.method.when
-        if when in ("once", "probability"):
+        once = isinstance(when, Clock) and when.searches == "once"
+        if once or when.asks_first:
             step = self.new_step()
             self.scheduled(step, "once, before anything is written")
             yield from self._fetch(step, Query(self.question, self.question))
         resumed = False
         while self.trace.ended == "running":
-            step = self.trace.steps[-1] if when == "once" else self.new_step()
-            if when == "rind":
-                resumed = yield from self._rind(step, resumed)
-            elif when == "probability":
-                yield from self._flare(step)
+            step = self.trace.steps[-1] if once else self.new_step()
+            if isinstance(when, Clock):
+                yield from self._clock_turn(step, when)
+            elif when.span == "sentence":
+                yield from self._sentence_ahead(step)
             else:
-                yield from self._scheduled_step(step)
+                resumed = yield from self._watched(step, resumed)
         yield from self.finish()
 
     # -- one turn of each loop ---------------------------------------------------------------------------------------
 
-    def _rind(self, step: Step, resumed: bool) -> Episode[bool]:
-        """DRAGIN: write until RIND fires, cut before the word, search (§3). Whether a sentence is being resumed."""
-        assert self.method.threshold is not None
-        if resumed and not self.method.keep_passages:
+    def _watched(self, step: Step, resumed: bool) -> Episode[bool]:
+        """DRAGIN: write until the trigger fires, cut, search (§3). Whether a sentence is being resumed."""
+        when = self.method.when
+        if resumed and not when.keep_passages:
             yield from self._complete_sentence(step)
             return False
-        made = yield from self._draft(step, self.rind_trigger(resumed), run_on=self.method.full_drafts)
+        stop = self.watch(resumed) if when.span == "word" else None
+        made = yield from self._draft(step, stop, run_on=self.method.full_drafts)
         assert step.prompt is not None
-        step.words, step.decision, spot = self.judge_rind(made, step.prompt, resumed)
+        step.words, step.decision, place = self.judge(made, step.prompt, resumed)
         known = made.as_decided()
-        if spot is None:
+        if place is None:
             self._keep(step, known, len(known.text))
             return False
         assert step.decision.cut is not None
-        yield from self._fetch(step, self.formulate(spot))
+        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
         self._keep(step, known, step.decision.cut, ended=False)
         return True
 
-    def rind_trigger(self, resumed: bool) -> RindTrigger:
-        """What ends a draft where RIND fires; ``resumed`` where the draft resumes a sentence that was cut."""
-        assert self.method.threshold is not None
-        return RindTrigger(self.method.pipeline, self.method.threshold, self.method.normalize, resumed)
+    def watch(self, resumed: bool) -> Watch:
+        """What ends a draft where the trigger fires; ``resumed`` where the draft resumes what was cut."""
+        return Watch(self.method.when, self.method.pipeline, resumed, self.question, self.text)
 
-    def judge_rind(self, made: Continuation, prompt: Prompt, resumed: bool) -> tuple[Words, Decision, Spot | None]:
-        """RIND's words and decision on a draft, and the place that lacks information where it fires."""
-        trigger = self.rind_trigger(resumed)
-        ended = made.stopped in ("eos", "length") and made.decided is None
-        known = made.as_decided()
-        end = self._answer_end(known)
-        found = trigger.judge(known.text, known.offsets, known.entropy, known.received, ended=ended, until=end)
+    def judge(self, made: Continuation, prompt: Prompt, resumed: bool) -> tuple[Words, Decision, Place | None]:
+        """The trigger's words and decision on a draft, and the place that lacks information where it fires."""
+        when, known = self.method.when, made.as_decided()
+        if when.span == "sentence":
+            start, end = (self.method.pipeline.spans(known.text) or [(0, 0)])[0]
+            first = known.beginning(int((known.offsets[:, 0] < end).sum()))
+            draft, sentence = Draft(first, self.method.pipeline, self.question, self.text), (start, end)
+            found = when.judge(draft)
+        else:
+            ended = made.stopped in ("eos", "length") and made.decided is None
+            draft = Draft(known, self.method.pipeline, self.question, self.text, ended or when.span == "draft")
+            found = when.judge(draft, resumed=resumed, until=self._answer_end(known))
+            sentence = (0, len(known.text))
         if found.word is None or found.piece is None:
-            best = max(found.words.score[found.judged].tolist(), default=0.0)
-            reason = f"no word scores above θ {trigger.threshold:g} (the highest: {best:.3g})"
-            spared = (found.words.score > trigger.threshold) & ~found.judged & (found.words.sentence == 0)
-            if resumed and spared.any():
-                word = found.words.text[int(np.flatnonzero(spared)[0])]
-                reason += f"; {word!r} does, but in the sentence being resumed nothing may fire"
-            return found.words, Decision(False, reason, certain=known.stopped != "length"), None
-        cut = int(known.offsets[int(found.words.spans[found.word, 0]), 0])
-        score = float(found.words.score[found.word])
-        sentence = _around(self.method.pipeline, known.text, cut)
+            certain = when.span == "sentence" or known.stopped != "length"
+            return found.words, Decision(False, self._quiet(found, resumed), certain=certain), None
+        hits = tuple(_span(known, a, b) for a, b in found.words.spans[found.words.hit].tolist())
+        cut = hits[0][0]
+        if when.span == "word":
+            sentence = _around(self.method.pipeline, known.text, cut)
+        ends = {"word": cut, "sentence": _piece_start(known.offsets, sentence[0]), "draft": 0}
         decision = Decision(
             True,
-            f"{found.words.text[found.word]!r} scores {score:.3g}, above θ {trigger.threshold:g}",
-            cut=cut if self.method.cut == "word" else _piece_start(known.offsets, sentence[0]),
+            self._loud(found, known),
+            cut=0 if when.span == "sentence" else ends[when.cut],
             piece=found.piece,
             sentence=int(found.words.sentence[found.word]),
         )
-        stop = int(known.offsets[int(found.words.spans[found.word, 1]) - 1, 1])
-        return found.words, decision, Spot(known, prompt, found.piece, cut, sentence, [(cut, stop)])
+        return found.words, decision, self.place(known, prompt, found.piece, cut, sentence, hits)
+
+    def _quiet(self, found: Judgement, resumed: bool) -> str:
+        """Why nothing fires."""
+        when, words = self.method.when, found.words
+        reason = when.says_nothing(found.peak)
+        spared = (words.score > when.theta) & ~found.judged & (words.sentence == 0)
+        if resumed and spared.any():
+            word = words.text[int(np.flatnonzero(spared)[0])]
+            reason += f"; {word!r} does, but in the sentence being resumed nothing may fire"
+        return reason
+
+    def _loud(self, found: Judgement, known: Continuation) -> str:
+        """Why the trigger fires."""
+        when = self.method.when
+        assert found.word is not None
+        assert found.piece is not None
+        if when.unit != "word":
+            return f"the {when.unit} {when.says(found.peak)} ({when.pool}), above θ {when.theta:g}"
+        word = found.words.text[found.word] or known.pieces[found.piece]
+        return f"{word!r} {when.says(float(found.words.score[found.word]))}, above θ {when.theta:g}"
 
     def _complete_sentence(self, step: Step) -> Episode[None]:
-        """``keep_passages=False``: complete the sentence that was cut, and drop the passages it was completed with."""
+        """Complete the sentence that was cut, then drop the passages it was completed with (reference-behaviour §4)."""
         step.decision = Decision(False, "the sentence that was cut is completed, then its passages are dropped")
+        yield from self._write_sentence(step)
+        self.passages = None
+
+    def _write_sentence(self, step: Step) -> Episode[None]:
+        """Write one sentence with the passages in view, and keep it."""
         made = yield from self._continue(step, FirstSentence(self.method.pipeline))
         spans = self.method.pipeline.spans(made.text)
         self._keep(step, made, spans[0][1] if spans else len(made.text))
-        self.passages = None
 
-    def _flare(self, step: Step) -> Episode[None]:
-        """FLARE (direct): look one sentence ahead; where a piece is doubtful, search and write the sentence again."""
-        pipeline = self.method.pipeline
-        made = yield from self._draft(step, FirstSentence(pipeline), run_on=self.method.full_drafts)
+    def _sentence_ahead(self, step: Step) -> Episode[None]:
+        """FLARE (direct): look one sentence ahead; where it is doubtful, search and write the sentence again."""
+        made = yield from self._draft(step, FirstSentence(self.method.pipeline), run_on=self.method.full_drafts)
         assert step.prompt is not None
-        step.words, step.decision, spot = self.judge_flare(made, step.prompt)
-        if spot is None:
+        step.words, step.decision, place = self.judge(made, step.prompt, False)
+        if place is None:
             known = made.as_decided()
-            spans = pipeline.spans(known.text)
+            spans = self.method.pipeline.spans(known.text)
             self._keep(step, known, spans[0][1] if spans else len(known.text))
             return
         step.discarded = made.text
-        yield from self._fetch(step, self.formulate(spot))
-        again = yield from self._continue(step, FirstSentence(pipeline))
-        spans = pipeline.spans(again.text)
-        self._keep(step, again, spans[0][1] if spans else len(again.text))
+        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
+        yield from self._write_sentence(step)
 
-    def judge_flare(self, made: Continuation, prompt: Prompt) -> tuple[Words, Decision, Spot | None]:
-        """FLARE's words and decision on a draft's first sentence, and that sentence as a spot where it fires."""
-        assert self.method.threshold is not None
-        theta, known = self.method.threshold, made.as_decided()
-        start, end = (self.method.pipeline.spans(known.text) or [(0, 0)])[0]
-        inside = known.offsets[:, 0] < end  # (n,)
-        doubt = doubts(known.logprob)[inside]  # (m,)
-        words = character_words(known.text, known.offsets[inside])
-        score = np.array([doubt[w.start : w.stop].max() for w in words])  # (w,)
-        table = Words(
-            text=tuple(w.text for w in words),
-            spans=np.array([(w.start, w.stop) for w in words], dtype=np.int32).reshape(-1, 2),
-            sentence=np.zeros(len(words), dtype=np.int32),
-            attention=np.full(len(words), np.nan, dtype=np.float32),
-            entropy=np.array([known.entropy[w.start : w.stop].max() for w in words], dtype=np.float32),
-            stop=np.zeros(len(words), dtype=bool),
-            score=score.astype(np.float32),
-            hit=score > theta,
-        )
-        if not table.hit.any():
-            return table, Decision(False, f"every piece has 1 - p of at most θ {theta:g}"), None
-        first = int(np.flatnonzero(doubt > theta)[0])
-        word = int(np.flatnonzero(table.hit)[0])
-        shown = table.text[word] or known.pieces[first]
-        reason = f"{shown!r} has 1 - p = {score[word]:.3g}, above θ {theta:g}"
-        hits = [
-            (int(known.offsets[w.start, 0]), int(known.offsets[w.stop - 1, 1]))
-            for w, hit in zip(words, table.hit, strict=True)
-            if hit
-        ]
-        spot = Spot(known, prompt, first, int(known.offsets[words[word].start, 0]), (start, end), hits)
-        return table, Decision(True, reason, cut=0, piece=first, sentence=0), spot
-
-    def _scheduled_step(self, step: Step) -> Episode[None]:
+    def _clock_turn(self, step: Step, when: Clock) -> Episode[None]:
         """wo-RAG, SR-RAG, FL-RAG, FS-RAG: search by the clock (or not at all), then write."""
-        when, stop = self.method.when, None
-        if when == "every-n":
-            self.scheduled(step, f"every {self.method.n} pieces")
-        elif when == "every-sentence":
-            self.scheduled(step, "every sentence")
-            stop = FirstSentence(self.method.pipeline)
-        if when in ("every-n", "every-sentence"):
-            yield from self._fetch(step, self._scheduled_query())
-        limit = self.method.n if when == "every-n" else None
-        if when == "never":
-            step.decision = Decision(False, "this method never retrieves")
-            made = yield from self._draft(step, stop)
-        else:
-            made = yield from self._continue(step, stop, limit)
-        end = len(made.text)
-        if stop is not None and (spans := self.method.pipeline.spans(made.text)):
-            end = spans[0][1]
-        self._keep(step, made, end)
+        if when.searches == "never":
+            step.decision = Decision(False, when.reason)
+            made = yield from self._draft(step, None)
+            self._keep(step, made, len(made.text))
+            return
+        if when.searches == "always":
+            self.scheduled(step, when.reason)
+            yield from self._fetch(step, (yield from self._scheduled_query()))
+        if when.sentences:
+            yield from self._write_sentence(step)
+            return
+        made = yield from self._continue(step, None, when.pieces)
+        self._keep(step, made, len(made.text))
+
+    @property
+    def written(self) -> int:
+        """How many pieces of the answer the model wrote."""
+        return len(self.kept_ids) - self.given
+
+    def put_in(self, step: Step, text: str) -> None:
+        """Add a text to the answer that the model did not write."""
+        ids = self.tokenizer.encode(text, special=False)
+        self.kept_ids += ids
+        self.given += len(ids)
+        self.text += text
+        self.trace.text = step.answer = self.text
 
     # -- writing and keeping -----------------------------------------------------------------------------------------
 
@@ -215,13 +201,13 @@ class PaperLoop(Loop):
     def _write_until(
         self, step: Step, stop: Stop | None, limit: int | None, *, run_on: bool = False, **options: Any
     ) -> Episode[Continuation]:
-        left = self.method.max_new_tokens - len(self.kept_ids)
+        left = self.method.max_new_tokens - self.written
         answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text, self.template.shape.phrase)
         made = yield from self.write(
             step,
             min(left, limit or left),
             AnyOf((stop, answer)) if stop is not None else answer,
-            attention=self.method.what == "qfs" or run_on,
+            attention=self.method.keeps_attention or run_on,
             run_on=run_on,
             **options,
         )
@@ -231,7 +217,7 @@ class PaperLoop(Loop):
         return made
 
     def _prompt(self, step: Step) -> Prompt:
-        prompt = self._fitting(self.text, self.passages, self.method.max_new_tokens - len(self.kept_ids))
+        prompt = self._fitting(self.text, self.passages, self.method.max_new_tokens - self.written)
         step.notes.extend(prompt.notes)
         return prompt
 
@@ -285,10 +271,15 @@ class PaperLoop(Loop):
             return
         if whole and made.stopped == "eos":
             self.trace.ended = "answered"
-        elif len(self.kept_ids) >= self.method.max_new_tokens or (whole and self.method.when in ("never", "once")):
+        elif self.written >= self.method.max_new_tokens or (whole and not self._goes_on):
             self.trace.ended = "length"
         elif not grew:
             self.trace.ended = "stalled"
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether the loop has another turn after a whole draft."""
+        return not isinstance(self.method.when, Clock) or self.method.when.searches == "always"
 
     def _answer_end(self, made: Continuation) -> int | None:
         """The character of what was written behind which nothing belongs to the answer any more, where it is there."""
@@ -301,79 +292,71 @@ class PaperLoop(Loop):
 
     # -- what --------------------------------------------------------------------------------------------------------
 
-    def _scheduled_query(self) -> Query:
+    def _scheduled_query(self) -> Episode[Query]:
         """The query of a loop that searches by the clock: from what it wrote last, at the start from the question."""
         step = self.trace.steps[-2] if len(self.trace.steps) > 1 else None
         if step is None or step.continuation is None or step.passages_prompt is None:
-            note = "" if self.method.what == "question" else "the question: nothing is written yet"
+            note = "the question: nothing is written yet" if self.method.what.needs else ""
             return Query(self.question, self.question, note=note)
         made = step.continuation
         end = len(made.text) if step.continuation_kept is None else step.continuation_kept
         visible = np.flatnonzero((made.offsets[:, 0] < end) & (made.offsets[:, 1] > made.offsets[:, 0]))
         piece = int(visible[-1]) if len(visible) else 0
-        note = "the last piece stands for the hits that this trigger does not give"
         last = (int(made.offsets[piece, 0]), int(made.offsets[piece, 1])) if len(visible) else (0, 0)
-        return self.formulate(Spot(made, step.passages_prompt, piece, end, (0, end), [last], note), scheduled=True)
+        place = self.place(made, step.passages_prompt, piece, end, (0, end), (last,), answer=self.text, note=STANDS_IN)
+        return (yield from self.method.what.formulate(place))
 
-    def formulate(self, spot: Spot, *, scheduled: bool = False) -> Query:
-        """The query that the method's *what* makes of a spot; ``scheduled`` where a clock asks, not a trigger."""
-        what, made = self.method.what, spot.written
-        start, end = spot.sentence
-        # A clock's loop has kept what it wrote; a trigger's loop keeps what stands before the cut.
-        answer = self.text if scheduled else self.text + self._lead(made) + made.text[: spot.cut]
-        note = ""
-        if what == "qfs":
-            return self._qfs(spot)
-        if what == "question":
-            text = self.question
-        elif what == "full-context":
-            text = f"{self.question}{answer}" if answer.startswith(" ") else f"{self.question} {answer}"
-        elif what == "last-n":
-            n = self.method.top_n or self.method.n
-            ids = self.tokenizer.encode(f"{self.question} {answer.strip()}", special=False)
-            text = self.tokenizer.decode(ids[-n:], special=False)
-        elif what == "last-sentence":
-            text = (self.method.pipeline.split(answer) or [self.question])[-1]
-        elif what == "confident-sentence":
-            inside = (made.offsets[:, 1] > start) & (made.offsets[:, 0] < end)
-            spans = np.clip(made.offsets[inside], start, end) - start
-            text = confident_text(
-                made.text[start:end], spans, np.exp(made.logprob[inside]), 1 - self.method.doubt_limit
-            )
-        elif what == "current":
-            text = made.text[start:end]
-        else:
-            note = spot.note
-            text = made.text[start:end]
-            for a, b in reversed(spot.hits):
-                text = text[: max(a - start, 0)] + " " + text[b - start :]
-            text = " ".join(text.split())
-        return Query(text.strip(), text.strip(), note=note)
+    def place(
+        self,
+        made: Continuation,
+        prompt: Prompt,
+        piece: int,
+        cut: int,
+        span: tuple[int, int],
+        hits: tuple[tuple[int, int], ...],
+        *,
+        answer: str | None = None,
+        term: str = "",
+        note: str = "",
+    ) -> Place:
+        """The place in a written text: t_i, the character where its word begins, its sentence, the flagged words.
 
-    def _qfs(self, spot: Spot) -> Query:
-        """§3.2: the words of question and answer, ranked by the attention t_i pays them; the top n in text order."""
-        made, top_n = spot.written, self.method.top_n
-        assert made.attention is not None
-        assert top_n is not None
-        p = len(made.prompt_ids)
-        row = made.attention[:, spot.piece + 1, :].astype(np.float32).mean(axis=0)  # (p + n,)
-        texts: list[str] = []
-        weights: list[np.ndarray] = []
-        for name in ("question", "answer"):
-            a, b = spot.prompt.spans.get(name, (0, 0))
-            inside = np.flatnonzero((made.prompt_offsets[:, 1] > a) & (made.prompt_offsets[:, 0] < b))
-            words = character_words(spot.prompt.text, np.clip(made.prompt_offsets[inside], a, b))
-            texts += [word.text for word in words]
-            weights.append(word_weights(row[inside], words))
-        before = np.flatnonzero(made.offsets[:, 0] < spot.cut)
-        before = before[before < spot.piece]
-        words = character_words(made.text, made.offsets[before])
-        texts += [word.text for word in words]
-        weights.append(word_weights(row[p + before], words))
-        paid = np.concatenate(weights)  # (w,)
-        chosen = top_words(paid, top_n, np.array([bool(t) for t in texts], dtype=bool))
-        query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
-        return Query(query, query, tuple(texts), paid, chosen, spot.note)
+        ``answer`` is the answer up to there; a clock's loop has kept what it wrote, a trigger's keeps what stands
+        before the cut.
+        """
+        if answer is None:
+            answer = self.text + self._lead(made) + made.text[:cut]
+        start, end = span
+        inside = np.flatnonzero((made.offsets[:, 1] > start) & (made.offsets[:, 0] < end))
+        words = character_words(made.text, np.clip(made.offsets[inside], start, end))
+        spans = [_span(made, inside[w.start], inside[w.stop - 1] + 1) for w in words]
+        when = self.method.when
+        return Place(
+            question=self.question,
+            answer=answer,
+            context=f"{self.question}{answer}" if answer.startswith(" ") else f"{self.question} {answer}",
+            sentence=made.text[start:end],
+            words=tuple(word.text for word in words),
+            hits=np.array([any(a < d and c < b for c, d in hits) for a, b in spans], dtype=bool),
+            pieces=tuple(made.text[a:b] for a, b in made.offsets[inside]),
+            doubt=doubts(made.logprob)[inside],
+            pipeline=self.method.pipeline,
+            tokenizer=self.tokenizer,
+            term=term,
+            chunk_pieces=when.pieces if isinstance(when, Clock) else None,
+            note=note,
+            written=made,
+            prompt=prompt,
+            piece=piece,
+            cut=cut,
+            span=span,
+            hit_spans=hits,
+        )
+
+
+def _span(made: Continuation, start: int, stop: int) -> tuple[int, int]:
+    """The characters of the pieces ``start`` to ``stop - 1``."""
+    return int(made.offsets[start, 0]), int(made.offsets[stop - 1, 1])
 
 
 def _piece_start(offsets: np.ndarray, place: int) -> int:

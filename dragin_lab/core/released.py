@@ -10,17 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE
-from dragin_lab.core.confidence import (
-    doubts,
-    reference_confident_sentence,
-    reference_piece_ranges,
-    sentence_doubt,
-)
+from dragin_lab.core.draft import Draft, Laid
 from dragin_lab.core.episode import Episode, attend
-from dragin_lab.core.loop import FirstSentence, Loop, Need
-from dragin_lab.core.qfs import reference_word_attention, top_words
-from dragin_lab.core.rind import contains_any, over_words, reference_attention, reference_scores
+from dragin_lab.core.loop import STANDS_IN, Loop
+from dragin_lab.core.place import Place
+from dragin_lab.core.scores import doubts, reference_piece_ranges
+from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.trace import Continuation, Decision, Query, Step, Words
+from dragin_lab.core.when import Clock
 from dragin_lab.core.words import Word, lay_sentences, reference_words
 
 _STRAY = "Answer in t he same format as before."
@@ -28,23 +25,12 @@ _CLOSING = "Answer in the same format as before."
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A draft as the released code cuts it: words, sentences, and the words and pieces of each sentence."""
-
-    words: list[Word]
-    sentences: list[str]
-    ranges: list[tuple[int, int]]  # half-open, words of each sentence
-    pieces: list[str]  # decoded one by one
-    piece_ranges: list[tuple[int, int]]  # half-open, pieces of each sentence
-
-
-@dataclass(frozen=True)
 class Found:
-    """What a trigger made of a draft; without a need, and nothing kept before its sentence, where it is quiet."""
+    """What a trigger made of a draft; no place, and nothing kept before its sentence, where it is quiet."""
 
     words: Words
     decision: Decision
-    need: Need | None
+    place: Place | None
     kept: str
 
 
@@ -52,22 +38,22 @@ class ReferenceLoop(Loop):
     """An episode of the released code's algorithms."""
 
     def run(self) -> Episode[None]:
-        if self.method.when in ("never", "once"):
-            yield from self._single()
-        elif self.method.when in ("every-n", "every-sentence"):
-            yield from self._search_first()
-        else:
+        when = self.method.when
+        if not isinstance(when, Clock):
             yield from self._look_ahead()
+        elif when.searches == "always":
+            yield from self._search_first(when)
+        else:
+            yield from self._single(when)
         yield from self.finish()
 
     # -- the three loops (§1, §4, §5) --------------------------------------------------------------------------------
 
-    def _single(self) -> Episode[None]:
+    def _single(self, when: Clock) -> Episode[None]:
         """wo-RAG and SR-RAG: one generation, not stripped, no loop."""
         step = self.new_step()
-        once = self.method.when == "once"
-        if once:
-            self.scheduled(step, "once, before anything is written")
+        if when.searches == "once":
+            self.scheduled(step, when.reason)
             yield from self.retrieve(step, Query(self.question, self.question))
             self._prompt_with_passages(step, "", _CLOSING)
             made = yield from self.write(step, self.method.max_new_tokens, with_passages=True)
@@ -75,23 +61,22 @@ class ReferenceLoop(Loop):
         else:
             step.prompt = self.template.render(self.question)
             made = step.draft = yield from self.write(step, self.method.max_new_tokens)
-            step.decision = Decision(retrieve=False, reason="this method never retrieves")
+            step.decision = Decision(retrieve=False, reason=when.reason)
         step.kept = step.answer = self.trace.text = made.raw_text
         answered = made.stopped == "eos" or ANSWER_PHRASE in made.raw_text
         self.trace.ended = "answered" if answered else "length"
 
-    def _search_first(self) -> Episode[None]:
+    def _search_first(self, when: Clock) -> Episode[None]:
         """FL-RAG and FS-RAG: search, write a chunk or a sentence with the passages in view, search again."""
-        by_length = self.method.when == "every-n"
         text, chunk, last = "", "", None
         while True:
             step = self.new_step()
             query = yield from self._scheduled_query(text, chunk, last)
-            self.scheduled(step, f"every {self.method.n} pieces" if by_length else "every sentence")
+            self.scheduled(step, when.reason)
             yield from self.retrieve(step, query)
             self._prompt_with_passages(step, " " + text, _STRAY)
-            if by_length:
-                last = step.continuation = yield from self.write(step, self.method.n, with_passages=True)
+            if when.pieces is not None:
+                last = step.continuation = yield from self.write(step, when.pieces, with_passages=True)
                 chunk = last.raw_text.strip()
                 step.continuation_kept = len(last.text)
             else:
@@ -111,31 +96,32 @@ class ReferenceLoop(Loop):
 
     def _look_ahead(self) -> Episode[None]:
         """FLARE and DRAGIN: write without passages, look back at it, and where information is missing write again."""
-        text = ""
-        dragin = self.method.when == "rind"
+        text, rest = "", self.method.when.rewrites_rest
+        # Of DRAGIN's second generation only the first sentence is kept, so it need not be written further.
+        stop = None if rest else FirstSentence(self.method.pipeline, self.tokenizer)
         while True:
             step = self.new_step()
-            step.prompt = self.template.render(self.question, _tail(text) if dragin else f" {text}")
-            step.draft = yield from self.write(step, self.method.max_new_tokens)
-            need, kept = yield from self._look_back(step, text)
-            if need is None:
+            step.prompt = self.template.render(self.question, f" {text}" if rest else _tail(text))
+            step.draft = yield from self.write(
+                step, self.method.max_new_tokens, attention="attention" in self.method.when.needs
+            )
+            place, kept = yield from self._look_back(step, text)
+            if place is None:
                 new = f"{text.strip()} {step.draft.raw_text.strip()}"
             else:
                 kept = kept.strip()
-                yield from self.retrieve(step, (yield from self.formulate(need)))
-                self._prompt_with_passages(step, _tail(text, kept) if dragin else f" {text} {kept}", _CLOSING)
-                # Only the first sentence of DRAGIN's second generation is kept, so it need not be written further.
-                stop = FirstSentence(self.method.pipeline, self.tokenizer) if dragin else None
+                yield from self.retrieve(step, (yield from self.method.what.formulate(place)))
+                self._prompt_with_passages(step, f" {text} {kept}" if rest else _tail(text, kept), _CLOSING)
                 made = step.continuation = yield from self.write(
                     step, self.method.max_new_tokens, stop, with_passages=True
                 )
-                if dragin:
+                if rest:
+                    step.continuation_kept = len(made.text)
+                    new = f"{text.strip()} {kept} {made.raw_text.strip()}"
+                else:
                     sentence = (self.method.pipeline.split(made.raw_text.strip()) or [""])[0]
                     step.continuation_kept = _end_of(sentence, made.text)
                     new = _join(text.strip(), kept, sentence)
-                else:
-                    step.continuation_kept = len(made.text)
-                    new = f"{text.strip()} {kept} {made.raw_text.strip()}"
             if self._joined(step, text, new):
                 return
             text = self.trace.text
@@ -163,90 +149,86 @@ class ReferenceLoop(Loop):
 
     # -- when (§2, §5) -----------------------------------------------------------------------------------------------
 
-    def _look_back(self, step: Step, text: str) -> Episode[tuple[Need | None, str]]:
-        """Judge the whole draft: what the first firing sentence needs, and the text kept before it."""
-        made = step.draft
+    def _look_back(self, step: Step, text: str) -> Episode[tuple[Place | None, str]]:
+        """Judge the whole draft: the place of the first firing sentence, and the text kept before it."""
+        made, attended = step.draft, None
         assert made is not None
-        seen, attended = self.measure(made), None
-        if self.method.when == "rind":
-            attention = yield from attend(made.ids.tolist())  # (h, n, n)
-            received = reference_attention(attention, first_is_eos=made.pieces[0] == "</s>")  # (n,)
-            attended = over_words(received, seen.words, "sum")  # (w,)
-        found = self.judge(made, seen, attended, text)
+        draft = self.look(made, text)
+        if self.method.when.rereads:
+            attended = self.method.when.reread((yield from attend(made.ids.tolist())), draft)  # (w,)
+        found = self.judge(draft, attended)
         step.words, step.decision = found.words, found.decision
-        return found.need, found.kept
+        return found.place, found.kept
 
-    def measure(self, made: Continuation) -> Seen:
-        """Cut a draft into the released code's words, sentences and pieces."""
+    def look(self, made: Continuation, text: str) -> Draft:
+        """A draft after the answer ``text``, cut into the released code's words, sentences and pieces."""
         ids = made.ids.tolist()
         words = reference_words(made.pieces, ids, self.tokenizer.marker)
         sentences = self.method.pipeline.split(made.raw_text)
         pieces = [self.tokenizer.decode([i], special=True) for i in ids]
-        return Seen(
+        laid = Laid(
             words=words,
             sentences=sentences,
             ranges=lay_sentences(sentences, [word.text for word in words]),
             pieces=pieces,
             piece_ranges=reference_piece_ranges(sentences, pieces),
         )
+        if self.method.when.unit == "draft" and sentences:
+            whole = made.raw_text.strip()
+            laid = Laid(words, [whole], [(0, len(words))], pieces, [(0, len(pieces))])
+        return Draft(made, self.method.pipeline, self.question, text, True, laid)
 
-    def judge(self, made: Continuation, seen: Seen, attended: np.ndarray | None, text: str) -> Found:
-        """What the trigger makes of a draft behind the answer ``text``.
-
-        ``attended`` (w,) is the attention that each word receives (§2.2); only RIND looks at it.
-        """
-        theta, words, ranges = self.method.threshold, seen.words, seen.ranges
+    def judge(self, draft: Draft, attended: np.ndarray | None) -> Found:
+        """What the trigger makes of a draft. ``attended`` (w,) is there for a trigger that ``rereads`` (§2.2)."""
+        when, made, laid = self.method.when, draft.made, draft.laid
+        assert isinstance(made, Continuation)
+        assert laid is not None
+        theta, ranges = when.theta, laid.ranges
         assert theta is not None
-        texts = [word.text for word in words]
-        doubt = doubts(made.logprob)  # (n,)
-        entropy = made.entropy if made.entropy_processed is None else made.entropy_processed  # (n,)
-        mean_entropy = over_words(entropy, words, "mean")  # (w,)
+        seen = when.released(draft, attended)
         table = Words(
-            text=tuple(texts),
-            spans=np.array([(w.start, w.stop) for w in words], dtype=np.int32).reshape(-1, 2),
-            sentence=np.full(len(words), -1, dtype=np.int32),
-            attention=np.full(len(words), np.nan, dtype=np.float32),
-            entropy=mean_entropy.astype(np.float32),
-            stop=np.zeros(len(words), dtype=bool),
-            score=np.full(len(words), np.nan, dtype=np.float32),
-            hit=np.zeros(len(words), dtype=bool),
+            text=draft.words,
+            spans=draft.spans,
+            sentence=np.array(draft.sentence_of_word),
+            attention=seen.attention.astype(np.float32),
+            entropy=seen.entropy.astype(np.float32),
+            stop=np.zeros(len(draft.words), dtype=bool),
+            score=np.full(len(draft.words), np.nan, dtype=np.float32),
+            hit=np.zeros(len(draft.words), dtype=bool),
         )
-        for number, (start, stop) in enumerate(ranges):
-            table.sentence[start:stop] = number
-        if attended is not None:
-            scores = reference_scores(attended, mean_entropy, ranges)  # per sentence (m,)
-            peaks = [float(values.max(initial=-np.inf)) for values in scores]
-            table.attention = attended.astype(np.float32)
-        else:
-            scores = [over_words(doubt, words[a:b], "max") for a, b in ranges]  # per sentence (m,)
-            peaks = [sentence_doubt(doubt[a:b], self.method.sentence_solver) for a, b in seen.piece_ranges]
-        for (start, stop), values in zip(ranges, scores, strict=True):
+        for (start, stop), values in zip(ranges, seen.scores, strict=True):
             table.score[start:stop] = values
-        fired = next((i for i, peak in enumerate(peaks) if peak > theta), None)
+        fired = next((i for i, peak in enumerate(seen.peaks) if peak > theta), None)
         if fired is None:
-            best = max((peak for peak in peaks if not np.isnan(peak)), default=0.0)
+            best = max((peak for peak in seen.peaks if not np.isnan(peak)), default=0.0)
             quiet = Decision(False, f"no sentence scores above θ {theta:g} (the highest: {best:.3g})")
             return Found(table, quiet, None, "")
         start, stop = ranges[fired]
-        hits = scores[fired] > theta  # (m,)
-        if self.method.when == "rind" and self.method.check_content_words:
-            content = contains_any(texts[start:stop], self.method.pipeline.content_words(seen.sentences[fired]))
-            table.stop[start:stop] = ~content
-            hits &= content
+        hits = seen.scores[fired] > theta  # (m,)
+        spared = when.spared(draft.words[start:stop], laid.sentences[fired], self.method.pipeline)  # (m,)
+        if spared is not None:
+            table.stop[start:stop] = spared
+            hits &= ~spared
         table.hit[start:stop] = hits
-        kept = " ".join(seen.sentences[:fired])
-        loudest = words[start + int(scores[fired].argmax())] if stop > start else None
-        a, b = seen.piece_ranges[fired]
-        need = Need(
-            context=_join(self.question, text, kept),
-            before=f"{self.question} {text} {kept} ",
-            sentence=seen.sentences[fired],
-            words=texts[start:stop],
+        kept = " ".join(laid.sentences[:fired])
+        loudest = laid.words[start + int(seen.scores[fired].argmax())] if stop > start else None
+        a, b = laid.piece_ranges[fired]
+        place = Place(
+            question=self.question,
+            answer=_join(draft.answer_so_far, kept),
+            context=_join(self.question, draft.answer_so_far, kept),
+            sentence=laid.sentences[fired],
+            words=draft.words[start:stop],
             hits=hits,
-            pieces=seen.pieces[a:b],
-            doubt=doubt[a:b],
+            pieces=tuple(laid.pieces[a:b]),
+            doubt=doubts(made.logprob)[a:b],
+            pipeline=self.method.pipeline,
+            tokenizer=self.tokenizer,
+            variant="reference",
+            doubt_limit=theta if when.measure == "1 - p" else None,
+            before=f"{self.question} {draft.answer_so_far} {kept} ",
         )
-        return Found(table, self._decision(made, seen.sentences, fired, peaks[fired], loudest), need, kept)
+        return Found(table, self._decision(made, laid.sentences, fired, seen.peaks[fired], loudest), place, kept)
 
     def _decision(
         self, made: Continuation, sentences: list[str], fired: int, peak: float, loudest: Word | None
@@ -256,88 +238,43 @@ class ReferenceLoop(Loop):
             found = made.text.find(sentence, end)
             cut = found if found >= 0 else end
             end = cut + len(sentence) if found >= 0 else end
-        theta = f"above θ {self.method.threshold:g}"
-        if self.method.when == "rind" and loudest is not None:
-            reason = f"{loudest.text!r} in sentence {fired + 1} scores {peak:.3g}, {theta}"
-        else:
-            reason = f"sentence {fired + 1} has 1 - p of {peak:.3g} ({self.method.sentence_solver}), {theta}"
+        reason = self.method.when.says_of_sentence(fired, peak, None if loudest is None else loudest.text)
         return Decision(True, reason, cut=cut, piece=loudest.start if loudest else None, sentence=fired)
 
-    # -- what (§3, §5) -----------------------------------------------------------------------------------------------
+    # -- what of a loop that searches first (§5) ---------------------------------------------------------------------
 
     def _scheduled_query(self, text: str, chunk: str, last: Continuation | None) -> Episode[Query]:
         """The query of a loop that searches first: the question, then whatever *what* makes of the last chunk."""
         if last is None:
-            note = "" if self.method.what == "question" else "the question: nothing is written yet"
+            note = "the question: nothing is written yet" if self.method.what.needs else ""
             return Query(self.question, self.question, note=note)
         before = text.strip().removesuffix(chunk).strip()
-        words = chunk.split()
         pieces = [self.tokenizer.decode([i], special=True) for i in last.ids.tolist()]
         _, owned = reference_piece_ranges([chunk], pieces)[0]
-        need = Need(
-            context=_join(self.question, text),
-            before=f"{self.question} {before}  ",
+        place = self.chunk_place(text, before, chunk, pieces[:owned], doubts(last.logprob)[:owned])
+        return (yield from self.method.what.formulate(place))
+
+    def chunk_place(self, answer: str, before: str, chunk: str, pieces: list[str], doubt: np.ndarray) -> Place:
+        """A text that was written, as the released code's formulators see it; its last word stands in for hits.
+
+        ``before`` is the answer before it, ``pieces`` and ``doubt`` (m,) are those of the text.
+        """
+        words = tuple(chunk.split())
+        return Place(
+            question=self.question,
+            answer=answer,
+            context=_join(self.question, answer),
             sentence=chunk,
             words=words,
             hits=np.arange(len(words)) == len(words) - 1,
-            pieces=pieces[:owned],
-            doubt=doubts(last.logprob)[:owned],
+            pieces=tuple(pieces),
+            doubt=doubt,
+            pipeline=self.method.pipeline,
+            tokenizer=self.tokenizer,
+            variant="reference",
             chunk=chunk,
-            note="the last word stands for the hits that this trigger does not give",
-        )
-        return (yield from self.formulate(need))
-
-    def formulate(self, need: Need) -> Episode[Query]:
-        """The query that the method's *what* makes of a need."""
-        what, top_n, pipeline = self.method.what, self.method.top_n, self.method.pipeline
-        note = ""
-        if what == "qfs":
-            return (yield from self._qfs(need))
-        if what == "question":
-            text = self.question
-        elif what == "confident-sentence":
-            text = reference_confident_sentence(need.sentence, need.pieces, need.doubt, self.method.doubt_limit)
-        elif what == "current":
-            text = " ".join(need.words) if need.chunk is None else need.sentence
-        elif what == "current-without-hits":
-            text = " ".join("" if hit else word for word, hit in zip(need.words, need.hits, strict=True))
-            note = need.note
-        elif what == "full-context":
-            text = need.context
-        elif what == "last-sentence":
-            text = need.chunk if need.chunk is not None else (pipeline.split(need.context) or [""])[-1]
-        elif need.chunk is not None and top_n is None:
-            text = need.chunk
-        else:
-            pieces = self.tokenizer.pieces(self.tokenizer.encode(need.context, special=False))
-            assert top_n is not None
-            text = " ".join(pieces[-top_n:]) if len(pieces) > top_n else need.context
-        return Query(text, text, note=note)
-
-    def _qfs(self, need: Need) -> Episode[Query]:
-        """``real_words``: the words that the flagged ones were predicted from (§3)."""
-        assert self.method.top_n is not None
-        text = need.before + " ".join(need.words)
-        ids = self.tokenizer.encode(text, special=True)
-        words = reference_words(self.tokenizer.pieces(ids), ids, self.tokenizer.marker, eos=None)
-        texts = [word.text for word in words]
-        paid = reference_word_attention((yield from attend(ids)), words)  # (w, w)
-        first = len(words) - len(need.words)
-        flagged = [first + i for i in np.flatnonzero(need.hits) if first + i >= 0]
-        weights = paid[flagged].mean(axis=0) if flagged else np.full(len(words), np.nan)  # (w,)
-        eligible = contains_any(texts, self.method.pipeline.content_words(text))
-        eligible[flagged] = False
-        chosen = top_words(weights, self.method.top_n, eligible)
-        query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
-        note = need.note if flagged else "no flagged word is left, so text order ranks the words"
-        shown = np.flatnonzero(eligible)
-        return Query(
-            text=query,
-            sent=query,
-            words=tuple(texts[i] for i in shown),
-            weights=weights[shown].astype(np.float32),
-            chosen=chosen[shown],
-            note=note,
+            note=STANDS_IN.replace("piece", "word"),
+            before=f"{self.question} {before}  ",
         )
 
 

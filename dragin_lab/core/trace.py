@@ -99,24 +99,20 @@ class Continuation:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def beginning(self, n: int) -> Continuation:
+        """The first n pieces alone, with what was measured on them in the whole."""
+        cut = {name: getattr(self, name)[:n] for name in _PER_PIECE if getattr(self, name) is not None}
+        text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
+        attention = None if self.attention is None else self.attention[:, : n + 1, : len(self.prompt_ids) + n]
+        return replace(self, **cut, text=text, raw_text=text, attention=attention)
+
     def as_decided(self) -> Continuation:
         """The same draft as it would be had it ended where its outcome was known; itself where it did."""
         n = self.decided
         if n is None or n == len(self):
             return self
-        cut = {name: getattr(self, name)[:n] for name in _PER_PIECE if getattr(self, name) is not None}
-        text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
-        attention = None if self.attention is None else self.attention[:, : n + 1, : len(self.prompt_ids) + n]
-        received = self.received_decided if self.received_decided is not None else self.received[:n]
-        changed = {
-            "text": text,
-            "raw_text": text,
-            "attention": attention,
-            "received": received,
-            "decided": None,
-            "stopped": self.decided_by,
-        }
-        return replace(self, **cut | changed)
+        received = self.received[:n] if self.received_decided is None else self.received_decided
+        return replace(self.beginning(n), received=received, decided=None, stopped=self.decided_by)
 
 
 _PER_PIECE = (
@@ -126,6 +122,7 @@ _PER_PIECE = (
     "entropy",
     "entropy_processed",
     "logprob",
+    "received",
     "alternative_ids",
     "alternative_probs",
     "alternative_pieces",

@@ -1,154 +1,337 @@
-"""The paper's triggers on a growing draft: where RIND fires, and what ends a draft early (DRAGIN §3.1)."""
+"""What a trigger is, and what makes one of one's own.
+
+A trigger that looks at what is written gives each piece of a draft a score, larger where the model is less sure, and
+holds it against its threshold θ. In the paper variant a draft is judged while it is written, in the reference variant
+sentence by sentence once it is whole, as the released code does (reference-behaviour §2, §5).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
-from dragin_lab.core.answers import ANSWER_PHRASE
-from dragin_lab.core.episode import SoFar, Stop, Tokenizer
-from dragin_lab.core.rind import rind_scores, sentence_scaled
+from dragin_lab.core.draft import Draft
+from dragin_lab.core.parts import Part, Registry, number, part_of_function
+from dragin_lab.core.scores import (
+    over_words,
+    pooled,
+)
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trace import Words
-from dragin_lab.core.words import character_words
+from dragin_lab.errors import SettingError, TriggerError
+
+UNITS, POOLS, NEEDS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum"), ("attention",)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """RIND's view of a draft: its words with their scores, and the word and piece that fire, if any."""
+    """A trigger's view of a draft: its words with their scores, and what fires, if anything does."""
 
     words: Words
-    piece_scores: np.ndarray  # (n,) float64, S_RIND of every piece
     judged: np.ndarray  # (w,) bool, the words that were allowed to fire
-    exact: np.ndarray  # (w,) float64, the words' scores as they are held against the threshold
-    word: int | None
-    piece: int | None
+    exact: np.ndarray  # (w,) float64, the words' scores before they are rounded for the record
+    peak: float  # the highest score held against θ; -inf where there is nothing to judge
+    word: int | None = None  # the word that fired
+    piece: int | None = None  # t_i, its first piece above θ
 
 
 @dataclass(frozen=True)
-class RindTrigger:
-    """RIND against θ (Eq. 5), as data: ends a draft as soon as a judged word scores above ``threshold``.
+class Released:
+    """A trigger's view of a whole draft, sentence by sentence, in the reference variant. m words in a sentence."""
 
-    A word is judged when it is complete, that is when the next one has begun or the draft has ended; with
-    ``normalize`` when its sentence has ended. With ``resumed`` nothing fires before the draft's first sentence has
-    ended, so that every retrieval is followed by a finished sentence.
+    scores: list[np.ndarray]  # per sentence (m,) float64
+    peaks: list[float]  # per sentence, what is held against θ
+    attention: np.ndarray  # (w,) float64, NaN where it is not looked at
+    entropy: np.ndarray  # (w,) float64, nats
+
+
+@dataclass(frozen=True)
+class When(Part):
+    """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
+
+    Who needs more than a score overrides ``judge`` (paper variant) or ``released`` (reference variant).
     """
 
-    pipeline: Pipeline
-    threshold: float
-    normalize: str | None = None
-    resumed: bool = False
+    unit = "word"  # what is held against θ: each word, each sentence, or the draft as a whole
+    pool = "max"  # how the pieces' scores make a unit's
+    cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
+    skip_stop_words = False  # whether stop words score 0 (Eq. 4)
+    needs: ClassVar[tuple[str, ...]] = ()  # "attention": what is captured beyond the default
+    gives: ClassVar[frozenset[str]] = frozenset({"text"})  # what a query may be made of
+    looks = "draft"  # "clock": at nothing; "draft": at what was written; "call": for what the model asks
+    form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
+    length = 64  # pieces of a draft and of the answer, where nobody says
+    thresholds: ClassVar[dict[str, float] | None] = None  # variant -> θ where none is given
+    asks_first = False  # paper variant: whether the question is searched for before anything is written
+    ahead = ""  # paper variant: "sentence" to judge one sentence at a time; "" as the unit says
+    rereads = False  # reference variant: whether it takes the attention of the generated ids by themselves
+    rewrites_rest = False  # reference variant: write all that follows again, not one sentence
+    paper_only: ClassVar[tuple[str, ...]] = ()  # settings without a meaning in the reference variant
+    measure = "score"  # what the scores are, for people
+    keep_passages = True  # paper variant: whether the prompt keeps the passages until the next retrieval
 
-    def reached(self, so_far: SoFar) -> str | None:
-        product = np.asarray(so_far.entropy) * so_far.received  # (n,)
-        if self.normalize is None and product.max(initial=0.0) <= self.threshold:
-            return None
-        return "rind" if self.peak(so_far) > self.threshold else None
+    @property
+    def theta(self) -> float | None:
+        """The threshold; None for a when that holds nothing against one."""
+        found: float | None = getattr(self, "threshold", None)
+        return found
 
-    def peak(self, so_far: SoFar) -> float:
-        """The highest score of a judged word of an unfinished draft, whatever the threshold; -inf without one."""
-        offsets = np.array(so_far.offsets, dtype=np.int32).reshape(-1, 2)
-        found = self.judge(so_far.text, offsets, np.asarray(so_far.entropy), so_far.received, ended=False)
-        return float(found.exact[found.judged].max(initial=-np.inf))
+    @property
+    def span(self) -> str:
+        """How far the paper variant writes before it judges: "word" (while it writes), "sentence" or "draft"."""
+        return self.ahead or self.unit
 
-    def judge(
-        self,
-        text: str,
-        offsets: np.ndarray,
-        entropy: np.ndarray,
-        received: np.ndarray,
-        *,
-        ended: bool,
-        until: int | None = None,
-    ) -> Judgement:
+    @property
+    def by_sentence(self) -> bool:
+        """Whether a word can only be judged once its sentence has ended."""
+        return False
+
+    def resolved(self, variant: str) -> When:
+        if not hasattr(self, "threshold"):
+            return self
+        if self.theta is not None:
+            return replace(self, threshold=number("threshold", self.theta))  # type: ignore[call-arg]
+        if self.thresholds is None:
+            raise SettingError(f"when {self.name!r} needs a threshold, such as {self.name}@0.6")
+        return replace(self, threshold=self.thresholds[variant])  # type: ignore[call-arg]
+
+    # -- scores -------------------------------------------------------------------------------------------------------
+
+    def score(self, draft: Draft) -> np.ndarray:
+        """(n,) one number for each piece of the draft, larger where the model is less sure."""
+        raise SettingError(f"when {self.name!r} defines no score; write one that gives (n,) numbers for a draft")
+
+    def checked(self, draft: Draft) -> np.ndarray:
+        """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite number per piece."""
+        try:
+            found = np.asarray(self.score(draft))
+        except (MemoryError, TriggerError):
+            raise
+        except Exception as error:
+            raise TriggerError(_failed(self.name, draft, error)) from error
+        if found.dtype.kind not in "biuf" or found.shape != (len(draft),):
+            raise TriggerError(
+                f"when {self.name!r} gave {_shape(found)} for a draft of {len(draft)} pieces; "
+                f"give one number per piece, shape ({len(draft)},)"
+            )
+        values = found.astype(np.float64)  # (n,)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            t = int(bad[0])
+            raise TriggerError(
+                f"when {self.name!r} gave {values[t]} for piece {t} ({draft.pieces[t]!r}) of {draft.text[:60]!r}; "
+                "give finite numbers"
+            )
+        return values
+
+    def piece_scores(self, draft: Draft) -> np.ndarray:
+        """(n,) float64, the checked scores, 0 for stop words where they are skipped (Eq. 4)."""
+        pieces = self.checked(draft)  # (n,)
+        return np.where(draft.stop_word, 0.0, pieces) if self.skip_stop_words else pieces
+
+    def word_scores(self, draft: Draft) -> tuple[np.ndarray, np.ndarray]:
+        """(w,) float64 the words' scores, and (w,) the piece of each that scores highest."""
+        pieces = self.piece_scores(draft)  # (n,)
+        words = draft.word_list
+        loudest = np.array([w.start + int(pieces[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
+        score = pieces[loudest] if self.pool == "max" else over_words(pieces, words, self.pool)  # (w,)
+        return score, loudest
+
+    def _peaks(self, draft: Draft, score: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[float]:
+        """What is held against θ in each range of words: the highest word, or all its pieces pooled."""
+        if self.unit == "word":
+            return [float(score[a:b].max(initial=-np.inf)) for a, b in ranges]
+        pieces, spans = self.piece_scores(draft), draft.spans
+        inside = [pieces[spans[a, 0] : spans[b - 1, 1]] if b > a else pieces[:0] for a, b in ranges]
+        return [pooled(part, self.pool) if len(part) else -np.inf for part in inside]
+
+    def measured(self, draft: Draft, loudest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is recorded of each word beside its score: attention received (w,) and entropy (w,), nats."""
+        return draft.received[loudest], draft.entropy[loudest]
+
+    # -- the paper variant --------------------------------------------------------------------------------------------
+
+    def peak(self, draft: Draft, resumed: bool = False) -> float:
+        """The highest score of a judged word of a draft that is being written; -inf without one."""
+        return self.judge(draft, resumed=resumed).peak
+
+    def quiet(self, draft: Draft) -> bool:
+        """Whether it is plain, before words are looked at, that nothing can score above θ."""
+        if self.pool == "sum" or self.by_sentence or self.theta is None:
+            return False
+        return bool(self.checked(draft).max(initial=-np.inf) <= self.theta)
+
+    def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Judgement:
         """Score every word of a draft and find the first that fires.
 
-        ``text`` with ``offsets`` (n, 2), ``entropy`` (n,) nats, ``received`` (n,); ``ended`` says that no further piece
-        follows, so that the last word and the last sentence are complete. Words that begin at or behind the character
-        ``until`` are not judged.
+        With ``resumed`` nothing fires before the draft's first sentence has ended, so that every retrieval is followed
+        by a finished sentence. Words that begin at or after the character ``until`` are not judged.
         """
-        words = character_words(text, offsets)
-        spans = np.array([(w.start, w.stop) for w in words], dtype=np.int32).reshape(-1, 2)  # (w, 2)
-        sentences = self.pipeline.spans(text)
-        settled = len(sentences) if ended else len(self.pipeline.complete(text))
-        starts = [int(offsets[w.start, 0]) for w in words]
-        ends = np.array([stop for _, stop in sentences])
-        of_word = np.array([int((ends <= start).sum()) for start in starts], dtype=np.int32)  # (w,)
-        of_piece = np.repeat(of_word, [w.stop - w.start for w in words])  # (n,)
-        stop = np.array([self.pipeline.is_stop(w.text) for w in words], dtype=bool)  # (w,)
-        scale = received if self.normalize is None else sentence_scaled(received, of_piece)  # (n,)
-        pieces = rind_scores(entropy, scale, np.repeat(stop, spans[:, 1] - spans[:, 0]))  # (n,)
-        loudest = np.array([w.start + int(pieces[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
-        score = pieces[loudest]  # (w,)
-        judged = np.ones(len(words), dtype=bool)  # (w,)
-        if not ended:
-            # Pieces without characters may yet turn out to be bytes of the word before them.
-            written = np.flatnonzero([offsets[w.stop - 1, 1] > offsets[w.start, 0] for w in words])
-            judged[written[-1] if len(written) else 0 :] = False
-        if self.normalize is not None:
-            judged &= of_word < settled
-        if self.resumed:
-            judged &= (of_word >= 1) & (settled >= 1)
-        if until is not None:
-            judged &= np.array(starts, dtype=int) < until
-        fires = np.flatnonzero(judged & (score > self.threshold))
-        word = int(fires[0]) if len(fires) else None
-        hit = np.zeros(len(words), dtype=bool)
-        piece = None
-        if word is not None:
-            hit[word] = True
-            start, end = spans[word]
-            piece = int(start + np.flatnonzero(pieces[start:end] > self.threshold)[0])
+        theta = self.theta
+        assert theta is not None
+        score, loudest = self.word_scores(draft)  # (w,), (w,)
+        judged = self._judged(draft, resumed, until)  # (w,)
+        above = judged & (score > theta)  # (w,)
+        if self.unit == "word":
+            peak = float(score[judged].max(initial=-np.inf))
+            hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
+        else:
+            peak = self._peaks(draft, score, [(0, len(score))])[0] if judged.any() else -np.inf
+            loud = np.arange(len(score)) == (int(score.argmax()) if len(score) else -1)
+            hit = (above if above.any() else loud) & (peak > theta)
+        attention, entropy = self.measured(draft, loudest)
         table = Words(
-            text=tuple(w.text for w in words),
-            spans=spans,
-            sentence=of_word,
-            attention=scale[loudest].astype(np.float32),
-            entropy=entropy[loudest].astype(np.float32),
-            stop=stop,
+            text=draft.words,
+            spans=draft.spans,
+            sentence=np.array(draft.sentence_of_word),
+            attention=attention.astype(np.float32),
+            entropy=entropy.astype(np.float32),
+            stop=np.array(draft.stop_of_word) if self.skip_stop_words else np.zeros(len(score), dtype=bool),
             score=score.astype(np.float32),
             hit=hit,
         )
-        return Judgement(table, pieces, judged, score, word, piece)
+        if not hit.any():
+            return Judgement(table, judged, score, peak)
+        word = int(hit.argmax())
+        start, stop = draft.spans[word]
+        loud_pieces = np.flatnonzero(self.checked(draft)[start:stop] > theta)
+        piece = int(start + loud_pieces[0]) if len(loud_pieces) else int(loudest[word])
+        return Judgement(table, judged, score, peak, word, piece)
 
+    def _judged(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
+        """(w,) bool: a word is judged once it is complete, that is once the next one has begun or the draft ended."""
+        words, offsets = draft.word_list, draft.offsets
+        judged = np.ones(len(words), dtype=bool)  # (w,)
+        if not draft.ended:
+            # Pieces without characters may yet turn out to be bytes of the word before them.
+            written = np.flatnonzero([offsets[w.stop - 1, 1] > offsets[w.start, 0] for w in words])
+            judged[written[-1] if len(written) else 0 :] = False
+        if self.by_sentence:
+            judged &= draft.sentence_of_word < draft.settled
+        if resumed:
+            judged &= (draft.sentence_of_word >= 1) & (draft.settled >= 1)
+        if until is not None:
+            judged &= np.array([int(offsets[w.start, 0]) for w in words], dtype=int) < until
+        return judged
 
-@dataclass(frozen=True)
-class AnswerSentence:
-    """Stop once the sentence that says ``phrase`` has ended; ``before`` is the answer so far."""
+    # -- the reference variant ----------------------------------------------------------------------------------------
 
-    pipeline: Pipeline
-    tokenizer: Tokenizer = field(compare=False, repr=False)
-    before: str = ""
-    phrase: str = ANSWER_PHRASE
+    def released(self, draft: Draft, attention: np.ndarray | None = None) -> Released:
+        """Every sentence of a whole draft. ``attention`` (w,) is there for a trigger that ``rereads``."""
+        assert draft.laid is not None
+        score, loudest = self.word_scores(draft)  # (w,), (w,)
+        shown, entropy = self.measured(draft, loudest)
+        ranges = draft.laid.ranges
+        return Released([score[a:b] for a, b in ranges], self._peaks(draft, score, ranges), shown, entropy)
 
-    def reached(self, so_far: SoFar) -> str | None:
-        text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
-        return "answer" if answer_end(self.pipeline, text, ended=False, phrase=self.phrase) is not None else None
+    def reread(self, attention: np.ndarray, draft: Draft) -> np.ndarray:
+        """(w,) what each word receives in the attention (h, n, n) of the generated ids by themselves."""
+        raise SettingError(f"when {self.name!r} takes no attention of the generated ids by themselves")
 
-
-@dataclass(frozen=True)
-class AnyOf:
-    """Stop where the first of several stops is reached."""
-
-    stops: tuple[Stop, ...]
-
-    def reached(self, so_far: SoFar) -> str | None:
-        return next((reason for stop in self.stops if (reason := stop.reached(so_far))), None)
-
-
-def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
-    """The space before ``text``, written by ``ids``, that decoding it by itself drops (SentencePiece vocabularies)."""
-    first = tokenizer.pieces(ids[:1])
-    opens = bool(tokenizer.marker) and bool(first) and first[0].startswith(tokenizer.marker)
-    return " " if opens and not text.startswith(" ") else ""
-
-
-def answer_end(pipeline: Pipeline, text: str, *, ended: bool, phrase: str = ANSWER_PHRASE) -> int | None:
-    """Where the first sentence that says ``phrase`` ends in ``text``; None while it has not ended."""
-    place = text.find(phrase)
-    if place < 0:
+    def spared(self, words: Sequence[str], sentence: str, pipeline: Pipeline) -> np.ndarray | None:
+        """(m,) bool, words of the sentence that fired which are no hits after all; None where all may be."""
         return None
-    spans = pipeline.spans(text) if ended else pipeline.complete(text)
-    return next((stop for _, stop in spans if stop > place + len(phrase)), None)
+
+    # -- words for people ---------------------------------------------------------------------------------------------
+
+    def says(self, value: float) -> str:
+        """What a score is called in a reason: "scores 2.69"."""
+        return f"scores {value:.3g}"
+
+    def says_nothing(self, best: float) -> str:
+        """Why nothing fires."""
+        return f"no {self.unit} scores above θ {self.theta:g} (the highest: {max(best, 0.0):.3g})"
+
+    def says_of_sentence(self, number: int, peak: float, word: str | None) -> str:
+        """Why a sentence fires in the reference variant; sentences count from 0."""
+        if self.unit != "word" or word is None:
+            whole = "the draft" if self.unit == "draft" else f"sentence {number + 1}"
+            return f"{whole} {self.says(peak)} ({self.pool}), above θ {self.theta:g}"
+        return f"{word!r} in sentence {number + 1} {self.says(peak)}, above θ {self.theta:g}"
+
+
+WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens")
+
+
+def when(
+    name: str,
+    *,
+    threshold: float | None = None,
+    unit: str = "word",
+    pool: str = "max",
+    cut: str | None = None,
+    skip_stop_words: bool = False,
+    needs: Sequence[str] = (),
+    source: str = "",
+) -> Callable[[Callable[..., np.ndarray]], type[When]]:
+    """Make a trigger from a function that scores the pieces of a draft, and enter it under ``name``.
+
+    The function takes a ``Draft`` of n pieces and gives (n,) finite numbers, larger where the model is less sure. Its
+    further parameters, each with a default, become settings.
+
+    Args:
+        name: how it is called in ``when="margin"``, labels, tables and files.
+        threshold: θ where none is given.
+        unit: what is held against θ: each "word", each "sentence", or the "draft".
+        pool: how the pieces' scores make a unit's: "max", "mean", "min" or "sum".
+        cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
+        skip_stop_words: stop words score 0.
+        needs: "attention" to have ``draft.attention``.
+        source: where the idea is from.
+
+    Raises ``SettingError`` for values that do not exist, a name of the package's own, and a parameter without default.
+    """
+    cut = unit if cut is None else cut
+    for label, value, known in (("unit", unit, UNITS), ("pool", pool, POOLS), ("cut", cut, UNITS)):
+        if value not in known:
+            raise SettingError(f"{label}={value!r} of when {name!r} does not exist; one of {', '.join(known)}")
+    if UNITS.index(cut) < UNITS.index(unit):
+        raise SettingError(f"when {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
+    wrong = [need for need in ([needs] if isinstance(needs, str) else needs) if need not in NEEDS]
+    if wrong or isinstance(needs, str):
+        raise SettingError(f"needs={needs!r} of when {name!r}: give a tuple of {', '.join(map(repr, NEEDS))}")
+    theta = None if threshold is None else number("threshold", threshold)
+
+    def define(function: Callable[..., np.ndarray]) -> type[When]:
+        made = part_of_function(
+            function,
+            Scored,
+            name,
+            settings={"threshold": theta},
+            unit=unit,
+            pool=pool,
+            cut=cut,
+            skip_stop_words=skip_stop_words,
+            needs=tuple(needs),
+            source=source,
+            rewrites_rest=unit == "draft",
+        )
+        return WHENS.add(made)
+
+    return define
+
+
+@dataclass(frozen=True)
+class Scored(When):
+    """A trigger around a function, as ``@dl.when`` makes it."""
+
+    function = staticmethod(lambda draft: draft.entropy)
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+    def score(self, draft: Draft) -> np.ndarray:
+        found: np.ndarray = self.function(draft, **{key: getattr(self, key) for key in self.parameters})
+        return found
+
+
+def _failed(name: str, draft: Draft, error: Exception) -> str:
+    said = f"when {name!r} failed on a draft of {len(draft)} pieces ({draft.text[:60]!r}): "
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        return said + "it writes to an array of the draft, which is read-only; copy it first: draft.entropy.copy()"
+    return f"{said}{type(error).__name__}: {error}"
+
+
+def _shape(found: np.ndarray) -> str:
+    return f"an array of shape {found.shape} and type {found.dtype}"

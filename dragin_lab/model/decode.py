@@ -116,13 +116,15 @@ class _Watched(SoFar):
         self._source = (recorder, look_back)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("entropy", "logprob", "received"):
-            raise AttributeError(name)
         recorder, look_back = self._source
-        if name == "received":
+        if name in ("received", "attention"):
             self.looked = True
             look_back()
-            return recorder.received()
+            return getattr(recorder, name)()
+        if name in ("alternative_ids", "alternative_probs"):
+            return recorder.alternatives()[name == "alternative_probs"]
+        if name not in ("entropy", "logprob"):
+            raise AttributeError(name)
         recorder.settle()
         return getattr(recorder, name)
 

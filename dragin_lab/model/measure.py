@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dragin_lab.core.scores import entropy, received
 from dragin_lab.core.trace import Continuation
 from dragin_lab.model.tokenizer import HFTokenizer
 
@@ -24,16 +25,17 @@ Fetched = tuple[float, float, np.ndarray | None]
 
 def entropy_of(logits: Tensor) -> Tensor:
     """Entropy in nats of next-token distributions (Eq. 1): logits (c, V) float32 -> (c,)."""
-    return torch.special.entr(torch.softmax(logits, -1)).sum(-1)
+    logs = torch.log_softmax(logits, -1)
+    made: Tensor = entropy(logs.exp(), logs)
+    return made
 
 
 def measure(logits: Tensor, chosen: Tensor, k: int) -> Measured:
     """What is kept of the raw distributions (c, V) that the pieces ``chosen`` (c,) were drawn from."""
     logs = torch.log_softmax(logits.float(), -1)  # (c, V)
     probs = logs.exp()
-    entropy = torch.special.entr(probs).sum(-1)  # (c,)
     best, which = probs.topk(min(k, probs.shape[-1]), -1)  # (c, k)
-    return entropy, logs.gather(1, chosen[:, None])[:, 0], which, best
+    return entropy(probs, logs), logs.gather(1, chosen[:, None])[:, 0], which, best
 
 
 class Recorder:
@@ -132,9 +134,8 @@ class Recorder:
             if self._means is not None:
                 self._means.append(torch.nn.functional.pad(mean, (start - self.p, 0)))
         if self.rows > 2:
-            # Row r is piece r - 1 looking back at the pieces before it: Eq. 2, and the running maximum of Eq. 3.
-            earlier = mean.tril(first - 2 - (start - self.p)) if first < 2 or len(mean) > 1 else mean[:, :-1]
-            highest = earlier.amax(0)  # what column i got from the pieces behind it
+            # Row r is piece r - 1 looking back at the pieces before it (Eq. 2); the maximum of Eq. 3 runs on.
+            highest = received(mean, first - 1 - (start - self.p), torch)
             seen = self._received[start - self.p : start - self.p + len(highest)]
             torch.maximum(seen, highest, out=seen)
         if self._keep:
@@ -162,6 +163,23 @@ class Recorder:
         if self._seen is None or self._seen[0] != now:
             self._seen = now, self.placed_received(len(self.ids)).cpu().numpy()
         return self._seen[1].copy()
+
+    def alternatives(self) -> tuple[np.ndarray, np.ndarray]:
+        """The likeliest pieces at each place, best first: ids (n, k) int32 and probabilities (n, k) float32."""
+        self.settle()
+        if not self._measured:
+            return np.zeros((0, self._alternatives), np.int32), np.zeros((0, self._alternatives), np.float32)
+        which, best = (torch.cat([m[i] for m in self._measured]).cpu().numpy() for i in (2, 3))
+        return which.astype(np.int32), best.astype(np.float32)
+
+    def attention(self) -> np.ndarray | None:
+        """(h, n + 1, p + n) float16 from the rows known so far, 0 for those to come; None where rows are not kept."""
+        if self._attention is None:
+            return None
+        n = len(self.ids)
+        while n > self._room:
+            self._grow()
+        return self._attention[:, : n + 1, : self.p + n].cpu().numpy()
 
     def placed_received(self, n: int) -> Tensor:
         """``received`` of the first n pieces where it lies, on the device: (n,) float32."""

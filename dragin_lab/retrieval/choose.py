@@ -7,7 +7,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.settings import without_secrets
+from dragin_lab.core.method import without_secrets
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from dragin_lab import __version__
-from dragin_lab.core.settings import without_secrets
+from dragin_lab.core.method import without_secrets
 from dragin_lab.errors import ClusterError, SettingError
 
 INDEX = "wiki"

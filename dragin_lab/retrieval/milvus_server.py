@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from dragin_lab.core.settings import without_secrets
+from dragin_lab.core.method import without_secrets
 from dragin_lab.errors import ClusterError, MissingPackageError, SettingError
 
 #: Seconds until a server must have answered; what is lost on the way is asked again until then.

@@ -253,7 +253,7 @@ def run_config(
     traces: bool = False,
 ) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
-    retriever = retriever if method.when != "never" else None
+    retriever = retriever if method.retrieves else None
     model = dict(lm.provenance())
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")

@@ -158,7 +158,7 @@ class Cluster:
 
         A question whose worker was lost ``TRIES`` times ends as an error. Whatever is under way when this ends is lost.
         """
-        if method.when != "never" and retriever != self.retriever:
+        if method.retrieves and retriever != self.retriever:
             raise SettingError("a cluster searches with its own retriever; give cluster.retriever with the cluster")
         todo, lost = deque(questions), Counter[str]()
         try:

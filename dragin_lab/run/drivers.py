@@ -191,7 +191,7 @@ def run_many(
 
 
 def _check_retriever(method: Method, retriever: Retriever | None) -> None:
-    if method.when != "never" and retriever is None:
+    if method.retrieves and retriever is None:
         raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.core.episode import Episode, Request
+from dragin_lab.core.loops import episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Question, Trace
@@ -42,7 +43,7 @@ class Running:
 
     def _go_on(self, turn: Callable[[], Request]) -> None:
         if self.request is not None and self.trace.steps:
-            spent, kind = self.trace.steps[-1].seconds, type(self.request).__name__.lower()
+            spent, kind = self.trace.steps[-1].seconds, self.request.kind
             spent[kind] = spent.get(kind, 0.0) + time.perf_counter() - self._asked
         self.request = None
         try:
@@ -81,7 +82,7 @@ def opened(
         trace.notes.append(
             f"the exemplars given do not show what {method.name} writes, so its own stand in their place"
         )
-    return trace, method.episode(trace, template, lm.tokenizer, window=lm.context_window)
+    return trace, episode(method, trace, template, lm.tokenizer, window=lm.context_window)
 
 
 def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Question:

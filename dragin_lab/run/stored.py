@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
+from dragin_lab.core.stops import Watch
 from dragin_lab.core.trace import Continuation, Trace
-from dragin_lab.core.trigger import RindTrigger
+from dragin_lab.core.trigger import When
 from dragin_lab.errors import DraginLabError
 
 #: What opens a piece behind a space in the vocabularies that there are (SentencePiece, byte-level BPE).
@@ -78,11 +79,11 @@ def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
 class StoredDraft:
     """A draft of a trace that can be asked where it would have ended under other settings.
 
-    ``threshold`` and ``normalize`` are those it was written under: where a stored draft did not fire then, what was
-    recorded overrules what attention rounded to float16 says.
+    ``written_under`` is the trigger that it was written with: where a stored draft did not fire then, what was recorded
+    overrules what attention rounded to float16 says.
     """
 
-    def __init__(self, made: Continuation, threshold: float | None, normalize: str | None, resumed: bool) -> None:
+    def __init__(self, made: Continuation, written_under: When, resumed: bool) -> None:
         self.made = made
         self.resumed = resumed
         #: Pieces behind which the outcome was known, and by what.
@@ -91,13 +92,10 @@ class StoredDraft:
         self.whole = made.stopped in ("eos", "length")
         #: Whether the order in which scores grew is known, not only where they ended.
         self.timed = made.attention is not None
-        self._written = (threshold, normalize)
+        self._written = written_under
         self._rows = self._paid()
-        self._peaks: dict[tuple[str | None, int], float] = {}
+        self._peaks: dict[tuple[When, int], float] = {}
         self._closed: dict[Stop, tuple[int, str] | None] = {}
-        products = [made.entropy[:n] * self.received(n) for n in range(1, len(made) + 1)]
-        #: (n,) the largest entropy times attention once so many pieces are made: no score lies above it.
-        self._most = np.array([float(p.max(initial=0.0)) for p in products])
 
     def _paid(self) -> np.ndarray | None:
         """(n + 1, n) float32: row r holds the largest attention that pieces 0 … r - 1 pay to each piece before them."""
@@ -126,33 +124,44 @@ class StoredDraft:
         return self._rows[n if ended else n - 1][:n]
 
     def so_far(self, n: int) -> SoFar:
-        """The draft as a ``Stop`` saw it behind its piece n - 1."""
+        """The draft as a ``Stop`` saw it after its piece n - 1."""
         made = self.made
-        text = made.text[: int(made.offsets[n - 1, 1])]
-        spans = [(int(a), int(b)) for a, b in made.offsets[:n]]
         return SoFar(
-            made.ids[:n].tolist(), text, spans, made.entropy[:n].tolist(), made.logprob[:n].tolist(), self.received(n)
+            ids=made.ids[:n].tolist(),
+            text=made.text[: int(made.offsets[n - 1, 1])],
+            offsets=[(int(a), int(b)) for a, b in made.offsets[:n]],
+            entropy=made.entropy[:n].tolist(),
+            logprob=made.logprob[:n].tolist(),
+            received=self.received(n),
+            alternative_ids=made.alternative_ids[:n],
+            alternative_probs=made.alternative_probs[:n],
+            attention=None if made.attention is None else made.attention[:, : n + 1, : len(made.prompt_ids) + n],
         )
 
-    def fires(self, trigger: RindTrigger) -> int | None:
-        """Behind how many pieces RIND fires first; None where it does not, as far as the draft is stored."""
+    def fires(self, trigger: Watch) -> int | None:
+        """After how many pieces the trigger fires first; None where it does not, as far as the draft is stored."""
+        theta = trigger.when.theta
+        assert theta is not None
         for n in range(1, len(self.made) + 1):
-            if trigger.normalize is None and self._most[n - 1] <= trigger.threshold and not self._recorded(trigger, n):
+            if not self._recorded(trigger, n) and trigger.when.quiet(trigger.draft(self.so_far(n))):
                 continue
-            if self._peak(trigger, n) > trigger.threshold:
+            if self._peak(trigger, n) > theta:
                 return n
         return None
 
-    def _recorded(self, trigger: RindTrigger, n: int) -> bool:
-        """Whether the trigger that wrote the draft fired behind n pieces."""
-        return trigger.normalize == self._written[1] and n == self.known and self.reason == "rind"
+    def _same_score(self, trigger: Watch) -> bool:
+        """Whether the draft was written under the same trigger, thresholds aside."""
+        return replace(self._written, threshold=0.0) == replace(trigger.when, threshold=0.0)  # type: ignore[call-arg]
 
-    def _peak(self, trigger: RindTrigger, n: int) -> float:
-        key = (trigger.normalize, n)
+    def _recorded(self, trigger: Watch, n: int) -> bool:
+        """Whether the trigger that wrote the draft fired after n pieces."""
+        return self._same_score(trigger) and n == self.known and self.reason == trigger.when.name
+
+    def _peak(self, trigger: Watch, n: int) -> float:
+        key = (replace(trigger.when, threshold=0.0), n)  # type: ignore[call-arg]
         if key not in self._peaks:
-            peak = trigger.peak(self.so_far(n))
-            threshold, normalize = self._written
-            if threshold is not None and trigger.normalize == normalize and n <= self.known:
+            peak, threshold = trigger.peak(self.so_far(n)), self._written.theta
+            if threshold is not None and self._same_score(trigger) and n <= self.known:
                 fired = self._recorded(trigger, n)
                 peak = max(peak, np.nextafter(threshold, np.inf)) if fired else min(peak, threshold)
             self._peaks[key] = peak
@@ -165,14 +174,14 @@ class StoredDraft:
             self._closed[stop] = next(((n, reason) for n, reason in found if reason), None)
         return self._closed[stop]
 
-    def served(self, trigger: RindTrigger | None, stop: Stop, *, full: bool) -> Continuation | None:
+    def served(self, trigger: Watch | None, stop: Stop, *, full: bool) -> Continuation | None:
         """What the model would have made of the same prompt with these stops; None where the draft ends too early.
 
         ``full`` as ``full_drafts``: it goes on behind the place where its outcome is known.
         """
         fired = None if trigger is None else self.fires(trigger)
         closed = self.closes(stop)
-        ends = [(fired, "rind")] if fired is not None else []
+        ends = [(fired, trigger.when.name)] if trigger is not None and fired is not None else []
         ends += [closed] if closed is not None else []
         made = self.made
         if not ends:

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.method import Method
+from dragin_lab.core.method import Method, exchanged, label
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.settings import exchanged, label
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import SettingError
 from dragin_lab.run.batch import Benchmark, as_benchmark, open_run, predict, summary
@@ -182,5 +181,5 @@ def swept(
         raise SettingError(f"{setting} has no values to sweep over; give at least one, such as {setting}s=[5, 25]")
     methods = tuple(dict.fromkeys(exchanged(method, **{setting: value}) for value in values))
     if getattr(methods[0], setting) is None:
-        raise SettingError(f"{setting} has no meaning for method {method.name!r} with what={method.what!r}")
+        raise SettingError(f"{setting} has no meaning for method {method.name!r} with what={method.what.name!r}")
     return setting, methods

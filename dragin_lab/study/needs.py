@@ -16,15 +16,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dragin_lab.core import ranking
-from dragin_lab.core.confidence import doubts, reference_piece_ranges
+from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
 from dragin_lab.core.intervals import bootstrap_statistic
 from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.rind import over_words, reference_attention, reference_scores
+from dragin_lab.core.scores import (
+    doubts,
+    over_words,
+    reference_attention,
+    reference_piece_ranges,
+    reference_scores,
+)
 from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.stops import AnswerSentence
 from dragin_lab.core.trace import Continuation
-from dragin_lab.core.trigger import AnswerSentence, RindTrigger
+from dragin_lab.core.trigger import WHENS, Scored
+from dragin_lab.core.when import Rind
 from dragin_lab.core.words import lay_sentences, reference_words
 from dragin_lab.errors import DraginLabError
 
@@ -85,7 +93,8 @@ def piece_scores(
     """
     entropy = made.entropy.astype(np.float64)  # (n,)
     doubt = doubts(made.logprob)  # (n,)
-    judged = RindTrigger(pipeline, np.inf).judge(made.text, made.offsets, entropy, made.received, ended=True)
+    draft = Draft(made, pipeline)
+    defined = [WHENS.make(name).resolved("paper") for name in WHENS.names() if issubclass(WHENS.named(name), Scored)]
     words = reference_words(made.pieces, made.ids.tolist(), marker)
     sentences = pipeline.split(made.raw_text)
     ranges = lay_sentences(sentences, [word.text for word in words])
@@ -104,7 +113,7 @@ def piece_scores(
     clock[::n] = 1.0
     return {
         "rind-reference": rind,
-        "rind-paper": judged.piece_scores,
+        "rind-paper": Rind().piece_scores(draft),
         "entropy": entropy,
         "attention-reference": scaled,
         "attention-paper": made.received.astype(np.float64),
@@ -113,7 +122,7 @@ def piece_scores(
         "probability-sentence": mean_doubt,
         "every-sentence": starts,
         "every-n": clock,
-    }
+    } | {trigger.name: trigger.piece_scores(draft) for trigger in defined}
 
 
 def pieces_of(made: Continuation, start: int, end: int) -> np.ndarray:

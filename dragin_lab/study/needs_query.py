@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.confidence import doubts, reference_piece_ranges
 from dragin_lab.core.episode import Attend, Episode, Retriever, Write
 from dragin_lab.core.labels import Fact, Labelled
-from dragin_lab.core.loop import FirstSentence, Need
-from dragin_lab.core.method import WHATS, Method, method, senseless
-from dragin_lab.core.paper import PaperLoop, Spot
+from dragin_lab.core.method import Method, method, senseless
+from dragin_lab.core.paper import PaperLoop
+from dragin_lab.core.place import Place
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.ranking import recall_at, reciprocal_rank
 from dragin_lab.core.released import ReferenceLoop
+from dragin_lab.core.scores import doubts, reference_piece_ranges
 from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.trace import Continuation, Prompt, Query, Step, Trace
 from dragin_lab.core.trace import Question as AskedQuestion
-from dragin_lab.core.words import lay_sentences, reference_words
+from dragin_lab.core.what import WHATS
+from dragin_lab.core.when import Rind
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
@@ -55,7 +57,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Place:
+class Stated:
     """The sentence with the missing fact, written; what stands for its value are characters ``start`` to ``end``."""
 
     written: Continuation
@@ -67,16 +69,14 @@ class Place:
 def formulators(variant: str, top_n: Mapping[str, int] | None = None, nlp: Any = None) -> dict[str, Method]:
     """Every *what* of a variant as DRAGIN's, asking for ``DEPTH`` passages; ``top_n`` by *what* (qfs, last-n)."""
     sizes = top_n or {}
-    return {
-        what: method("dragin", variant=variant, what=what, top_n=sizes.get(what), top_k=DEPTH, nlp=nlp)
-        for what in WHATS
-        if not senseless("rind", what)
-    }
+    usable = [name for name in WHATS.names() if not senseless(Rind, WHATS.named(name))]
+    made = {name: WHATS.make(name, **({"top_n": sizes[name]} if name in sizes else {})) for name in usable}
+    return {name: method("dragin", variant=variant, what=one, top_k=DEPTH, nlp=nlp) for name, one in made.items()}
 
 
 def place_of(
     lm: LanguageModel, labelled: Labelled, fact: Fact, template: PromptTemplate, pipeline: Pipeline, max_new: int = 32
-) -> Place:
+) -> Stated:
     """The gold reasoning up to a fact's value, with the sentence as the model itself ends it."""
     before = labelled.reasoning[: fact.start].rstrip()
     own = lm.generate(Write(template.render(labelled.question, f" {before}"), max_new, FirstSentence(pipeline)))
@@ -88,7 +88,7 @@ def place_of(
     rest = labelled.reasoning[fact.end :]
     behind = rest[: pipeline.spans(rest)[0][1]] if rest.strip() else ""
     value = ending.removesuffix(behind) if behind and ending.endswith(behind) else ending.rstrip(".")
-    return Place(written, prompt, start, start + max(len(value), 1))
+    return Stated(written, prompt, start, start + max(len(value), 1))
 
 
 def ask(
@@ -115,7 +115,7 @@ def ask_at(
     retriever: Retriever,
     labelled: Labelled,
     fact: Fact,
-    place: Place,
+    place: Stated,
     template: PromptTemplate,
     chosen: Method,
 ) -> Asked:
@@ -126,17 +126,18 @@ def ask_at(
 
 
 def _formulate(
-    chosen: Method, labelled: Labelled, place: Place, template: PromptTemplate, lm: LanguageModel, step: Step
+    chosen: Method, labelled: Labelled, place: Stated, template: PromptTemplate, lm: LanguageModel, step: Step
 ) -> Episode[Query]:
     """The episode of one query: formulated by the method's own loop, cut and searched as the loop does it."""
     trace = Trace(AskedQuestion(labelled.qid, labelled.question), chosen.settings)
     if chosen.variant == "reference":
         loop = ReferenceLoop(chosen, trace, template, lm.tokenizer)
-        query = yield from loop.formulate(reference_need(labelled.question, place, lm, chosen.pipeline))
+        where = reference_place(loop, place)
+        query = yield from chosen.what.formulate(where)
         yield from loop.retrieve(step, query)
     else:
         paper = PaperLoop(chosen, trace, template, lm.tokenizer)
-        query = paper.formulate(paper_spot(place, chosen.pipeline))
+        query = yield from chosen.what.formulate(paper_place(paper, place))
         yield from paper.retrieve(step, query)
     return query
 
@@ -156,41 +157,41 @@ def _serve(episode: Episode[Query], lm: LanguageModel, retriever: Retriever) -> 
             answer = retriever.search(request.query, request.k)
 
 
-def reference_need(question: str, place: Place, lm: LanguageModel, pipeline: Pipeline) -> Need:
+def reference_place(loop: ReferenceLoop, stated: Stated) -> Place:
     """The place as the released code's formulators see it (reference-behaviour §2, §3): nothing kept from before."""
-    made = place.written
-    ids = made.ids.tolist()
-    words = reference_words(made.pieces, ids, lm.tokenizer.marker)
-    texts = [word.text for word in words]
-    spans = pipeline.spans(made.text)
-    number = _sentence_number(spans, place.start)
+    made, question = stated.written, loop.question
+    laid = loop.look(made, "").laid
+    assert laid is not None
+    spans = loop.method.pipeline.spans(made.text)
+    number = _sentence_number(spans, stated.start)
     sentences = [made.text[a:b] for a, b in spans]
-    first, last = lay_sentences(sentences, texts)[number]
-    inside = [made.offsets[word.start : word.stop] for word in words[first:last]]
-    hits = [bool(((o[:, 0] < place.end) & (o[:, 1] > place.start)).any()) for o in inside]
-    pieces = [lm.tokenizer.decode([i], special=True) for i in ids]
-    a, b = reference_piece_ranges(sentences, pieces)[number]
+    (first, last), (a, b) = laid.ranges[number], reference_piece_ranges(sentences, laid.pieces)[number]
+    inside = [made.offsets[word.start : word.stop] for word in laid.words[first:last]]
+    hits = [bool(((o[:, 0] < stated.end) & (o[:, 1] > stated.start)).any()) for o in inside]
     kept = " ".join(sentences[:number])
-    return Need(
+    return Place(
+        question=question,
+        answer=kept,
         context=f"{question} {kept}" if kept else question,
-        before=f"{question}  {kept} ",
         sentence=sentences[number],
-        words=texts[first:last],
+        words=tuple(word.text for word in laid.words[first:last]),
         hits=np.array(hits, dtype=bool),
-        pieces=pieces[a:b],
+        pieces=tuple(laid.pieces[a:b]),
         doubt=doubts(made.logprob)[a:b],
+        pipeline=loop.method.pipeline,
+        tokenizer=loop.tokenizer,
+        variant="reference",
+        before=f"{question}  {kept} ",
     )
 
 
-def paper_spot(place: Place, pipeline: Pipeline) -> Spot:
+def paper_place(loop: PaperLoop, stated: Stated) -> Place:
     """The place as the paper's formulators see it: t_i is the value's first visible piece."""
-    made = place.written
-    spans = pipeline.spans(made.text)
-    inside = (made.offsets[:, 1] > place.start) & (made.offsets[:, 0] < place.end)
-    piece = int(np.flatnonzero(inside)[0])
-    return Spot(
-        made, place.prompt, piece, place.start, spans[_sentence_number(spans, place.start)], [(place.start, place.end)]
-    )
+    made = stated.written
+    spans = loop.method.pipeline.spans(made.text)
+    inside = (made.offsets[:, 1] > stated.start) & (made.offsets[:, 0] < stated.end)
+    piece, value = int(np.flatnonzero(inside)[0]), (stated.start, stated.end)
+    return loop.place(made, stated.prompt, piece, stated.start, spans[_sentence_number(spans, stated.start)], (value,))
 
 
 def _sentence_number(spans: Sequence[tuple[int, int]], place: int) -> int:

@@ -13,25 +13,25 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.labels import Labelled
-from dragin_lab.core.loop import FirstSentence, Need
-from dragin_lab.core.method import WHENS, Method
-from dragin_lab.core.paper import PaperLoop, Spot
+from dragin_lab.core.method import Method, exchanged, restored
+from dragin_lab.core.paper import PaperLoop
+from dragin_lab.core.place import Place
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.qfs import top_words
-from dragin_lab.core.released import ReferenceLoop, Seen
-from dragin_lab.core.settings import exchanged, restored
+from dragin_lab.core.queries import top_words
+from dragin_lab.core.released import ReferenceLoop
+from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence
 from dragin_lab.core.trace import Continuation, Decision, Query, Step, Trace, Words
-from dragin_lab.core.trigger import AnswerSentence, AnyOf
 from dragin_lab.errors import SettingError
 from dragin_lab.run.stored import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.study.truth import Count, Truth, truths
 
 T = TypeVar("T")
 
-#: The settings that a replay can change, by *when*; ``top_n`` comes with the *what* that counts words or pieces.
-TUNABLE = ("threshold", "top_n", "normalize", "doubt_limit")
+#: Settings that change what is written after a decision, and so cannot be replayed.
+_FIXED = ("cut", "keep_passages", "check_content_words", "sentence_solver")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class _Verdict:
     made: Continuation
     words: Words
     decision: Decision
-    place: Spot | Need | None
+    place: Place | None
     certain: bool = True
 
 
@@ -116,11 +116,11 @@ class Replay:
     ) -> None:
         self.trace = trace
         self.method = restored(trace.method, nlp)
-        self._template = PromptTemplate(form=self.method.form)
+        self._template = PromptTemplate(form=self.method.when.form)
         if tokenizer is not None and not fits(tokenizer, trace):
             raise SettingError("the tokenizer names the trace's pieces otherwise; give that of the model that wrote it")
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
-        self._seen: dict[int, Seen] = {}
+        self._seen: dict[int, Draft] = {}
         self._drafts: dict[int, StoredDraft] = {}
         self._truths: list[Truth | None] = [None] * len(trace.steps)
         if labels is not None:
@@ -129,14 +129,11 @@ class Replay:
     @property
     def tunable(self) -> tuple[str, ...]:
         """The settings of this trace's method that a replay can change."""
-        method = self.method
-        if WHENS[method.when] != "ahead":
+        if self.method.when.looks != "draft":
             return ()
-        known = ["threshold"]
-        known += ["top_n"] * (method.top_n is not None)
-        known += ["normalize"] * (method.when == "rind" and method.variant == "paper")
-        own = method.what == "confident-sentence" and (method.when, method.variant) != ("probability", "reference")
-        return (*known, *(["doubt_limit"] * own))
+        known = [*self.method.when.settings, *self.method.what.settings]
+        idle = self.method.when.paper_only if self.method.variant == "reference" else ()
+        return tuple(key for key in known if key not in (*_FIXED, *idle))
 
     def at(self, **settings: Any) -> Outcome:
         """The trace under these settings, those not named as they were.
@@ -161,9 +158,9 @@ class Replay:
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def _turn(self, method: Method, place: int, step: Step, *, told: bool) -> Turn:
-        if step.draft is None or step.decision is None or not len(step.draft) or WHENS[method.when] != "ahead":
+        if step.draft is None or step.decision is None or not len(step.draft) or method.when.looks != "draft":
             return Turn(place, told, "", step.words, step.decision, step.query, step.draft)
-        if method.when == "rind" and not np.isfinite(step.words.attention).all():
+        if method.when.rereads and not np.isfinite(step.words.attention).all():
             why = "the attention that the trigger held against θ was not recorded"
             return Turn(place, told, "cannot be judged", step.words, None, None, step.draft, True, why)
         verdict = self._verdict(method, place, step)
@@ -192,35 +189,34 @@ class Replay:
         """The method's own judgement of a stored draft; None where the draft ends before it could be judged."""
         made = step.draft
         assert made is not None
+        before = self._before(place)
         if method.variant == "reference":
             reference = self._reference(method)
             if place not in self._seen:
-                self._seen[place] = reference.measure(made)
+                self._seen[place] = reference.look(made, before)
             if len(step.words) != len(self._seen[place].words):
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
-            attended = step.words.attention.astype(np.float64) if method.when == "rind" else None  # (w,)
-            found = reference.judge(made, self._seen[place], attended, self._before(place))
-            return _Verdict(made, found.words, found.decision, found.need)
+            rereads = method.variant == "reference" and method.when.rereads
+            attended = step.words.attention.astype(np.float64) if rereads else None  # (w,)
+            found = reference.judge(self._seen[place], attended)
+            return _Verdict(made, found.words, found.decision, found.place)
         loop = self._paper(method, place)
         resumed = bool(place) and self._resumes(place)
         stored = self._drafts.get(place)
         if stored is None:
-            stored = StoredDraft(made, self.method.threshold, self.method.normalize, resumed)
+            stored = StoredDraft(made, self.method.when, resumed)
             self._drafts[place] = stored
-        answer = AnswerSentence(method.pipeline, self._tokenizer, self._before(place), self._template.shape.phrase)
+        answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape.phrase)
         assert step.prompt is not None
-        if method.when == "probability":
-            served = stored.served(None, AnyOf((FirstSentence(method.pipeline), answer)), full=method.full_drafts)
-            if served is None:
-                return None
-            return _Verdict(served, *loop.judge_flare(served, step.prompt))
-        if resumed and not method.keep_passages:
+        if resumed and not method.when.keep_passages:
             return _Verdict(made, step.words, step.decision or Decision(False, ""), None)
-        served = stored.served(loop.rind_trigger(resumed), answer, full=method.full_drafts)
+        watch = loop.watch(resumed) if method.when.span == "word" else None
+        stop = AnyOf((FirstSentence(method.pipeline), answer)) if method.when.span == "sentence" else answer
+        served = stored.served(watch, stop, full=method.full_drafts)
         if served is None:
             return None
-        words, decision, spot = loop.judge_rind(served, step.prompt, resumed)
-        guessed = not stored.timed and served is not made and decision.retrieve
+        words, decision, spot = loop.judge(served, step.prompt, resumed)
+        guessed = watch is not None and not stored.timed and served is not made and decision.retrieve
         return _Verdict(served, words, decision, spot, not guessed)
 
     def _resumes(self, place: int) -> bool:
@@ -239,15 +235,15 @@ class Replay:
     def _query(self, method: Method, place: int, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:
         """The query of a place that fired; None and why where the trace does not tell it."""
         try:
-            if isinstance(verdict.place, Spot):
-                if method.what == "qfs" and verdict.place.written.attention is None:
-                    return None, "the query cannot be told: the attention of this draft was not kept"
-                return self._paper(method, place).formulate(verdict.place), ""
-            assert isinstance(verdict.place, Need)
-            if method.what == "qfs":
+            assert verdict.place is not None
+            reads = method.what.reads_attention
+            if method.variant == "reference" and reads:
                 return _chosen_again(method, step, verdict)
-            loop = self._reference(method)
-            query = _returned(loop.formulate(verdict.place))
+            if reads and verdict.made.attention is None:
+                return None, "the query cannot be told: the attention of this draft was not kept"
+            query = _returned(method.what.formulate(verdict.place))
+            if method.variant == "paper":
+                return query, ""
         except NotStoredError as error:
             if _same_place(step, verdict.decision) and method.top_n == self.method.top_n and _same_hits(step, verdict):
                 return step.query, ""
@@ -255,7 +251,7 @@ class Replay:
         if step.query is not None and step.query.text == query.text:
             return replace(query, sent=step.query.sent), ""
         try:
-            query.sent = loop.sendable(query.text)
+            query.sent = self._reference(method).sendable(query.text)
         except NotStoredError:
             query.note = query.note or f"at most its last {method.query_pieces} pieces are sent"
         return query, ""

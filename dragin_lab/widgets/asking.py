@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import traitlets
 
-from dragin_lab.core.method import METHODS, VARIANTS, WHENS, method
+from dragin_lab.core.method import METHODS, VARIANTS, method
 from dragin_lab.core.trace import Question, Step, Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.run.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone, stream
@@ -287,5 +287,4 @@ def _method(name: str, variant: str, settings: dict[str, Any]) -> Any:
 
 def _threshold(name: str, variant: str) -> float | None:
     """θ where none is given; None for a method that has none."""
-    when = METHODS[name][0] if name in METHODS else ""
-    return method(name, variant=variant).threshold if WHENS.get(when) == "ahead" and variant in VARIANTS else None
+    return method(name, variant=variant).threshold if name in METHODS and variant in VARIANTS else None

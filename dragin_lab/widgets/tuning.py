@@ -12,7 +12,7 @@ import numpy as np
 import traitlets
 
 from dragin_lab.core.labels import Labelled
-from dragin_lab.core.settings import exchanged
+from dragin_lab.core.method import exchanged
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.drivers import stream
@@ -91,7 +91,7 @@ class Tuner(Card):
             self.asked = {"id": 0, "trace": 0, "settings": {c["name"]: c["value"] for c in data["controls"]}}
 
     def _set_up(self) -> dict[str, Any]:
-        kinds = {(r.method.name, r.method.variant, r.method.when, r.method.what) for r in self._replays}
+        kinds = {(r.method.name, r.method.variant, r.method.when.name, r.method.what.name) for r in self._replays}
         if len(kinds) > 1:
             named = ", ".join(sorted(f"{name} ({variant})" for name, variant, *_ in kinds))
             raise SettingError(f"the traces are of several methods ({named}); give a tuner those of one")
@@ -107,15 +107,15 @@ class Tuner(Card):
     def _controls(self, first: Replay) -> list[dict[str, Any]]:
         method, out = first.method, []
         for name in first.tunable:
-            value = getattr(method, name)
-            if name == "threshold" and method.when == "rind":
+            value = method.settings[name]
+            if name == "threshold" and method.when.measure != "1 - p":
                 top = _nice(max(1.5 * value, *(self._top(r) for r in self._replays)))
                 said = ("θ", "on the RIND score")
                 out.append(_slider(name, said, value, 0, top, top / STEPS))
             elif name == "threshold":
                 out.append(_slider(name, ("θ on 1 − p", "a piece less certain than this fires"), value, 0, 1, 0.01))
             elif name == "top_n":
-                unit = "words of a query" if method.what == "qfs" else "pieces of a query"
+                unit = "words of a query" if method.what.reads_attention else "pieces of a query"
                 out.append(_slider(name, ("top n", unit), value, 1, max(50, 2 * value), 1))
             elif name == "doubt_limit":
                 said = ("query’s limit on 1 − p", "a piece less certain than this is left out of the query")
@@ -241,7 +241,7 @@ def _settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
         value = None if value == "" else value
         if name == "top_n" and isinstance(value, float):
             value = round(value)
-        if value != getattr(replay.method, name, None):
+        if value != replay.method.settings.get(name):
             known[name] = value
     return known
 

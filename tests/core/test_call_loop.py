@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from scripted import QUESTION, Say, drive
 
-from dragin_lab.core.calls import find_call, open_call
+from dragin_lab.core.call import Call, SearchCall
 from dragin_lab.core.episode import Bias
 from dragin_lab.core.method import Method, method
+from dragin_lab.core.trigger import WHENS
 
 SEARCH_CASE = f"Question: {QUESTION}\nAnswer (with step-by-step & Search):"
 ASK_CASE = f"Question: {QUESTION}\nAre follow up questions needed here:"
@@ -197,7 +198,9 @@ def test_passages_go_first_where_the_window_is_small() -> None:
     ],
 )
 def test_calls_are_found(when: str, text: str, asks: str | None) -> None:
-    call = find_call(when, text)
+    asking = WHENS.named(when)()
+    assert isinstance(asking, Call)
+    call = asking.find(text)
     assert (None if call is None else call.asks) == asks
     if call is not None:
         assert " ".join(text[slice(*call.inside)].split()) == asks
@@ -205,6 +208,7 @@ def test_calls_are_found(when: str, text: str, asks: str | None) -> None:
 
 
 def test_calls_left_open_are_found() -> None:
+    open_call = SearchCall().broken_off
     assert open_call("by [Search(a) b") == 3
     assert open_call("by [Search(a)] b") is None
     assert open_call("by [Search(a)] b [Search(c") == 17

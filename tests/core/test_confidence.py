@@ -9,13 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragin_lab.core.confidence import (
-    confident_text,
-    doubts,
-    reference_confident_sentence,
-    reference_piece_ranges,
-    sentence_doubt,
-)
+from dragin_lab.core.queries import confident_text, reference_confident_sentence
+from dragin_lab.core.scores import doubts, reference_piece_ranges, sentence_doubt
 
 
 def test_doubt_is_one_minus_p_exact_near_certainty() -> None:

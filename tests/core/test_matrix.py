@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from scripted import Say, drive
 
-from dragin_lab.core.method import VARIANTS, WHATS, WHENS, method, senseless
+from dragin_lab.core.method import VARIANTS, WHATS, WHENS, method
+from dragin_lab.core.method import senseless as senseless_parts
 from dragin_lab.errors import SettingError
 
+NAMES = [name for name in WHENS if name != "call"]
 QUESTION = "Who directed Ma?"
 LOUD: dict[str, Any] = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}, "doubt": {"Bo": 0.9}}
 ENDS = Say(" So the answer is Li. Then he")
@@ -68,7 +70,7 @@ QUERIES = {
         "full-context": f"{QUESTION} Yes.\nFollow up: Who is it?",
         "current": "Who is it?",
         "current-without-hits": "Who is it",
-        "follow-up": "Who is it?",
+        "term": "Who is it?",
     },
     ("follow-up", "reference"): {
         "question": QUESTION,
@@ -79,12 +81,16 @@ QUERIES = {
         "full-context": f"{QUESTION} Yes.\nFollow up: Who is it?",
         "current": "Who is it?",
         "current-without-hits": "Who is ",
-        "follow-up": "Who is it?",
+        "term": "Who is it?",
     },
 }
 
 
-@pytest.mark.parametrize(("variant", "when", "what"), list(product(VARIANTS, WHENS, WHATS)))
+def senseless(when: str, what: str) -> str:
+    return senseless_parts(WHENS.named(when), WHATS.named(what))
+
+
+@pytest.mark.parametrize(("variant", "when", "what"), list(product(VARIANTS, NAMES, WHATS)))
 def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) -> None:
     settings: dict[str, Any] = {"variant": variant, "when": when, "what": what, "top_n": 2, "n": 4}
     if message := senseless(when, what):
@@ -104,14 +110,13 @@ def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) ->
         assert driven.queries == [QUERIES[when, variant][what]]
         query = driven.trace.steps[0].query
         assert query is not None
-        stands_in = "the last piece stands for the hits that this trigger does not give"
+        stands_in = "the last piece stands in for the hits that this trigger does not give"
         assert query.note == (stands_in if what in ("qfs", "current-without-hits") else "")
 
 
 def test_what_is_refused() -> None:
-    refused = {(when, what) for when, what in product(WHENS, WHATS) if senseless(when, what)}
+    refused = {(when, what) for when, what in product(NAMES, WHATS) if senseless(when, what)}
     before = {(when, what) for when in ("never", "once") for what in WHATS if what != "question"}
-    term = {(when, "term") for when in WHENS if when != "search-call"}
-    follow_up = {(when, "follow-up") for when in WHENS if when != "follow-up"}
-    assert refused == before | term | follow_up
-    assert "only with when='search-call'; use that" in senseless("rind", "term")
+    term = {(when, "term") for when in NAMES if when not in ("search-call", "follow-up")}
+    assert refused == before | term
+    assert "only with when='search-call', 'follow-up' or a dl.Call; use" in senseless("rind", "term")

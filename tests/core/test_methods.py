@@ -10,14 +10,16 @@ import pytest
 import spacy
 
 import dragin_lab as dl
-from dragin_lab.core.method import METHODS, WHATS, WHENS, method, senseless
+from dragin_lab.core.method import METHODS, method, senseless
+from dragin_lab.core.trigger import WHENS
+from dragin_lab.core.what import WHATS
 
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("variant", ["reference", "paper"])
 def test_every_method_in_both_variants(name: str, variant: str) -> None:
     made = method(name, variant=variant)
-    assert (made.when, made.what) == METHODS[name]
+    assert (made.when.name, made.what.name) == METHODS[name]
     assert (made.threshold is not None) == (name in ("flare", "dragin"))
     assert (made.top_n is not None) == (name == "dragin")
     assert made.top_k == (2 if (name, variant) == ("flare", "paper") else 3)
@@ -25,7 +27,7 @@ def test_every_method_in_both_variants(name: str, variant: str) -> None:
     assert hash(made) == hash(method(name, variant=variant))
     assert made == method(name, variant=variant)
     settings = json.loads(json.dumps(made.settings))
-    assert (settings["name"], settings["when"], settings["pipeline"]) == (name, made.when, made.pipeline.name)
+    assert (settings["name"], settings["when"], settings["pipeline"]) == (name, made.when.name, made.pipeline.name)
     assert dl.method is method
 
 
@@ -41,11 +43,14 @@ def test_every_method_in_both_variants(name: str, variant: str) -> None:
         ({"top_n": 1.5}, "top_n=1.5 must be a whole number"),
         ({"top_n": -3}, "top_n=-3 is out of range"),
         ({"top_n": "many"}, "top_n='many' is not a number"),
-        ({"n": 0}, "n=0 is out of range"),
+        ({"n": 0, "when": "every-n"}, "n=0 is out of range"),
         ({"max_new_tokens": 0}, "max_new_tokens=0 is out of range"),
         ({"top_k": 0}, "top_k=0 is out of range"),
-        ({"doubt_limit": -1}, "doubt_limit=-1 is out of range"),
-        ({"sentence_solver": "mean"}, "sentence_solver 'mean' does not exist; one of avg, max, min"),
+        ({"doubt_limit": -1, "what": "confident-sentence"}, "doubt_limit=-1 is out of range"),
+        (
+            {"sentence_solver": "mean", "when": "probability"},
+            "sentence_solver 'mean' does not exist; one of avg, max, min",
+        ),
         ({"variant": "papr"}, "variant 'papr' does not exist; did you mean 'paper'\\?"),
         ({"variant": None}, "variant None does not exist"),
         ({"when": "every"}, "when 'every' does not exist; did you mean 'every-n'"),
@@ -54,14 +59,18 @@ def test_every_method_in_both_variants(name: str, variant: str) -> None:
         ({"normalize": "sentence"}, "the reference variant always does"),
         ({"cut": "piece", "variant": "paper"}, "cut 'piece' does not exist"),
         ({"cut": "sentence"}, "the reference variant always does so"),
-        ({"keep_passages": False, "when": "every-n", "variant": "paper"}, "change the paper variant's RIND"),
-        ({"normalize": "sentence", "variant": "paper", "when": "probability"}, "scales paper-variant RIND"),
+        (
+            {"keep_passages": False, "when": "every-n", "variant": "paper"},
+            "keep_passages=False has no meaning for when='every-n'",
+        ),
+        ({"normalize": "sentence", "variant": "paper", "when": "probability"}, "normalize='sentence' has no meaning"),
         ({"when": "never"}, "when='never' with what='qfs' makes no sense.*use what='question'"),
         ({"when": "once", "what": "last-sentence"}, "when='once' with what='last-sentence' makes no sense"),
         ({"when": "every-n", "threshold": 1.0}, "threshold=1.0 has no meaning for when='every-n'"),
         ({"what": "term"}, "when='rind' with what='term' makes no sense.*only with when='search-call'"),
-        ({"what": "follow-up"}, "makes no sense: the model writes a follow-up question only with when='follow-up'"),
-        ({"call_bonus": 1.0}, "call_bonus and call_pause have no meaning for when='rind'"),
+        ({"call_bonus": 1.0}, "call_bonus=1.0 has no meaning for when='rind' and what='qfs'"),
+        ({"treshold": 1.0}, "setting 'treshold' does not exist; did you mean 'threshold'"),
+        ({"when": 3}, "when=3 is not a when; give a name such as"),
         ({"when": "search-call", "call_bonus": -1}, "call_bonus=-1 is out of range; it must be at least 0"),
         ({"when": "search-call", "call_pause": 0}, "call_pause=0 is out of range; it must be at least 1"),
         ({"when": "search-call", "threshold": 1}, "threshold=1 has no meaning for when='search-call'"),
@@ -96,20 +105,19 @@ def test_numbers_may_be_texts_and_zero_is_a_threshold() -> None:
 
 
 def test_defaults_of_flare_follow_its_threshold_or_beta() -> None:
-    assert method("flare", threshold=0.3).doubt_limit == 0.3
-    assert method("flare", variant="paper", threshold=0.3).doubt_limit == pytest.approx(0.6)
-    assert method("flare", doubt_limit=0.2).doubt_limit == 0.2
+    for variant in ("reference", "paper"):
+        assert method("flare", variant=variant, threshold=0.3).settings["doubt_limit"] is None
+    assert method("flare", doubt_limit=0.2).settings["doubt_limit"] == 0.2
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
 def test_what_is_exchanged_brings_its_defaults(variant: str) -> None:
     for when in WHENS:
         for what in WHATS:
-            if not senseless(when, what):
+            if when != "call" and not senseless(WHENS.named(when), WHATS.named(what)):
                 made = method("dragin", variant=variant, when=when, what=what)
-                assert (made.when, made.what) == (when, what)
-                clock = what == "last-n" and when in ("every-n", "every-sentence")  # which takes the whole chunk
-                assert made.top_n == (25 if what in ("qfs", "last-n") and not clock else None)
+                assert (made.when.name, made.what.name) == (when, what)
+                assert made.top_n == (25 if what == "qfs" else None)
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
@@ -123,9 +131,7 @@ def test_methods_in_which_the_model_asks_have_longer_answers_and_a_form(variant:
         "self-ask": "self-ask",
     }
     made = method("flare-instruct", variant=variant, call_bonus="1.5", call_pause=3)  # type: ignore[arg-type]
-    assert (made.call_bonus, made.call_pause) == (1.5, 3)
     assert (made.settings["call_bonus"], made.settings["call_pause"]) == (1.5, 3)
-    assert method("self-ask", variant=variant).call_bonus is None
 
 
 def test_a_pipeline_of_ones_own() -> None:

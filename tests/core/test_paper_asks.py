@@ -89,7 +89,7 @@ def test_a_clock_may_ask_everything(when: str, what: str) -> None:
     notes = [step.query.note for step in driven.trace.steps if step.query is not None]
     assert notes[0] == ("" if what == "question" else "the question: nothing is written yet")
     needs_hits = what in ("qfs", "current-without-hits")
-    assert notes[1] == ("the last piece stands for the hits that this trigger does not give" if needs_hits else "")
+    assert notes[1] == ("the last piece stands in for the hits that this trigger does not give" if needs_hits else "")
 
 
 @pytest.mark.parametrize("what", [*WHATS, "current-without-hits"])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragin_lab.core.qfs import reference_word_attention, top_words, word_weights
+from dragin_lab.core.queries import reference_word_attention, top_words, word_weights
 from dragin_lab.core.words import Word
 
 

@@ -61,7 +61,7 @@ def test_a_clock_may_ask_everything(when: str, what: str) -> None:
     notes = [step.query.note for step in driven.trace.steps if step.query is not None]
     assert notes[0] == ("" if what == "question" else "the question: nothing is written yet")
     needs_hits = what in ("qfs", "current-without-hits")
-    assert notes[2] == ("the last word stands for the hits that this trigger does not give" if needs_hits else "")
+    assert notes[2] == ("the last word stands in for the hits that this trigger does not give" if needs_hits else "")
 
 
 def test_qfs_asks_what_the_position_before_the_word_looked_at() -> None:

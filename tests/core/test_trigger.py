@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from scripted import WordTokenizer
 from test_sentences import texts
 
+from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Never, SoFar
-from dragin_lab.core.loop import FirstSentence
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trigger import AnswerSentence, AnyOf, RindTrigger, answer_end
+from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence, Watch, answer_end
+from dragin_lab.core.trigger import Judgement
+from dragin_lab.core.when import Rind
 
 PIPELINE = load_pipeline()
 
@@ -29,7 +31,15 @@ def so_far(
     return SoFar(list(range(len(pieces))), text, offsets, entropy, [-0.1] * len(pieces), known)
 
 
-def fires(trigger: RindTrigger, made: SoFar) -> bool:
+def rind(theta: float, *, resumed: bool = False, normalize: str | None = None) -> Watch:
+    return Watch(Rind(threshold=theta, normalize=normalize), PIPELINE, resumed)
+
+
+def judge(trigger: Watch, made: SoFar, *, ended: bool) -> Judgement:
+    return trigger.when.judge(Draft(made, PIPELINE, ended=ended), resumed=trigger.resumed)
+
+
+def fires(trigger: Watch, made: SoFar) -> bool:
     return trigger.reached(made) == "rind"
 
 
@@ -37,7 +47,7 @@ def fires(trigger: RindTrigger, made: SoFar) -> bool:
 
 
 def test_a_word_fires_when_the_next_has_begun() -> None:
-    trigger = RindTrigger(PIPELINE, 1.0)
+    trigger = rind(1.0)
     assert not fires(trigger, so_far([" Waj"], [9.0], [9.0]))
     assert not fires(trigger, so_far([" Waj", "da"], [9.0, 0.1]))
     assert fires(trigger, so_far([" Waj", "da", " is"], [9.0, 0.1, 0.1]))
@@ -46,54 +56,49 @@ def test_a_word_fires_when_the_next_has_begun() -> None:
 
 def test_an_unfinished_character_may_belong_to_the_word_before_it() -> None:
     # "Bo" and two bytes of "é": the bytes have no characters yet, and the word may be "Boé".
-    trigger = RindTrigger(PIPELINE, 1.0)
+    trigger = rind(1.0)
     assert not fires(trigger, so_far([" Bo", "?", "?"], [9.0, 0.1, 0.1], special=(1, 2)))
     assert fires(trigger, so_far([" Bo", " is", "?"], [9.0, 0.1, 0.1], special=(2,)))
 
 
 def test_a_stop_word_never_fires_and_at_theta_nothing_does() -> None:
-    assert not fires(RindTrigger(PIPELINE, 1.0), so_far([" the", " of", " x"], [9.0, 9.0, 0.1]))
-    assert not fires(RindTrigger(PIPELINE, 1.0), so_far([" film", " of"], [1.0, 0.1]))
-    assert fires(RindTrigger(PIPELINE, 0.99), so_far([" film", " of"], [1.0, 0.1]))
+    assert not fires(rind(1.0), so_far([" the", " of", " x"], [9.0, 9.0, 0.1]))
+    assert not fires(rind(1.0), so_far([" film", " of"], [1.0, 0.1]))
+    assert fires(rind(0.99), so_far([" film", " of"], [1.0, 0.1]))
 
 
 def test_in_the_sentence_being_resumed_nothing_fires() -> None:
-    trigger = RindTrigger(PIPELINE, 1.0, resumed=True)
+    trigger = rind(1.0, resumed=True)
     made = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 0.1, 0.1, 0.1])
     assert not fires(trigger, made)
-    assert (
-        trigger.judge(made.text, np.array(made.offsets), np.array(made.entropy), made.received, ended=True).word is None
-    )
+    assert judge(trigger, made, ended=True).word is None
     later = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 9.0, 0.1, 0.1])
-    found = trigger.judge(later.text, np.array(later.offsets), np.array(later.entropy), later.received, ended=False)
+    found = judge(trigger, later, ended=False)
     assert (found.word, found.piece) == (1, 2)
     assert fires(trigger, later)
-    assert fires(RindTrigger(PIPELINE, 1.0), made)
+    assert fires(rind(1.0), made)
 
 
 def test_scaled_scores_are_judged_at_the_end_of_their_sentence() -> None:
-    trigger = RindTrigger(PIPELINE, 1.0, normalize="sentence")
+    trigger = rind(1.0, normalize="sentence")
     pieces, entropy = [" film", " by", " Bo", ".", " It", " was"], [3.0, 0.1, 0.1, 0.1, 0.1, 0.1]
     assert not fires(trigger, so_far(pieces[:4], entropy[:4]))
     assert not fires(trigger, so_far(pieces[:5], entropy[:5]))
     assert fires(trigger, so_far([*pieces, " "], [*entropy, 0.1]))
     made = so_far(pieces, entropy, [0.1, 0.1, 0.1, 0.1, 0.1, 0.0])
-    found = trigger.judge(made.text, np.array(made.offsets), np.array(entropy), made.received, ended=True)
+    found = judge(trigger, made, ended=True)
     assert found.words.score[0] == pytest.approx(3.0)  # 0.1 / 0.4 * 4 = 1, however little attention there is
 
 
 @pytest.mark.parametrize("normalize", [None, "sentence"])
 @pytest.mark.parametrize("ended", [False, True])
 def test_nothing_written_is_judged_to_lack_nothing(normalize: str | None, ended: bool) -> None:
-    trigger = RindTrigger(PIPELINE, 0.0, normalize=normalize)
+    trigger = rind(0.0, normalize=normalize)
     assert trigger.reached(SoFar()) is None
-    empty = np.zeros(0, np.float32)
-    found = trigger.judge("", np.zeros((0, 2), np.int32), empty, empty, ended=ended)
+    found = judge(trigger, SoFar(), ended=ended)
     assert len(found.words) == 0
     assert found.word is None
-    only_end = trigger.judge(
-        "", np.zeros((1, 2), np.int32), np.ones(1, np.float32), np.ones(1, np.float32), ended=ended
-    )
+    only_end = judge(trigger, SoFar([2], "", [(0, 0)], [1.0], [-0.1], np.ones(1, np.float32)), ended=ended)
     assert only_end.words.text == ("",)
     assert only_end.word is None
 
@@ -114,13 +119,13 @@ def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
     draft: tuple[list[str], list[float], np.ndarray], theta: float, resumed: bool
 ) -> None:
     pieces, entropy, attention = draft
-    trigger = RindTrigger(PIPELINE, theta, resumed=resumed)
+    trigger = rind(theta, resumed=resumed)
     first: int | None = None
     for n in range(1, len(pieces) + 1):
         # The rows of all pieces but the newest are known.
         received = attention[: n - 1, :n].max(axis=0, initial=0.0).astype(np.float32)
         made = so_far(pieces[:n], entropy[:n], received.tolist())
-        found = trigger.judge(made.text, np.array(made.offsets), np.array(entropy[:n]), received, ended=False)
+        found = judge(trigger, made, ended=False)
         assert fires(trigger, made) == (found.word is not None)
         if found.word is None:
             assert first is None, "as maxima only grow, what has fired stays fired"
@@ -132,8 +137,7 @@ def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
         # Its word is whole: whatever follows, it is the same, and it still fires (or an earlier one does).
         whole = "".join(pieces)
         received = attention.max(axis=0).astype(np.float32)
-        offsets = np.array(so_far(pieces, entropy).offsets)
-        later = trigger.judge(whole, offsets, np.array(entropy), received, ended=True)
+        later = judge(trigger, so_far(pieces, entropy, received.tolist()), ended=True)
         assert found.words.text[found.word] == later.words.text[found.word]
         assert (later.words.spans[found.word] == (start, stop)).all()
         assert later.word is not None
@@ -226,8 +230,7 @@ def test_answer_end_is_the_end_of_the_sentence_that_says_it() -> None:
 
 
 def test_first_of_several_stops_gives_the_reason() -> None:
-    rind = RindTrigger(PIPELINE, 1.0)
-    stop = AnyOf((rind, FirstSentence(PIPELINE)))
+    stop = AnyOf((rind(1.0), FirstSentence(PIPELINE)))
     both = so_far([" It", ".", " Bo", " is", " x"], [0.1, 0.1, 9.0, 0.1, 0.1])
     assert stop.reached(both) == "rind"
     assert stop.reached(so_far([" It", ".", " Bo", " is", " x"], [0.1] * 5)) == "sentence"
@@ -235,7 +238,7 @@ def test_first_of_several_stops_gives_the_reason() -> None:
 
 
 def test_stops_are_data() -> None:
-    assert RindTrigger(PIPELINE, 1.0) == RindTrigger(load_pipeline(), 1.0)
-    assert len({RindTrigger(PIPELINE, 1.0), RindTrigger(PIPELINE, 1.0), RindTrigger(PIPELINE, 1.0, resumed=True)}) == 2
+    assert rind(1.0) == Watch(Rind(threshold=1.0), load_pipeline())
+    assert len({rind(1.0), rind(1.0), rind(1.0, resumed=True)}) == 2
     assert AnswerSentence(PIPELINE, WordTokenizer(), "a") == AnswerSentence(PIPELINE, WordTokenizer(), "a")
     assert hash(AnyOf((FirstSentence(PIPELINE),))) == hash(AnyOf((FirstSentence(PIPELINE),)))

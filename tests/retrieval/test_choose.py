@@ -10,8 +10,7 @@ import pytest
 from command import Command
 from sources import some_passages, write_json_lines
 
-from dragin_lab.core.method import method
-from dragin_lab.core.settings import run_label
+from dragin_lab.core.method import method, run_label
 from dragin_lab.errors import CorpusError, MissingPackageError, SettingError
 from dragin_lab.retrieval import choose
 from dragin_lab.retrieval.bm25 import BM25

@@ -18,8 +18,7 @@ from answering import DRAGIN, AnsweringModel, answer, questions
 from command import environment
 from scripted import ScriptedRetriever
 
-from dragin_lab.core.method import method
-from dragin_lab.core.settings import exchanged
+from dragin_lab.core.method import exchanged, method
 from dragin_lab.core.trace import Question
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import ModelError, SettingError

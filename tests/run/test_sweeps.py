@@ -59,7 +59,7 @@ def test_values_of_other_settings() -> None:
     assert swept(method("dragin"), top_ns=[5, 25, 5])[0] == "top_n"
     assert [m.top_n for m in swept(method("dragin"), top_ns=[5, 25, 5])[1]] == [5, 25]
     flare = swept(method("flare", top_k=2), thresholds=[0.1, 0.3])[1]
-    assert [(m.threshold, m.doubt_limit, m.top_k) for m in flare] == [(0.1, 0.1, 2), (0.3, 0.3, 2)]
+    assert [(m.threshold, m.settings["doubt_limit"], m.top_k) for m in flare] == [(0.1, None, 2), (0.3, None, 2)]
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,15 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.almanac.files import wordings
-from dragin_lab.core.confidence import doubts
 from dragin_lab.core.episode import Attend, Write
 from dragin_lab.core.labels import DEGREES, Fact, LabelError, Labelled, load_labels
+from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.released import ReferenceLoop
+from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
+from dragin_lab.core.stops import AnswerSentence
 from dragin_lab.core.trace import Passage, Question, Trace
-from dragin_lab.core.trigger import AnswerSentence
 from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs, needs_query
@@ -349,9 +350,9 @@ def test_the_need_is_what_the_loop_would_have_seen(
 ) -> None:
     one = labelled()
     place = needs_query.place_of(lm, one, one.facts[0], template, pipeline)
-    need = needs_query.reference_need(one.question, place, lm, pipeline)
-    chosen = dl.method("dragin", threshold=0.0)
+    chosen = dl.method("dragin", threshold=0.0, nlp=pipeline)
     loop = ReferenceLoop(chosen, Trace(Question("", one.question), {}), template, lm.tokenizer)
+    need = needs_query.reference_place(loop, place)
     step = loop.new_step()
     step.draft = place.written
     looking = loop._look_back(step, "")
@@ -374,9 +375,11 @@ def test_the_place_is_the_value_that_the_model_writes(
     one = labelled()
     place = needs_query.place_of(lm, one, one.facts[1], template, pipeline)
     assert place.written.text[: place.start].endswith("was born in ")
-    spot = needs_query.paper_spot(place, pipeline)
+    chosen = dl.method("dragin", variant="paper", nlp=pipeline)
+    loop = PaperLoop(chosen, Trace(Question("", one.question), {}), template, lm.tokenizer)
+    spot = needs_query.paper_place(loop, place)
     a, b = place.written.offsets[spot.piece]
     assert a < place.end
     assert b > place.start
-    start, end = spot.sentence
+    start, end = spot.span
     assert place.written.text[start:end].startswith("Ada Orleth was born in")

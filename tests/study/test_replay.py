@@ -10,8 +10,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.core.labels import Fact, Labelled, load_labels
-from dragin_lab.core.method import METHODS, Method, method
-from dragin_lab.core.settings import exchanged, restored
+from dragin_lab.core.method import METHODS, Method, exchanged, method, restored
 from dragin_lab.core.trace import Decision, Question, Step, Trace, Words
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.settings import label
+from dragin_lab.core.method import label
 from dragin_lab.run.batch import find_runs
 from dragin_lab.study.tables.layouts import RESULTS, Want, layout
 

@@ -216,7 +216,7 @@ def _default(source: Source) -> bool:
     """Whether the settings that sweeps go over are the method's own."""
     made = source.settings
     own = method(made["name"], variant=made["variant"], when=made["when"], what=made["what"])
-    return all(made[name] == getattr(own, name) for name in ("threshold", "top_n", "n"))
+    return all(made.get(name) == own.settings.get(name) for name in ("threshold", "top_n", "n"))
 
 
 # -- what is missing --------------------------------------------------------------------------------------------------

@@ -6,13 +6,16 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from dragin_lab.core import rind
+from dragin_lab.core import scores as rind
+from dragin_lab.core.draft import Draft
+from dragin_lab.core.episode import SoFar
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trigger import RindTrigger
+from dragin_lab.core.when import Rind
 from dragin_lab.core.words import Word
 
 finite = st.floats(-30, 30, width=32)
@@ -57,22 +60,29 @@ def eq_5(entropy: list[float], a_max: list[float], stop: list[bool]) -> list[flo
     return [h * a * (0 if s else 1) for h, a, s in zip(entropy, a_max, stop, strict=True)]
 
 
+def distributions(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """p and log p of logits."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return np.exp(log_p), log_p
+
+
 @settings(deadline=None)
 @given(arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=finite))
 def test_entropy_is_eq_1(logits: np.ndarray) -> None:
-    np.testing.assert_allclose(rind.entropy(logits), eq_1(logits), atol=1e-9)
+    np.testing.assert_allclose(rind.entropy(*distributions(logits)), eq_1(logits), atol=1e-9)
 
 
 def test_entropy_of_extreme_logits() -> None:
     logits = np.array([[0.0, 0.0, 0.0, 0.0], [1e4, 0.0, -1e4, 0.0], [5.0, -np.inf, 5.0, -np.inf]])
-    np.testing.assert_allclose(rind.entropy(logits), [math.log(4), 0.0, math.log(2)], atol=1e-12)
+    np.testing.assert_allclose(rind.entropy(*distributions(logits)), [math.log(4), 0.0, math.log(2)], atol=1e-12)
 
 
 @settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 7))
 def test_received_is_eq_3_and_the_last_piece_receives_nothing(seed: int, heads: int, n: int) -> None:
     attention = causal(seed, heads, n)
-    made = rind.received(attention)
+    made = rind.received(attention.mean(axis=0))
     np.testing.assert_allclose(made, eq_3(attention), rtol=1e-5)
     assert made[-1] == 0
 
@@ -101,10 +111,12 @@ def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta:
     stops = {"the", "is", "of", ","}
     expected = eq_5(entropy.tolist(), eq_3(attention), [words[k] in stops for k in of_word])
 
-    trigger = RindTrigger(pipeline, theta)
-    found = trigger.judge(text, np.array(offsets), entropy, rind.received(attention), ended=ended)
-    np.testing.assert_allclose(found.piece_scores, expected, rtol=1e-5)
-    assert found.piece_scores[-1] == 0
+    received = rind.received(attention.mean(axis=0))
+    made = SoFar(list(range(n)), text, offsets, entropy.tolist(), [-0.1] * n, received)
+    trigger, draft = Rind(threshold=theta), Draft(made, pipeline, ended=ended)
+    found, by_piece = trigger.judge(draft), trigger.piece_scores(draft)
+    np.testing.assert_allclose(by_piece, expected, rtol=1e-5)
+    assert by_piece[-1] == 0
     assert found.words.text == tuple(words)
     assert found.words.stop.tolist() == [word in stops for word in words]
     of_words = [max(s for s, k in zip(expected, of_word, strict=True) if k == w) for w in range(len(words))]
@@ -117,12 +129,18 @@ def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta:
         assert found.piece == next(i for i in range(n) if of_word[i] == first and expected[i] > theta)
 
 
-def test_scores_do_not_round_where_arrays_are_single() -> None:
-    """A draft is judged with the float32 of its record and watched with the same numbers as Python's floats."""
-    rng = np.random.default_rng(0)
-    entropy, received = rng.random(50).astype(np.float32), rng.random(50).astype(np.float32)
-    watched = np.asarray(entropy.tolist()) * received
-    np.testing.assert_array_equal(rind.rind_scores(entropy, received, np.zeros(50, bool)), watched)
+def test_torch_and_numpy_give_the_same_entropy_and_attention_received() -> None:
+    logits, attention = np.random.default_rng(0).normal(0, 3, (4, 9)), causal(0, 2, 6).mean(axis=0)
+    p, log_p = distributions(logits)
+    ours = rind.entropy(torch.tensor(p), torch.tensor(log_p)).numpy()
+    np.testing.assert_allclose(ours, rind.entropy(p, log_p), rtol=1e-12)
+    np.testing.assert_array_equal(rind.received(torch.tensor(attention), 0, torch).numpy(), rind.received(attention))
+
+
+def test_received_of_later_rows_alone() -> None:
+    attention = causal(3, 2, 6).mean(axis=0)
+    parts = np.maximum(rind.received(attention[:4]), rind.received(attention[4:], 4))
+    np.testing.assert_array_equal(parts, rind.received(attention))
 
 
 # -- the released code ----------------------------------------------------------------------------------------------

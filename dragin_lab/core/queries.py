@@ -1,6 +1,6 @@
-"""QFS: what was the model looking at? (DRAGIN §3.2; reference-behaviour §3)
+"""What queries are made of: QFS and FLARE's confident sentence.
 
-n pieces in the text, h heads, w words.
+DRAGIN §3.2, reference-behaviour §3 and §5, and the FLARE paper. n pieces in the text, h heads, w words.
 """
 
 from __future__ import annotations
@@ -50,3 +50,34 @@ def reference_word_attention(attention: np.ndarray, words: Sequence[Word]) -> np
         row = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0) / (word.stop - word.start)  # (start,)
         paid[number, :number] = np.add.reduceat(row, starts[:number])  # (number,)
     return paid
+
+
+def reference_confident_sentence(sentence: str, pieces: Sequence[str], doubt: np.ndarray, threshold: float) -> str:
+    """The sentence without its doubtful pieces, as the released code edits it (reference-behaviour §5).
+
+    A piece's place is where it stands behind ``place`` in the sentence as edited so far; a piece that is not found
+    counts as one character before it, and slices then count from the end as Python's do.
+    """
+    marker = "[xxx]"
+    place = 0
+    for piece, value in zip(pieces, doubt, strict=True):
+        begin = place + sentence[place:].find(piece)
+        end = begin + len(piece)
+        if value > threshold:
+            sentence = sentence[:begin] + marker + sentence[end:]
+            place = begin + len(marker)
+        else:
+            place = end
+    return sentence.replace(marker, "")
+
+
+def confident_text(text: str, offsets: np.ndarray, probability: np.ndarray, floor: float) -> str:
+    """A span of text without the pieces whose probability is below β (FLARE paper, implicit query formulation).
+
+    ``offsets`` is (n, 2) in ``text``, ``probability`` is (n,); white space is folded to single spaces.
+    """
+    keep = np.ones(len(text), dtype=bool)  # (characters,)
+    for (start, stop), p in zip(offsets, probability, strict=True):
+        if p < floor:
+            keep[start:stop] = False
+    return " ".join("".join(c if kept else " " for c, kept in zip(text, keep, strict=True)).split())

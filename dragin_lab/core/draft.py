@@ -1,0 +1,164 @@
+"""A draft as triggers see it: what was measured on its pieces, and the words and sentences that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from dragin_lab.core.episode import SoFar
+from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.trace import Continuation
+from dragin_lab.core.words import Word, character_words
+from dragin_lab.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Laid:
+    """A draft as the released code cuts it: words, sentences, and which words and pieces each sentence owns."""
+
+    words: list[Word]
+    sentences: list[str]
+    ranges: list[tuple[int, int]]  # half-open, words of each sentence
+    pieces: list[str]  # decoded one by one
+    piece_ranges: list[tuple[int, int]]  # half-open, pieces of each sentence
+
+
+@dataclass(eq=False)
+class Draft:
+    """What a trigger may look at: the pieces written since the last decision. n pieces, w words, k alternatives.
+
+    Arrays are read-only, have one entry per piece where nothing else is said, and are computed when they are first
+    read. While a draft is being written, ``received`` is 0 for its last two pieces, because no later piece has looked
+    back at them yet.
+    """
+
+    made: Continuation | SoFar = field(repr=False)
+    pipeline: Pipeline = field(repr=False)
+    question: str = ""
+    answer_so_far: str = ""  # the answer before this draft
+    ended: bool = True  # False while the draft is being written
+    laid: Laid | None = field(default=None, repr=False)  # the released code's words, in the reference variant
+
+    def __len__(self) -> int:
+        return len(self.made.ids)
+
+    @property
+    def text(self) -> str:
+        """The draft's text, without special tokens."""
+        return self.made.text
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        """(n,) int64, vocabulary ids."""
+        return _sealed(self.made.ids, np.int64)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """(n, 2) int32, half-open character spans in ``text``."""
+        return _sealed(np.asarray(self.made.offsets, np.int32).reshape(-1, 2), np.int32)
+
+    @cached_property
+    def pieces(self) -> tuple[str, ...]:
+        """n texts: what each piece added to ``text``."""
+        return tuple(self.text[a:b] for a, b in self.offsets)
+
+    @cached_property
+    def entropy(self) -> np.ndarray:
+        """(n,) float64, nats, of the raw distribution that each piece was drawn from (DRAGIN Eq. 1)."""
+        return _sealed(self.made.entropy, np.float64)
+
+    @cached_property
+    def logprob(self) -> np.ndarray:
+        """(n,) float64, nats, of each piece under that distribution."""
+        return _sealed(self.made.logprob, np.float64)
+
+    @cached_property
+    def received(self) -> np.ndarray:
+        """(n,) float64, the largest head-mean attention that a later piece pays to each (DRAGIN Eq. 2-3)."""
+        return _sealed(self.made.received, np.float64)
+
+    @cached_property
+    def alternatives(self) -> np.ndarray:
+        """(n, k) int64, ids of the k likeliest pieces at each place, best first."""
+        return _sealed(self.made.alternative_ids, np.int64)
+
+    @cached_property
+    def alternative_probs(self) -> np.ndarray:
+        """(n, k) float64, their probabilities."""
+        return _sealed(self.made.alternative_probs, np.float64)
+
+    @cached_property
+    def attention(self) -> np.ndarray:
+        """(h, n, p + n) float32: row t is what piece t pays to the p pieces of the prompt and to the draft, per head.
+
+        Only for a trigger with ``needs=("attention",)``. The row of the last piece is 0 while the draft is written.
+        """
+        kept = self.made.attention
+        if kept is None:
+            raise SettingError("draft.attention was not captured; define the trigger with needs=('attention',)")
+        return _sealed(kept[:, 1 : len(self) + 1], np.float32)
+
+    # -- words and sentences ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def word_list(self) -> list[Word]:
+        """The w words with their half-open piece ranges."""
+        return character_words(self.text, self.offsets) if self.laid is None else self.laid.words
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """w texts."""
+        return tuple(word.text for word in self.word_list)
+
+    @cached_property
+    def word_of_piece(self) -> np.ndarray:
+        """(n,) int32, the number of each piece's word."""
+        lengths = [word.stop - word.start for word in self.word_list]
+        return _sealed(np.repeat(np.arange(len(lengths)), lengths), np.int32)
+
+    @cached_property
+    def sentence_of_word(self) -> np.ndarray:
+        """(w,) int32, the number of each word's sentence; -1 for a word in none."""
+        if self.laid is not None:
+            of_word = np.full(len(self.word_list), -1)
+            for number, (start, stop) in enumerate(self.laid.ranges):
+                of_word[start:stop] = number
+            return _sealed(of_word, np.int32)
+        ends = np.array([stop for _, stop in self.pipeline.spans(self.text)])
+        starts = [int(self.offsets[word.start, 0]) for word in self.word_list]
+        return _sealed(np.array([int((ends <= start).sum()) for start in starts]), np.int32)
+
+    @cached_property
+    def sentence_of_piece(self) -> np.ndarray:
+        """(n,) int32, the number of each piece's sentence."""
+        return _sealed(self.sentence_of_word[self.word_of_piece], np.int32)
+
+    @cached_property
+    def stop_of_word(self) -> np.ndarray:
+        """(w,) bool, whether the word says nothing by itself (DRAGIN Eq. 4)."""
+        return _sealed(np.array([self.pipeline.is_stop(text) for text in self.words], dtype=bool), np.bool_)
+
+    @cached_property
+    def stop_word(self) -> np.ndarray:
+        """(n,) bool, whether the piece belongs to such a word."""
+        return _sealed(self.stop_of_word[self.word_of_piece], np.bool_)
+
+    @cached_property
+    def settled(self) -> int:
+        """How many sentences at the start of the draft no further text can change."""
+        return len(self.pipeline.spans(self.text) if self.ended else self.pipeline.complete(self.text))
+
+    @property
+    def spans(self) -> np.ndarray:
+        """(w, 2) int32, half-open piece ranges of the words."""
+        return np.array([(word.start, word.stop) for word in self.word_list], dtype=np.int32).reshape(-1, 2)
+
+
+def _sealed(values: Sequence[float] | np.ndarray, dtype: type) -> np.ndarray:
+    """A read-only array, which nobody else's array changes with."""
+    array: np.ndarray = np.array(values, dtype=dtype)
+    array.setflags(write=False)
+    return array

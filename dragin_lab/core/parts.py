@@ -1,0 +1,233 @@
+"""Whens and whats as objects: settings of their own, a written form, and tables in which they are found by name.
+
+The written form is ``name(setting=value, ...)@threshold``: ``rind@1.2``, ``margin(first=20)@0.6``, ``qfs(top_n=25)``.
+Settings that have their default are left out, and reading the form back gives an equal object.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from dragin_lab.errors import SettingError
+
+P = TypeVar("P", bound="Part")
+
+_FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL)
+
+
+def choice(kind: str, value: str, choices: Iterable[str]) -> str:
+    """``value`` if it is one of the choices; else a ``SettingError`` that names the nearest."""
+    choices = tuple(choices)
+    if value in choices:
+        return value
+    near = difflib.get_close_matches(str(value), choices, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise SettingError(f"{kind} {value!r} does not exist; {hint}one of {', '.join(choices)}")
+
+
+def number(name: str, value: Any, low: float = 0.0) -> float:
+    """``value`` as a finite number that is at least ``low``."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        raise SettingError(f"{name}={value!r} is not a number; give one such as {name}=1.2") from None
+    if not math.isfinite(found) or found < low:
+        raise SettingError(f"{name}={value!r} is out of range; it must be at least {low:g}")
+    return found
+
+
+def count(name: str, value: Any, low: int = 1) -> int:
+    """``value`` as a whole number that is at least ``low``."""
+    found = number(name, value, low)
+    if found != int(found):
+        raise SettingError(f"{name}={value!r} must be a whole number")
+    return int(found)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A when or a what: a frozen dataclass whose fields are its settings. Comparable, hashable, plain to print."""
+
+    name = ""  # how it is called everywhere
+    source = ""  # where it is from: a paper's section or equation
+    shorthand = ""  # the setting that the written form may call ``n``
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Setting -> value."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """The settings that do not have their default."""
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the package brings it."""
+        return type(self).__module__.startswith("dragin_lab.")
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits over the source of a definition of one's own; "" for what the package ships."""
+        return "" if self.shipped else _fingerprint(getattr(type(self), "function", type(self)))
+
+    def resolved(self, variant: str) -> Any:
+        """The same with what depends on the variant filled in. Raises ``SettingError`` for what it does not know."""
+        return self
+
+    def __str__(self) -> str:
+        given = {key: value for key, value in self.changed.items() if key != "threshold"}
+        inside = ", ".join(f"{key}={value!r}" for key, value in given.items())
+        threshold = getattr(self, "threshold", None)
+        at = "" if threshold is None else f"@{threshold:.12g}"
+        return self.name + (f"({inside})" if inside else "") + at
+
+
+class Registry(Generic[P]):
+    """The table of whens or of whats. What is not in it is looked for among the entry points of installed packages."""
+
+    def __init__(self, kind: str, base: type[P], group: str) -> None:
+        self.kind, self.base, self.group = kind, base, group
+        self._found: dict[str, type[P]] = {}
+
+    def add(self, part: type[P]) -> type[P]:
+        """Enter a class under its name. Defining one's own again replaces it; the package's names are taken."""
+        if not re.fullmatch(r"[A-Za-z][\w-]*", part.name):
+            raise SettingError(f"{part.name!r} cannot name a {self.kind}; use letters, digits and -, such as 'margin'")
+        taken = self._found.get(part.name)
+        if taken is not None and taken.__module__.startswith("dragin_lab.") and taken is not part:
+            raise SettingError(f"{part.name!r} is the name of a {self.kind} of dragin_lab; choose another one")
+        self._found[part.name] = part
+        return part
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def names(self) -> tuple[str, ...]:
+        """Every name, in the order of definition, those of installed packages last."""
+        return (*self._found, *(name for name in self._installed() if name not in self._found))
+
+    def named(self, name: str) -> type[P]:
+        """The class of that name. Raises ``SettingError`` with the nearest name where there is none."""
+        if name not in self._found and name in (installed := self._installed()):
+            loaded = installed[name].load()
+            if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
+                raise SettingError(f"the entry point {self.group}: {name} gives {loaded!r}, which is not a {self.kind}")
+            self._found.setdefault(name, loaded)
+        choice(self.kind, name, self.names())
+        return self._found[name]
+
+    def _installed(self) -> dict[str, Any]:
+        return {point.name: point for point in entry_points(group=self.group)}
+
+    def make(self, given: str | P | type[P], **settings: Any) -> P:
+        """A part from its written form, its class or itself, with settings exchanged."""
+        if isinstance(given, str):
+            name, own = read_form(given)
+            found = self.named(name)
+            if "n" in own and found.shorthand:
+                own[found.shorthand] = own.pop("n")
+            return self._built(found, own | settings)
+        if isinstance(given, self.base):
+            return self._built(type(given), given.settings | settings) if settings else given
+        if isinstance(given, type) and issubclass(given, self.base):
+            return self._built(given, settings)
+        raise SettingError(
+            f"{self.kind}={given!r} is not a {self.kind}; give a name such as {next(iter(self._found))!r}, "
+            f"or what @dl.{self.kind} made"
+        )
+
+    def _built(self, part: type[P], settings: dict[str, Any]) -> P:
+        known = [f.name for f in fields(part)]
+        for name in settings:
+            if name not in known:
+                has = f"its settings are {', '.join(known)}" if known else "it has no settings"
+                raise SettingError(f"{name} has no meaning for {self.kind} {part.name!r}: {has}")
+        return part(**settings)
+
+    def settings_of(self, name: str) -> dict[str, Any]:
+        """Setting -> default of the part of that name."""
+        return {f.name: f.default for f in fields(self.named(name)) if f.default is not MISSING}
+
+    def any_has(self, setting: str) -> bool:
+        """Whether some part has a setting of that name."""
+        return any(setting in {f.name for f in fields(part)} for part in self._found.values())
+
+
+def read_form(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and settings of a written form. Raises ``SettingError`` for a text that is not one."""
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise SettingError(f"{text!r} cannot be read; write it as name, name@0.6 or name(setting=20)@0.6")
+    name, inside, at = found.groups()
+    settings: dict[str, Any] = {}
+    if inside:
+        try:
+            call = ast.parse(f"f({inside})", mode="eval").body
+            assert isinstance(call, ast.Call)
+            if call.args:
+                raise ValueError("settings are given by name")
+            settings = {str(given.arg): ast.literal_eval(given.value) for given in call.keywords}
+        except (SyntaxError, ValueError) as error:
+            raise SettingError(f"the settings in {text!r} cannot be read ({error}); write them as name=value") from None
+    if at is not None:
+        settings["threshold"] = number("threshold", at)
+    return name, settings
+
+
+def part_of_function(
+    function: Callable[..., Any], base: type[P], name: str, *, settings: dict[str, Any], **attributes: Any
+) -> type[P]:
+    """A subclass of ``base`` around a function: its parameters behind the first become settings.
+
+    Raises ``SettingError`` for a parameter without a default and one that is called like a setting of ``settings``.
+    """
+    where = f"{getattr(function, '__name__', function)!r}"
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        raise SettingError(f"{name!r} is made from {function!r}, which is not a function") from None
+    if not parameters:
+        raise SettingError(f"the function {where} takes no argument; its first one is what it looks at")
+    for one in parameters[1:]:
+        if one.default is inspect.Parameter.empty:
+            raise SettingError(f"the parameter {one.name!r} of {where} has no default; write {one.name}=...")
+        if one.name in settings:
+            raise SettingError(f"the parameter {one.name!r} of {where} is called like a setting; rename it")
+    given = {one.name: one.default for one in parameters[1:]}
+    made = make_dataclass(
+        "".join(part.capitalize() for part in re.split(r"[-_]", name)) or "Own",
+        [(key, Any, field(default=value)) for key, value in (settings | given).items()],
+        bases=(base,),
+        frozen=True,
+        namespace={"function": staticmethod(function), "parameters": tuple(given), "name": name, **attributes},
+    )
+    made.__module__, made.__doc__ = function.__module__, function.__doc__
+    return made
+
+
+def _fingerprint(thing: Any) -> str:
+    code = getattr(thing, "__code__", None)
+    if code is None:
+        try:
+            text = inspect.getsource(thing)
+        except (OSError, TypeError):
+            text = repr(sorted(key for key in vars(thing)))
+    else:
+        text = repr((code.co_code, code.co_names, _constants(code), thing.__defaults__))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _constants(code: Any) -> list[Any]:
+    """The constants of a function's code, its inner functions' too, without the docstring's and addresses."""
+    return [[*_constants(one), one.co_code] if hasattr(one, "co_code") else one for one in code.co_consts[1:]]

@@ -1,0 +1,96 @@
+"""What ends a draft: a sentence, the sentence that says the answer, and a trigger that fires while it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dragin_lab.core.answers import ANSWER_PHRASE
+from dragin_lab.core.draft import Draft
+from dragin_lab.core.episode import SoFar, Stop, Tokenizer
+from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.trigger import When
+
+
+@dataclass(frozen=True)
+class FirstSentence:
+    """Stop once the first sentence is settled; never with a pipeline whose sentence ends a prefix does not decide.
+
+    With a ``tokenizer`` it is the first sentence of the text with special tokens, which the released code splits.
+    """
+
+    pipeline: Pipeline
+    tokenizer: Tokenizer | None = field(default=None, compare=False, repr=False)
+
+    def reached(self, so_far: SoFar) -> str | None:
+        text = so_far.text if self.tokenizer is None else self.tokenizer.decode(so_far.ids, special=True)
+        return "sentence" if self.pipeline.complete(text.lstrip()) else None
+
+
+@dataclass(frozen=True)
+class Watch:
+    """A trigger at work on a growing draft: stop as soon as a judged word scores above its threshold (Eq. 5).
+
+    With ``resumed`` nothing fires before the draft's first sentence has ended. ``question`` and ``answer`` (the answer
+    so far) are what the trigger may look at beside the draft.
+    """
+
+    when: When
+    pipeline: Pipeline
+    resumed: bool = False
+    question: str = field(default="", compare=False)
+    answer: str = field(default="", compare=False)
+
+    def reached(self, so_far: SoFar) -> str | None:
+        theta = self.when.theta
+        assert theta is not None
+        draft = self.draft(so_far)
+        return self.when.name if not self.when.quiet(draft) and self.when.peak(draft, self.resumed) > theta else None
+
+    def peak(self, so_far: SoFar) -> float:
+        """The highest score of a judged word so far, whatever the threshold; -inf without one."""
+        return self.when.peak(self.draft(so_far), self.resumed)
+
+    def draft(self, so_far: SoFar) -> Draft:
+        """What the trigger looks at."""
+        return Draft(so_far, self.pipeline, self.question, self.answer, ended=False)
+
+
+@dataclass(frozen=True)
+class AnswerSentence:
+    """Stop once the sentence that says ``phrase`` has ended; ``before`` is the answer so far."""
+
+    pipeline: Pipeline
+    tokenizer: Tokenizer = field(compare=False, repr=False)
+    before: str = ""
+    phrase: str = ANSWER_PHRASE
+
+    def reached(self, so_far: SoFar) -> str | None:
+        text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
+        return "answer" if answer_end(self.pipeline, text, ended=False, phrase=self.phrase) is not None else None
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """Stop where the first of several stops is reached."""
+
+    stops: tuple[Stop, ...]
+
+    def reached(self, so_far: SoFar) -> str | None:
+        return next((reason for stop in self.stops if (reason := stop.reached(so_far))), None)
+
+
+def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
+    """The space before ``text``, written by ``ids``, that decoding it by itself drops (SentencePiece vocabularies)."""
+    first = tokenizer.pieces(ids[:1])
+    opens = bool(tokenizer.marker) and bool(first) and first[0].startswith(tokenizer.marker)
+    return " " if opens and not text.startswith(" ") else ""
+
+
+def answer_end(pipeline: Pipeline, text: str, *, ended: bool, phrase: str = ANSWER_PHRASE) -> int | None:
+    """Where the first sentence that says ``phrase`` ends in ``text``; None while it has not ended."""
+    place = text.find(phrase)
+    if place < 0:
+        return None
+    spans = pipeline.spans(text) if ended else pipeline.complete(text)
+    return next((stop for _, stop in spans if stop > place + len(phrase)), None)

@@ -1,0 +1,293 @@
+"""What to retrieve: the query formulators of the DRAGIN paper's Tables 1 and 6, and what makes one of one's own.
+
+Each makes a query of the ``Place`` where information is missing. Where the paper and the released code differ, a
+formulator has both, and the place says which variant asks (reference-behaviour §3, §5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from dragin_lab.core.episode import Episode, attend
+from dragin_lab.core.parts import Part, Registry, count, number, part_of_function
+from dragin_lab.core.place import Place
+from dragin_lab.core.queries import (
+    confident_text,
+    reference_confident_sentence,
+    reference_word_attention,
+    top_words,
+    word_weights,
+)
+from dragin_lab.core.scores import contains_any
+from dragin_lab.core.trace import Query
+from dragin_lab.core.words import character_words, reference_words
+from dragin_lab.errors import SettingError, TriggerError
+
+#: A query of one's own may have so many characters.
+LONGEST_QUERY = 10_000
+DEFAULT_TOP_N = 25
+
+
+@dataclass(frozen=True)
+class What(Part):
+    """What to retrieve. A subclass gives ``text``; ``@dl.what`` makes one. Who needs more overrides ``formulate``."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"text"})  # what a when has to give: "text" that is written, a "call"
+    reads_attention: ClassVar[bool] = False  # whether the paper variant keeps a draft's attention rows for it
+
+    def text(self, place: Place) -> str:
+        """The query for a place."""
+        raise SettingError(f"what {self.name!r} defines no text; write one that gives a query for a place")
+
+    def note(self, place: Place) -> str:
+        """What was used instead, where the formulator's usual input is missing."""
+        return ""
+
+    def formulate(self, place: Place) -> Episode[Query]:
+        """The query for a place, as an episode: a formulator may ask for an attention map."""
+        yield from ()
+        text = self.text(place)
+        text = text.strip() if place.variant == "paper" else text
+        return Query(text, text, note=self.note(place))
+
+
+WHATS: Registry[What] = Registry("what", What, "dragin_lab.whats")
+
+
+def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[What]]:
+    """Make a query formulator from a function of a ``Place``, and enter it under ``name``.
+
+    The function gives the query, a text that is not empty. Its further parameters, each with a default, become
+    settings. Raises ``SettingError`` for a name of the package's own and for a parameter without a default.
+    """
+
+    def define(function: Callable[..., str]) -> type[What]:
+        return WHATS.add(part_of_function(function, Written, name, settings={}, source=source))
+
+    return define
+
+
+@dataclass(frozen=True)
+class Written(What):
+    """A formulator around a function, as ``@dl.what`` makes it."""
+
+    function = staticmethod(lambda place: place.sentence)
+    parameters: ClassVar[tuple[str, ...]] = ()
+
+    def text(self, place: Place) -> str:
+        try:
+            found = self.function(place, **{key: getattr(self, key) for key in self.parameters})
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise TriggerError(
+                f"what {self.name!r} failed at {place.sentence[:60]!r}: {type(error).__name__}: {error}"
+            ) from error
+        if not isinstance(found, str) or not found.strip():
+            raise TriggerError(
+                f"what {self.name!r} gave {found!r} at {place.sentence[:60]!r}; give a text to search for"
+            )
+        if len(found) > LONGEST_QUERY:
+            raise TriggerError(
+                f"what {self.name!r} gave a query of {len(found):,} characters, more than {LONGEST_QUERY:,}; cut it"
+            )
+        return found
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class WholeQuestion(What):
+    """The question."""
+
+    name, source, needs = "question", "DRAGIN Table 1 (SR-RAG)", frozenset()
+
+    def text(self, place: Place) -> str:
+        return place.question
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class LastN(What):
+    """The last n pieces, or the whole chunk that a method which searches by the clock wrote last."""
+
+    name, source, shorthand = "last-n", "DRAGIN Table 6 (Last 25 Tokens); reference-behaviour §3", "top_n"
+    top_n: int | None = None  # pieces; None: what the clock writes in a turn, else 25
+
+    def resolved(self, variant: str) -> LastN:
+        return self if self.top_n is None else replace(self, top_n=count("top_n", self.top_n))
+
+    def text(self, place: Place) -> str:
+        tokenizer = place.tokenizer
+        if place.variant == "paper":
+            n = self.top_n or place.chunk_pieces or DEFAULT_TOP_N
+            ids = tokenizer.encode(f"{place.question} {place.answer.strip()}", special=False)
+            return tokenizer.decode(ids[-n:], special=False)
+        if place.chunk is not None and self.top_n is None:
+            return place.chunk
+        n = self.top_n or DEFAULT_TOP_N
+        pieces = tokenizer.pieces(tokenizer.encode(place.context, special=False))
+        return " ".join(pieces[-n:]) if len(pieces) > n else place.context
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class LastSentence(What):
+    """The sentence written last."""
+
+    name, source = "last-sentence", "DRAGIN Table 6; reference-behaviour §3"
+
+    def text(self, place: Place) -> str:
+        if place.variant == "paper":
+            return (place.pipeline.split(place.answer) or [place.question])[-1]
+        return place.chunk if place.chunk is not None else (place.pipeline.split(place.context) or [""])[-1]
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class ConfidentSentence(What):
+    """The sentence without its improbable pieces (FLARE)."""
+
+    name, source = "confident-sentence", "FLARE §3.2; reference-behaviour §5"
+    #: Pieces of 1 - p above this are dropped; None: θ of a trigger on 1 - p, else 0.1, and 0.6 in the paper variant.
+    doubt_limit: float | None = None
+
+    def resolved(self, variant: str) -> ConfidentSentence:
+        given = self.doubt_limit
+        return self if given is None else replace(self, doubt_limit=number("doubt_limit", given))
+
+    def text(self, place: Place) -> str:
+        if place.variant == "paper":
+            made, (start, end) = place.written, place.span
+            assert made is not None
+            limit = 0.6 if self.doubt_limit is None else self.doubt_limit
+            inside = (made.offsets[:, 1] > start) & (made.offsets[:, 0] < end)
+            spans = np.clip(made.offsets[inside], start, end) - start
+            return confident_text(made.text[start:end], spans, np.exp(made.logprob[inside]), 1 - limit)
+        limit = 0.1 if place.doubt_limit is None else place.doubt_limit
+        limit = limit if self.doubt_limit is None else self.doubt_limit
+        return reference_confident_sentence(place.sentence, place.pieces, place.doubt, limit)
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class Qfs(What):
+    """QFS: the words that the model attended to most where it lacked information."""
+
+    name, source, shorthand = "qfs", "DRAGIN §3.2; reference-behaviour §3", "top_n"
+    reads_attention: ClassVar[bool] = True
+    top_n: int = DEFAULT_TOP_N  # words
+
+    def resolved(self, variant: str) -> Qfs:
+        return replace(self, top_n=count("top_n", DEFAULT_TOP_N if self.top_n is None else self.top_n))
+
+    def formulate(self, place: Place) -> Episode[Query]:
+        if place.variant == "paper":
+            return self._paper(place)
+        return (yield from self._released(place))
+
+    def _paper(self, place: Place) -> Query:
+        """§3.2: the words of question and answer, ranked by the attention t_i pays them; the top n in text order."""
+        made, prompt = place.written, place.prompt
+        assert made is not None
+        assert made.attention is not None
+        assert prompt is not None
+        p = len(made.prompt_ids)
+        row = made.attention[:, place.piece + 1, :].astype(np.float32).mean(axis=0)  # (p + n,)
+        texts: list[str] = []
+        weights: list[np.ndarray] = []
+        for name in ("question", "answer"):
+            a, b = prompt.spans.get(name, (0, 0))
+            inside = np.flatnonzero((made.prompt_offsets[:, 1] > a) & (made.prompt_offsets[:, 0] < b))
+            words = character_words(prompt.text, np.clip(made.prompt_offsets[inside], a, b))
+            texts += [word.text for word in words]
+            weights.append(word_weights(row[inside], words))
+        before = np.flatnonzero(made.offsets[:, 0] < place.cut)
+        before = before[before < place.piece]
+        words = character_words(made.text, made.offsets[before])
+        texts += [word.text for word in words]
+        weights.append(word_weights(row[p + before], words))
+        paid = np.concatenate(weights)  # (w,)
+        chosen = top_words(paid, self.top_n, np.array([bool(t) for t in texts], dtype=bool))
+        query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
+        return Query(query, query, tuple(texts), paid, chosen, place.note)
+
+    def _released(self, place: Place) -> Episode[Query]:
+        """``real_words``: the words that the flagged ones were predicted from (reference-behaviour §3)."""
+        text = place.before + " ".join(place.words)
+        ids = place.tokenizer.encode(text, special=True)
+        words = reference_words(place.tokenizer.pieces(ids), ids, place.tokenizer.marker, eos=None)
+        texts = [word.text for word in words]
+        paid = reference_word_attention((yield from attend(ids)), words)  # (w, w)
+        first = len(words) - len(place.words)
+        flagged = [first + i for i in np.flatnonzero(place.hits) if first + i >= 0]
+        weights = paid[flagged].mean(axis=0) if flagged else np.full(len(words), np.nan)  # (w,)
+        eligible = contains_any(texts, place.pipeline.content_words(text))
+        eligible[flagged] = False
+        chosen = top_words(weights, self.top_n, eligible)
+        query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
+        note = place.note if flagged else "no flagged word is left, so text order ranks the words"
+        shown = np.flatnonzero(eligible)
+        return Query(
+            text=query,
+            sent=query,
+            words=tuple(texts[i] for i in shown),
+            weights=weights[shown].astype(np.float32),
+            chosen=chosen[shown],
+            note=note,
+        )
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class FullContext(What):
+    """Question and answer so far."""
+
+    name, source = "full-context", "DRAGIN Table 6; reference-behaviour §3"
+
+    def text(self, place: Place) -> str:
+        return place.context
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class Current(What):
+    """The sentence that lacks information, as far as it was written."""
+
+    name, source = "current", "reference-behaviour §3"
+
+    def text(self, place: Place) -> str:
+        return " ".join(place.words) if place.variant == "reference" and place.chunk is None else place.sentence
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class CurrentWithoutHits(What):
+    """The same sentence without the words that were flagged."""
+
+    name, source = "current-without-hits", "reference-behaviour §3"
+
+    def text(self, place: Place) -> str:
+        if place.variant == "reference":
+            return " ".join("" if hit else word for word, hit in zip(place.words, place.hits, strict=True))
+        text, start = place.sentence, place.span[0]
+        for a, b in reversed(place.hit_spans):
+            text = text[: max(a - start, 0)] + " " + text[b - start :]
+        return " ".join(text.split())
+
+    def note(self, place: Place) -> str:
+        return place.note
+
+
+@WHATS.add
+@dataclass(frozen=True)
+class Term(What):
+    """What the model itself asked for."""
+
+    name, source, needs = "term", "FLARE Prompts D.2, D.3", frozenset({"text", "call"})
+
+    def text(self, place: Place) -> str:
+        return place.term
