@@ -30,9 +30,9 @@ from common import plain as generate
 from naive import Naive
 
 import dragin_lab as dl
+from dragin_lab import almanac
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
-from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.model.load import LanguageModel
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}
@@ -182,8 +182,7 @@ def main() -> None:
     args = options.parse_args()
     begin(args)
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
-    folder = datasets.almanac_folder() / "exemplars"
-    shots = [one for name in datasets.BENCHMARKS for one in load_exemplars(folder / f"{name}.json")][:EXEMPLARS]
+    shots = [one for name in datasets.BENCHMARKS for one in almanac.exemplars(name)][:EXEMPLARS]
     template = dl.PromptTemplate(tuple(shots))
     questions = list(datasets.load("almanac/2wikimultihopqa", split="dev"))[: args.questions]
     results = []

@@ -24,15 +24,14 @@ import numpy as np
 from almanac_page import Results, write_page
 
 import dragin_lab as dl
-from dragin_lab.almanac.files import wordings
+from dragin_lab import almanac
 from dragin_lab.core.episode import Write
-from dragin_lab.core.labels import Labelled, load_labels
+from dragin_lab.core.labels import Labelled
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Continuation, Question, Trace
 from dragin_lab.data import datasets
-from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.study import needs, needs_query
 
 HERE = Path(__file__).resolve().parent
@@ -88,21 +87,20 @@ class Work:
     """The model, the passages and the folder of results."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        data = datasets.almanac_folder()
         self.lm = dl.LanguageModel.load(given.model)
         self.memory: Any = Remembering(self.lm)
         self.given = given
         self.pipeline = load_pipeline()
         self.provenance = self.lm.provenance()
-        self.retriever = dl.BM25(dl.Corpus.load(data / "psgs_w100.tsv"))
+        self.retriever = dl.BM25(dl.Corpus.load())
         self.templates: dict[str, PromptTemplate] = {}
         self.labels: dict[tuple[str, str], list[Labelled]] = {}
         self.questions: dict[tuple[str, str], list[Question]] = {}
         for name in datasets.BENCHMARKS:
-            shots = load_exemplars(data / "exemplars" / f"{name}.json")[:SHOTS]
+            shots = almanac.exemplars(name)[:SHOTS]
             self.templates[name] = datasets.template(name, shots)
             for split in ("dev", "test"):
-                labelled = load_labels(data / "labels" / f"{name}.{split}.jsonl")
+                labelled = almanac.labels(name, split)
                 asked = {q.id: q for q in datasets.load(f"almanac/{name}", split=split)}
                 self.labels[name, split] = labelled
                 self.questions[name, split] = [asked[one.qid] for one in labelled]
@@ -129,7 +127,7 @@ class Work:
             def work(one: Labelled, template: PromptTemplate = template) -> Row:
                 facts, sentences = needs.forced_items(self.lm, one, template, self.pipeline)
                 free, ended = needs.free_items(
-                    self.lm, one, template, self.pipeline, wordings(), max_new_tokens=NEW_PIECES
+                    self.lm, one, template, self.pipeline, almanac.wordings(), max_new_tokens=NEW_PIECES
                 )
                 groups = {"facts": facts, "sentences": sentences, "free": free}
                 plain = {key: [asdict(item) for item in items] for key, items in groups.items()}

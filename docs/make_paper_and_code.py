@@ -31,7 +31,8 @@ from variants_rind import BASES, WHENS
 from variants_swaps import RUNS, Run, WhatSwap, whats
 
 import dragin_lab as dl
-from dragin_lab.core.labels import Labelled, load_labels
+from dragin_lab import almanac
+from dragin_lab.core.labels import Labelled
 from dragin_lab.core.ranking import best_threshold
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Question, Trace
@@ -59,14 +60,13 @@ class Bench:
         self.pipeline = load_pipeline()
         self.kind = datasets.benchmark(source)
         ours = source.startswith("almanac/")
-        data = datasets.almanac_folder()
-        self.retriever = dl.BM25(dl.Corpus.load(given.corpus or data / "psgs_w100.tsv"))
+        self.retriever = dl.BM25(dl.Corpus.load(given.corpus))
         template = datasets.template(source if ours else self.kind, given.exemplars)
         self.template = replace(template, exemplars=template.exemplars[: given.shots])
         self.labels: dict[str, list[Labelled]] = {"dev": [], "test": []}
         questions = datasets.load(source, split="test" if ours else None)
         if ours:
-            self.labels = {s: load_labels(data / "labels" / f"{self.kind}.{s}.jsonl") for s in self.labels}
+            self.labels = {s: almanac.labels(self.kind, s) for s in self.labels}
             by_id = {question.id: question for question in questions}
             questions = [by_id[one.qid] for one in self.labels["test"]]
         weights = self.lm.provenance()["weights_sha256"]

@@ -85,7 +85,7 @@ def load_labels(path: str | Path, limit: int | None = None) -> list[Labelled]:
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise LabelError(f"{where}: is not JSON ({error.msg})") from None
-        found.append(_labelled(where, row))
+        found.append(labelled(where, row))
         if len(found) == limit:
             break
     if not found:
@@ -93,7 +93,8 @@ def load_labels(path: str | Path, limit: int | None = None) -> list[Labelled]:
     return found
 
 
-def _labelled(where: str, row: Any) -> Labelled:
+def labelled(where: str, row: Any) -> Labelled:
+    """A question from its record; ``where`` is its place for messages. Errors as for ``load_labels``."""
     names = ("qid", "benchmark", "split", "type", "question", "knowledge", "reasoning", "answer")
     texts = {name: _field(where, row, name, str) for name in names}
     _choice(where, "knowledge", texts["knowledge"], LABELS)

@@ -1,10 +1,10 @@
 """The four benchmarks of the paper, read from their original files, with the paper's prompt for each.
 
 2WikiMultihopQA (``dev.json`` with ``id_aliases.json`` beside it), HotpotQA (distractor file), StrategyQA
-(``strategyqa_train.json`` with ``…_paragraphs.json`` beside it), IIRC (passages with questions). Almanac's own
-questions have the same formats. Questions of one's own are a ``.jsonl`` file, one JSON object a line: ``question``,
-then ``answer`` (a text) or ``answers`` (a list of texts, any of which counts), and ``id`` where they have one; else
-the question's number in the file, from 1, is the id.
+(``strategyqa_train.json`` with ``…_paragraphs.json`` beside it), IIRC (passages with questions). Almanac's questions
+come with the package. Questions of one's own are a ``.jsonl`` file, one JSON object per line: ``question``, then
+``answer`` (a text) or ``answers`` (a list of texts, any of which counts), and ``id`` where they have one; else the
+question's number in the file, from 1, is the id.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from dragin_lab import almanac
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Passage, Question
 from dragin_lab.data import formats
@@ -63,11 +64,19 @@ def load(
             raise DataError(f"{name}={count}: give 1 or more, or None for all questions")
     if limit is not None and sample is not None:
         raise DataError(f"limit={limit} and sample={sample}: give one of them, the first so many or a random choice")
-    path = find(source, split)
+    if (kind := _of_almanac(source)) is not None:
+        questions = _almanac(kind, split or "test")[:limit]
+    else:
+        questions = _read(find(source, split), limit)
+    return questions if sample is None else _sample(questions, sample, seed)
+
+
+def _read(path: Path, limit: int | None) -> list[Question]:
+    """The questions of a file, at most ``limit``."""
     records = formats.read_records(path)
     kind = formats.kind_of(path, records)
     names = formats.read_aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
-    questions = []
+    questions: list[Question] = []
     seen: dict[str, str] = {}
     for number, (where, record, _) in enumerate(formats.each_question(kind, records), 1):
         question = formats.read_question(where, kind, record, names, number)
@@ -83,7 +92,7 @@ def load(
             break
     if not questions:
         raise DataError(f"{path}: holds no question that can be answered")
-    return questions if sample is None else _sample(questions, sample, seed)
+    return questions
 
 
 def demo_questions() -> list[Question]:
@@ -144,6 +153,8 @@ def gold_titles(source: str | Path, *, split: str | None = None) -> dict[str, tu
 
 def benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, read off its first record; ``PLAIN`` for a file of one's own questions."""
+    if (kind := _of_almanac(source)) is not None:
+        return kind
     path = find(source, split)
     return formats.kind_of(path, formats.read_records(path))
 
@@ -181,9 +192,7 @@ def _own_exemplars(name: str, kind: str) -> tuple[Exemplar, ...]:
         return ()
     if name == kind:
         return load_exemplars(name)
-    from dragin_lab.almanac import DEFAULT_EXEMPLARS
-
-    return load_exemplars(almanac_folder() / "exemplars" / f"{kind}.json")[:DEFAULT_EXEMPLARS]
+    return almanac.exemplars(kind)[: almanac.DEFAULT_EXEMPLARS]
 
 
 # -- files --------------------------------------------------------------------------------------------------------
@@ -207,18 +216,11 @@ def data_folder() -> Path:
     return Path(os.environ.get("DRAGIN_LAB_DATA") or "data").expanduser()
 
 
-def almanac_folder() -> Path:
-    """Where Almanac's question files stand: in a checkout, else in the user's cache, unpacked there once."""
-    from dragin_lab.almanac.files import almanac_folder as find_or_unpack
-
-    return find_or_unpack()
-
-
 def find(source: str | Path, split: str | None = None) -> Path:
-    """The file that ``load`` reads."""
+    """The file that ``load`` reads; ``DataError`` where there is none, as for Almanac's questions."""
     name = str(source)
-    if name.startswith("almanac/") and (kind := name.removeprefix("almanac/")) in BENCHMARKS:
-        return _almanac_file(kind, split or "test")
+    if _of_almanac(source):
+        raise DataError(f"{name}: these questions are not in a file; read them with datasets.load({name!r})")
     if name in BENCHMARKS and not Path(name).exists():
         path = data_folder() / name / FILES[name]
         if not path.is_file():
@@ -243,11 +245,14 @@ def find(source: str | Path, split: str | None = None) -> Path:
     return path
 
 
-def _almanac_file(kind: str, split: str) -> Path:
-    if split not in ("train", "dev", "test"):
-        raise DataError(f"Almanac has no split {split!r}; it has train, dev, test")
-    name = {"hotpotqa": f"hotpot_{split}_distractor_v1.json", "strategyqa": f"strategyqa_{split}.json"}
-    path = almanac_folder() / kind / name.get(kind, f"{split}.json")
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; restore the checkout's corpora/almanac")
-    return path
+def _of_almanac(source: str | Path) -> str | None:
+    """Which of Almanac's benchmarks a source names; None where it names something else."""
+    kind = str(source).removeprefix("almanac/")
+    return kind if str(source) == f"almanac/{kind}" and kind in BENCHMARKS else None
+
+
+def _almanac(kind: str, split: str) -> list[Question]:
+    try:
+        return almanac.questions(kind, split)
+    except almanac.AlmanacError as error:
+        raise DataError(str(error)) from None

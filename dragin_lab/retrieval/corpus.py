@@ -75,9 +75,9 @@ class Corpus(Sequence[Passage]):
                 cheap part of ``dragin-lab corpus check``; a passage is held to its checksum whenever it is read.
         """
         if source is None:
-            from dragin_lab.almanac import embedded_corpus_path
+            from dragin_lab import almanac
 
-            return cls._read(Path(embedded_corpus_path()), "almanac", progress)
+            return cls.from_passages(almanac.passages(), name="almanac")
         path = Path(source).expanduser()
         return cls._read(path, path.name.split(".")[0] or path.resolve().name, progress)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dragin_lab.almanac.files import wordings
+from dragin_lab.almanac import wordings
 from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.trace import Continuation, Decision, Trace, Words
 from dragin_lab.errors import SettingError

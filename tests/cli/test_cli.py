@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from command import QUESTION, Command, start
 
-from dragin_lab.almanac import embedded_corpus_path, embedded_model_path
+from dragin_lab.almanac import embedded_model_path, passages
 from dragin_lab.cli import app as cli
 from dragin_lab.core.method import METHODS
 from dragin_lab.core.trace import Trace
@@ -123,10 +123,13 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     examples = tmp_path / "e.yaml"
     examples.write_text("- question: Is ice cold?\n  rationale: Ice is frozen.\n  answer: 'yes'\n", encoding="utf-8")
     trace = tmp_path / "a.trace"
+    corpus = tmp_path / "almanac.jsonl"
+    rows = [{"id": one.id, "title": one.title, "text": one.text} for one in passages()]
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     ran = command(
         "ask", QUESTION, "--variant", "paper", "--threshold", "0.5", "--what", "last-n", "--top-n", "5", "--top-k", "1",
         "--max-new-tokens", "20", "--layer", "0", "--heads", "0,1", "--exemplars", examples, "--save", trace,
-        "--corpus", embedded_corpus_path(), "--model", embedded_model_path(), "--sample", "--seed", "3",
+        "--corpus", corpus, "--model", embedded_model_path(), "--sample", "--seed", "3",
     )  # fmt: skip
     assert ran.code == cli.DONE, ran.err
     said = Trace.load(trace)

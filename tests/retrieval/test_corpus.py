@@ -6,8 +6,6 @@ import csv
 import gzip
 import json
 import os
-import sys
-import types
 import warnings
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dragin_lab import almanac
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError
 from dragin_lab.retrieval.corpus import Corpus
@@ -103,11 +102,9 @@ def test_folder_is_cut_into_passages_of_100_words(tmp_path: Path) -> None:
     assert corpus[1].text.startswith("w0 w w1")
 
 
-def test_embedded_corpus_is_the_default(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    almanac = types.ModuleType("dragin_lab.almanac")
-    almanac.embedded_corpus_path = lambda: table  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dragin_lab.almanac", almanac)
-    assert (Corpus.load().name, len(Corpus.load())) == ("almanac", 3)
+def test_embedded_corpus_is_the_default() -> None:
+    corpus = Corpus.load()
+    assert (corpus.name, corpus[0], len(corpus)) == ("almanac", almanac.passages()[0], len(almanac.passages()))
 
 
 def test_from_passages_and_fingerprint(table: Path) -> None:

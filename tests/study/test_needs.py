@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.almanac.files import wordings
+from dragin_lab import almanac
+from dragin_lab.almanac import wordings
 from dragin_lab.core.episode import Attend, Write
 from dragin_lab.core.labels import DEGREES, Fact, LabelError, Labelled, load_labels
 from dragin_lab.core.paper import PaperLoop
@@ -129,7 +130,7 @@ def test_no_labels_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", datasets.BENCHMARKS)
 def test_almanac_labels_go_with_its_questions(name: str) -> None:
     for split in ("dev", "test"):
-        labels = load_labels(datasets.almanac_folder() / "labels" / f"{name}.{split}.jsonl")
+        labels = almanac.labels(name, split)
         questions = {q.id: q for q in datasets.load(f"almanac/{name}", split=split)}
         assert {one.qid for one in labels} == set(questions)
         for one in labels:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.labels import Fact, Labelled, load_labels
+from dragin_lab import almanac
+from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.method import METHODS, Method, exchanged, method, restored
 from dragin_lab.core.trace import Decision, Question, Step, Trace, Words
-from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.stored import NotStoredError, StoredTokenizer
@@ -291,7 +291,7 @@ def test_what_a_draft_states() -> None:
 
 
 def test_precision_and_recall_of_a_labelled_question(world: World) -> None:
-    labels = load_labels(datasets.almanac_folder() / "labels" / "2wikimultihopqa.test.jsonl", 40)
+    labels = almanac.labels("2wikimultihopqa", "test", 40)
     trace = world.run(method("dragin"), QUESTIONS[0])
     own = labelled_of(trace, labels)
     assert own is not None

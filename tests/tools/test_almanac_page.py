@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.labels import load_labels
+from dragin_lab import almanac
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Passage
-from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import Asked
@@ -36,7 +35,7 @@ def docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
 
 def results(page: Any) -> Any:
     """Two questions: DRAGIN has both right, wo-RAG one."""
-    labels = load_labels(datasets.almanac_folder() / "labels" / "iirc.test.jsonl", 2)
+    labels = almanac.labels("iirc", "test", 2)
     items = []
     for number in range(12):
         scores = dict.fromkeys(needs.TRIGGERS, 0.2) | {"entropy": 5.0 if number % 2 else 0.1}

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.labels import load_labels
+from dragin_lab import almanac
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Passage
-from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import ask_at, place_of
@@ -127,7 +126,7 @@ def test_prompts_are_retyped_and_nothing_else(docs: Any, lm: LanguageModel) -> N
 
 
 def test_queries_swap_what_they_say(docs: Any, lm: LanguageModel) -> None:
-    one = load_labels(datasets.almanac_folder() / "labels" / "iirc.dev.jsonl", 6)[-1]
+    one = almanac.labels("iirc", "dev", 6)[-1]
     fact = one.facts[-1]
     template, pipeline = PromptTemplate(), load_pipeline()
     place = place_of(lm, one, fact, template, pipeline)

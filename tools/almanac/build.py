@@ -1,23 +1,30 @@
-"""Write Almanac's files from the seed."""
+"""Write Almanac's files from the seed: what the package ships, and the same questions in the originals' formats."""
 
 from __future__ import annotations
 
 import csv
 import json
+import lzma
 import os
 import random
 import shutil
 import tempfile
 from collections.abc import Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.data import datasets
+from dragin_lab.files import write_whole
 from tools.almanac import formats, questions
 from tools.almanac.benchmarks import BENCHMARKS, Asked, Knowledge, ask_all, label_record
 from tools.almanac.encyclopedia import Encyclopedia, Entry
+from tools.almanac.formats import Record
 from tools.almanac.stream import Stream
+from tools.almanac.text import STEPS
 from tools.almanac.world import AlmanacError, build_world
 
+EDITION = 1  # of the world
 SPLITS = questions.SPLITS
 FILES = {  # questions of a benchmark; the names of the originals with the split in them
     "2wikimultihopqa": "2wikimultihopqa/{split}.json",
@@ -40,24 +47,6 @@ def labels_file(folder: Path, benchmark: str, split: str) -> Path:
     """The file that says what each answer needs and who could know it, a JSON object a line."""
     question_file(folder, benchmark, split)
     return folder / "labels" / f"{benchmark}.{split}.jsonl"
-
-
-def read_labels(folder: Path, benchmark: str, split: str) -> list[dict[str, Any]]:
-    """The records of a labels file. Raises `AlmanacError` naming the file, the line and the field that is missing."""
-    path = labels_file(folder, benchmark, split)
-    if not path.exists():
-        raise AlmanacError(f"{path} does not exist; make it with python -m tools.almanac build --out {folder}")
-    records = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise AlmanacError(f"{path}, line {number}: not JSON ({error})") from None
-        for name in ("qid", "question", "reasoning", "answer", "half", "knowledge", "facts"):
-            if name not in record:
-                raise AlmanacError(f"{path}, line {number}: field {name!r} is missing; build the file again")
-        records.append(record)
-    return records
 
 
 _EXEMPLAR_KINDS = {
@@ -174,6 +163,41 @@ def write_all(folder: Path, seed: int = 0) -> None:
     _write_lines(folder / "2wikimultihopqa" / "id_aliases.json", formats.aliases(almanac))
     for name, rows in exemplars(seed).items():
         _write_json(folder / "exemplars" / f"{name}.json", rows)
+
+
+def world_lines(seed: int = 0) -> dict[str, list[Record]]:
+    """What the package ships of a seed, by the name of the file: what `dragin_lab.almanac` reads."""
+    almanac = build_world(seed)
+    book = Encyclopedia(almanac)
+    labels = [label_record(one, book) for asked in ask_all(almanac, book, Knowledge(almanac)).values() for one in asked]
+    with tempfile.TemporaryDirectory() as made:
+        write_all(Path(made), seed)
+        questions = [
+            {"benchmark": name, "split": split, "id": one.id, "question": one.text, "golds": list(one.golds)}
+            for name in BENCHMARKS
+            for split in SPLITS
+            for one in datasets.load(question_file(Path(made), name, split))
+        ]
+    return {
+        "passages": [{"id": one.id, "title": one.title, "text": one.text} for one in book.entries],
+        "questions": questions,
+        "labels": labels,
+        "exemplars": [{"set": name, "exemplars": rows} for name, rows in exemplars(seed).items()],
+        "wordings": [{"relation": relation, "sentences": list(ways)} for relation, ways in STEPS.items()],
+    }
+
+
+def ship(out: Path, seed: int = 0) -> Path:
+    """Write the package's data of a seed into `out`: compressed JSON lines and their manifest."""
+    out.mkdir(parents=True, exist_ok=True)
+    manifest: Record = {"edition": EDITION, "seed": seed, "files": {}}
+    for name, rows in world_lines(seed).items():
+        data = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in rows).encode()
+        path = out / f"{name}.jsonl.xz"
+        write_whole(path, lzma.compress(data, preset=9))
+        manifest["files"][path.name] = {"lines": len(rows), "sha256": sha256(data).hexdigest()}
+    write_whole(out / "manifest.json", (json.dumps(manifest, indent=1) + "\n").encode())
+    return out
 
 
 def build(out: Path, seed: int = 0, force: bool = False) -> Path:

@@ -9,12 +9,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from dragin_lab.errors import DraginLabError
+from dragin_lab.almanac import AlmanacError
 from tools.almanac import names
-
-
-class AlmanacError(DraginLabError, ValueError):
-    """Something that Almanac cannot be made from, or a file of it that cannot be used."""
 
 
 @dataclass(eq=False)

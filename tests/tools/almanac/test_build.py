@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import csv
 import json
+import lzma
 import os
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dragin_lab.almanac.files import almanac_folder, wordings
+from dragin_lab.almanac.world import WORLD
 from tools.almanac import build as building
 from tools.almanac.__main__ import main
 from tools.almanac.benchmarks import BENCHMARKS
-from tools.almanac.build import build, labels_file, question_file, read_labels
-from tools.almanac.text import STEPS
+from tools.almanac.build import build, labels_file, question_file, world_lines
 from tools.almanac.world import AlmanacError
 
 TEST_QUESTIONS = 200
@@ -44,6 +45,10 @@ def _load(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+def read_labels(folder: Path, benchmark: str, split: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in labels_file(folder, benchmark, split).read_text(encoding="utf-8").splitlines()]
+
+
 def _bytes(folder: Path) -> dict[str, bytes]:
     return {str(one.relative_to(folder)): one.read_bytes() for one in sorted(folder.rglob("*")) if one.is_file()}
 
@@ -52,11 +57,14 @@ def test_same_seed_same_bytes(folder: Path, tmp_path: Path) -> None:
     assert _bytes(build(tmp_path / "again")) == _bytes(folder)
 
 
-def test_the_repository_holds_what_the_seed_gives(folder: Path) -> None:
-    kept = Path(building.__file__).resolve().parents[2] / "corpora" / "almanac"
-    if not kept.exists():
-        pytest.skip("no corpora/almanac beside the package")
-    assert _bytes(kept) == _bytes(folder)
+def test_the_package_ships_what_the_seed_gives() -> None:
+    manifest = json.loads((WORLD / "manifest.json").read_text(encoding="utf-8"))
+    made = world_lines(manifest["seed"])
+    assert set(manifest["files"]) == {f"{name}.jsonl.xz" for name in made}
+    for name, rows in made.items():
+        data = lzma.decompress((WORLD / f"{name}.jsonl.xz").read_bytes())
+        assert [json.loads(line) for line in data.splitlines()] == rows
+        assert manifest["files"][f"{name}.jsonl.xz"] == {"lines": len(rows), "sha256": sha256(data).hexdigest()}
 
 
 def test_passages(passages: dict[str, tuple[str, str]]) -> None:
@@ -219,31 +227,3 @@ def test_unknown_names_are_refused(folder: Path) -> None:
         question_file(folder, "hotpotqa", "validation")
     with pytest.raises(AlmanacError, match="2wikimultihopqa"):
         question_file(folder, "squad", "test")
-
-
-def test_a_label_without_a_field_is_named(folder: Path, tmp_path: Path) -> None:
-    path = labels_file(tmp_path, "iirc", "dev")
-    path.parent.mkdir()
-    lines = labels_file(folder, "iirc", "dev").read_text().splitlines()
-    record = json.loads(lines[1])
-    del record["reasoning"]
-    path.write_text(f"{lines[0]}\n{json.dumps(record)}\n")
-    with pytest.raises(AlmanacError, match="line 2: field 'reasoning' is missing"):
-        read_labels(tmp_path, "iirc", "dev")
-    path.write_text(lines[0][:50])
-    with pytest.raises(AlmanacError, match="line 1: not JSON"):
-        read_labels(tmp_path, "iirc", "dev")
-    with pytest.raises(AlmanacError, match="does not exist"):
-        read_labels(tmp_path, "iirc", "test")
-
-
-def test_outside_a_checkout_the_same_files_are_unpacked_once(folder: Path, tmp_path: Path) -> None:
-    made = almanac_folder(tmp_path)
-    assert _bytes(made) == _bytes(folder)
-    stamp = (made / "psgs_w100.tsv").stat().st_mtime_ns
-    assert almanac_folder(tmp_path) == made
-    assert (made / "psgs_w100.tsv").stat().st_mtime_ns == stamp
-
-
-def test_the_package_ships_the_wordings() -> None:
-    assert wordings() == STEPS

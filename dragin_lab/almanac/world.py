@@ -1,0 +1,86 @@
+"""Almanac's world as data: passages, questions, labels, exemplars and wordings. `tools/almanac` writes the files.
+
+Each is a file of compressed JSON lines. `manifest.json` names their seed and, for each, the number of lines and the
+SHA-256 of the uncompressed bytes, to which a file is held when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.core.labels import Labelled, labelled
+from dragin_lab.core.prompts import Exemplar
+from dragin_lab.core.trace import Passage, Question
+from dragin_lab.errors import DraginLabError
+
+WORLD = Path(__file__).parent / "world"
+
+
+class AlmanacError(DraginLabError, ValueError):
+    """Something that Almanac does not have, or a file of it that cannot be used."""
+
+
+def passages() -> list[Passage]:
+    """The encyclopedia's passages, sorted by title; ids from "1"."""
+    return [Passage(row["id"], row["title"], row["text"]) for row in _rows("passages")]
+
+
+def questions(benchmark: str, split: str = "test") -> list[Question]:
+    """The questions of a benchmark that have an answer, in the order of the original's format.
+
+    Raises ``AlmanacError`` for a benchmark or split that does not exist.
+    """
+    rows = _of(benchmark, split, "questions")
+    return [Question(row["id"], row["question"], tuple(row["golds"])) for row in rows]
+
+
+def labels(benchmark: str, split: str = "test", limit: int | None = None) -> list[Labelled]:
+    """The gold reasoning of a benchmark's questions with the label of each fact in it; errors as for ``questions``."""
+    rows = _of(benchmark, split, "labels")
+    return [labelled(f"{WORLD / 'labels.jsonl.xz'}, {row['qid']}", row) for row in rows[:limit]]
+
+
+def exemplars(name: str) -> tuple[Exemplar, ...]:
+    """The worked examples of a benchmark, or those of "self-ask" or "flare-instruct".
+
+    Raises ``AlmanacError`` for a name that does not exist.
+    """
+    sets = {row["set"]: row["exemplars"] for row in _rows("exemplars")}
+    if name not in sets:
+        raise AlmanacError(f"Almanac has no exemplars {name!r}; it has {', '.join(sets)}")
+    return tuple(Exemplar(**one) for one in sets[name])
+
+
+def wordings() -> dict[str, tuple[str, ...]]:
+    """For each relation the sentences that state it in Almanac's reasoning; {s} the subject, {v} the value."""
+    return {row["relation"]: tuple(row["sentences"]) for row in _rows("wordings")}
+
+
+def _of(benchmark: str, split: str, name: str) -> list[dict[str, Any]]:
+    rows = _rows(name)
+    for what, given in (("benchmark", benchmark), ("split", split)):
+        if given not in (have := dict.fromkeys(row[what] for row in rows)):
+            raise AlmanacError(f"Almanac has no {what} {given!r}; it has {', '.join(have)}")
+    return [row for row in rows if (row["benchmark"], row["split"]) == (benchmark, split)]
+
+
+@cache
+def _rows(name: str) -> list[dict[str, Any]]:
+    path = WORLD / f"{name}.jsonl.xz"
+    try:
+        manifest = json.loads((WORLD / "manifest.json").read_text(encoding="utf-8"))
+        data = lzma.decompress(path.read_bytes())
+    except (OSError, ValueError, lzma.LZMAError) as error:
+        raise AlmanacError(f"{path} cannot be read ({error}); install dragin_lab again") from None
+    found, wanted = sha256(data).hexdigest(), manifest["files"][path.name]["sha256"]
+    if found != wanted:
+        raise AlmanacError(
+            f"{path} is damaged: its lines have the SHA-256 {found[:12]}…, the manifest has {wanted[:12]}…; "
+            "install dragin_lab again"
+        )
+    return [json.loads(line) for line in data.splitlines()]
