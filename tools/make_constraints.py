@@ -28,7 +28,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS, ENVIRONMENT = ROOT / "constraints.txt", ROOT / "environment.yml"
-#: The extras of a full installation, in the order of environment.yml. ``export`` needs a browser and is left to its users.
+#: The extras of a full installation, in the order of environment.yml; ``export`` needs a browser.
 EXTRAS = ("notebooks", "corpora", "dense", "cluster", "dev")
 
 
@@ -77,7 +77,7 @@ def constraints_text(versions: Mapping[str, str]) -> str:
 def environment_text(table: Mapping[str, Any]) -> str:
     """The text of environment.yml."""
     lines = [
-        "# For conda: conda env create -f environment.yml. The same requirements as pyproject.toml, at the tested versions.",
+        "# For conda: conda env create -f environment.yml. The requirements of pyproject.toml, at the tested versions.",
         "# Written by tools/make_constraints.py.",
         f"name: {table['name']}",
         "channels:",
