@@ -1,4 +1,7 @@
-"""Settings of all tests, and their tiers: a test marked ``slow`` runs in the slow tier, all others in the quick one."""
+"""Settings of all tests, and their tiers.
+
+A test marked ``slow`` runs in the slow tier and all others in the quick one; properties run in both.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # The models are tiny: threads only wait for one another. Set before torch is imported anywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -22,12 +26,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=("quick", "slow", "all"), default="quick", help="which tests to run")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties are tried on few examples in the quick tier and on many in the slow one, always on the same."""
+    # A busy machine is no failure, so neither an example's time nor that of drawing it is.
+    unhurried: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("quick", derandomize=True, max_examples=30, **unhurried)
+    settings.register_profile("slow", derandomize=True, max_examples=200, **unhurried)
+    settings.load_profile("quick" if config.getoption("--tier") == "quick" else "slow")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
     if tier == "all":
         return
-    kept = [item for item in items if (item.get_closest_marker("slow") is not None) == (tier == "slow")]
-    left = [item for item in items if item not in set(kept)]
+    marks = {"slow", "hypothesis"} if tier == "slow" else {"slow"}
+    kept = [item for item in items if any(map(item.get_closest_marker, marks)) == (tier == "slow")]
+    left = list(set(items) - set(kept))
     config.hook.pytest_deselected(items=left)
     config.stash[LEFT_OUT] = Counter(item.nodeid.partition("::")[0] for item in left)
     items[:] = kept
