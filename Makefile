@@ -6,7 +6,8 @@ EXTRAS := notebooks,corpora,dense,cluster,dev
 CORE := .venv/.core
 LAB := .venv/.lab
 FULL := .venv/.full
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# Python compiles what it imports; compiling every module of torch beforehand takes longer than the demo.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 # One worker per core and one thread per worker, set before torch is imported.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
