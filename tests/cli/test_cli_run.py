@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from answering import AnsweringModel, questions
-from command import Command, start
+from command import PATIENCE, Command, start
 
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
@@ -333,7 +333,7 @@ def test_a_terminal_gets_a_bar_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     while b"EM=" not in seen:
         seen += os.read(terminal, 4096)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=PATIENCE)
     try:
         while more := os.read(terminal, 4096):
             seen += more

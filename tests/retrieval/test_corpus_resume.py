@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from command import environment
+from command import PATIENCE, environment
 from sources import left_in, some_passages, write_json_lines, write_table
 
 from dragin_lab.errors import BrokenOffError, CorpusError
@@ -136,7 +136,7 @@ def test_processes_end_with_the_build_that_was_killed(tmp_path: Path, monkeypatc
     process.kill()
     process.wait()
     assert len(children) >= 2
-    assert not psutil.wait_procs(children, timeout=60)[1]
+    assert not psutil.wait_procs(children, timeout=PATIENCE)[1]
     monkeypatch.setattr(corpus_writer, "CHECKPOINT_BYTES", 1 << 20)
     made = build(source, out)
     assert 200 <= made.resumed < 10_000

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from answering import DRAGIN, AnsweringModel, answer, questions
-from command import environment
+from command import PATIENCE, environment
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.method import method
@@ -160,7 +160,7 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: P
     rng, kills, before = random.Random(4), 0, 0
     while kills < 5:
         process = subprocess.Popen(command, **options)
-        deadline = time.monotonic() + 100
+        deadline = time.monotonic() + PATIENCE
         while process.poll() is None and len(_whole_lines(folder)) <= before and time.monotonic() < deadline:
             time.sleep(0.01)  # until it has got on a little
         time.sleep(rng.uniform(0, 0.15))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 from answering import DRAGIN, answer, questions
 from clustered import ScriptedRecipe, answer_on
-from command import Command, start
+from command import PATIENCE, Command, start
 from ray_nodes import Nodes, end, started, two_nodes, wait_for, whole_lines
 
 from dragin_lab.cli import app as cli
@@ -82,7 +82,7 @@ def test_the_same_bytes_as_in_one_process(head: Nodes, whole: bytes, tmp_path: P
         assert len(workers) == 2
     answer(tmp_path / "alone", COUNT, traces=True)
     assert read_run(tmp_path / "alone").config == record.config
-    psutil.wait_procs(workers, timeout=20)
+    psutil.wait_procs(workers, timeout=PATIENCE)
     assert not head.processes("ray::Worker")  # let go
 
 
@@ -100,7 +100,6 @@ def test_a_run_goes_on_with_and_without_a_cluster(head: Nodes, whole: bytes, tmp
             answer_on(cluster, folder, COUNT, seed=3)
 
 
-@pytest.mark.timeout(200)
 def test_on_the_embedded_model_by_the_command(head: Nodes, command: Command, tmp_path: Path) -> None:
     args = ("run", "--limit", 4, "--max-new-tokens", 24, "--device", "cpu", "--output")
     alone = command(*args, tmp_path / "alone")
@@ -163,7 +162,7 @@ def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(head: Nodes, tmp
     folder = tmp_path / "almanac/2wikimultihopqa/wo-rag"
     wait_for(lambda: whole_lines(folder) >= 2 or process.poll() is not None)
     process.send_signal(signal.SIGINT)
-    out, said = process.communicate(timeout=60)
+    out, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == cli.INTERRUPTED, said
     assert b"the same command goes on from there" in said
     assert b"Traceback" not in said
@@ -181,7 +180,7 @@ def test_a_node_that_is_taken_away(
     process = nodes.run(nodes.address, tmp_path / "run", COUNT, 0.4, 2)
     wait_for(lambda: whole_lines(tmp_path / "run") >= 2 or process.poll() is not None)
     take_away()
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, said
     assert "was lost" in said
     assert predictions(tmp_path / "run") == whole
@@ -194,7 +193,7 @@ def test_a_head_that_dies_in_the_middle(
     process = nodes.run(nodes.address, folder, COUNT, 2, 1)
     wait_for(lambda: whole_lines(folder) >= 1 or process.poll() is not None)
     end(nodes.processes("gcs_server"))
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
     assert f"ClusterError: the head of the cluster, {nodes.address}, has not answered for " in said
     assert "start it again" in said
@@ -211,7 +210,7 @@ def test_a_local_cluster_listens_here_only_and_ends_with_its_process(tmp_path: P
         hosts = {c.laddr.ip for p in family for c in p.net_connections("tcp") if c.status == psutil.CONN_LISTEN}
         process.kill()
         _, said = process.communicate()
-        _, alive = psutil.wait_procs(family, timeout=40)
+        _, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert hosts, said
     assert hosts <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
     assert not alive
@@ -224,7 +223,7 @@ def test_a_process_can_have_one_local_cluster_after_another() -> None:
         "    Link('local', {'CPU': 1.0, 'GPU': 0.0}, 1).close()\n"
         "    print('closed', flush=True)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert ran.stdout.count("closed") == 2, ran.stderr
 
 
