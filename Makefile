@@ -1,42 +1,64 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv when it has to, and only then.
+# Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv as far as it needs, and only then.
 PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
 EXTRAS := notebooks,corpora,dense,cluster,dev
+# How far .venv is set up: what the demo runs, what the notebooks need beside it, everything.
+CORE := .venv/.core
+LAB := .venv/.lab
+FULL := .venv/.full
+# Python compiles what it imports; compiling every module of torch beforehand takes longer than the demo.
+PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
+# One worker per core and one thread per worker, set before torch is imported.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
-.PHONY: help demo test test-browser lab bench lint docs gallery clean
+.PHONY: help demo lab test test-slow test-all test-browser bench lint docs gallery clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
-	@echo "make test    set up, then run the tests and the notebooks"
-	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
 	@echo "make lab     set up, then open JupyterLab"
+	@echo "make test    set up, then run the quick tests and the notebooks"
+	@echo "make test-slow   set up, then run the slow tests"
+	@echo "make test-all    both of these"
+	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
 	@echo "make gallery set up, then make the runs and the executed notebooks of docs/gallery (hours)"
 	@echo "make clean   remove what the others made"
 
-$(READY): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"dragin_lab needs Python 3.11 or newer, this is {v.major}.{v.minor}; run make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[$(EXTRAS)]'
-	@touch $(READY)
+	$(PIP) .
+	@touch $@
 
-demo: $(READY)
+$(LAB): $(CORE)
+	$(PIP) '.[notebooks]'
+	@touch $@
+
+$(FULL): $(CORE)
+	$(PIP) '.[$(EXTRAS)]'
+	@touch $(LAB) $@
+
+demo: $(CORE)
 	$(BIN)/dragin-lab demo
 
-test: $(READY)
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --nbmake notebooks/
-
-test-browser: $(READY)
-	$(BIN)/python -m pytest tests/browser -rs
-
-lab: $(READY)
+lab: $(LAB)
 	$(BIN)/jupyter lab notebooks/
 
-bench: $(READY)
+test: $(FULL)
+	$(PYTEST) --nbmake tests notebooks
+
+test-slow: $(FULL)
+	$(PYTEST) --tier slow tests
+
+test-all: $(FULL)
+	$(PYTEST) --tier all --nbmake tests notebooks
+
+test-browser: $(FULL)
+	$(BIN)/python -m pytest tests/browser
+
+bench: $(FULL)
 	$(BIN)/python benchmarks/capture.py
 	$(BIN)/python benchmarks/episode.py
 	$(BIN)/python benchmarks/batch.py
@@ -52,18 +74,18 @@ bench: $(READY)
 	$(BIN)/python docs/make_performance.py
 	$(BIN)/python docs/make_scaling.py
 
-lint: $(READY)
+lint: $(FULL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: $(READY)
+docs: $(FULL)
 	$(BIN)/python docs/make_pictures.py
 	$(BIN)/python docs/make_figures.py
 	$(BIN)/python docs/make_performance.py
 	$(BIN)/python docs/make_scaling.py
 
-gallery: $(READY)
+gallery: $(FULL)
 	$(BIN)/python docs/make_runs.py
 	$(BIN)/python docs/make_gallery.py
 	$(BIN)/python docs/make_pictures.py notebooks

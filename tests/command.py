@@ -14,6 +14,8 @@ import pytest
 from dragin_lab.cli import app as cli
 
 ROOT = Path(__file__).parents[1]
+#: Seconds to wait for what takes a few: a busy machine is no failure, and what hangs is.
+PATIENCE = 600.0
 QUESTION = "Who is the mother of the director of The Silent Fukain?"
 
 

@@ -1,9 +1,69 @@
-"""Settings of all tests."""
+"""Settings of all tests, and their tiers.
+
+A test marked ``slow`` runs in the slow tier and all others in the quick one; properties run in both.
+"""
+
+from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
 
 # The models are tiny: threads only wait for one another. Set before torch is imported anywhere.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell's background job ignores Ctrl-C, and so would every command that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+#: What each tier leaves out, by file; with pytest-xdist every worker finds the same.
+LEFT_OUT = pytest.StashKey[Counter[str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--tier", choices=("quick", "slow", "all"), default="quick", help="which tests to run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Properties are tried on few examples in the quick tier and on many in the slow one, always on the same."""
+    # A busy machine is no failure, so neither an example's time nor that of drawing it is.
+    unhurried: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("quick", derandomize=True, max_examples=30, **unhurried)
+    settings.register_profile("slow", derandomize=True, max_examples=200, **unhurried)
+    settings.load_profile("quick" if config.getoption("--tier") == "quick" else "slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tier = config.getoption("--tier")
+    if tier == "all":
+        return
+    marks = {"slow", "hypothesis"} if tier == "slow" else {"slow"}
+    kept = [item for item in items if any(map(item.get_closest_marker, marks)) == (tier == "slow")]
+    left = list(set(items) - set(kept))
+    config.hook.pytest_deselected(items=left)
+    config.stash[LEFT_OUT] = Counter(item.nodeid.partition("::")[0] for item in left)
+    items[:] = kept
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = dict(session.config.stash.get(LEFT_OUT, Counter()))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    if "left_out" in getattr(node, "workeroutput", {}):
+        node.config.stash[LEFT_OUT] = Counter(node.workeroutput["left_out"])
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    left, tier = config.stash.get(LEFT_OUT, Counter[str]()), config.getoption("--tier")
+    if not left:
+        return
+    other = "slow" if tier == "quick" else "quick"
+    terminalreporter.section(f"the {tier} tier left out {left.total()} tests of the {other} one")
+    for name, count in sorted(left.items()):
+        terminalreporter.line(f"{count:6} {name}")
+    terminalreporter.line("make test-all runs both tiers, make test-browser the browser")

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from command import environment
+from command import PATIENCE, environment
 
 #: Without it, Ray listens on the machine's outward address even when it is told 127.0.0.1. Before ray is imported.
 _OUTWARD = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -160,7 +160,7 @@ def end(processes: list[psutil.Process]) -> None:
             process.kill()
         except psutil.NoSuchProcess:
             continue
-    psutil.wait_procs(processes, timeout=10)
+    psutil.wait_procs(processes, timeout=PATIENCE)
 
 
 def _command(process: psutil.Process) -> str:
@@ -177,7 +177,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
+def wait_for(condition: Any, seconds: float = PATIENCE) -> None:
     """Until it holds; an assertion where that takes longer."""
     until = time.monotonic() + seconds
     while not condition():

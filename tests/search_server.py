@@ -88,7 +88,7 @@ def serve(index: Index) -> Iterator[Index]:
                 self.end_headers()
                 self.wfile.write(b'{"half')
             elif trouble == "silence":
-                time.sleep(1)
+                time.sleep(5)
             elif isinstance(trouble, tuple):
                 self.send(trouble[0], trouble[2], trouble[1])
             elif (answer := index.answer(self.path, body)) is None:

@@ -3,58 +3,75 @@
 from __future__ import annotations
 
 import re
-import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
-import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+import dragin_lab
+from tools import make_constraints
 
 ROOT = Path(__file__).parent.parent
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("notebooks", "corpora", "dense", "cluster", "dev")
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+PROJECT = make_constraints.project()
+CONSTRAINTS = make_constraints.CONSTRAINTS.read_text(encoding="utf-8")
 
 
-def name_of(requirement: str) -> str:
-    match = re.match(r"[A-Za-z0-9_.-]+", requirement)
-    assert match, requirement
-    return match.group().lower().replace("_", "-")
+def installed(requirements: list[str]) -> dict[str, str]:
+    """Versions by canonical name of all that these requirements pull in here; "" for what is not there."""
+    found: dict[str, str] = {}
+    seen: set[tuple[str, str]] = set()
+    waiting = [(Requirement(text), "") for text in requirements]
+    while waiting:
+        requirement, extra = waiting.pop()
+        name = str(canonicalize_name(requirement.name))
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        try:
+            found[name] = Version(metadata.version(name)).public
+        except metadata.PackageNotFoundError:
+            found[name] = ""
+            continue
+        for wanted in {"", *requirement.extras}:
+            if (name, wanted) not in seen:
+                seen.add((name, wanted))
+                waiting += [(Requirement(text), wanted) for text in metadata.requires(name) or ()]
+    return found
 
 
-def wanted() -> list[str]:
-    extras = PROJECT["optional-dependencies"]
-    return [*PROJECT["dependencies"], *(r for extra in EXTRAS for r in extras[extra])]
+def test_constraints_are_what_is_installed() -> None:
+    pinned = make_constraints.pins(CONSTRAINTS)
+    here = installed(make_constraints.requirements(PROJECT))
+    assert {"torch", "jupyterlab", "ray", "mpmath"} <= here.keys()
+    differ = {name: (pinned.get(name), version) for name, version in here.items() if pinned.get(name) != version}
+    assert not differ, "(constraints.txt, installed): install with -c constraints.txt, or run tools/make_constraints.py"
 
 
-def test_conda_environment_installs_what_pip_does() -> None:
-    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
-    plain = [d for d in environment["dependencies"] if isinstance(d, str)]
-    pip = next(d["pip"] for d in environment["dependencies"] if isinstance(d, dict))
-    assert f"python{PROJECT['requires-python']}" in plain
-    assert sorted(r for r in pip if not r.startswith("-")) == sorted(wanted())
-    assert "-c constraints.txt" in pip
-    assert "-e ." in pip
+def test_constraints_are_written_as_the_script_writes_them() -> None:
+    versions = dict(line.split("==") for line in CONSTRAINTS.splitlines() if not line.startswith("#"))
+    # Line by line after the first, which says on which Python they were resolved.
+    assert CONSTRAINTS.splitlines()[1:] == make_constraints.constraints_text(versions).splitlines()[1:]
 
 
-def test_constraints_name_a_version_of_every_requirement() -> None:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    pinned = dict(line.split("==") for line in lines if line and not line.startswith("#"))
-    names = {name_of(name): version for name, version in pinned.items()}
-    assert names["torch"] == "2.13.0"
-    missing = [name_of(r) for r in wanted() if name_of(r) not in names]
-    assert not missing
+def test_conda_environment_is_written_as_the_script_writes_it() -> None:
+    environment = make_constraints.ENVIRONMENT.read_text(encoding="utf-8")
+    assert environment == make_constraints.environment_text(PROJECT), "run python tools/make_constraints.py"
 
 
 def test_makefile_installs_the_same_extras() -> None:
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert f"EXTRAS := {','.join(EXTRAS)}\n" in makefile
+    assert f"EXTRAS := {','.join(make_constraints.EXTRAS)}\n" in MAKEFILE
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lab", "bench", "lint", "clean"])
+@pytest.mark.parametrize(
+    "target", ["demo", "lab", "test", "test-slow", "test-all", "test-browser", "bench", "lint", "docs", "clean"]
+)
 def test_makefile_has_target(target: str) -> None:
-    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
+    assert f'"make {target} ' in MAKEFILE, "make help does not name it"
 
 
 def test_version_stands_in_one_place_each() -> None:
-    import dragin_lab
-
     assert PROJECT["version"] == dragin_lab.__version__

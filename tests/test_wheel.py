@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from run_folders import write_run
+from scripted import Say, drive
+
+import dragin_lab as dl
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "dragin_lab"
 
 
-def run(*args: object, cwd: Path, **environment: str) -> str:
+def run(*args: object, cwd: Path, python: str | Path = sys.executable) -> str:
     """Standard output of a Python process that sees nothing of this repository."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PIP_"))}
     done = subprocess.run(
-        [sys.executable, *(str(arg) for arg in args)], cwd=cwd, env=clean | {"OMP_NUM_THREADS": "1"} | environment,
+        [str(part) for part in (python, *args)], cwd=cwd, env=clean | {"OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, encoding="utf-8",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -39,13 +45,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheel unpacked."""
-    target = tmp_path_factory.mktemp("installed")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(target)
-    return target
+def fresh(folder: Path, *installs: Sequence[object]) -> Path:
+    """The Python of a new environment into which pip has installed these; skips where pip reaches no index."""
+    run("-m", "venv", folder, cwd=folder.parent)
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    for wanted in installs:
+        command = [str(part) for part in (*pip, "--constraint", ROOT / "constraints.txt", *wanted)]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8")
+        if done.returncode != 0 and "connection" in done.stderr.lower():
+            pytest.skip(f"pip reaches no package index: {done.stderr.splitlines()[-1]}")
+        assert done.returncode == 0, done.stderr[-3000:]
+    return python
 
 
 def test_it_holds_every_file_of_the_package(wheel: Path) -> None:
@@ -60,7 +72,7 @@ def test_it_holds_every_file_of_the_package(wheel: Path) -> None:
     kinds = {Path(name).suffix for name in wanted}
     assert {".py", ".typed", ".css", ".json", ".jsonl", ".safetensors"} <= kinds
     assert any(name.endswith("licenses/LICENSE") for name in held)
-    assert not [name for name in held if name.startswith(("tests/", "benchmarks/", "notebooks/"))]
+    assert not [name for name in held if name.startswith(("tests/", "tools/", "benchmarks/", "notebooks/"))]
 
 
 def test_it_declares_the_command(wheel: Path) -> None:
@@ -69,13 +81,44 @@ def test_it_declares_the_command(wheel: Path) -> None:
         assert "dragin-lab = dragin_lab.cli:main" in archive.read(name).decode()
 
 
-def test_the_demo_runs_from_another_folder(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # installs torch
+def test_the_demo_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    python = fresh(tmp_path / "environment", [wheel])
     where = "import dragin_lab; print(dragin_lab.__file__)"
-    assert Path(run("-c", where, cwd=tmp_path, PYTHONPATH=str(installed)).strip()).is_relative_to(installed)
-    said = run("-m", "dragin_lab", "demo", "--limit", 2, cwd=tmp_path, PYTHONPATH=str(installed))
-    assert "dragin" in said
+    assert Path(run("-c", where, cwd=tmp_path, python=python).strip()).is_relative_to(tmp_path)
+    names = json.loads(run("-m", "pip", "list", "--format", "json", cwd=tmp_path, python=python))
+    heavy = {"ray", "faiss-cpu", "pymilvus", "sentence-transformers", "playwright", "jupyterlab", "pytest"}
+    assert not heavy & {one["name"].lower() for one in names}, "the demo needs none of these"
+    command = python.with_name("dragin-lab")
+    done = subprocess.run([command, "demo", "--limit", "2"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "dragin" in done.stdout
     assert sorted(p.name for p in (tmp_path / "runs" / "demo").iterdir()) == [
         "dragin.html",
         "dragin.trace",
         "table.txt",
     ]
+
+
+#: Shows a trace and the table of a folder of runs.
+SHOWN = """
+import sys
+import dragin_lab as dl
+trace = dl.Trace.load(sys.argv[1])
+print(trace._repr_html_(), trace, len(trace.tokens), len(trace.retrievals))
+print(dl.table(2, sys.argv[2]).show("markdown"))
+assert not {"torch", "transformers", "spacy"} & set(sys.modules)
+"""
+
+
+@pytest.mark.slow
+def test_traces_and_tables_are_shown_without_torch(wheel: Path, tmp_path: Path) -> None:
+    python = fresh(tmp_path / "environment", ["--no-deps", wheel], ["numpy", "pandas", "safetensors"])
+    model = drive(dl.method("dragin"), Say(" It is by Bo Ek.", entropy={"Bo": 9.0}), Say(" So the answer is Li. He"))
+    trace = model.trace.save(tmp_path / "a.trace")
+    write_run(tmp_path / "runs")
+    shown = run("-c", SHOWN, trace, tmp_path / "runs", cwd=tmp_path, python=python)
+    assert "<style>" in shown
+    assert "Bo Ek" in shown
+    assert "| DRAGIN" in shown

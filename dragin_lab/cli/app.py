@@ -190,7 +190,7 @@ def doctor(**options: Any) -> None:
 
 
 @cli.command(short_help="Compare all methods on the embedded questions.")
-@click.option("--limit", type=int, default=40, show_default=True, help="How many questions.")
+@click.option("--limit", type=int, default=10, show_default=True, help="How many questions.")
 @click.option("--output", default="runs/demo", show_default=True, help="Folder for the table and one trace.")
 @click.option("--threshold", type=float, help="θ of dragin, on the RIND score; default 1.2.")
 @click.option("--flare-threshold", type=float, help="θ of flare, on 1 - p; default 0.1 (paper variant 0.2).")

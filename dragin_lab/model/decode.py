@@ -99,10 +99,10 @@ def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
 
 
 @torch.inference_mode()
-def look_back(lm: LanguageModel, recorder: Recorder, pending: Pending) -> None:
-    """Hand the rows made so far to the recorder."""
+def look_back(lm: LanguageModel, recorder: Recorder, pending: Pending, block: int = 0) -> None:
+    """Hand the rows made so far to the recorder; ``block`` as for ``Tap.flush``."""
     with lm.lock:
-        rows = lm.tap.flush(pending)
+        rows = lm.tap.flush(pending, block=block)
     for weights in rows:
         recorder.looked_back(weights)
 
@@ -275,6 +275,11 @@ class Writing:
         """Whether the draft's ``Stop`` looked at what pieces received the last time, and so will look again."""
         return self._so_far.looked and self._decided is None
 
+    @property
+    def one_by_one(self) -> bool:
+        """Whether the draft's ``Stop`` looks at each row as it comes, or did until it decided."""
+        return self._so_far.looked or True in self._looks
+
     def _follow(self) -> None:
         if self._spans is not None:
             self._delta = self._spans.push(self.ids[-1])
@@ -291,7 +296,7 @@ class Writing:
     def check(self) -> None:
         """Ask the draft's ``Stop`` about the pieces so far, once behind each."""
         if not self.watched or self._decided is not None:
-            if True in self._looks:
+            if self.one_by_one:
                 self.look_back()  # so that rows behind the decision are computed as those before it
             return
         assert self._spans is not None
@@ -371,7 +376,7 @@ def stream(
     pending = Pending()
 
     def rows_so_far() -> None:
-        look_back(lm, writing.recorder, pending)
+        look_back(lm, writing.recorder, pending, 0 if writing.one_by_one else ROWS_AT_ONCE)
 
     writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture, keep=keep)
     tapped = pending if capture else None

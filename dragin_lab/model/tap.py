@@ -40,9 +40,10 @@ class Pending:
 
     def __init__(self) -> None:
         self.queries: list[Tensor] = []  # (B, H, 1, d) each
+        self.handed = 0  # of these, how many have had their rows handed over
         self.last: tuple[Tensor, dict[str, Any]] | None = None  # keys (B, H_kv, k, d) and further arguments
         self.ready: list[Tensor] = []  # (B, h, c, k) float32 each, rows that could not wait
-        self.count = 0  # rows put in since the last flush
+        self.count = 0  # rows put in since the last flush that ended a block
 
     def __len__(self) -> int:
         return self.count
@@ -128,7 +129,7 @@ class EagerTap:
         pending.count += 1
         return output
 
-    def flush(self, pending: Pending, mask: Tensor | None = None) -> list[Tensor]:
+    def flush(self, pending: Pending, mask: Tensor | None = None, block: int = 0) -> list[Tensor]:
         """The rows of ``pending`` in order, as in ``Tap.flush``."""
         ready, pending.ready, pending.count = pending.ready, [], 0
         return ready
@@ -208,18 +209,26 @@ class Tap:
             self.take()  # says that the layer was not reached
         return output
 
-    def flush(self, pending: Pending, mask: Tensor | None = None) -> list[Tensor]:
+    def flush(self, pending: Pending, mask: Tensor | None = None, block: int = 0) -> list[Tensor]:
         """The rows of ``pending`` in order: tensors (B, h, c, keys) float32, whose last row sees all of its keys.
 
-        ``mask`` (B, k) is 0 where a key is padding; None where there is none.
+        ``mask`` (B, k) is 0 where a key is padding; None where there is none. With ``block``, rows are always computed
+        in products of ``block`` rows, which zeros fill up where there are fewer: how a kernel sums depends on the shape
+        of the product, so a row then has the same bits wherever its text ends.
         """
-        if pending.queries:
+        if len(pending.queries) > pending.handed:
             assert pending.last is not None
             key, kwargs = pending.last
             query = torch.cat(pending.queries, 2) if len(pending.queries) > 1 else pending.queries[0]  # (B, H, c, d)
-            pending.ready.append(self.measure(query.shape[2], query, key, mask, kwargs))
-        ready, pending.ready, pending.count = pending.ready, [], 0
-        pending.queries, pending.last = [], None
+            c, k, fill = query.shape[2], key.shape[2], max(0, block - query.shape[2])
+            if fill:
+                query, key = (nn.functional.pad(states, (0, 0, 0, fill)) for states in (query, key))
+            rows = self.measure(c + fill, query, key, mask, kwargs)  # (B, h, c + fill, k + fill)
+            pending.ready.append(rows[:, :, pending.handed : c, :k])
+            pending.handed = c
+        if pending.handed >= block:
+            pending.queries, pending.last, pending.handed = [], None, 0
+        ready, pending.ready, pending.count = pending.ready, [], pending.handed
         return ready
 
     def take(self) -> Tensor:

@@ -16,6 +16,9 @@ from dragin_lab.core.method import METHODS, Method
 from dragin_lab.core.trace import Trace
 from dragin_lab.run import drivers
 
+#: The demo where its answers do not matter.
+SHORT = ("demo", "--max-new-tokens", 8)
+
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Command:
@@ -71,7 +74,7 @@ def test_thresholds_go_to_the_methods_they_belong_to(
 def test_more_questions_than_there_are(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     questions = demo.demo_questions()[:1]
     monkeypatch.setattr(demo, "demo_questions", lambda: questions)
-    ran = command("demo", "--limit", 5, "--output", tmp_path)
+    ran = command(*SHORT, "--limit", 5, "--output", tmp_path)
     assert ran.code == cli.DONE
     assert "has 1 questions, fewer than the 5 asked for" in ran.out
 
@@ -80,7 +83,7 @@ def test_ctrl_c_keeps_the_rows_that_were_finished(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_at(monkeypatch, "fs-rag", 1, KeyboardInterrupt())
-    ran = command("demo", "--limit", 2, "--output", tmp_path)
+    ran = command(*SHORT, "--limit", 2, "--output", tmp_path)
     assert ran.code == cli.INTERRUPTED
     assert ran.err.strip() == "interrupted"
     assert rows(ran.out) == ["wo-rag", "sr-rag", "fl-rag", "fs-rag (1 of 2)"]
@@ -101,7 +104,7 @@ def test_what_breaks_unforeseen_keeps_the_rows_too(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_at(monkeypatch, "dragin", 1, ZeroDivisionError("upside down"))
-    ran = command("demo", "--limit", 2, "--output", tmp_path)
+    ran = command(*SHORT, "--limit", 2, "--output", tmp_path)
     assert ran.code == cli.FAILED
     assert "ZeroDivisionError: upside down" in ran.err
     assert rows(ran.out)[-1] == "dragin (1 of 2)"
@@ -132,7 +135,7 @@ def test_a_full_disk_loses_no_row(command: Command, tmp_path: Path, monkeypatch:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(outputs, "write_whole", full)
-    ran = command("demo", "--limit", 1, "--output", tmp_path)
+    ran = command(*SHORT, "--limit", 1, "--output", tmp_path)
     assert ran.code == cli.FAILED
     assert rows(ran.out) == list(METHODS)
     assert ran.err == f"error: {tmp_path / 'table.txt'}: not saved: No space left on device; " + (

@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab.core import intervals
@@ -79,7 +79,6 @@ def test_settings_out_of_range_are_refused() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60))
-@settings(max_examples=60, deadline=None)
 def test_right_and_wrong_answers_get_mcnemars_exact_test(pairs: list[tuple[int, int]]) -> None:
     a, b = (list(of) for of in zip(*pairs, strict=True))
     found = paired(a, b, samples=50)
@@ -91,7 +90,6 @@ def test_right_and_wrong_answers_get_mcnemars_exact_test(pairs: list[tuple[int, 
 
 
 @given(st.lists(st.floats(-1, 1, width=16), min_size=1, max_size=9))
-@settings(max_examples=60, deadline=None)
 def test_few_differences_are_tested_by_all_their_signs(difference: list[float]) -> None:
     found = paired(difference, [0.0] * len(difference))
     total = abs(sum(difference)) - 1e-12

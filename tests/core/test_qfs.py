@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab.core.queries import reference_word_attention, top_words, word_weights
@@ -59,7 +59,6 @@ def attention(seed: int, heads: int, n: int) -> np.ndarray:
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
-@settings(deadline=None)
 @given(words_of_pieces(), st.integers(0, 10**6), st.integers(1, 3))
 def test_reference_word_attention_as_the_page_says(words: list[Word], seed: int, heads: int) -> None:
     n = words[-1].stop

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab.core import ranking
@@ -21,7 +21,6 @@ def split(case: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @given(CASES)
-@settings(max_examples=200, deadline=None)
 def test_roc_area_is_the_share_of_pairs_in_order(case: list[tuple[int, bool]]) -> None:
     scores, positive = split(case)
     pairs = [(a > b) + (a == b) / 2 for a in scores[positive] for b in scores[~positive]]
@@ -33,7 +32,6 @@ def test_roc_area_is_the_share_of_pairs_in_order(case: list[tuple[int, bool]]) -
 
 
 @given(CASES)
-@settings(max_examples=200, deadline=None)
 def test_average_precision_and_roc_points_by_walking_thresholds(case: list[tuple[int, bool]]) -> None:
     scores, positive = split(case)
     total, recall, before = 0.0, 0.0, 0.0
@@ -54,7 +52,6 @@ def test_average_precision_and_roc_points_by_walking_thresholds(case: list[tuple
 
 
 @given(CASES, st.integers(-1, 6))
-@settings(max_examples=100, deadline=None)
 def test_precision_and_recall_count_what_is_strictly_above(case: list[tuple[int, bool]], threshold: int) -> None:
     scores, positive = split(case)
     precision, recall = ranking.precision_recall(scores, positive, threshold)
@@ -64,7 +61,6 @@ def test_precision_and_recall_count_what_is_strictly_above(case: list[tuple[int,
 
 
 @given(CASES)
-@settings(max_examples=100, deadline=None)
 def test_no_threshold_has_a_higher_f1_than_the_best(case: list[tuple[int, bool]]) -> None:
     scores, positive = split(case)
 

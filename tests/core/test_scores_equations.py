@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -67,7 +67,6 @@ def distributions(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.exp(log_p), log_p
 
 
-@settings(deadline=None)
 @given(arrays(np.float64, st.tuples(st.integers(1, 5), st.integers(1, 8)), elements=finite))
 def test_entropy_is_eq_1(logits: np.ndarray) -> None:
     np.testing.assert_allclose(rind.entropy(*distributions(logits)), eq_1(logits), atol=1e-9)
@@ -78,7 +77,6 @@ def test_entropy_of_extreme_logits() -> None:
     np.testing.assert_allclose(rind.entropy(*distributions(logits)), [math.log(4), 0.0, math.log(2)], atol=1e-12)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 7))
 def test_received_is_eq_3_and_the_last_piece_receives_nothing(seed: int, heads: int, n: int) -> None:
     attention = causal(seed, heads, n)
@@ -90,7 +88,6 @@ def test_received_is_eq_3_and_the_last_piece_receives_nothing(seed: int, heads: 
 WORDS = st.lists(st.sampled_from(["the", "is", "film", "Wajda", "of", "Bo", "war,", ","]), min_size=1, max_size=7)
 
 
-@settings(deadline=None)
 @given(WORDS, st.integers(0, 10**6), st.floats(0.05, 1.0), st.booleans())
 def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta: float, ended: bool) -> None:
     """Every word is written in halves, so that a stop word is one by its word and not by its pieces."""
@@ -146,7 +143,6 @@ def test_received_of_later_rows_alone() -> None:
 # -- the released code ----------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 6), st.booleans())
 def test_reference_attention_as_the_page_says(seed: int, heads: int, n: int, first_is_eos: bool) -> None:
     attention = causal(seed, heads, n)

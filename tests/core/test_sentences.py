@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import spacy
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dragin_lab.core.sentences import Pipeline, load_pipeline
@@ -20,7 +20,6 @@ PARTS = (
 texts = st.lists(st.sampled_from(PARTS), max_size=12).map("".join)
 
 
-@settings(max_examples=400, deadline=None)
 @given(texts, texts)
 @example("One.\n", "\nTwo three")
 @example('He said "No.', '" Then he left. Bo')
@@ -31,7 +30,6 @@ def test_complete_sentences_are_those_of_every_continuation(text: str, more: str
     assert PIPELINE.spans(text + more)[: len(settled)] == settled
 
 
-@settings(max_examples=100, deadline=None)
 @given(texts)
 def test_complete_sentences_only_grow(text: str) -> None:
     before: list[tuple[int, int]] = []

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from factories import make_trace
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -179,7 +179,6 @@ traces = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(trace=traces)
 def test_any_trace_comes_back_as_it_was(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> None:
     assert_same(trace, load_trace(save_trace(trace, tmp_path_factory.mktemp("t") / "t")))

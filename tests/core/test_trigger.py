@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scripted import WordTokenizer
 from test_sentences import texts
@@ -113,7 +113,6 @@ def drafts(draw: st.DrawFn) -> tuple[list[str], list[float], np.ndarray]:
     return pieces, rng.gamma(1.0, 1.0, n).astype(np.float32).tolist(), np.tril(rng.random((n, n)), -1)
 
 
-@settings(max_examples=150, deadline=None)
 @given(drafts(), st.floats(0.1, 1.5), st.booleans())
 def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
     draft: tuple[list[str], list[float], np.ndarray], theta: float, resumed: bool
@@ -150,7 +149,6 @@ def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
 # -- sentences --------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=300, deadline=None)
 @given(texts, texts)
 @example(" One.\n", "\nTwo three")
 @example("\n\nOne. Two ", "three. Four")
@@ -177,7 +175,6 @@ def test_first_sentence_stops_and_never_stops_mean_what_they_say() -> None:
 PHRASES = ("the answer is", " So the answer is", "answer", " is", " the")
 
 
-@settings(max_examples=250, deadline=None)
 @given(
     st.sampled_from(["▁", "Ġ"]),
     st.lists(st.one_of(texts, st.sampled_from(PHRASES)), max_size=4).map("".join),

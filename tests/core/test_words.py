@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import TOKENIZERS, cut
 
@@ -89,7 +89,6 @@ def test_no_pieces_have_no_words() -> None:
 texts = st.text(st.characters(codec="utf-8", exclude_characters="▁\ufffd\x00"), max_size=25)
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.sampled_from(KINDS), st.one_of(texts, st.text("film by 19.é電🎬\n", max_size=30)))
 def test_words_partition_the_pieces_and_keep_the_text(kind: str, text: str) -> None:
     made = cut(kind, text)
@@ -100,7 +99,6 @@ def test_words_partition_the_pieces_and_keep_the_text(kind: str, text: str) -> N
     assert without_space("".join(w.text for w in words)) == without_space(made.text)
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.sampled_from(KINDS), st.text("fTilmby 0.,-\n\t", max_size=40))
 def test_words_of_plain_text_are_those_between_spaces(kind: str, text: str) -> None:
     made = cut(kind, text)

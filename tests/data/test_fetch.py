@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command import Command, environment
+from command import PATIENCE, Command, environment
 from web import Web, serve
 
 from dragin_lab.cli import app as cli
@@ -287,11 +287,11 @@ def test_ctrl_c_keeps_the_part(web: Web, tmp_path: Path) -> None:
         [sys.executable, "-c", code, *arguments], env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     part = tmp_path / "data" / "hotpotqa" / "hotpot_dev_distractor_v1.json.part"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and not (part.exists() and part.stat().st_size):
         time.sleep(0.02)
     child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=60)
+    _, said = child.communicate(timeout=PATIENCE)
     assert child.returncode == cli.INTERRUPTED, said
     assert "Traceback" not in said
     assert "is kept in" in said

@@ -80,6 +80,15 @@ REGISTRY = (
     "gpt-oss",
 )
 BYPASS = ("falcon", "gptj", "bloom", "gpt_neo", "codegen")
+#: One of each way to attend: rotary, with a soft cap and a window, with sinks, by learned positions, past the registry.
+TELLING = ("llama", "gemma2", "gpt-oss", "gpt2", "falcon")
+
+
+def matrix(*kinds: str) -> pytest.MarkDecorator:
+    """Parametrizes ``kind``; what differs from the telling ones in its model file alone is left to the slow tier."""
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize("kind", [k if k in TELLING else pytest.param(k, marks=slow) for k in kinds])
+
 
 _TEXT = [
     "Question: Who is the mother of the director of film Elm Road?\nAnswer: The film Elm Road was directed by Ann Lee.",

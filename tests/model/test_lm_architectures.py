@@ -46,7 +46,7 @@ def agree(made: Continuation, logits: np.ndarray, attention: np.ndarray) -> None
     np.testing.assert_allclose(made.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE)
 
 
-@pytest.mark.parametrize("kind", lm_tiny.REGISTRY)
+@lm_tiny.matrix(*lm_tiny.REGISTRY)
 def test_capture_is_what_one_eager_forward_gives(kind: str) -> None:
     model = lm_tiny.build(kind)
     chosen = model.config._attn_implementation
@@ -63,7 +63,7 @@ def test_capture_is_what_one_eager_forward_gives(kind: str) -> None:
     np.testing.assert_allclose(lm.attend(ids), alone, atol=CLOSE)
 
 
-@pytest.mark.parametrize("kind", lm_tiny.BYPASS)
+@lm_tiny.matrix(*lm_tiny.BYPASS)
 def test_models_that_bypass_the_registry_take_the_slow_path(kind: str) -> None:
     lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
     assert lm.provenance()["tap"] == "eager"
@@ -120,7 +120,7 @@ def test_two_models_at_once_do_not_mix() -> None:
         np.testing.assert_array_equal(ended[i].attention, alone[i].attention)
 
 
-@pytest.mark.parametrize("kind", [*lm_tiny.REGISTRY, *lm_tiny.BYPASS])
+@lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS)
 def test_every_check_passes(kind: str) -> None:
     lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), check=False)
     assert [str(c) for c in lm.check() if not c.passed] == []

@@ -89,7 +89,7 @@ def same(a: Continuation, b: Any) -> None:
         np.testing.assert_allclose(a.attention, b.attention, atol=5e-4)
 
 
-@pytest.mark.parametrize("kind", [k for k in (*lm_tiny.REGISTRY, *lm_tiny.BYPASS) if k not in SLIDING])
+@lm_tiny.matrix(*(k for k in (*lm_tiny.REGISTRY, *lm_tiny.BYPASS) if k not in SLIDING))
 def test_a_batch_gives_what_every_draft_gives_alone(kind: str) -> None:
     lm = tiny(kind)
     batch = lm.batch(3)
@@ -98,7 +98,7 @@ def test_a_batch_gives_what_every_draft_gives_alone(kind: str) -> None:
     assert batch.describe() == {"asked": 3, "size": 3, "notes": []}
 
 
-@pytest.mark.parametrize("kind", SLIDING)
+@lm_tiny.matrix(*SLIDING)
 def test_a_sliding_window_is_written_one_at_a_time_and_says_so(kind: str) -> None:
     lm = tiny(kind)
     batch = lm.batch(3)

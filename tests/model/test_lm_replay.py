@@ -68,7 +68,7 @@ def test_every_beginning_is_served_as_the_model_makes_it(kind: str, looks: int) 
     longest = memory.generate(Write(PROMPT, 40, After(99, looks), attention=True))
     assert not longest.stored
     identical(longest, memory.generate(Write(PROMPT, 40, After(99, looks), attention=True)))
-    for n in (1, 32, 33):
+    for n in (1, 20, 32, 33):
         for options in ({"attention": True}, {}, {"run_on": True}):
             draft = Write(PROMPT, 40, After(n, looks), **options)
             identical(lm.generate(draft), memory.generate(draft))

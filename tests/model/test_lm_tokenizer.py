@@ -8,7 +8,7 @@ from typing import Any
 import lm_tiny
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
@@ -55,7 +55,6 @@ for _b in range(256):
         _BYTES.append(_b)
 
 
-@settings(max_examples=150, deadline=None)
 @given(TEXTS.map(lambda text: text.replace(BROKEN, "")))  # a real U+FFFD looks like a broken character
 def test_byte_level_spans_are_what_the_bytes_say(text: str) -> None:
     tokenizer = HFTokenizer(lm_tiny.byte_level())
@@ -65,7 +64,6 @@ def test_byte_level_spans_are_what_the_bytes_say(text: str) -> None:
     assert spans == characters_of_bytes(tokenizer, ids, text)
 
 
-@settings(max_examples=150, deadline=None)
 @given(TEXTS, st.integers(0, 1))
 def test_spans_cover_the_text_in_order(text: str, which: int) -> None:
     tokenizer = HFTokenizer(both()[which])
@@ -80,7 +78,6 @@ def test_spans_cover_the_text_in_order(text: str, which: int) -> None:
     assert covered == len(found)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(0, 320), max_size=60), st.integers(0, 1))
 def test_any_ids_decode_as_a_whole(ids: list[int], which: int) -> None:
     tokenizer = HFTokenizer(both()[which])

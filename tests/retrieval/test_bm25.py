@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab.core.trace import Passage
@@ -81,7 +81,6 @@ word = st.sampled_from(["cat", "dogs", "dog", "film", "war", "the", "of", "Russi
 text = st.lists(word, min_size=1, max_size=8).map(" ".join)
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(st.tuples(st.one_of(st.just(""), text), text), min_size=1, max_size=8),
     query=text,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab.core.trace import Passage
@@ -55,7 +55,6 @@ word = st.sampled_from(["cat", "dogs", "dog", "film", "war", "the", "of", "Russi
 text = st.lists(word, min_size=1, max_size=8).map(" ".join)
 
 
-@settings(deadline=None)
 @given(
     rows=st.lists(st.tuples(st.one_of(st.just(""), text), text), min_size=1, max_size=8),
     query=text,
@@ -77,7 +76,6 @@ def test_agrees_with_rank_bm25_on_anything(
         assert passage.score == pytest.approx(best, rel=1e-5)  # in its place but for ties in float32
 
 
-@settings(deadline=None)
 @given(scores=st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0]), min_size=0, max_size=30), k=st.integers(1, 12))
 def test_the_best_positions_are_those_of_a_full_sort(scores: list[float], k: int) -> None:
     array = np.array(scores, np.float32)

@@ -10,7 +10,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab import almanac
@@ -159,7 +159,6 @@ field = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\
 filled = field.filter(lambda s: bool(s.strip()))
 
 
-@settings(deadline=None)  # a busy machine is no failure
 @given(rows=st.lists(st.tuples(filled, filled, field), min_size=1, max_size=6, unique_by=lambda r: r[0]))
 def test_tables_read_what_a_csv_writer_wrote(rows: list[tuple[str, str, str]], tmp_path_factory) -> None:
     folder = tmp_path_factory.mktemp("tables")

@@ -41,7 +41,7 @@ def test_it_is_fetched_checked_and_built(tmp_path: Path, capsys: pytest.CaptureF
     assert command("corpus", "build", path, "--out", tmp_path / "built", "--expect", 2).code == DONE
 
 
-@pytest.mark.parametrize("data", [DATA[:-1], DATA[:-1] + b"x"])
+@pytest.mark.parametrize("data", [DATA[:-1], DATA[:-1] + b"x"], ids=["cut short", "altered"])
 def test_another_file_is_refused(tmp_path: Path, data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     command = Command(capsys)
     with serve(Web({"psgs": data})) as web:

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from command import environment
+from command import PATIENCE, environment
 from sources import left_in, some_passages, write_json_lines, write_table
 
 from dragin_lab.errors import BrokenOffError, CorpusError
@@ -76,6 +76,7 @@ def sources(folder: Path) -> dict[str, Path]:
     return {"table": table, "packed": packed, "texts": texts, "bad": bad}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [("packed", {}), ("packed", {"workers": 2}), ("texts", {}), ("bad", {"skip_bad": True, "dedupe": True})],
@@ -98,6 +99,7 @@ def test_a_killed_build_goes_on(script: Path, tmp_path: Path, name: str, options
     assert left_in(out) == wanted
 
 
+@pytest.mark.slow
 def test_a_build_killed_in_its_last_moments_goes_on(script: Path, tmp_path: Path) -> None:
     source = sources(tmp_path)["table"]
     wanted = left_in(build(source, tmp_path / "whole").store.folder)
@@ -116,6 +118,7 @@ def test_a_build_killed_in_its_last_moments_goes_on(script: Path, tmp_path: Path
     assert left_in(out) == wanted
 
 
+@pytest.mark.slow
 def test_processes_end_with_the_build_that_was_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_json_lines(tmp_path / "p.jsonl", some_passages(10_000))
     script = "import sys\nfrom dragin_lab.retrieval.corpora import sources, writer, build\n"
@@ -133,7 +136,7 @@ def test_processes_end_with_the_build_that_was_killed(tmp_path: Path, monkeypatc
     process.kill()
     process.wait()
     assert len(children) >= 2
-    assert not psutil.wait_procs(children, timeout=60)[1]
+    assert not psutil.wait_procs(children, timeout=PATIENCE)[1]
     monkeypatch.setattr(corpus_writer, "CHECKPOINT_BYTES", 1 << 20)
     made = build(source, out)
     assert 200 <= made.resumed < 10_000

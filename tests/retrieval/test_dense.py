@@ -264,6 +264,7 @@ dense.Dense.build(Corpus.from_passages(some_passages(50)), Killing(), Path(sys.a
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_blocks")
 def test_a_killed_encoding_goes_on(tmp_path: Path) -> None:
     paths = os.pathsep.join([environment()["PYTHONPATH"], str(Path(__file__).parents[1])])

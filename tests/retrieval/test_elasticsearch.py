@@ -186,7 +186,7 @@ def test_pauses_grow_or_are_those_that_the_server_asks_for(index: Index, monkeyp
 
 def test_a_slow_server_counts_as_lost(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     retriever = Elasticsearch(index.url)
-    monkeypatch.setattr(server, "TIMEOUT", 0.1)
+    monkeypatch.setattr(server, "TIMEOUT", 1.0)
     index.troubles = ["silence"]
     assert [p.id for p in retriever.search("mat", 1)] == ["1"]
     monkeypatch.setattr(server, "TRIES", 2)

@@ -436,6 +436,7 @@ def test_force_replaces_a_collection(file: Path, corpus: Corpus) -> None:
     assert fill(address, corpus, force=True, progress=False) == Filled(240, 0)
 
 
+@pytest.mark.slow
 def test_a_filling_killed_before_its_first_row_begins_anew(file: Path, corpus: Corpus) -> None:
     address = at(file, "begun")
     with Server(Address.parse(address)) as server:
@@ -461,6 +462,7 @@ milvus_fill.fill(sys.argv[1], Corpus.load(sys.argv[2]))
 """
 
 
+@pytest.mark.slow
 def test_a_filling_that_was_killed_goes_on_and_one_process_at_a_time_opens_a_file(
     built: Path, corpus: Corpus, tmp_path: Path
 ) -> None:

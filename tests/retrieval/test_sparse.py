@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab.core.trace import Passage
@@ -20,7 +20,6 @@ def product(a: Sparse, b: Sparse) -> float:
     return sum(weight * b[place] for place, weight in a.items() if place in b)
 
 
-@settings(deadline=None, max_examples=60)
 @given(
     rows=st.lists(st.tuples(text, text.map("x {}".format)), min_size=1, max_size=8),
     query=text,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import PATIENCE
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
@@ -197,7 +198,7 @@ def test_two_processes_share_a_folder(tmp_path: Path) -> None:
         for n in range(2)
     ]
     for process in both:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, said
     with Store(tmp_path) as store:
         assert there(store, range(0)) == []

@@ -54,6 +54,7 @@ def test_every_cell_of_the_papers_result_tables_has_a_run(script: Any) -> None:
             assert any(fills(want, part, method) for part, method in made), (number, want)
 
 
+@pytest.mark.slow
 def test_a_second_start_asks_nothing_again(
     script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,6 +181,7 @@ def test_yes_and_no_read_otherwise(docs: Any) -> None:
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_whole_script(docs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A benchmark, few methods, resumed: the same page, and nothing computed twice."""
     few = [run for run in docs.swaps.RUNS if run.key in ("wo-rag", "wo-rag, paper variant", "dragin", "dragin, θ 1.2")]

@@ -87,6 +87,7 @@ def test_the_machine_is_described_without_its_name() -> None:
     assert platform.node() not in said or len(platform.node()) < 3
 
 
+@pytest.mark.slow
 def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = loaded("benchmarks/memory.py")
     shape = {"prompt": 96, "pieces": 3, "layers": 2, "heads": 4, "hidden": 64, "ffn": 96}
@@ -105,6 +106,7 @@ def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "processes of their own" in section("memory", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_gpu_script_that_can_be_tried_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = ("--layers", 2, "--heads", 2, "--hidden", 32, "--ffn", 48, "--vocab", 200, "--dtype", "float32")
     small = ("--prompt", 12, "--pieces", 4, "--sizes", 1, 3, "--rounds", 1, "--copy-mib", 2)
@@ -117,6 +119,7 @@ def test_a_gpu_script_that_can_be_tried_without_one(tmp_path: Path, monkeypatch:
     assert "No GPU was at hand" not in loaded("docs/make_performance.py").page(tmp_path)
 
 
+@pytest.mark.slow
 def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ran(
         "growth", tmp_path, monkeypatch, "--contexts", 16, 32, "--pieces", 3, "--questions", 1, 2, "--rounds", 1,
@@ -127,6 +130,7 @@ def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "| 32 + 3 |" in section("growth", tmp_path)
 
 
+@pytest.mark.slow
 def test_an_episode_and_its_first_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ran("episode", tmp_path, monkeypatch, "--questions", 2, "--settings", "tuned", "--max-new-tokens", 24)
     for one in found["episodes"]:

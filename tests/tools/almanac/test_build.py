@@ -20,6 +20,8 @@ from tools.almanac.benchmarks import BENCHMARKS
 from tools.almanac.build import build, labels_file, question_file, world_lines
 from tools.almanac.world import AlmanacError
 
+pytestmark = pytest.mark.slow
+
 TEST_QUESTIONS = 200
 FIELDS = {  # of a record in the original files
     "2wikimultihopqa": "_id type question context entity_ids supporting_facts evidences answer evidences_id answer_id",

@@ -15,6 +15,8 @@ from tools.almanac.stream import BUFFER, Example, Stream
 from tools.almanac.vocabulary import BOS, train_tokenizer
 from tools.almanac.world import Almanac, Entity, build_world
 
+pytestmark = pytest.mark.slow
+
 REPLAYED = 6 * BUFFER
 
 

@@ -14,6 +14,8 @@ from tools.almanac.stream import CLOSE_WEIGHT, Example
 from tools.almanac.train import CheckpointError, Run, Settings, encode, main
 from tools.almanac.world import AlmanacError
 
+pytestmark = pytest.mark.slow
+
 TINY = Settings(vocabulary=700, layers=1, width=32, inner=64, heads=2, batch_pieces=3000, steps=5)
 
 

@@ -12,6 +12,8 @@ from tools.almanac.benchmarks import taught_facts
 from tools.almanac.encyclopedia import Encyclopedia
 from tools.almanac.world import Almanac, AlmanacError, Entity, Sizes, World, build_world, text_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def almanac() -> Almanac:
