@@ -8,6 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Cache": "run.cache",
     "Continuation": "core.trace",
     "Cluster": "run.cluster",
     "Corpus": "retrieval.corpus",
@@ -25,7 +26,6 @@ _WHERE = {
     "Recipe": "run.cluster_worker",
     "Replay": "study.whatif",
     "Step": "core.trace",
-    "Store": "run.store",
     "Trace": "core.trace",
     "ask_live": "widgets",
     "capture": "model.capture",

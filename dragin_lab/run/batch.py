@@ -31,7 +31,7 @@ from dragin_lab.run.runwriter import RunFolder, check_settings, refuse_duplicate
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
-    from dragin_lab.run.store import Store
+    from dragin_lab.run.cache import Cache
 
 __all__ = [
     "Benchmark",
@@ -125,7 +125,7 @@ def run_benchmark(
     seed: int = 0,
     batch_size: int = 1,
     traces: bool = False,
-    store: Store | None = None,
+    cache: Cache | None = None,
     progress: bool | str = True,
 ) -> RunRecord:
     """Answer every question with a method, and record each answer in a run directory as it is there.
@@ -141,7 +141,7 @@ def run_benchmark(
         seed: of sampled decoding.
         batch_size: episodes side by side (``run_many``).
         traces: keep every trace, in ``folder/traces``.
-        store: keeps what is written and serves it again (``store``); the predictions are the same bytes without one.
+        cache: keeps what is written and serves it again (``cache``); the predictions are the same bytes without one.
         progress: a bar on a terminal or in a notebook, plain lines elsewhere; a text is its title.
 
     Raises:
@@ -151,7 +151,7 @@ def run_benchmark(
     """
     asked = as_benchmark(questions, limit)
     title = progress if isinstance(progress, str) else f"{asked.name} {method.name}" if progress else ""
-    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "store": store}
+    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "cache": cache}
     with open_run(method, lm, retriever, asked, folder, title=title, traces=traces, **options) as answer:
         answer(None)
     return read_run(folder)
@@ -169,7 +169,7 @@ def open_run(
     seed: int = 0,
     batch_size: int = 1,
     traces: bool = False,
-    store: Store | None = None,
+    cache: Cache | None = None,
     title: str = "",
 ) -> Iterator[Callable[[int | None], None]]:
     """A run directory under way: call what it gives with n to answer the first n questions, with None for all.
@@ -178,7 +178,7 @@ def open_run(
     """
     template = template_for(method, lm, prompt or asked.template)
     config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
-    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "store": store}
+    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "cache": cache}
 
     def answer(upto: int | None) -> None:
         todo = [q for q in asked.questions[:upto] if q.id not in kept.done]
@@ -201,13 +201,13 @@ def predict(
     prompt: PromptTemplate | None = None,
     seed: int = 0,
     batch_size: int = 1,
-    store: Store | None = None,
+    cache: Cache | None = None,
     progress: bool | str = True,
 ) -> list[Line]:
     """The predictions of a run that no folder keeps, in the order of the questions; as ``run_benchmark``."""
     refuse_duplicates([q.id for q in asked.questions])
     template = template_for(method, lm, prompt or asked.template)
-    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "store": store}
+    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "cache": cache}
     ended = finished(method, lm, retriever, asked.questions, template, **options)
     title = progress if isinstance(progress, str) else f"{asked.name} {method.name}"
     lines = {one.line["qid"]: one.line for one in _shown(ended, title if progress else "", len(asked.questions))}
@@ -293,8 +293,8 @@ def finished(
 ) -> Iterator[Finished]:
     """What is kept of each episode as it ends, here (``run_many`` with these options) or wherever ``lm`` answers."""
     if isinstance(lm, Elsewhere):
-        if options.pop("store", None) is not None:
-            raise SettingError("a store serves one process, and a cluster has many; leave the store out")
+        if options.pop("cache", None) is not None:
+            raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
         return lm.finish(method, retriever, questions, prompt, {"traces": traces} | options)
     found = run_many(method, lm, retriever, questions, prompt=prompt, **options)
     return (kept_of(trace, traces) for trace in found)
@@ -335,7 +335,7 @@ def prediction(trace: Trace) -> Line:
 def timing(trace: Trace) -> Line:
     """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be made anew.
 
-    ``reused`` counts prompt pieces; ``stored_drafts`` and ``stored_pieces`` count what a store served.
+    ``reused`` counts prompt pieces; ``stored_drafts`` and ``stored_pieces`` count what a cache served.
     """
     spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
     stored = {f"stored_{name}": count for name, count in trace.stored.items()}

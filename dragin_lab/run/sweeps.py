@@ -18,9 +18,9 @@ from dragin_lab.core.settings import exchanged, label
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import SettingError
 from dragin_lab.run.batch import Benchmark, as_benchmark, open_run, predict, summary
+from dragin_lab.run.cache import Cache, Counts, as_cache
 from dragin_lab.run.endings import Elsewhere
 from dragin_lab.run.rundir import Line, RunRecord, read_run
-from dragin_lab.run.store import Counts, Store, as_store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 #: θ of the paper's Table 5.
 TABLE_5 = (1.0, 1.1, 1.2, 1.3, 1.4)
-BLOCK = 50  # questions that all values are tried on before the next, so that a store need not hold all of them
+BLOCK = 50  # questions that all values are tried on before the next, so that a cache need not hold all of them
 
 
 @dataclass(frozen=True)
 class Sweep:
     """What came of each value: ``methods`` and ``predictions`` have one entry a value of ``setting``.
 
-    ``stored`` says what the store served; None where there was none.
+    ``stored`` says what the cache served; None where there was none.
     """
 
     setting: str  # "threshold" or "top_n"
@@ -84,7 +84,7 @@ def sweep(
     limit: int | None = None,
     seed: int = 0,
     batch_size: int = 1,
-    store: Store | bool | None = True,
+    cache: Cache | bool | None = True,
     progress: bool = True,
 ) -> Sweep:
     """Answer the questions once for each value of one setting of a method.
@@ -96,7 +96,7 @@ def sweep(
         top_ns: values of top-n, words (qfs) or pieces (last-n) of a query.
         folder: keep each value's run directory below this folder, and go on there where an earlier sweep stopped;
             None keeps the answers in memory alone.
-        store: keeps what is written, so that each value costs only what differs from the others; True is a new one in
+        cache: keeps what is written, so that each value costs only what differs from the others; True is a new one in
             memory, None or False is none. The answers are the same.
 
     Raises ``SettingError`` unless exactly one of ``thresholds`` and ``top_ns`` has values which the method takes;
@@ -105,10 +105,10 @@ def sweep(
     made = make_method(method) if isinstance(method, str) else method
     setting, methods = swept(made, thresholds=thresholds, top_ns=top_ns)
     asked = as_benchmark(questions, limit)
-    kept = None if store is True and isinstance(lm, Elsewhere) else as_store(store)
+    kept = None if cache is True and isinstance(lm, Elsewhere) else as_cache(cache)
     before = Counts() if kept is None else kept.counts.copy()
     titles = [f"{setting} {getattr(one, setting)}" if progress else "" for one in methods]
-    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "store": kept}
+    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "cache": kept}
     if folder is None:
         found = _predicted(methods, titles, lm, retriever, asked, **options)
     else:
@@ -126,22 +126,22 @@ def run_together(
     retriever: Retriever | None,
     asked: Benchmark,
     *,
-    store: Store | None,
+    cache: Cache | None,
     **options: Any,
 ) -> list[RunRecord]:
     """``run_benchmark`` for methods that ask the same questions, each with its folder and the title of its progress.
 
-    With a ``store`` all of them answer some questions before any goes on, so that it need not hold what it serves for
+    With a ``cache`` all of them answer some questions before any goes on, so that it need not hold what it serves for
     longer. ``options`` are those of ``open_run``.
     """
-    order = range(len(runs)) if store is None else _longest_first([method for method, _, _ in runs])
+    order = range(len(runs)) if cache is None else _longest_first([method for method, _, _ in runs])
     with ExitStack() as stack:
         under_way: dict[int, Any] = {}
-        for upto in _blocks(len(asked.questions), store):
+        for upto in _blocks(len(asked.questions), cache):
             for i in order:
                 method, folder, title = runs[i]
                 if i not in under_way:
-                    run = open_run(method, lm, retriever, asked, folder, title=title, store=store, **options)
+                    run = open_run(method, lm, retriever, asked, folder, title=title, cache=cache, **options)
                     under_way[i] = stack.enter_context(run)
                 under_way[i](upto)
     return [read_run(folder) for _, folder, _ in runs]
@@ -152,16 +152,16 @@ def _predicted(
 ) -> list[list[Line]]:
     """The same with no folders."""
     found: list[list[Line]] = [[] for _ in methods]
-    for upto in _blocks(len(asked.questions), options["store"]):
+    for upto in _blocks(len(asked.questions), options["cache"]):
         for i in _longest_first(methods):
             block = replace(asked, questions=asked.questions[len(found[i]) : upto])
             found[i] += predict(methods[i], lm, retriever, block, progress=titles[i] or False, **options)
     return found
 
 
-def _blocks(questions: int, store: Store | None) -> Iterator[int]:
+def _blocks(questions: int, cache: Cache | None) -> Iterator[int]:
     """How many questions to have answered with every value before going on; all at once where nothing is shared."""
-    yield from range(BLOCK, questions, BLOCK) if store is not None else ()
+    yield from range(BLOCK, questions, BLOCK) if cache is not None else ()
     yield questions
 
 
