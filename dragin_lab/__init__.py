@@ -36,7 +36,7 @@ _WHERE = {
     "open_retriever": "retrieval.choose",
     "preset": "data.presets",
     "ask": "run.drivers",
-    "run_benchmark": "run.batch",
+    "run_benchmark": "run.benchmark",
     "run_many": "run.drivers",
     "stream": "run.drivers",
     "sweep": "run.sweeps",

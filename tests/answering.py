@@ -13,7 +13,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method, method
 from dragin_lab.core.trace import Continuation, Question
-from dragin_lab.run.batch import run_benchmark
+from dragin_lab.run.benchmark import run_benchmark
 
 #: Fires on "Bo" where θ is below 4.5.
 DRAGIN = method("dragin", variant="paper", what="question", threshold=1.0)

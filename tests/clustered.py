@@ -16,8 +16,7 @@ from test_batched import Batch
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
-from dragin_lab.run import cluster_link
-from dragin_lab.run.batch import run_benchmark
+from dragin_lab.run.benchmark import run_benchmark
 from dragin_lab.run.cluster import Cluster
 from dragin_lab.run.cluster_worker import Recipe
 from dragin_lab.run.rundir import RunRecord
@@ -79,6 +78,5 @@ def answer_on(cluster: Cluster, folder: Path, count: int, **options: Any) -> Run
 
 if __name__ == "__main__":
     address, folder, count, seconds, actors = sys.argv[1:]
-    cluster_link.AWAY = 3.0  # nobody has to wait for a head that is not coming back
     with Cluster(address, ScriptedRecipe(seconds=float(seconds)), actors=int(actors)) as cluster:
         answer_on(cluster, Path(folder), int(count))

@@ -29,9 +29,10 @@ from dragin_lab.core.method import METHODS, WHATS, WHENS, Method
 from dragin_lab.core.settings import label, run_label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.retrieval.choose import SERVERS
-from dragin_lab.run.batch import Benchmark, check_run, open_benchmark, summary
+from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.cluster_link import ClusterError
+from dragin_lab.run.cluster_worker import ClusterError
+from dragin_lab.run.lines import summary
 from dragin_lab.run.rundir import RunError, RunRecord, read_run
 from dragin_lab.run.runwriter import NotWrittenError
 from dragin_lab.run.sweeps import run_together

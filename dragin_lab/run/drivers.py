@@ -110,8 +110,9 @@ def stream(
 
     ``prompt=None`` takes the model's own default template (``default_template``); a method that answers in a form of
     its own completes what is given (``template_for``). ``seed`` (at least 0) matters under sampling: each draft draws
-    from a seed made of it and of its place in the episode. A ``cache`` keeps what is written, and serves it where the
-    same is asked for again; the answer is the same without one.
+    from a seed made of it and of its place in the episode. A ``cache`` serves what was written before; the
+    answer is the same without one.
+
     Raises ``SettingError`` for an empty question, and for the chat layout where the model has no chat template, before
     anything is generated; what fails later ends the episode with ``trace.ended == "error"`` and is raised.
     """
@@ -164,7 +165,7 @@ def run_many(
     batch_size: int = 1,
     cache: Cache | None = None,
 ) -> Iterator[Trace]:
-    """Answer many questions, yielding each trace as it ends; one that fails says so and the rest go on.
+    """Answer many questions, yielding each trace as it ends; one that fails says so, and the rest are still answered.
 
     With ``batch_size`` above 1 that many episodes run side by side in one batch (``batched``). Each gives the text that
     it gives alone, except where two pieces are equally likely to rounding. Traces then come in the order in which
@@ -172,8 +173,8 @@ def run_many(
     the batch.
 
     Raises:
-        SettingError: a method that retrieves without a retriever; a ``batch_size`` that is no whole number above 0.
-        KeyboardInterrupt: with ``traces``, the cancelled episodes; all others were yielded or not begun.
+        SettingError: a method that retrieves without a retriever; a ``batch_size`` that is not a whole number above 0.
+        KeyboardInterrupt: with ``traces``, the cancelled episodes; all others were yielded or not started.
     """
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingError(f"batch_size={batch_size!r}: give a whole number of at least 1 (1: one after another)")
@@ -185,7 +186,7 @@ def run_many(
     for question in questions:
         try:
             trace = ask(method, lm, retriever, question, prompt=prompt, seed=seed)
-        except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
+        except Exception as error:  # noqa: BLE001 - the other questions are still answered
             trace = getattr(error, "trace", None) or refused(question, method, error)
         yield trace
 

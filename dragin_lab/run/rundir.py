@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dragin_lab.errors import DraginLabError
+from dragin_lab.run.lines import Line
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 FORMAT = 1
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 _AGAIN = "delete the line, and its question is asked again"
-
-Line = dict[str, Any]
 
 
 class RunError(DraginLabError):

