@@ -12,7 +12,6 @@ from typing import Any
 
 from answering import DRAGIN, AnsweringModel, questions
 from scripted import ScriptedRetriever
-from test_batched import Batch
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
@@ -33,9 +32,6 @@ class DyingModel(AnsweringModel):
         if any(f"thing {number}?" in draft.prompt.text for number in self.deadly) and _first(self.once):
             os.kill(os.getpid(), signal.SIGKILL)
         return (yield from super().stream(draft, seed))  # begun in one go, as rows side by side share the script
-
-    def batch(self, size: int) -> Batch:
-        return Batch(self, size)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 HERE = Path(__file__).parent
 _MARK = "DRAGIN_LAB_TEST_CLUSTER"
 _QUICK = {  # a dead node is noticed in seconds, and a busy machine's memory is nobody's business here
-    "RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "4",
-    "RAY_memory_monitor_refresh_ms": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
+    "RAY_health_check_initial_delay_ms": "5000", "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "5000", "RAY_health_check_failure_threshold": "4",
+    "RAY_memory_monitor_refresh_ms": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
 }  # fmt: skip
 
 
@@ -177,7 +177,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(condition: Any, seconds: float = 60.0) -> None:
+def wait_for(condition: Any, seconds: float = 180.0) -> None:
     """Until it holds; an assertion where that takes longer."""
     until = time.monotonic() + seconds
     while not condition():

@@ -27,7 +27,7 @@ from dragin_lab.run.drivers import run_many
 from dragin_lab.run.lines import Finished, Line, record_of
 from dragin_lab.run.rundir import CONFIG, FORMAT, RunRecord, read_run
 from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
-from dragin_lab.run.serving import described
+from dragin_lab.run.serving import described, retrieves
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
@@ -241,7 +241,7 @@ def run_config(
     traces: bool = False,
 ) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
-    retriever = retriever if method.when != "never" else None
+    retriever = retriever if retrieves(method) else None
     model = dict(lm.provenance())
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")

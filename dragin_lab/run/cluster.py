@@ -28,7 +28,7 @@ from dragin_lab.core.trace import Question
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.run.cluster_worker import ClusterError, Identity, Recipe, Worker, library
 from dragin_lab.run.lines import Finished, record_of
-from dragin_lab.run.serving import refused, what_happened
+from dragin_lab.run.serving import refused, retrieves, what_happened
 
 #: How often a question is asked whose worker was lost; how many workers in a row may end before they are ready.
 TRIES = 3
@@ -180,7 +180,7 @@ class Cluster:
 
         A question whose worker was lost ``TRIES`` times ends as an error. Whatever is under way when this ends is lost.
         """
-        if retriever is not None and retriever != self.retriever:
+        if retrieves(method) and retriever != self.retriever:
             raise SettingError("a cluster searches with its own retriever; give cluster.retriever with the cluster")
         todo, lost = deque(questions), Counter[str]()
         try:
@@ -297,9 +297,7 @@ class Cluster:
             cause = error.cause if isinstance(error.cause, Exception) else error
             raise ClusterError(f"{member}: {what_happened(cause)}") from error
         except errors.RayError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-            said = next((line for line in lines if line.startswith("The actor is dead because")), lines[0])
-            raise _LostError(said.removeprefix("The actor is dead because ").split(" Some common causes")[0]) from error
+            raise _LostError(_in_one_sentence(str(error)) or type(error).__name__) from error
 
     def _share(self, todo: deque[Question], lost: Counter[str], batch_size: int) -> list[Question]:
         """The next questions for a worker; one alone where a worker was lost with it, as it may be to blame."""
@@ -361,6 +359,14 @@ def check_address(given: str) -> str:
             "address that 'ray start' printed"
         ) from error
     return address
+
+
+def _in_one_sentence(said: str) -> str:
+    """What Ray says of a lost worker: pages with a traceback, of which one line tells what happened."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    dead = "The actor is dead because "
+    told = [line for line in lines if line.startswith(dead)] or lines[-1 if "creation task" in said else 0 :]
+    return told[0].removeprefix(dead).split(" Some common causes")[0][:300] if told else ""
 
 
 def _amounts(of: dict[str, float]) -> str:

@@ -16,7 +16,7 @@ from dragin_lab.data.templates import default_template as default_template
 from dragin_lab.errors import SettingError
 from dragin_lab.run.cache import cached
 from dragin_lab.run.many import side_by_side
-from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
+from dragin_lab.run.serving import Running, opened, refused, retrieves, seed_of_draft
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
@@ -192,7 +192,7 @@ def run_many(
 
 
 def _check_retriever(method: Method, retriever: Retriever | None) -> None:
-    if method.when != "never" and retriever is None:
+    if retrieves(method) and retriever is None:
         raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
 
 

@@ -1,11 +1,19 @@
-"""What is recorded of an episode that has ended: a line of predictions, a line of timings, and their means."""
+"""What is recorded of an episode that has ended: a line of predictions, a line of timings, and their means.
+
+A line is JSON in ASCII. Its last entry, ``sum``, is the CRC-32 of the line without it, so that a changed byte is found.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
 
 from dragin_lab.core.intervals import bootstrap
+from dragin_lab.core.trace import ENDINGS
 
 if TYPE_CHECKING:
     from dragin_lab.core.trace import Trace
@@ -78,3 +86,106 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
         for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
             found[name + suffix] = float("nan") if mean is None else getattr(mean, part)
     return found
+
+
+# -- as bytes ---------------------------------------------------------------------------------------------------------
+
+_SUM = re.compile(rb', "sum": "([0-9a-f]{8})"\}\Z')
+_MOST = 2**31  # pieces, drafts and the like are fewer
+
+
+def encode(lines: Iterable[Line]) -> bytes:
+    """Lines as they are written, each with its checksum. ASCII, so that half a surrogate pair survives."""
+    bodies = (json.dumps(line, allow_nan=False)[:-1] for line in lines)
+    return "".join(f'{body}, "sum": "{checksum(body + "}")}"}}\n' for body in bodies).encode()
+
+
+def checksum(text: str) -> str:
+    """CRC-32 of an ASCII text, 8 hexadecimal digits."""
+    return f"{crc32(text.encode()):08x}"
+
+
+def decode(raw: bytes, rules: Rules, *, summed: bool = True) -> Line:
+    """A line as it was recorded; ``summed`` False for one without a checksum.
+
+    Raises ``ValueError`` that says what is wrong: not JSON, another checksum, an entry that is missing or out of range.
+    """
+    if summed:
+        found = _SUM.search(raw)
+        body = raw[: found.start()] + b"}" if found else raw
+        if found is None or found[1].decode() != f"{crc32(body):08x}":
+            raise ValueError("its checksum does not fit")
+        raw = body
+    line = parse(raw)
+    check(line, rules)
+    if rules is PREDICTION:
+        scored = line["gold"] and line["ended"] in ("answered", "length", "stalled")
+        if any((line[name] is None) == bool(scored) for name in SCORES):
+            raise ValueError("its scores do not go with its gold answers and its ending")
+        if (line["ended"] == "error") != isinstance(line.get("error"), str):
+            raise ValueError("its error does not go with its ending")
+    return line
+
+
+def parse(data: bytes) -> Any:
+    """Plain JSON; ``ValueError`` for all else, NaN and endless nesting included."""
+    try:
+        return json.loads(data, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"it holds {constant}")
+
+
+def check(value: Any, rules: Rules) -> None:
+    """Raise ``ValueError`` where a value is not a dictionary, or an entry does not obey its rule."""
+    if not isinstance(value, dict):
+        raise ValueError("it is not a record")
+    for name, (rule, what) in rules.items():
+        if name not in value:
+            raise ValueError(f"it has no {name!r}")
+        if not rule(value[name]):
+            raise ValueError(f"its {name!r} is {repr(value[name])[:60]}, not {what}")
+
+
+Rule = tuple[Callable[[Any], bool], str]  # what a value has to obey, and that in words
+Rules = Mapping[str, Rule]
+
+
+def of_type(kind: type, what: str) -> Rule:
+    """Rule: exactly of this type, so that True is not a number."""
+    return (lambda value: type(value) is kind), what
+
+
+def _list_of(rule: Rule, what: str) -> Rule:
+    return (lambda value: type(value) is list and all(map(rule[0], value))), what
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+TEXT = of_type(str, "a text")
+COUNT: Rule = (lambda value: type(value) is int and 0 <= value < _MOST), "a whole number of at least 0"
+_TEXTS = _list_of(TEXT, "a list of texts")
+_SCORE: Rule = (lambda value: value is None or (_is_number(value) and 0 <= value <= 1)), "null or a number from 0 to 1"
+_SECONDS: Rule = (lambda value: _is_number(value) and 0 <= value < _MOST), "a number of at least 0"
+_ENDED = [name for name in ENDINGS if name != "running"]
+
+#: The entries of a line of ``predictions.jsonl``, and of one of ``timings.jsonl``.
+PREDICTION: Rules = {
+    **dict.fromkeys(("qid", "question", "text", "answer"), TEXT),
+    "gold": _TEXTS,
+    **dict.fromkeys(SCORES, _SCORE),
+    **dict.fromkeys(("retrievals", "drafts", "pieces"), COUNT),
+    "queries": _TEXTS,
+    "passages": _list_of(_TEXTS, "a list of lists of texts"),
+    "ended": ((lambda value: value in _ENDED), f"one of {', '.join(_ENDED)}"),
+}
+TIMING: Rules = {
+    "qid": TEXT,
+    **dict.fromkeys(("seconds", "draft", "attend", "search"), _SECONDS),
+    **dict.fromkeys(("reused", "stored_drafts", "stored_pieces"), COUNT),
+}

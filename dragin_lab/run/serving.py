@@ -120,6 +120,11 @@ def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, see
     }
 
 
+def retrieves(method: Method) -> bool:
+    """Whether a method ever searches."""
+    return method.when != "never"
+
+
 def described(retriever: Any) -> dict[str, Any] | None:
     """What a retriever says of itself (``provenance``), else the name of its class; None for none."""
     if retriever is None:

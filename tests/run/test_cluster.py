@@ -185,7 +185,7 @@ def test_a_node_that_is_taken_away(
     take_away()
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
-    assert "was lost" in said
+    assert "was lost" in said or "ended before it was ready" in said
     assert predictions(tmp_path / "run") == whole
 
 
