@@ -24,7 +24,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one thread a process, here as in the workers
 
 import dragin_lab as dl
-from dragin_lab.run.batch import Benchmark, open_benchmark
+from dragin_lab.run.benchmark import Benchmark, open_benchmark
 
 #: The methods of the paper's Table 2.
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin")

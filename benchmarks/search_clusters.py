@@ -30,7 +30,7 @@ from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import Milvus
 from dragin_lab.retrieval.milvus_fill import fill
-from dragin_lab.run import batch as bench
+from dragin_lab.run import benchmark as bench
 
 K = 3
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")

@@ -1,10 +1,10 @@
-"""What a sweep over five thresholds costs: with a store and without, against one threshold alone.
+"""What a sweep over five thresholds costs: with a cache and without, against one threshold alone.
 
 Interleaved, one round after another, ratios within a round:
 
-- one: the middle threshold by itself, without a store;
-- kept: all five with a new store in memory;
-- anew: all five without one. Its predictions have to be the same as with the store, or the run fails.
+- one: the middle threshold by itself, without a cache;
+- kept: all five with a new cache in memory;
+- anew: all five without one. Its predictions have to be the same as with the cache, or the run fails.
 
 The thresholds are Table 5's, and Table 5's times what makes its middle the one that the embedded model's methods use.
 
@@ -25,7 +25,7 @@ from common import begin, budget, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.run.batch import Benchmark, open_benchmark
+from dragin_lab.run.benchmark import Benchmark, open_benchmark
 from dragin_lab.run.sweeps import TABLE_5, Sweep
 
 BUDGET = 1.6
@@ -50,13 +50,13 @@ def measure(
             lm.forget()
             began, began_busy = time.perf_counter(), time.process_time()
             found[way] = dl.sweep(
-                method, lm, retriever, asked, thresholds=[middle] if way == "one" else thetas, store=way == "kept",
+                method, lm, retriever, asked, thresholds=[middle] if way == "one" else thetas, cache=way == "kept",
                 progress=False,
             )  # fmt: skip
             seconds[way].append(time.perf_counter() - began)
             busy[way].append(time.process_time() - began_busy)
         check(found["kept"], found["anew"])
-    assert found["kept"].stored is not None
+    assert found["kept"].counts is not None
     pieces = {way: sum(line["pieces"] for lines in found[way].predictions for line in lines) for way in WAYS}
     return {
         "method": "dragin",
@@ -71,8 +71,8 @@ def measure(
         "anew_over_one": ratio(seconds, "anew", "one"),
         "anew_over_one_cpu": ratio(busy, "anew", "one"),
         "pieces_in_predictions": pieces,
-        "stored": asdict(found["kept"].stored),
-        "pieces_made_over_one": found["kept"].stored.pieces_made / pieces["one"],
+        "stored": asdict(found["kept"].counts),
+        "pieces_made_over_one": found["kept"].counts.pieces_made / pieces["one"],
     }
 
 
@@ -96,10 +96,10 @@ def show(result: dict[str, Any]) -> None:
     print(
         f"dragin, {result['variant']} variant, θ {result['thresholds']}, {result['questions']} questions\n"
         f"  five / one {result['kept_over_one']:.2f} (budget {BUDGET}; processor time {cpu['kept']}), "
-        f"without a store {result['anew_over_one']:.2f} ({cpu['anew']})\n"
-        f"  pieces made for five / one {result['pieces_made_over_one']:.2f}, without a store "
+        f"without a cache {result['anew_over_one']:.2f} ({cpu['anew']})\n"
+        f"  pieces made for five / one {result['pieces_made_over_one']:.2f}, without a cache "
         f"{result['pieces_in_predictions']['anew'] / result['pieces_in_predictions']['one']:.2f}; drafts: "
-        f"{stored['drafts_served']} served, {stored['drafts_made']} made, {stored['drafts_outgrown']} kept too short",
+        f"{stored['drafts_served']} served, {stored['drafts_made']} made, {stored['drafts_outgrown']} cached too short",
         flush=True,
     )
 

@@ -13,24 +13,22 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 from almanac_page import Results, write_page
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core.episode import Write
 from dragin_lab.core.labels import Labelled
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trace import Continuation, Question, Trace
+from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.study import needs, needs_query
 
@@ -53,42 +51,12 @@ Row = dict[str, Any]
 TopN = dict[str, dict[str, int]]  # variant -> what -> words or pieces of a query
 
 
-class Remembering:
-    """A model that writes no draft twice: greedy text is the same whichever method or θ asks for it."""
-
-    def __init__(self, lm: Any) -> None:
-        self.lm = lm
-        self.drafts: dict[Any, Continuation] = {}
-        self.maps: dict[tuple[int, ...], np.ndarray] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.lm, name)
-
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        key = (draft.prompt.text, draft.max_new_tokens, draft.stop, draft.run_on)
-        if draft.attention:  # too large to keep
-            return (yield from self.lm.stream(draft, seed))
-        if key not in self.drafts:
-            self.drafts[key] = yield from self.lm.stream(draft, seed)
-        return self.drafts[key]
-
-    def attend(self, ids: Sequence[int]) -> np.ndarray:
-        key = tuple(ids)
-        if key not in self.maps:
-            self.maps[key] = self.lm.attend(ids)
-        return self.maps[key]
-
-    def forget(self) -> None:
-        self.drafts.clear()
-        self.maps.clear()
-
-
 class Work:
     """The model, the passages and the folder of results."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.lm = dl.LanguageModel.load(given.model)
-        self.memory: Any = Remembering(self.lm)
+        self.cache = dl.Cache()
         self.given = given
         self.pipeline = load_pipeline()
         self.provenance = self.lm.provenance()
@@ -180,7 +148,7 @@ class Work:
         template = self.templates[benchmark]
 
         def work(question: Question) -> Row:
-            return prediction(dl.ask(method, self.memory, self.retriever, question, prompt=template))
+            return prediction(dl.ask(method, self.lm, self.retriever, question, prompt=template, cache=self.cache))
 
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
         words = "" if method.what != "qfs" else f".n{method.top_n}"
@@ -190,7 +158,7 @@ class Work:
     def choose_theta(self, key: str, top_n: TopN) -> tuple[float, dict[float, tuple[float, float]]]:
         """θ with the best exact match over all four development splits, then with fewer retrievals; and all tried."""
         tried = {}
-        self.memory.forget()
+        self.cache.clear()
         for theta in THETAS[key]:
             say(f"dev: {key}, θ {theta:g}")
             method = self.method(key, theta, top_n)
@@ -206,7 +174,7 @@ class Work:
                 for key, method in methods.items():
                     self.episodes("test", benchmark, reach, key, method)
                 say(f"test: {benchmark}, up to question {reach}")
-                self.memory.forget()
+                self.cache.clear()
             if time.monotonic() > self.deadline:
                 say("the time is up")
                 break

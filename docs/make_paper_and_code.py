@@ -25,7 +25,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process a benchmark uses the cores better
 
 import numpy as np
-from make_almanac import NEW_PIECES, Remembering, Row, kept_rows, prediction, say
+from make_almanac import NEW_PIECES, Row, kept_rows, prediction, say
 from paper_and_code_page import Results, write_page
 from variants_rind import BASES, WHENS
 from variants_swaps import RUNS, Run, WhatSwap, whats
@@ -37,6 +37,7 @@ from dragin_lab.core.ranking import best_threshold
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
+from dragin_lab.run.cache import cached
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import ask_at, place_of
 
@@ -56,7 +57,8 @@ class Bench:
     def __init__(self, given: argparse.Namespace, source: str) -> None:
         self.given, self.source = given, source
         self.lm = dl.LanguageModel.load(given.model)
-        self.memory: Any = Remembering(self.lm)
+        self.cache = dl.Cache()
+        self.cached = cached(self.lm, self.cache)
         self.pipeline = load_pipeline()
         self.kind = datasets.benchmark(source)
         ours = source.startswith("almanac/")
@@ -120,16 +122,16 @@ class Bench:
         settings = [(s.key, s.method.settings, s.place, s.model) for s in swaps]
         rows = self.rows("what", [(a, b, _name(c), _name(d)) for a, b, c, d in settings], self.labels["test"],
                          lambda one: self._asked(one, swaps))  # fmt: skip
-        self.memory.forget()
+        self.cache.clear()
         return {swap.key: [row for each in rows for row in each["asked"][swap.key]] for swap in swaps}
 
     def _asked(self, one: Labelled, swaps: Sequence[WhatSwap]) -> Row:
         asked: dict[str, list[Row]] = {swap.key: [] for swap in swaps}
         for fact in (fact for fact in one.facts if fact.missing):
-            place = place_of(self.memory, one, fact, self.template, self.pipeline)
+            place = place_of(self.cached, one, fact, self.template, self.pipeline)
             for swap in swaps:
                 there = swap.place(self.lm, place) if swap.place else place
-                lm = swap.model(self.memory) if swap.model else self.memory
+                lm = swap.model(self.cached) if swap.model else self.cached
                 found = ask_at(lm, self.retriever, one, fact, there, self.template, swap.method)
                 asked[swap.key].append(
                     {"qid": one.qid, "recall": found.recall, "rr": found.reciprocal_rank, "query": found.query}
@@ -143,13 +145,13 @@ class Bench:
         for reach in [*range(CHUNK, len(self.questions), CHUNK), len(self.questions)]:
             for run in RUNS:
                 found[run.key] = self._episodes(run, thetas, self.questions[:reach])
-            self.memory.forget()
+            self.cache.clear()
             say(f"{self.source}: {reach} of {len(self.questions)} questions by {len(RUNS)} methods")
         return found
 
     def _episodes(self, run: Run, thetas: Mapping[str, float], questions: Sequence[Question]) -> list[Row]:
         method = run.method(theta_of(run, thetas), self.given.max_new_tokens)
-        template, lm = run.template(self.template), run.asked(self.memory)
+        template, lm = run.template(self.template), run.asked(self.cached)
         settings = (run.key, method.settings, run.layout, _name(run.model))
 
         def work(question: Question) -> Row:

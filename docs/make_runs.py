@@ -30,7 +30,8 @@ import dragin_lab as dl
 from dragin_lab.core.method import METHODS, Method, label
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
-from dragin_lab.run.batch import open_benchmark, summary
+from dragin_lab.run.benchmark import open_benchmark
+from dragin_lab.run.lines import summary
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "runs" / "gallery"

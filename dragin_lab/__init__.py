@@ -8,6 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _WHERE = {
+    "Cache": "run.cache",
     "Continuation": "core.trace",
     "Cluster": "run.cluster",
     "Corpus": "retrieval.corpus",
@@ -25,7 +26,6 @@ _WHERE = {
     "Recipe": "run.cluster_worker",
     "Replay": "study.whatif",
     "Step": "core.trace",
-    "Store": "run.store",
     "Trace": "core.trace",
     "ask_live": "widgets",
     "capture": "model.capture",
@@ -36,7 +36,7 @@ _WHERE = {
     "open_retriever": "retrieval.choose",
     "preset": "data.presets",
     "ask": "run.drivers",
-    "run_benchmark": "run.batch",
+    "run_benchmark": "run.benchmark",
     "run_many": "run.drivers",
     "stream": "run.drivers",
     "sweep": "run.sweeps",

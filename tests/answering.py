@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,55 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method, method
 from dragin_lab.core.trace import Continuation, Question
-from dragin_lab.run.batch import run_benchmark
+from dragin_lab.run.benchmark import run_benchmark
+
+
+class Batch:
+    """What drivers use of ``model.batch.Batch``; one piece of every draft per step."""
+
+    def __init__(self, lm: Any, size: int) -> None:
+        self.lm = lm
+        self.size = size
+        self.waiting: deque[tuple[Any, Write, int | None]] = deque()
+        self.rows: list[tuple[Any, Generator[Any, None, Continuation]]] = []
+        self.widths: list[int] = []
+        self.seeds: list[int | None] = []
+        self.closed = False
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.rows)
+
+    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
+        self.waiting.append((key, draft, seed))
+
+    def attend(self, ids: Any) -> Any:
+        return self.lm.attend(ids)
+
+    def step(self) -> list[tuple[Any, Any]]:
+        while self.waiting and len(self.rows) < self.size:
+            key, draft, seed = self.waiting.popleft()
+            self.seeds.append(seed)
+            self.rows.append((key, self.lm.stream(draft, seed)))
+        if self.rows:
+            self.widths.append(len(self.rows))
+        ended, rows = [], self.rows
+        self.rows = []
+        for key, pieces in rows:
+            try:
+                next(pieces)
+                self.rows.append((key, pieces))
+            except StopIteration as stop:
+                ended.append((key, stop.value))
+            except Exception as error:  # noqa: BLE001 - as the real one does
+                ended.append((key, error))
+        return ended
+
+    def describe(self) -> dict[str, Any]:
+        return {"asked": self.size, "size": self.size, "notes": []}
+
+    def close(self) -> None:
+        self.closed = True
+
 
 #: Fires on "Bo" where θ is below 4.5.
 DRAGIN = method("dragin", variant="paper", what="question", threshold=1.0)
@@ -41,6 +90,9 @@ class AnsweringModel(ScriptedModel):
             said = f" It is Bo Ek. So the answer is Bo {number}."
         self.script = [self.failing.get(number) or Say(said, entropy={"Bo": 9.0}, received={"Bo": 0.5})]
         return super().stream(draft, seed)
+
+    def batch(self, size: int) -> Batch:
+        return Batch(self, size)
 
 
 def questions(count: int, golds: Iterable[str] = ("Li {}",)) -> list[Question]:

@@ -12,12 +12,10 @@ from typing import Any
 
 from answering import DRAGIN, AnsweringModel, questions
 from scripted import ScriptedRetriever
-from test_batched import Batch
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
-from dragin_lab.run import cluster_link
-from dragin_lab.run.batch import run_benchmark
+from dragin_lab.run.benchmark import run_benchmark
 from dragin_lab.run.cluster import Cluster
 from dragin_lab.run.cluster_worker import Recipe
 from dragin_lab.run.rundir import RunRecord
@@ -34,9 +32,6 @@ class DyingModel(AnsweringModel):
         if any(f"thing {number}?" in draft.prompt.text for number in self.deadly) and _first(self.once):
             os.kill(os.getpid(), signal.SIGKILL)
         return (yield from super().stream(draft, seed))  # begun in one go, as rows side by side share the script
-
-    def batch(self, size: int) -> Batch:
-        return Batch(self, size)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -79,6 +74,5 @@ def answer_on(cluster: Cluster, folder: Path, count: int, **options: Any) -> Run
 
 if __name__ == "__main__":
     address, folder, count, seconds, actors = sys.argv[1:]
-    cluster_link.AWAY = 3.0  # nobody has to wait for a head that is not coming back
     with Cluster(address, ScriptedRecipe(seconds=float(seconds)), actors=int(actors)) as cluster:
         answer_on(cluster, Path(folder), int(count))

@@ -27,9 +27,9 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 HERE = Path(__file__).parent
 _MARK = "DRAGIN_LAB_TEST_CLUSTER"
 _QUICK = {  # a dead node is noticed in seconds, and a busy machine's memory is nobody's business here
-    "RAY_health_check_initial_delay_ms": "1000", "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "1000", "RAY_health_check_failure_threshold": "4",
-    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_health_check_initial_delay_ms": "5000", "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "5000", "RAY_health_check_failure_threshold": "4",
+    "RAY_memory_monitor_refresh_ms": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
 }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ class Nodes:
         command = [*self.inside, sys.executable, str(HERE / "clustered.py"), address, *map(str, args)]
         env = self.environment()
         if address == "local":
-            del env[_OUTWARD], env[_AUTH]  # it has to see to that itself
+            del env[_OUTWARD]  # it has to see to that itself
         return subprocess.Popen(command, env=env, text=True, stderr=subprocess.PIPE)
 
     def processes(self, name: str = "") -> list[psutil.Process]:

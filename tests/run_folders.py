@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import dragin_lab as dl
+from dragin_lab.run.lines import Line, encode
+from dragin_lab.run.rundir import FORMAT, config_sum
 
 
 def write_run(
@@ -34,7 +36,7 @@ def write_run(
     folder = root / dataset / (label or method + changed)
     folder.mkdir(parents=True)
     config = {
-        "format": 1,
+        "format": FORMAT,
         "method": made.settings,
         "model": {"model": model, "weights_sha256": "0" * 64},
         "retriever": None if retriever is None or made.when == "never" else {"kind": retriever, "corpus": "psgs_w100"},
@@ -44,8 +46,8 @@ def write_run(
         "limit": limit,
         "versions": {},
     }
-    (folder / "run.json").write_text(json.dumps(config), encoding="utf-8")
-    lines = []
+    write_config(folder, config)
+    lines: list[Line] = []
     for at, right in enumerate(em):
         failed = right is None
         lines.append(
@@ -66,6 +68,19 @@ def write_run(
                 "pieces": 40 + at if pieces is None else pieces[at],
                 "ended": "error" if failed else "answered",
             }
+            | ({"error": "gone"} if failed else {})
         )
-    (folder / "predictions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    (folder / "predictions.jsonl").write_bytes(encode(lines))
     return folder
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> None:
+    """``run.json`` with its checksum."""
+    (folder / "run.json").write_text(json.dumps(config | {"sum": config_sum(config)}), encoding="utf-8")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """``run.json`` as plain data, without its checksum."""
+    config: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    config.pop("sum")
+    return config

@@ -37,12 +37,11 @@ def check_cluster(options: dict[str, Any]) -> None:
             if options[name] is not None:
                 raise click.UsageError(f"--{name.replace('_', '-')} says how a cluster is used; give --ray too")
         return
-    from dragin_lab.run.cluster import check_numbers
-    from dragin_lab.run.cluster_link import check_address, import_ray
+    from dragin_lab.run.cluster import check_address, check_numbers, import_ray
 
     check_numbers(options["actors"], options["gpus_per_actor"], options["cpus_per_actor"] or 1.0)
-    import_ray()
-    check_address(options["ray"].strip())
+    import_ray(local=options["ray"].strip() == "local")
+    check_address(options["ray"])
 
 
 def open_cluster(options: dict[str, Any], searching: bool) -> Cluster:

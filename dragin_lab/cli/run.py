@@ -28,11 +28,12 @@ from dragin_lab.cli.outputs import RunFailedError, make_folder, table_text
 from dragin_lab.core.method import METHODS, WHATS, WHENS, Method, label, run_label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.retrieval.choose import SERVERS
-from dragin_lab.run.batch import Benchmark, check_run, open_benchmark, summary
-from dragin_lab.run.cluster_link import ClusterError
+from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark
+from dragin_lab.run.cache import Cache
+from dragin_lab.run.cluster_worker import ClusterError
+from dragin_lab.run.lines import summary
 from dragin_lab.run.rundir import RunError, RunRecord, read_run
 from dragin_lab.run.runwriter import NotWrittenError
-from dragin_lab.run.store import Store
 from dragin_lab.run.sweeps import run_together
 
 
@@ -131,7 +132,7 @@ def execute(
     if options["no_store"] and options["store_folder"] is not None:
         raise click.UsageError("--store and --no-store: give one of the two")
     if options["ray"] is not None and options["store_folder"] is not None:
-        raise click.UsageError("--store and --ray: a store serves one process; leave out one of the two")
+        raise click.UsageError("--store and --ray: a cache serves one process; leave out one of the two")
     check_tap(options)
     check_cluster(options)
     if options["ray"] in (None, "local"):  # elsewhere the workers' machines have the passages
@@ -168,14 +169,14 @@ def _execute(
         click.echo(f"{retriever!r}")
     click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} below {root}")
     try:
-        with _open_store(options, len(runs) > len({one.name for _, one, _ in runs})) as store:
+        with _open_cache(options, len(runs) > len({one.name for _, one, _ in runs})) as cache:
             for one in dict.fromkeys(one for _, one, _ in runs):
                 mine = [(m, folder, f"{one.name} {call(m)}") for m, its, folder in runs if its is one]
                 run_together(
-                    mine, lm, retriever, one, **settings, batch_size=options["batch_size"], store=store
+                    mine, lm, retriever, one, **settings, batch_size=options["batch_size"], cache=cache
                 )  # fmt: skip
-            if store is not None and store.counts.drafts:
-                click.echo(f"\n{store.counts}")
+            if cache is not None and cache.counts.drafts:
+                click.echo(f"\n{cache.counts}")
     except (ClusterError, NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command goes on from there") from error
     except KeyboardInterrupt:
@@ -192,12 +193,12 @@ def _execute(
         )
 
 
-def _open_store(options: dict[str, Any], several: bool) -> AbstractContextManager[Store | None]:
-    """The store that the options ask for; by default one in memory where ``several`` runs ask the same questions."""
+def _open_cache(options: dict[str, Any], several: bool) -> AbstractContextManager[Cache | None]:
+    """The cache that the options ask for; by default one in memory where ``several`` runs ask the same questions."""
     if options["store_folder"] is not None:
-        return Store(options["store_folder"])
+        return Cache(options["store_folder"])
     wanted = several and not options["no_store"] and options["ray"] is None  # a cluster's workers share none
-    return Store() if wanted else nullcontext()
+    return Cache() if wanted else nullcontext()
 
 
 def _report(

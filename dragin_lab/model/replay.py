@@ -1,4 +1,4 @@
-"""A draft made again from what was kept of it: the code that generates, given the pieces instead of a model."""
+"""A draft made again from what a cache holds of it: the code that generates, given the pieces instead of a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
 
 
 class _Rows:
-    """Hands the kept rows to a recorder, as far as the model would have known them."""
+    """Hands the cached rows to a recorder, as far as the model would have known them."""
 
     def __init__(self, among: np.ndarray, n: int) -> None:
         self.known = 1  # rows that forwards up to here would have made
@@ -38,24 +38,24 @@ class _Rows:
 
 @torch.inference_mode()
 def replay(
-    lm: LanguageModel, draft: Write, kept: Mapping[str, np.ndarray], way: str
+    lm: LanguageModel, draft: Write, cached: Mapping[str, np.ndarray], way: str
 ) -> tuple[list[PieceEvent], Continuation] | None:
     """The events and the continuation of a draft, as the model would make them.
 
-    None where the kept pieces end before the draft does, and where its ``Stop`` does not look at attention as the one
+    None where the cached pieces end before the draft does, and where its ``Stop`` does not look at attention as the one
     did that they were made for, ``way`` (``Writing.way``; "beside" serves any).
 
     Args:
-        kept: arrays of ``Recorder.to_keep``, made behind the same prompt with the same bias.
+        cached: arrays of ``Recorder.to_keep``, made after the same prompt with the same bias.
     """
-    n = len(kept["ids"])
-    rows = _Rows(kept["among"], n)
+    n = len(cached["ids"])
+    rows = _Rows(cached["among"], n)
     writing = Writing(lm, draft, None, rows.look_back, followed=True, capture=False, device=torch.device("cpu"))
     rows.recorder = writing.recorder
-    measured = [torch.tensor(kept[name]) for name in _MEASURED]
-    warped = torch.tensor(kept["entropy_processed"]) if "entropy_processed" in kept else None
+    measured = [torch.tensor(cached[name]) for name in _MEASURED]
+    warped = torch.tensor(cached["entropy_processed"]) if "entropy_processed" in cached else None
     events = []
-    for t, piece in enumerate(kept["ids"].tolist()):
+    for t, piece in enumerate(cached["ids"].tolist()):
         entropy, logprob, which, best = (values[t : t + 1] for values in measured)
         writing.chose(piece, (entropy, logprob, which, best), warped=None if warped is None else warped[t : t + 1])
         events.append(writing.event())
@@ -72,5 +72,5 @@ def replay(
     p, m = len(writing.prompt_ids), len(writing.ids)
     made = writing.continuation(p)
     if draft.attention:
-        made = replace(made, attention=kept["attention"][:, : m + 1, : p + m].copy())
+        made = replace(made, attention=cached["attention"][:, : m + 1, : p + m].copy())
     return events, replace(made, stored=True)

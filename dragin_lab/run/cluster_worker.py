@@ -19,12 +19,18 @@ from dragin_lab import __version__
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Question
-from dragin_lab.run.batch import finished
-from dragin_lab.run.endings import Finished
+from dragin_lab.errors import DraginLabError
+from dragin_lab.run.benchmark import finished
+from dragin_lab.run.lines import Finished
+from dragin_lab.run.serving import described
 
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever
     from dragin_lab.model.load import LanguageModel
+
+
+class ClusterError(DraginLabError):
+    """A cluster that cannot be reached, or whose workers are not what they should be."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Recipe:
     """How every worker makes its model and its retriever.
 
     The fields are the arguments of ``LanguageModel.load`` and of ``open_retriever``; ``searches`` False opens no
-    passages. A path is looked for on the worker's machine. A subclass may make others, if workers can import it.
+    passages. A path is looked up on the worker's machine. A subclass may make others, if workers can import it.
     """
 
     model: str | None = None
@@ -59,15 +65,16 @@ class Recipe:
 
         return open_retriever(self.retriever, self.corpus)
 
-    def whole_paths(self) -> Recipe:
-        """The same with whole paths where a relative one exists here: a worker stands in another folder."""
-        return replace(self, model=_whole(self.model), corpus=_whole(self.corpus))
+    def absolute(self) -> Recipe:
+        """The same with absolute paths where a relative one exists here: a worker has another working folder."""
+        return replace(self, model=_absolute(self.model), corpus=_absolute(self.corpus))
 
 
 @dataclass(frozen=True)
 class Identity:
     """What a worker has loaded: everything of it that ``run.json`` records, and how it shows itself to people."""
 
+    name: str
     model: dict[str, Any]
     retriever: dict[str, Any] | None
     embedded: bool
@@ -75,7 +82,7 @@ class Identity:
 
 
 class Worker:
-    """A model and a retriever, and who answers with them; ``threads`` of torch on a CPU."""
+    """A model and a retriever, and who answers with them; ``threads`` of torch on a CPU. Knows nothing of Ray."""
 
     def __init__(self, recipe: Recipe, threads: int = 1) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is loaded, so that all workers sum alike
@@ -83,26 +90,25 @@ class Worker:
         self._lm: LanguageModel | None = None
         self._retriever: Retriever | None = None
 
-    def hello(self) -> dict[str, str]:
-        """Who this is, at once and with nothing loaded: where it runs, and of which library."""
-        return {"name": f"{socket.gethostname()}, process {os.getpid()}"} | library()
-
-    def load(self) -> Identity:
-        """Load the model and the retriever, and say what they are."""
+    def load(self, wanted: dict[str, str]) -> Identity:
+        """Load the model and the retriever, and say what they are; ``ClusterError`` for another ``library``."""
+        name, there = f"{socket.gethostname()}, process {os.getpid()}", library()
+        if there != wanted:
+            raise ClusterError(
+                f"has another dragin_lab: version {there['version']}, source {there['source'][:12]}; the process that "
+                f"writes has {wanted['version']}, {wanted['source'][:12]}. Install the same on both"
+            )
         self._lm = lm = self._recipe.open_model()
-        model = lm.provenance() | {name: version(name) for name in ("numpy", "spacy")}
-        shown, found = [repr(lm)], None
-        if self._recipe.searches:
-            self._retriever = retriever = self._recipe.open_retriever()
-            describe = getattr(retriever, "provenance", None)
-            found = describe() if describe else {"kind": type(retriever).__name__}
-            shown.append(repr(retriever))
-        return Identity(model, found, lm.embedded, tuple(shown))
+        model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
+        if not self._recipe.searches:
+            return Identity(name, model, None, lm.embedded, (repr(lm),))
+        self._retriever = self._recipe.open_retriever()
+        return Identity(name, model, described(self._retriever), lm.embedded, (repr(lm), repr(self._retriever)))
 
     def answer(
         self, method: Method, questions: Sequence[Question], prompt: PromptTemplate, options: dict[str, Any]
     ) -> Iterator[Finished]:
-        """``bench.finished`` over these questions: each as its episode ends."""
+        """``finished`` over these questions: each as its episode ends."""
         assert self._lm is not None
         yield from finished(method, self._lm, self._retriever, questions, prompt, **options)
 
@@ -116,6 +122,6 @@ def library() -> dict[str, str]:
     return {"version": __version__, "source": digest.hexdigest()}
 
 
-def _whole(name: str | None) -> str | None:
+def _absolute(name: str | None) -> str | None:
     path = None if name is None else Path(name).expanduser()
     return str(path.absolute()) if path is not None and path.exists() else name

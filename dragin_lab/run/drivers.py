@@ -14,13 +14,13 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
 from dragin_lab.data.templates import default_template as default_template
 from dragin_lab.errors import SettingError
+from dragin_lab.run.cache import cached
 from dragin_lab.run.many import side_by_side
-from dragin_lab.run.remembering import remembering
 from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
-    from dragin_lab.run.store import Store
+    from dragin_lab.run.cache import Cache
 
 
 @dataclass(frozen=True)
@@ -104,19 +104,20 @@ def stream(
     prompt: PromptTemplate | None = None,
     gold: str | Iterable[str] | None = None,
     seed: int = 0,
-    store: Store | None = None,
+    cache: Cache | None = None,
 ) -> Stream:
     """Answer one question, yielding an event for each piece, retrieval and step as it happens.
 
     ``prompt=None`` takes the model's own default template (``default_template``); a method that answers in a form of
     its own completes what is given (``template_for``). ``seed`` (at least 0) matters under sampling: each draft draws
-    from a seed made of it and of its place in the episode. A ``store`` keeps what is written, and serves it where the
-    same is asked for again; the answer is the same without one.
+    from a seed made of it and of its place in the episode. A ``cache`` serves what was written before; the
+    answer is the same without one.
+
     Raises ``SettingError`` for an empty question, and for the chat layout where the model has no chat template, before
     anything is generated; what fails later ends the episode with ``trace.ended == "error"`` and is raised.
     """
     _check_retriever(method, retriever)
-    lm = remembering(lm, store)
+    lm = cached(lm, cache)
     trace, episode = opened(method, lm, retriever, question, prompt, seed, gold)
     return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
 
@@ -130,13 +131,13 @@ def ask(
     prompt: PromptTemplate | None = None,
     gold: str | Iterable[str] | None = None,
     seed: int = 0,
-    store: Store | None = None,
+    cache: Cache | None = None,
 ) -> Trace:
     """Answer one question and return its ``Trace``; arguments and errors as for ``stream``.
 
     A ``KeyboardInterrupt`` leaves the trace marked ``cancelled`` and carries it as the exception's ``trace``.
     """
-    events = stream(method, lm, retriever, question, prompt=prompt, gold=gold, seed=seed, store=store)
+    events = stream(method, lm, retriever, question, prompt=prompt, gold=gold, seed=seed, cache=cache)
     try:
         for _ in events:
             pass
@@ -162,30 +163,30 @@ def run_many(
     prompt: PromptTemplate | None = None,
     seed: int = 0,
     batch_size: int = 1,
-    store: Store | None = None,
+    cache: Cache | None = None,
 ) -> Iterator[Trace]:
-    """Answer many questions, yielding each trace as it ends; one that fails says so and the rest go on.
+    """Answer many questions, yielding each trace as it ends; one that fails says so, and the rest are still answered.
 
     With ``batch_size`` above 1 that many episodes run side by side in one batch (``batched``). Each gives the text that
     it gives alone, except where two pieces are equally likely to rounding. Traces then come in the order in which
-    episodes end: ``trace.question`` says which is which. ``store`` as for ``stream``; what it serves takes no place in
+    episodes end: ``trace.question`` says which is which. ``cache`` as for ``stream``; what it serves takes no place in
     the batch.
 
     Raises:
-        SettingError: a method that retrieves without a retriever; a ``batch_size`` that is no whole number above 0.
-        KeyboardInterrupt: with ``traces``, the cancelled episodes; all others were yielded or not begun.
+        SettingError: a method that retrieves without a retriever; a ``batch_size`` that is not a whole number above 0.
+        KeyboardInterrupt: with ``traces``, the cancelled episodes; all others were yielded or not started.
     """
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingError(f"batch_size={batch_size!r}: give a whole number of at least 1 (1: one after another)")
     _check_retriever(method, retriever)
-    lm = remembering(lm, store)
+    lm = cached(lm, cache)
     if batch_size > 1:
         yield from side_by_side(method, lm, retriever, questions, prompt, seed, int(batch_size))
         return
     for question in questions:
         try:
             trace = ask(method, lm, retriever, question, prompt=prompt, seed=seed)
-        except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
+        except Exception as error:  # noqa: BLE001 - the other questions are still answered
             trace = getattr(error, "trace", None) or refused(question, method, error)
         yield trace
 

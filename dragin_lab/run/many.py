@@ -1,7 +1,7 @@
 """Many episodes side by side: their drafts in one batch, their searches in a thread beside it.
 
-An episode that ends, or that waits for passages, gives its place in the forward to the next draft; nobody waits for the
-slowest. What an episode asks and records is what it does alone.
+An episode that ends, or that waits for passages, gives its place in the forward to the next draft, so none waits for
+the slowest. What an episode asks and records is what it does alone.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _SideBySide:
     def _open(self, question: str | Question) -> Iterator[Trace]:
         try:
             trace, episode = opened(self.method, self.lm, self.retriever, question, self.prompt, self.seed)
-        except Exception as error:  # noqa: BLE001 - whatever one question meets, the others go on
+        except Exception as error:  # noqa: BLE001 - the other questions are still answered
             yield refused(question, self.method, error)
             return
         self.running.append(Running(episode, trace))
@@ -157,7 +157,7 @@ class _SideBySide:
 
 
 class _Searches:
-    """Searches in a thread of their own. What is asked for while one is under way goes out together behind it."""
+    """Searches in a thread of their own. What is asked for while one is under way goes out together after it."""
 
     def __init__(self, retriever: Retriever | None) -> None:
         self._retriever = retriever

@@ -1,15 +1,19 @@
 """Run directories: one folder holds what one method answered on one set of questions, and all that repeats it.
 
-``run.json`` says everything needed to repeat the run. ``predictions.jsonl`` has a line an episode, written as each
+``run.json`` says everything needed to repeat the run. ``predictions.jsonl`` has one line per episode, written as each
 ends, and is put into the order of the questions when all have one; it holds nothing that changes from run to run, so a
-run that was killed and went on ends with the same bytes as one that was not. ``timings.jsonl`` holds what does change,
-``traces/`` the whole traces where they are wanted. A process that writes holds ``.lock`` (``runwriter``).
+run that was killed and completed later ends with the same bytes as one that was not. ``timings.jsonl`` holds what does
+change, ``traces/`` the whole traces where they are wanted. A process that writes holds ``.lock`` (``runwriter``).
+
+``run.json`` and every line have a checksum (``lines``). A line that does not check is reported by file and number and
+is never counted; the command that made the run asks its question again.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,21 +21,33 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from dragin_lab.errors import DraginLabError
+from dragin_lab.run.lines import COUNT, PREDICTION, TEXT, Line, Rules, check, checksum, decode, of_type, parse
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dragin_lab.core.trace import Trace
 
-FORMAT = 1
+#: Of all files of a run directory. Format 1 had no checksums; such a run is read, and rewritten when it is completed.
+FORMAT = 2
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
-_AGAIN = "delete the line, and its question is asked again"
+_ANOTHER = "run again in another folder"
 
-Line = dict[str, Any]
+_DICT = of_type(dict, "a group of entries")
+_CONFIG: Rules = {
+    **dict.fromkeys(("method", "model", "template", "dataset", "versions"), _DICT),
+    "retriever": ((lambda value: value is None or isinstance(value, dict)), "null or a group of entries"),
+    "seed": of_type(int, "a whole number"),
+}
+_PARTS: Mapping[str, Rules] = {
+    "method": {"name": TEXT},
+    "template": {"exemplars": of_type(list, "a list")},
+    "dataset": {"name": TEXT, "questions": COUNT},
+}
 
 
 class RunError(DraginLabError):
-    """A run directory that is none, is damaged, is in use, or holds a run of other settings."""
+    """A folder that is not a run directory, is damaged, is in use, or holds a run of other settings."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +56,14 @@ class RunRecord:
 
     ``config`` is ``run.json``, ``predictions`` the lines of ``predictions.jsonl``; ``complete`` says whether every
     question has one and none of them failed. A line that failed (``ended`` is "error") or has no gold answer has None
-    for em, f1, precision and recall.
+    for em, f1, precision and recall. ``damaged`` says which lines were left out, and why.
     """
 
     folder: Path
     config: dict[str, Any]
     predictions: list[Line]
     complete: bool
+    damaged: tuple[str, ...] = ()
 
     @property
     def failed(self) -> list[Line]:
@@ -55,13 +72,13 @@ class RunRecord:
 
     @property
     def frame(self) -> pd.DataFrame:
-        """One row a prediction (pandas.DataFrame)."""
+        """One row per prediction (pandas.DataFrame)."""
         import pandas as pd
 
         return pd.DataFrame(self.predictions)
 
     def trace(self, qid: str) -> Trace:
-        """The trace of a question, where the run kept traces; ``TraceFileError`` where it did not."""
+        """The trace of a question, where the run saved traces; ``TraceFileError`` where it did not."""
         from dragin_lab.core.tracefile import load_trace
 
         return load_trace(self.folder / TRACES / trace_name(qid))
@@ -104,67 +121,80 @@ def finished_runs(paths: str | Path | Iterable[str | Path], made_by: str) -> lis
     part = [record for record in found if not record.complete]
     if part:
         more = f", and {len(part) - 1} more are not" if len(part) > 1 else ""
-        raise RunError(f"{part[0]!r} is not complete{more}; this goes on where it stopped: {made_by}")
+        raise RunError(f"{part[0]!r} is not complete{more}; this completes it: {made_by}")
     return found
 
 
 def read_run(folder: str | Path) -> RunRecord:
-    """One run directory. A last line that was torn is left out. Raises ``RunError`` naming file and line."""
+    """One run directory. Lines that are damaged are left out with a warning, and so is a torn last one in silence.
+
+    Raises ``RunError`` where ``run.json`` cannot be read or is damaged.
+    """
     folder = Path(folder).expanduser()
     config = read_config(folder / CONFIG)
-    lines, _ = read_lines(folder / PREDICTIONS)
-    done = sum(line["ended"] != "error" for line in lines)
-    return RunRecord(folder, config, lines, done == config["dataset"]["questions"])
+    found, damaged = read_lines(folder / PREDICTIONS, PREDICTION, config["format"])
+    if damaged:
+        more = f"; and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        warnings.warn(f"{damaged[0]}{more}: left out. The command that made the run asks again", stacklevel=2)
+    done = sum(line["ended"] != "error" for line in found.values())
+    return RunRecord(folder, config, list(found.values()), done == config["dataset"]["questions"], tuple(damaged))
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """``run.json``, of this format. Raises ``RunError`` for what is no such file."""
+    """``run.json`` without its checksum. Raises ``RunError`` for a file that is damaged or of an unknown format."""
     try:
-        config = json.loads(path.read_bytes())
+        config = parse(path.read_bytes())
+        if not isinstance(config, dict) or type(config.get("format")) is not int:
+            raise RunError(f"{path}: was not written by dragin_lab (it has no format); give another folder")
+        if not 1 <= config["format"] <= FORMAT:
+            raise RunError(
+                f"{path}: written in format {config['format']}, and this dragin_lab reads formats 1 to {FORMAT}; "
+                f"read it with the dragin_lab that wrote it, or {_ANOTHER}"
+            )
+        if config.pop("sum", None) != (config_sum(config) if config["format"] > 1 else None):
+            raise ValueError("its checksum does not fit")
+        check(config, _CONFIG)
+        for part, rules in _PARTS.items():
+            check(config[part], rules)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
     except ValueError as error:
-        raise RunError(f"{path}: is not JSON ({error}); start the run anew in another folder") from None
-    if not isinstance(config, dict) or "format" not in config:
-        raise RunError(f"{path}: was not written by dragin_lab (it has no format); give another folder")
-    if config["format"] != FORMAT:
-        raise RunError(
-            f"{path}: written in format {config['format']}, and this dragin_lab reads format {FORMAT}; "
-            "read it with the dragin_lab that wrote it, or run again in another folder"
-        )
-    if not isinstance((config.get("dataset") or {}).get("questions"), int):
-        raise RunError(f"{path}: does not say how many questions were asked; start the run anew in another folder")
+        raise RunError(f"{path}: was changed or damaged after it was written ({error}); {_ANOTHER}") from None
     return config
 
 
-def read_lines(path: Path) -> tuple[list[Line], bool]:
-    """The lines of a file of predictions, and whether something torn stands behind its last newline.
+def config_sum(config: Mapping[str, Any]) -> str:
+    """The checksum of ``run.json``: of its content, whatever its white space and order."""
+    return checksum(json.dumps(config, sort_keys=True))
 
-    No file is no lines. Raises ``RunError`` for a line that is no record and for an id that comes twice.
+
+def read_lines(path: Path, rules: Rules, version: int = FORMAT) -> tuple[dict[str, Line], list[str]]:
+    """The sound lines of a file by question id, and what is wrong with each of the others: file, number, why.
+
+    No file is no lines; what follows the last newline was torn when a process was killed, and is not read. Where two
+    lines have one id, neither counts. Raises ``RunError`` for a file that cannot be read.
     """
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        return [], False
+        return {}, []
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
-    *whole, torn = data.split(b"\n")
-    found: list[Line] = []
+    found: dict[str, Line] = {}
     first: dict[str, int] = {}
-    for number, raw in enumerate(whole, 1):
-        where = f"{path}, line {number}"
+    damaged: list[str] = []
+    for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            line = json.loads(raw)
+            line = decode(raw, rules, summed=version > 1)
+            if (qid := line["qid"]) in first:
+                found.pop(qid, None)
+                raise ValueError(f"the id {qid!r} was used before, at line {first[qid]}")
         except ValueError as error:
-            raise RunError(f"{where}: is not JSON ({error}); {_AGAIN}") from None
-        if not isinstance(line, dict) or not all(isinstance(line.get(name), str) for name in ("qid", "ended")):
-            raise RunError(f"{where}: is no record of a question; {_AGAIN}")
-        qid = line["qid"]
-        if qid in first:
-            raise RunError(f"{where}: the id {qid!r} was used before, at line {first[qid]}; delete one of the two")
+            damaged.append(f"{path}, line {number}: {error}")
+            continue
         first[qid] = number
-        found.append(line)
-    return found, bool(torn)
+        found[qid] = line
+    return found, damaged
 
 
 def trace_name(qid: str) -> str:

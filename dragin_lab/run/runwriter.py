@@ -1,4 +1,4 @@
-"""A run directory while it is written: locked, taken up where it was left, a line added as each episode ends."""
+"""A run directory while it is written: locked, completed from where it was left, a line added as each episode ends."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ import os
 import socket
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from dragin_lab.core.frames import differences
 from dragin_lab.files import clear_drafts, not_saved, remedy, write_whole
+from dragin_lab.run.lines import PREDICTION, TIMING, Line, encode
 from dragin_lab.run.rundir import (
     CONFIG,
+    FORMAT,
     PREDICTIONS,
     TIMINGS,
     TRACES,
-    Line,
     RunError,
+    config_sum,
     read_config,
     read_lines,
     trace_name,
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from dragin_lab.core.trace import Trace
 
 LOCK = ".lock"
-#: May change while a run goes on: it is announced and recorded, as it can change what rounding decides.
+#: May change between two commands of one run: it is announced and recorded, as it can change what rounding decides.
 _CIRCUMSTANCES = ("versions", "device")
 
 
@@ -38,12 +42,34 @@ class NotWrittenError(RunError):
     """A run directory that could not be written to; what was finished before is in it."""
 
 
+class RunInMemory:
+    """A run that no folder records: its lines by question id, in ``done``."""
+
+    def __init__(self, qids: Sequence[str]) -> None:
+        self.done: dict[str, Line] = {}
+        refuse_duplicates(qids)
+
+    def __enter__(self) -> RunInMemory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
+        """An episode has ended."""
+        self.done[line["qid"]] = line
+
+    def finish(self) -> None:
+        """All questions asked for have a line."""
+
+
 class RunFolder:
     """A run directory under way, locked against a second writer; a context manager.
 
-    Entering makes the folder or takes up the run in it, drops a torn last line and the lines that failed, so that they
-    are tried again, and leaves the rest in ``done`` by question id. Raises ``RunError`` where the folder holds another
-    run or another process writes it, ``NotWrittenError`` where it cannot be written.
+    Entering makes the folder or reads the run in it, drops lines that are torn or damaged and those that failed, so
+    that their questions are asked again, and leaves the rest in ``done`` by question id. A complete run is also entered
+    where nothing can be written. Raises ``RunError`` where the folder holds another run or another process writes it,
+    ``NotWrittenError`` where it cannot be written.
     """
 
     def __init__(self, folder: str | Path, config: Mapping[str, Any], qids: Sequence[str]) -> None:
@@ -52,26 +78,38 @@ class RunFolder:
         self.qids = list(qids)
         self.done: dict[str, Line] = {}
         self._timings: dict[str, Line] = {}
-        self._lock: int | None = None
+        self._lock = FileLock(self.folder / LOCK, timeout=0)
         refuse_duplicates(self.qids)
 
     def __enter__(self) -> RunFolder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(self.folder / LOCK)
+            self._take_lock()
         except OSError as error:
-            raise NotWrittenError(f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}") from None
+            if not self._complete():
+                raise NotWrittenError(f"{self.folder}: cannot be written: {error.strerror}; {remedy(error)}") from None
+            return self
         try:
-            self._take_up()
+            self._open()
         except BaseException:
-            self.__exit__()
+            self._lock.release()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lock is not None:
-            os.close(self._lock)  # which ends the lock
-            self._lock = None
+        self._lock.release()
+
+    def _take_lock(self) -> None:
+        path = self.folder / LOCK
+        try:
+            self._lock.acquire()
+        except Timeout:
+            holder = path.read_text(errors="replace").strip()
+            raise RunError(
+                f"{self.folder}: another run is writing it{f' ({holder})' if holder else ''}; wait for it, end it, "
+                "or give another folder"
+            ) from None
+        path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
 
     def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
         """Record an episode that has ended: its trace, how long it took, then its line, which says that it is done."""
@@ -79,63 +117,78 @@ class RunFolder:
             folder = self.folder / TRACES
             _writing(folder, lambda: folder.mkdir(exist_ok=True))
             trace.save(folder / trace_name(line["qid"]))
-        for name, record, kept in ((TIMINGS, timing, self._timings), (PREDICTIONS, line, self.done)):
-            _append(self.folder / name, _encode([record]))
-            kept[record["qid"]] = record
+        for name, record, known in ((TIMINGS, timing, self._timings), (PREDICTIONS, line, self.done)):
+            _append(self.folder / name, encode([record]))
+            known[record["qid"]] = record
 
     def finish(self) -> None:
         """Put the lines into the order of the questions, once every question has one."""
-        self._rewrite(PREDICTIONS, self.done)
-        self._rewrite(TIMINGS, self._timings)
+        if self._lock.is_locked:
+            self._rewrite(PREDICTIONS, self.done)
+            self._rewrite(TIMINGS, self._timings)
 
-    def _take_up(self) -> None:
-        path = self.folder / CONFIG
-        if not path.exists():
-            if (self.folder / PREDICTIONS).exists():
+    def _complete(self) -> bool:
+        """Whether the folder holds the whole run, so that nothing has to be written; then its lines are read."""
+        if not (self.folder / CONFIG).exists():
+            return False
+        version = check_settings(self.folder, self.config)["format"]
+        lines, _ = read_lines(self.folder / PREDICTIONS, PREDICTION, version)
+        self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
+        return self.done.keys() == set(self.qids)
+
+    def _open(self) -> None:
+        path = self.folder / PREDICTIONS
+        if not (self.folder / CONFIG).exists():
+            if path.exists():
                 raise RunError(f"{self.folder}: holds {PREDICTIONS} but no {CONFIG}; give another folder")
             self._write_config()
             return
         there = check_settings(self.folder, self.config)
         clear_drafts(self.folder)
-        self._note_circumstances(there)
-        lines, torn = read_lines(self.folder / PREDICTIONS)
-        strange = [line["qid"] for line in lines if line["qid"] not in set(self.qids)]
+        lines, damaged = read_lines(path, PREDICTION, there["format"])
+        strange = [qid for qid in lines if qid not in set(self.qids)]
         if strange:
-            raise RunError(
-                f"{self.folder / PREDICTIONS}: the id {strange[0]!r} is none of this run's questions; delete its line"
-            )
-        self.done = {line["qid"]: line for line in lines if line["ended"] != "error"}
-        if torn or len(self.done) < len(lines):
-            self._rewrite(PREDICTIONS, self.done, list(self.done))
-        timings = _read_timings(self.folder / TIMINGS)
+            raise RunError(f"{path}: the id {strange[0]!r} is not one of this run's questions; delete its line")
+        for one in damaged:
+            warnings.warn(f"{one}; its question is asked again", stacklevel=3)
+        self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
+        timings, damaged = read_lines(self.folder / TIMINGS, TIMING, there["format"])
+        for one in damaged:
+            warnings.warn(f"{one}; how long that question took is no longer known", stacklevel=3)
         self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
+        self._note_circumstances(there)
+        self._rewrite(PREDICTIONS, self.done, list(self.done))
         self._rewrite(TIMINGS, self._timings, list(self._timings))
 
     def _note_circumstances(self, there: dict[str, Any]) -> None:
-        """Say, and record, where a run goes on under another version or on another device than it began."""
+        """Say, and record, where a run is completed under another version or on another device than it was started."""
         now = _circumstances(self.config)
         before = _circumstances(there)
-        self.config = there
-        if changes := differences(before, now):
+        changed = there["format"] < FORMAT
+        self.config = there | {"format": FORMAT}
+        if found := differences(before, now):
             warnings.warn(
-                f"{self.folder}: this run was begun otherwise ({'; '.join(changes)}); answers may differ in what "
+                f"{self.folder}: this run was started otherwise ({'; '.join(found)}); answers may differ in what "
                 "rounding decides",
                 stacklevel=2,
             )
-            resumed = there.setdefault("resumed", [])
+            resumed = self.config.setdefault("resumed", [])
             if now not in resumed:
                 resumed.append(now)
-                self._write_config()
+                changed = True
+        if changed:
+            self._write_config()
 
     def _write_config(self) -> None:
-        text = json.dumps(self.config, indent=1, ensure_ascii=False) + "\n"
+        written = self.config | {"sum": config_sum(self.config)}
+        text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
         path = self.folder / CONFIG
         _writing(path, lambda: write_whole(path, text.encode("utf-8", errors="backslashreplace")))
 
     def _rewrite(self, name: str, lines: Mapping[str, Line], order: Sequence[str] | None = None) -> None:
         """Replace a file whole by these lines; not where it holds them already."""
         path = self.folder / name
-        data = _encode(lines[qid] for qid in (self.qids if order is None else order) if qid in lines)
+        data = encode(lines[qid] for qid in (self.qids if order is None else order) if qid in lines)
         with suppress(OSError):
             if path.read_bytes() == data:
                 return
@@ -155,7 +208,7 @@ def check_settings(folder: str | Path, config: Mapping[str, Any]) -> dict[str, A
         more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
         raise RunError(
             f"{folder}: holds a run of other settings (there → asked for now): {'; '.join(found[:5])}{more}.\n"
-            "Give another folder, or the settings that it was begun with"
+            "Give another folder, or the settings that it was started with"
         )
     return there
 
@@ -172,7 +225,7 @@ def refuse_duplicates(qids: Sequence[str]) -> None:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed")}
+    kept = {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed", "format")}
     if kept.get("retriever"):  # who chose it changes nothing of what it finds
         kept["retriever"] = {key: value for key, value in kept["retriever"].items() if key != "chosen"}
     return kept
@@ -180,22 +233,6 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: config[key] for key in _CIRCUMSTANCES if key in config}
-
-
-def _read_timings(path: Path) -> dict[str, Line]:
-    """What is known of earlier times: a log, in which the last line of a question counts and damage does no harm."""
-    found = {}
-    with suppress(OSError):
-        for raw in path.read_bytes().split(b"\n"):
-            with suppress(ValueError, TypeError, KeyError):
-                line = json.loads(raw)
-                found[line["qid"]] = line
-    return found
-
-
-def _encode(lines: Iterable[Line]) -> bytes:
-    # ASCII only, so that nobody's idea of where a line ends differs, and half a surrogate pair survives.
-    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode()
 
 
 def _append(path: Path, data: bytes) -> None:
@@ -213,7 +250,7 @@ def _append(path: Path, data: bytes) -> None:
         write()
     except OSError as error:
         raise NotWrittenError(
-            f"{path}: a line was not written: {error.strerror or error}; {remedy(error)}; the lines before it are kept"
+            f"{path}: a line was not written: {error.strerror or error}; {remedy(error)}; the lines before it are sound"
         ) from error
 
 
@@ -222,28 +259,3 @@ def _writing(path: Path, write: Callable[[], object]) -> None:
         write()
     except OSError as error:
         raise NotWrittenError(not_saved(path, error)) from error
-
-
-def _lock(path: Path) -> int:
-    """An open file that nobody else holds locked. The system ends the lock with the process, however that ends."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        warnings.warn(f"{path.parent}: cannot be locked here; see that no second run writes into it", stacklevel=2)
-        return file
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.read(file, 200).decode(errors="replace").strip()
-        os.close(file)
-        raise RunError(
-            f"{path.parent}: another run is writing it{f' ({holder})' if holder else ''}; wait for it, end it, "
-            "or give another folder"
-        ) from None
-    except OSError:
-        os.close(file)
-        raise
-    os.ftruncate(file, 0)
-    os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    return file

@@ -31,7 +31,7 @@ class Running:
         self.trace = trace
         self.request: Request | None = None
         self._episode = episode
-        self._begun = self._asked = time.perf_counter()
+        self._started = self._asked = time.perf_counter()
 
     def send(self, answer: Any = None) -> None:
         """Answer the request; the first time, with nothing, begin."""
@@ -55,11 +55,11 @@ class Running:
             raise
         finally:
             self._asked = time.perf_counter()
-            self.trace.seconds = self._asked - self._begun
+            self.trace.seconds = self._asked - self._started
 
     def close(self) -> None:
-        """Let go of the episode, wherever it is."""
-        self.trace.seconds = time.perf_counter() - self._begun
+        """End the episode, wherever it is."""
+        self.trace.seconds = time.perf_counter() - self._started
         self._episode.close()
 
 
@@ -72,7 +72,7 @@ def opened(
     seed: int,
     gold: str | Iterable[str] | None = None,
 ) -> tuple[Trace, Episode[None]]:
-    """A question's trace and its episode, not begun; ``gold`` stands in place of the question's own gold answers.
+    """A question's trace and its episode, not started; ``gold`` replaces the question's own gold answers.
 
     Raises ``SettingError`` for an empty question.
     """
@@ -104,10 +104,9 @@ def refused(question: str | Question, method: Method, error: Exception) -> Trace
 def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, seed: int) -> dict[str, Any]:
     from dragin_lab import __version__
 
-    describe = getattr(retriever, "provenance", None)
     return lm.provenance() | {
         "dragin_lab": __version__,
-        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
+        "retriever": described(retriever),
         "seed": seed,
         "template": {
             "exemplars": len(template.exemplars),
@@ -117,6 +116,14 @@ def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, see
             "form": template.form,
         },
     }
+
+
+def described(retriever: Any) -> dict[str, Any] | None:
+    """What a retriever says of itself (``provenance``), else the name of its class; None for none."""
+    if retriever is None:
+        return None
+    describe = getattr(retriever, "provenance", None)
+    return dict(describe()) if describe else {"kind": type(retriever).__name__}
 
 
 def seed_of_draft(seed: int, drafts: int) -> int:

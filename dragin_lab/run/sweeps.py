@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,9 @@ from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import SettingError
-from dragin_lab.run.batch import Benchmark, as_benchmark, open_run, predict, summary
-from dragin_lab.run.endings import Elsewhere
-from dragin_lab.run.rundir import Line, RunRecord, read_run
-from dragin_lab.run.store import Counts, Store, as_store
+from dragin_lab.run.benchmark import Benchmark, Elsewhere, as_benchmark, open_run
+from dragin_lab.run.cache import Cache, Counts, as_cache
+from dragin_lab.run.lines import Line, summary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,21 +27,21 @@ if TYPE_CHECKING:
 
 #: θ of the paper's Table 5.
 TABLE_5 = (1.0, 1.1, 1.2, 1.3, 1.4)
-BLOCK = 50  # questions that all values are tried on before the next, so that a store need not hold all of them
+BLOCK = 50  # questions that all values are tried on before the next, so that a cache need not hold all of them
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What came of each value: ``methods`` and ``predictions`` have one entry a value of ``setting``.
+    """What came of each value: ``methods`` and ``predictions`` have one entry per value of ``setting``.
 
-    ``stored`` says what the store served; None where there was none.
+    ``counts`` says what the cache served; None where there was none.
     """
 
     setting: str  # "threshold" or "top_n"
     methods: tuple[Method, ...]
     predictions: tuple[list[Line], ...]
     benchmark: str  # name of the questions
-    stored: Counts | None = field(default=None, compare=False)
+    counts: Counts | None = field(default=None, compare=False)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -51,9 +50,9 @@ class Sweep:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row a value (pandas.DataFrame): setting, value, n, then means a question with their 95 % intervals.
+        """One row per value (pandas.DataFrame): setting, value, n, then means per question with their 95 % intervals.
 
-        em, em_low, em_high, the same of f1 and of retrievals, and pieces (generated); see ``bench.summary``.
+        em, em_low, em_high, the same of f1 and of retrievals, and pieces (generated); see ``lines.summary``.
         """
         import pandas as pd
 
@@ -83,20 +82,20 @@ def sweep(
     limit: int | None = None,
     seed: int = 0,
     batch_size: int = 1,
-    store: Store | bool | None = True,
+    cache: Cache | str | Path | bool | None = True,
     progress: bool = True,
 ) -> Sweep:
     """Answer the questions once for each value of one setting of a method.
 
     Args:
-        method: a method, or its name; everything but the swept setting is kept.
+        method: a method, or its name; everything but the swept setting stays as it is.
         questions: as for ``run_benchmark``.
         thresholds: values of θ; on the RIND score, for FLARE on 1 - p.
         top_ns: values of top-n, words (qfs) or pieces (last-n) of a query.
-        folder: keep each value's run directory below this folder, and go on there where an earlier sweep stopped;
-            None keeps the answers in memory alone.
-        store: keeps what is written, so that each value costs only what differs from the others; True is a new one in
-            memory, None or False is none. The answers are the same.
+        folder: write each value's run directory below this folder, and complete what an earlier sweep left there;
+            None writes nothing.
+        cache: serves what another value has written, so that each costs only what differs; True is a new one in memory,
+            a folder one on disk, None or False is none. The answers are the same.
 
     Raises ``SettingError`` unless exactly one of ``thresholds`` and ``top_ns`` has values which the method takes;
     otherwise as ``run_benchmark``.
@@ -104,63 +103,49 @@ def sweep(
     made = make_method(method) if isinstance(method, str) else method
     setting, methods = swept(made, thresholds=thresholds, top_ns=top_ns)
     asked = as_benchmark(questions, limit)
-    kept = None if store is True and isinstance(lm, Elsewhere) else as_store(store)
-    before = Counts() if kept is None else kept.counts.copy()
+    opened = None if cache is True and isinstance(lm, Elsewhere) else as_cache(cache)
+    before = Counts() if opened is None else opened.counts.copy()
     titles = [f"{setting} {getattr(one, setting)}" if progress else "" for one in methods]
-    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "store": kept}
-    if folder is None:
-        found = _predicted(methods, titles, lm, retriever, asked, **options)
-    else:
-        runs = [(one, Path(folder) / label(one), title) for one, title in zip(methods, titles, strict=True)]
-        found = [record.predictions for record in run_together(runs, lm, retriever, asked, **options)]
-    counts = None if kept is None else kept.counts.since(before)
+    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "cache": opened}
+    folders = [None if folder is None else Path(folder) / label(one) for one in methods]
+    found = run_together(list(zip(methods, folders, titles, strict=True)), lm, retriever, asked, **options)
+    counts = None if opened is None else opened.counts.since(before)
     if counts is not None and counts.drafts and progress:
         print(counts, file=sys.stderr)
     return Sweep(setting, methods, tuple(found), asked.name, counts)
 
 
 def run_together(
-    runs: Sequence[tuple[Method, Path, str]],
+    runs: Sequence[tuple[Method, Path | None, str]],
     lm: LanguageModel | Elsewhere,
     retriever: Retriever | None,
     asked: Benchmark,
     *,
-    store: Store | None,
+    cache: Cache | None,
     **options: Any,
-) -> list[RunRecord]:
-    """``run_benchmark`` for methods that ask the same questions, each with its folder and the title of its progress.
+) -> list[list[Line]]:
+    """The predictions of methods that ask the same questions, each with its folder and the title of its progress.
 
-    With a ``store`` all of them answer some questions before any goes on, so that it need not hold what it serves for
-    longer. ``options`` are those of ``open_run``.
+    With a ``cache`` all of them answer a block of questions before any starts the next, so that it can be small.
+    ``options`` are those of ``open_run``.
     """
-    order = range(len(runs)) if store is None else _longest_first([method for method, _, _ in runs])
+    order = range(len(runs)) if cache is None else _longest_first([method for method, _, _ in runs])
+    found: list[list[Line]] = [[] for _ in runs]
     with ExitStack() as stack:
         under_way: dict[int, Any] = {}
-        for upto in _blocks(len(asked.questions), store):
+        for upto in _blocks(len(asked.questions), cache):
             for i in order:
                 method, folder, title = runs[i]
                 if i not in under_way:
-                    run = open_run(method, lm, retriever, asked, folder, title=title, store=store, **options)
+                    run = open_run(method, lm, retriever, asked, folder, title=title, cache=cache, **options)
                     under_way[i] = stack.enter_context(run)
-                under_way[i](upto)
-    return [read_run(folder) for _, folder, _ in runs]
-
-
-def _predicted(
-    methods: Sequence[Method], titles: Sequence[str], lm: Any, retriever: Any, asked: Benchmark, **options: Any
-) -> list[list[Line]]:
-    """The same with no folders."""
-    found: list[list[Line]] = [[] for _ in methods]
-    for upto in _blocks(len(asked.questions), options["store"]):
-        for i in _longest_first(methods):
-            block = replace(asked, questions=asked.questions[len(found[i]) : upto])
-            found[i] += predict(methods[i], lm, retriever, block, progress=titles[i] or False, **options)
+                found[i] = under_way[i](upto)
     return found
 
 
-def _blocks(questions: int, store: Store | None) -> Iterator[int]:
+def _blocks(questions: int, cache: Cache | None) -> Iterator[int]:
     """How many questions to have answered with every value before going on; all at once where nothing is shared."""
-    yield from range(BLOCK, questions, BLOCK) if store is not None else ()
+    yield from range(BLOCK, questions, BLOCK) if cache is not None else ()
     yield questions
 
 

@@ -25,7 +25,7 @@ from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence
 from dragin_lab.core.trace import Continuation, Decision, Query, Step, Trace, Words
 from dragin_lab.errors import SettingError
-from dragin_lab.run.stored import NotStoredError, StoredDraft, StoredTokenizer, fits
+from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.study.truth import Count, Truth, truths
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.drivers import stream
 from dragin_lab.run.serving import what_happened
-from dragin_lab.run.stored import fits
+from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
 from dragin_lab.views import replays
 from dragin_lab.views.frame import View, framed, message, opened

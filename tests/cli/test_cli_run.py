@@ -18,7 +18,7 @@ from command import PATIENCE, Command, start
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
 from dragin_lab.errors import ModelError
-from dragin_lab.run.batch import Benchmark
+from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.rundir import find_runs, read_run
 
 RUN = ("run", "--method", "dragin,wo-rag", "--variant", "paper", "--what", "question")

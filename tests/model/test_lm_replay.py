@@ -1,4 +1,4 @@
-"""A draft served from a store is the one that the model would make, to the bit; another request is not served."""
+"""A draft served from a cache is the one that the model would make, to the bit; another request is not served."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import pytest
 from dragin_lab.core.episode import Bias, Never, SoFar, Stop, Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.run.remembering import Remembering, remembering
-from dragin_lab.run.store import Store
+from dragin_lab.run.cache import Cache, CachedModel, cached
 
 PROMPT = Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)})
 
@@ -63,48 +62,48 @@ def drained(stream: Any) -> tuple[list[Any], Continuation]:
 @pytest.mark.parametrize("looks", [0, 1])
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2"])
 def test_every_beginning_is_served_as_the_model_makes_it(kind: str, looks: int) -> None:
-    lm, store = tiny(kind), Store()
-    memory = remembering(lm, store)
-    longest = memory.generate(Write(PROMPT, 40, After(99, looks), attention=True))
+    lm, cache = tiny(kind), Cache()
+    model = cached(lm, cache)
+    longest = model.generate(Write(PROMPT, 40, After(99, looks), attention=True))
     assert not longest.stored
-    identical(longest, memory.generate(Write(PROMPT, 40, After(99, looks), attention=True)))
+    identical(longest, model.generate(Write(PROMPT, 40, After(99, looks), attention=True)))
     for n in (1, 20, 32, 33):
         for options in ({"attention": True}, {}, {"run_on": True}):
             draft = Write(PROMPT, 40, After(n, looks), **options)
-            identical(lm.generate(draft), memory.generate(draft))
-    assert (store.counts.drafts_made, store.counts.drafts_outgrown) == (1, 0)
+            identical(lm.generate(draft), model.generate(draft))
+    assert (cache.counts.drafts_made, cache.counts.drafts_outgrown) == (1, 0)
 
 
 def test_a_stream_has_the_same_events() -> None:
-    lm, store = tiny(), Store()
+    lm, cache = tiny(), Cache()
     draft = Write(PROMPT, 12, After(7))
-    memory = remembering(lm, store)
-    memory.generate(Write(PROMPT, 12))
-    events, made = drained(memory.stream(draft))
+    model = cached(lm, cache)
+    model.generate(Write(PROMPT, 12))
+    events, made = drained(model.stream(draft))
     expected, fresh = drained(lm.stream(draft))
     assert events == expected
     identical(fresh, made)
-    assert (store.counts.pieces_made, store.counts.pieces_served) == (12, 7)
+    assert (cache.counts.pieces_made, cache.counts.pieces_served) == (12, 7)
 
 
 def test_a_text_that_has_ended_is_served_to_whoever_asks_for_more() -> None:
-    lm, store = tiny(), Store()
+    lm, cache = tiny(), Cache()
     first = lm.generate(Write(PROMPT, 20))
     lm.eos = frozenset([int(first.ids[9])])
-    memory = remembering(lm, store)
-    ended = memory.generate(Write(PROMPT, 12))
+    model = cached(lm, cache)
+    ended = model.generate(Write(PROMPT, 12))
     assert ended.stopped == "eos"
-    longer = memory.generate(Write(PROMPT, 60))
+    longer = model.generate(Write(PROMPT, 60))
     identical(lm.generate(Write(PROMPT, 60)), longer)
 
 
 def test_processed_entropies_come_back() -> None:
-    model = lm_tiny.build("llama")
-    model.generation_config.repetition_penalty = 1.5
-    lm = LanguageModel(model, lm_tiny.byte_level())
-    memory = remembering(lm, Store())
-    memory.generate(Write(PROMPT, 8))
-    served = memory.generate(Write(PROMPT, 5))
+    built = lm_tiny.build("llama")
+    built.generation_config.repetition_penalty = 1.5
+    lm = LanguageModel(built, lm_tiny.byte_level())
+    model = cached(lm, Cache())
+    model.generate(Write(PROMPT, 8))
+    served = model.generate(Write(PROMPT, 5))
     assert served.entropy_processed is not None
     identical(lm.generate(Write(PROMPT, 5)), served)
 
@@ -113,33 +112,33 @@ def test_processed_entropies_come_back() -> None:
 
 
 def test_what_is_kept_too_short_is_made_anew_and_replaced() -> None:
-    lm, store = tiny(), Store()
-    memory = remembering(lm, store)
-    memory.generate(Write(PROMPT, 6))
-    longer = memory.generate(Write(PROMPT, 10))
+    lm, cache = tiny(), Cache()
+    model = cached(lm, cache)
+    model.generate(Write(PROMPT, 6))
+    longer = model.generate(Write(PROMPT, 10))
     assert not longer.stored
-    assert (store.counts.drafts_outgrown, store.counts.pieces_made) == (1, 16)
-    identical(longer, memory.generate(Write(PROMPT, 10)))
-    assert len(store) == 1
+    assert (cache.counts.drafts_outgrown, cache.counts.pieces_made) == (1, 16)
+    identical(longer, model.generate(Write(PROMPT, 10)))
+    assert len(cache) == 1
 
 
 def test_attention_is_not_invented() -> None:
-    lm, store = tiny(), Store()
-    memory = remembering(lm, store)
-    memory.generate(Write(PROMPT, 6))
-    assert not memory.generate(Write(PROMPT, 6, attention=True)).stored
-    assert memory.generate(Write(PROMPT, 6, attention=True)).stored
-    assert memory.generate(Write(PROMPT, 4)).attention is None
+    lm, cache = tiny(), Cache()
+    model = cached(lm, cache)
+    model.generate(Write(PROMPT, 6))
+    assert not model.generate(Write(PROMPT, 6, attention=True)).stored
+    assert model.generate(Write(PROMPT, 6, attention=True)).stored
+    assert model.generate(Write(PROMPT, 4)).attention is None
 
 
 def test_rows_looked_at_one_by_one_and_together_are_kept_apart() -> None:
-    memory = remembering(tiny(), Store())
-    memory.generate(Write(PROMPT, 8, After(99, looks=1)))
-    assert not memory.generate(Write(PROMPT, 6, After(4))).stored
-    assert memory.generate(Write(PROMPT, 6, After(4, looks=1))).stored
-    assert memory.generate(Write(PROMPT, 3, After(3))).stored
+    model = cached(tiny(), Cache())
+    model.generate(Write(PROMPT, 8, After(99, looks=1)))
+    assert not model.generate(Write(PROMPT, 6, After(4))).stored
+    assert model.generate(Write(PROMPT, 6, After(4, looks=1))).stored
+    assert model.generate(Write(PROMPT, 3, After(3))).stored
     for _ in range(2):  # neither one nor the other: never kept
-        assert not memory.generate(Write(Prompt("Who?"), 8, After(6, looks=2))).stored
+        assert not model.generate(Write(Prompt("Who?"), 8, After(6, looks=2))).stored
 
 
 OTHERS: dict[str, Write] = {
@@ -153,30 +152,30 @@ OTHERS: dict[str, Write] = {
 
 
 def test_another_request_is_another_key() -> None:
-    memory = remembering(tiny(), Store())
+    model = cached(tiny(), Cache())
     for draft in (Write(PROMPT, 6), *OTHERS.values()):
-        assert not memory.generate(draft).stored
+        assert not model.generate(draft).stored
     for draft in (Write(PROMPT, 6), *OTHERS.values()):
-        assert memory.generate(draft).stored
+        assert model.generate(draft).stored
     # what decides nothing about the text is no part of the key
-    assert memory.generate(Write(Prompt(PROMPT.text, {"exemplars": (0, 20), "question": (0, 5)}, ("n",)), 4)).stored
+    assert model.generate(Write(Prompt(PROMPT.text, {"exemplars": (0, 20), "question": (0, 5)}, ("n",)), 4)).stored
 
 
 def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    lm, store = tiny(), Store()
+    lm, cache = tiny(), Cache()
     told = lm.identity()
     assert {"weights_sha256", "dtype", "device", "attention", "layer", "heads", "generation_config"} <= set(told)
     assert {"torch", "transformers", "numpy", "dragin_lab", "tokenizer_sha256", "threads", "tap", "eos"} <= set(told)
-    remembering(lm, store).generate(Write(PROMPT, 6))
+    cached(lm, cache).generate(Write(PROMPT, 6))
     for name in told:
         monkeypatch.setattr(lm, "identity", lambda name=name: told | {name: "other"})
-        assert not remembering(lm, store).generate(Write(PROMPT, 6)).stored, name
+        assert not cached(lm, cache).generate(Write(PROMPT, 6)).stored, name
     monkeypatch.undo()
-    assert remembering(lm, store).generate(Write(PROMPT, 6)).stored
+    assert cached(lm, cache).generate(Write(PROMPT, 6)).stored
 
 
 def test_other_weights_another_layer_and_another_dtype_are_other_identities() -> None:
-    store = Store()
+    cache = Cache()
     models = [tiny(), tiny(layer=1), tiny(heads=[0, 1]), tiny(alternatives=3)]
     models += [LanguageModel(lm_tiny.build("llama").to(dtype), lm_tiny.byte_level(), check=False)
                for dtype in (lm_tiny.torch.bfloat16,)]  # fmt: skip
@@ -184,30 +183,30 @@ def test_other_weights_another_layer_and_another_dtype_are_other_identities() ->
     other.lm_head.weight.data[0] += 1
     models.append(LanguageModel(other, lm_tiny.byte_level()))
     for lm in models:
-        assert not remembering(lm, store).generate(Write(PROMPT, 3)).stored
-    assert remembering(tiny(), store).generate(Write(PROMPT, 3)).stored
+        assert not cached(lm, cache).generate(Write(PROMPT, 3)).stored
+    assert cached(tiny(), cache).generate(Write(PROMPT, 3)).stored
 
 
 def test_sampling_is_never_stored() -> None:
-    lm, store = tiny(sample=True), Store()
-    assert remembering(lm, store) is lm
-    assert remembering(lm, None) is lm
+    lm, cache = tiny(sample=True), Cache()
+    assert cached(lm, cache) is lm
+    assert cached(lm, None) is lm
 
 
 # -- maps and batches -------------------------------------------------------------------------------------------------
 
 
 def test_maps_are_kept_by_their_lower_half() -> None:
-    lm, store = tiny(), Store()
-    memory = remembering(lm, store)
+    lm, cache = tiny(), Cache()
+    model = cached(lm, cache)
     expected = lm.attend([9, 8, 7, 6])
     for _ in range(2):
-        found = memory.attend([9, 8, 7, 6])
+        found = model.attend([9, 8, 7, 6])
         np.testing.assert_array_equal(found, expected)
         found[:] = 0.0  # the taker's own
-    assert (store.counts.maps_made, store.counts.maps_served) == (1, 1)
-    assert store.nbytes < expected.nbytes + 400
-    assert memory.attend([]).shape == (4, 0, 0)
+    assert (cache.counts.maps_made, cache.counts.maps_served) == (1, 1)
+    assert cache.nbytes < expected.nbytes + 400
+    assert model.attend([]).shape == (4, 0, 0)
 
 
 def written(batch: Any, drafts: list[Write]) -> list[Continuation]:
@@ -221,35 +220,35 @@ def written(batch: Any, drafts: list[Write]) -> list[Continuation]:
 
 
 def test_a_batch_is_served_before_it_writes() -> None:
-    lm, store = tiny(), Store()
-    memory = remembering(lm, store)
+    lm, cache = tiny(), Cache()
+    model = cached(lm, cache)
     drafts = [Write(Prompt(f"{lm_tiny.PROMPT} {i}"), 8) for i in range(3)]
-    alone = memory.generate(drafts[0])
-    first = written(memory.batch(2), drafts)
+    alone = model.generate(drafts[0])
+    first = written(model.batch(2), drafts)
     assert [made.stored for made in first] == [True, False, False]
     identical(alone, first[0])
-    again = written(memory.batch(2), [dataclasses.replace(draft, max_new_tokens=5) for draft in drafts])
+    again = written(model.batch(2), [dataclasses.replace(draft, max_new_tokens=5) for draft in drafts])
     assert [made.stored for made in again] == [True, True, True]
     for made, before in zip(again, first, strict=True):
         assert made.ids.tolist() == before.ids[:5].tolist()
     # beside others sums are in another order, so that it does not stand for what is written alone
-    assert not memory.generate(drafts[1]).stored
+    assert not model.generate(drafts[1]).stored
     far = Write(Prompt("a " * 3000), 8)
-    assert isinstance(written(memory.batch(2), [drafts[0], far])[1], Exception)
+    assert isinstance(written(model.batch(2), [drafts[0], far])[1], Exception)
 
 
 def test_a_batch_of_one_writes_as_alone() -> None:
     lm = tiny()
-    memory = remembering(lm, Store())
-    written(memory.batch(1), [Write(PROMPT, 8)])
-    identical(lm.generate(Write(PROMPT, 8)), memory.generate(Write(PROMPT, 8)))
+    model = cached(lm, Cache())
+    written(model.batch(1), [Write(PROMPT, 8)])
+    identical(lm.generate(Write(PROMPT, 8)), model.generate(Write(PROMPT, 8)))
 
 
 def test_all_else_is_the_models_own() -> None:
     lm = tiny()
-    memory = remembering(lm, Store())
-    assert isinstance(memory, Remembering)
-    assert memory.tokenizer is lm.tokenizer
-    assert memory.provenance() == lm.provenance()
+    model = cached(lm, Cache())
+    assert isinstance(model, CachedModel)
+    assert model.tokenizer is lm.tokenizer
+    assert model.provenance() == lm.provenance()
     stop: Stop = Never()
-    assert memory.stream(Write(PROMPT, 2, stop)) is not None
+    assert model.stream(Write(PROMPT, 2, stop)) is not None

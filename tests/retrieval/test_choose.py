@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command import Command
+from run_folders import read_config, write_run
 from sources import some_passages, write_json_lines
 
 from dragin_lab.core.method import method, run_label
@@ -88,10 +89,10 @@ def test_a_run_is_called_by_its_retriever_where_it_is_not_the_usual_one() -> Non
 
 
 def test_who_chose_the_retriever_is_no_other_run(tmp_path: Path) -> None:
-    there = {"format": 1, "dataset": {"questions": 1}, "retriever": {"kind": "bm25"}}
-    (tmp_path / "run.json").write_text(json.dumps(there))
-    check_settings(tmp_path, there | {"retriever": {"kind": "bm25", "chosen": "by default"}})
-    check_settings(tmp_path, there)
+    folder = write_run(tmp_path, em=[1.0])
+    there = read_config(folder)
+    check_settings(folder, there | {"retriever": there["retriever"] | {"chosen": "by default"}})
+    check_settings(folder, there)
 
 
 # -- the command ------------------------------------------------------------------------------------------------------

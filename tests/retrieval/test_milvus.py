@@ -31,7 +31,7 @@ from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import Milvus
 from dragin_lab.retrieval.milvus_fill import Filled, fill
 from dragin_lab.retrieval.milvus_server import Address, Server
-from dragin_lab.run import batch as bench
+from dragin_lab.run import benchmark as bench
 
 pymilvus = pytest.importorskip("pymilvus", reason="pymilvus is not installed (extra: cluster)")
 pytest.importorskip("milvus_lite", reason="Milvus Lite is not installed (extra: cluster)")

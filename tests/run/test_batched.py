@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from answering import Batch
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
@@ -41,53 +41,6 @@ class Model(ScriptedModel):
     def batch(self, size: int) -> Batch:
         self.batches.append(Batch(self, size))
         return self.batches[-1]
-
-
-class Batch:
-    """What drivers use of ``lm.batch.Batch``."""
-
-    def __init__(self, lm: Model, size: int) -> None:
-        self.lm = lm
-        self.size = size
-        self.waiting: deque[tuple[Any, Write, int | None]] = deque()
-        self.rows: list[tuple[Any, Generator[Any, None, Continuation]]] = []
-        self.widths: list[int] = []
-        self.seeds: list[int | None] = []
-        self.closed = False
-
-    def __len__(self) -> int:
-        return len(self.waiting) + len(self.rows)
-
-    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
-        self.waiting.append((key, draft, seed))
-
-    def attend(self, ids: Any) -> Any:
-        return self.lm.attend(ids)
-
-    def step(self) -> list[tuple[Any, Any]]:
-        while self.waiting and len(self.rows) < self.size:
-            key, draft, seed = self.waiting.popleft()
-            self.seeds.append(seed)
-            self.rows.append((key, self.lm.stream(draft, seed)))
-        if self.rows:
-            self.widths.append(len(self.rows))
-        ended, rows = [], self.rows
-        self.rows = []
-        for key, pieces in rows:
-            try:
-                next(pieces)
-                self.rows.append((key, pieces))
-            except StopIteration as stop:
-                ended.append((key, stop.value))
-            except Exception as error:  # noqa: BLE001 - as the real one does
-                ended.append((key, error))
-        return ended
-
-    def describe(self) -> dict[str, Any]:
-        return {"asked": self.size, "size": self.size, "notes": []}
-
-    def close(self) -> None:
-        self.closed = True
 
 
 def without_time(trace: Trace) -> Any:

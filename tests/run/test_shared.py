@@ -1,4 +1,4 @@
-"""The embedded model with a store: every method answers what it answers without one, and a sweep pays for less."""
+"""The embedded model with a cache: every method answers what it answers without one, and a sweep pays for less."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.batch import Benchmark, run_benchmark
+from dragin_lab.run.benchmark import Benchmark, run_benchmark
+from dragin_lab.run.cache import Cache
 from dragin_lab.run.drivers import ask, run_many
-from dragin_lab.run.store import Store
 from dragin_lab.run.sweeps import sweep
 
 THETAS = [0.5, 1.0, 1.5, 2.0, 2.5]
@@ -27,22 +27,22 @@ CELLS = [
 
 
 @functools.cache
-def world() -> tuple[LanguageModel, BM25, Store]:
-    return LanguageModel.load(dtype="float32"), BM25(Corpus.load()), Store()
+def world() -> tuple[LanguageModel, BM25, Cache]:
+    return LanguageModel.load(dtype="float32"), BM25(Corpus.load()), Cache()
 
 
 @pytest.mark.parametrize(("name", "variant"), CELLS)
 def test_the_same_trace_to_the_bit(name: str, variant: str) -> None:
-    lm, retriever, store = world()  # one store for all methods: each finds what the others left
+    lm, retriever, cache = world()  # one cache for all methods: each finds what the others left
     question = demo_questions()[1]
     chosen = method(name, variant=variant, max_new_tokens=32)
     plain = ask(chosen, lm, retriever, question)
-    first = ask(chosen, lm, retriever, question, store=store)
-    again = ask(chosen, lm, retriever, question, store=store)
+    first = ask(chosen, lm, retriever, question, cache=cache)
+    again = ask(chosen, lm, retriever, question, cache=cache)
     assert plain.diff(first) == plain.diff(again) == ""
     assert again.stored == {"drafts": again.counters["drafts"], "pieces": again.counters["generated"]}
     assert plain.stored == {"drafts": 0, "pieces": 0}
-    (side,) = run_many(chosen, lm, retriever, [question], store=store, batch_size=2)
+    (side,) = run_many(chosen, lm, retriever, [question], cache=cache, batch_size=2)
     del side.provenance["batch"]
     assert plain.diff(side) == ""  # nothing was left to write beside others
 
@@ -52,25 +52,25 @@ def test_five_thresholds_make_less_than_five_runs(tmp_path: Path) -> None:
     asked = Benchmark("three", tuple(demo_questions()[:2]))
     chosen = method("dragin", max_new_tokens=32)
     shared = sweep(chosen, lm, retriever, asked, thresholds=THETAS, folder=tmp_path, progress=False)
-    alone = sweep(chosen, lm, retriever, asked, thresholds=THETAS, store=False, progress=False)
-    assert alone.stored is None
+    alone = sweep(chosen, lm, retriever, asked, thresholds=THETAS, cache=False, progress=False)
+    assert alone.counts is None
     assert shared.predictions == alone.predictions
     assert shared.values == tuple(THETAS)
-    assert shared.stored is not None
+    assert shared.counts is not None
     all_pieces = sum(line["pieces"] for lines in alone.predictions for line in lines)
-    assert shared.stored.pieces_made + shared.stored.pieces_served == all_pieces
-    assert shared.stored.pieces_made < 0.7 * all_pieces
-    assert shared.stored.drafts_outgrown == 0
+    assert shared.counts.pieces_made + shared.counts.pieces_served == all_pieces
+    assert shared.counts.pieces_made < 0.7 * all_pieces
+    assert shared.counts.drafts_outgrown == 0
 
 
 def test_predictions_are_the_same_bytes_whatever_ran_before(tmp_path: Path) -> None:
-    lm, retriever, store = world()
+    lm, retriever, cache = world()
     chosen = method("dragin", variant="paper", max_new_tokens=24)
     asked = demo_questions()[:2]
 
-    def predicted(name: str, lm: LanguageModel, questions: list, store: Store | None = None) -> bytes:  # type: ignore[type-arg]
+    def predicted(name: str, lm: LanguageModel, questions: list, cache: Cache | None = None) -> bytes:  # type: ignore[type-arg]
         folder = tmp_path / name
-        run_benchmark(chosen, lm, retriever, Benchmark("two", tuple(questions)), folder, progress=False, store=store)
+        run_benchmark(chosen, lm, retriever, Benchmark("two", tuple(questions)), folder, progress=False, cache=cache)
         return (folder / "predictions.jsonl").read_bytes()
 
     fresh = predicted("fresh", LanguageModel.load(dtype="float32"), asked)
@@ -78,7 +78,7 @@ def test_predictions_are_the_same_bytes_whatever_ran_before(tmp_path: Path) -> N
     assert predicted("warm", lm, asked) == fresh
     backwards = predicted("backwards", lm, asked[::-1])
     assert sorted(backwards.splitlines()) == sorted(fresh.splitlines())
-    assert predicted("kept", lm, asked, store) == predicted("served", lm, asked, store) == fresh
+    assert predicted("kept", lm, asked, cache) == predicted("served", lm, asked, cache) == fresh
     half = tmp_path / "fresh" / "predictions.jsonl"
     half.write_bytes(fresh.splitlines(keepends=True)[0] + fresh.splitlines()[1][:40])  # killed in a line
-    assert predicted("fresh", lm, asked, store) == fresh
+    assert predicted("fresh", lm, asked, cache) == fresh

@@ -20,7 +20,7 @@ from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.batch import run_benchmark
+from dragin_lab.run.benchmark import run_benchmark
 from dragin_lab.run.drivers import run_many
 
 CLOSE = 1e-4  # nats between the two likeliest pieces where a batch may choose the other one

@@ -15,7 +15,7 @@ from dragin_lab.core.method import METHODS, Method, exchanged, method, restored
 from dragin_lab.core.trace import Decision, Question, Step, Trace, Words
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.run.stored import NotStoredError, StoredTokenizer
+from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
 from dragin_lab.study.truth import Count, Truth, truths
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
 from dragin_lab.views import replayed

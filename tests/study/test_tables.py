@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_folders import write_run
+from run_folders import read_config, write_config, write_run
 
 from dragin_lab.core.intervals import bootstrap, paired
 from dragin_lab.errors import DraginLabError, SettingError
@@ -353,9 +352,9 @@ def test_the_other_half_of_table_7_is_made_with_the_encoder_at_hand(tmp_path: Pa
         line.endswith("--retriever dense:Muennighoff/SGPT-1.3B-weightedmean-msmarco-specb-bitfit") for line in real
     )
     own = write_run(tmp_path / "own", "dragin", "iirc", RIGHT, model="some/model", retriever="dense")
-    config = json.loads((own / "run.json").read_text())
+    config = read_config(own)
     config["retriever"]["model"] = "my/encoder"
-    (own / "run.json").write_text(json.dumps(config))
+    write_config(own, config)
     made = table(7, tmp_path / "own")
     assert any(line.endswith("--retriever dense:my/encoder") for line in made.missing)
     assert "passages by dense:my/encoder, where the paper has SGPT" in " ".join(made.marks.values())

@@ -10,16 +10,11 @@ from typing import Any
 
 import pytest
 
-import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.trace import Passage
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import Asked
 
 ROOT = Path(__file__).parents[2]
-QUESTION = "Who is the mother of the director of film Elm Road?"
 
 
 @pytest.fixture
@@ -110,20 +105,3 @@ def test_rows_already_there_are_not_made_again_and_torn_ones_are(tmp_path: Path,
     assert work.each("x", [1], compute) == [{"item": 1}]
     work.deadline = 0.0
     assert work.each("x", [1, 2, 3, 4], compute, until=True) == [{"item": 1}, {"item": 2}, {"item": 3}]
-
-
-class Fixed:
-    def search(self, query: str, k: int) -> list[Passage]:
-        return [Passage("1", "", "Elm Road is a film by Ada Orleth.")]
-
-
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_remembered_drafts_change_nothing(docs: tuple[Any, Any], variant: str) -> None:
-    lm = LanguageModel.load(ROOT / "tests" / "parity" / "models" / "almanac-small")
-    memory = docs[0].Remembering(lm)
-    for theta in (0.2, 0.6, 0.2):
-        method = dl.method("dragin", variant=variant, threshold=theta, max_new_tokens=24)
-        plain, remembered = (dl.ask(method, one, Fixed(), QUESTION, prompt=PromptTemplate()) for one in (lm, memory))
-        assert plain.text == remembered.text
-        assert plain.queries == remembered.queries
-        assert plain.counters | {"reused": 0} == remembered.counters | {"reused": 0}

@@ -15,8 +15,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from run_folders import write_run
 
-from dragin_lab.run.batch import finished_runs
-from dragin_lab.run.rundir import RunError
+from dragin_lab.run.rundir import RunError, finished_runs
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
@@ -145,7 +144,7 @@ def test_runs_that_are_missing_or_not_complete_name_the_command_that_makes_them(
     whole = write_run(tmp_path / "whole", "dragin")
     assert [run.folder for run in finished_runs(tmp_path / "whole", command)] == [whole]
     write_run(tmp_path / "half", "dragin", asked=9)
-    with pytest.raises(RunError, match=r"4 of 9 questions.* is not complete; .*goes on where it stopped: python docs"):
+    with pytest.raises(RunError, match=r"4 of 9 questions.* is not complete; .*this completes it: python docs"):
         finished_runs([tmp_path / "whole", tmp_path / "half"], command)
     write_run(tmp_path / "half", "flare", em=(1.0, None))
     with pytest.raises(RunError, match="and 1 more are not"):

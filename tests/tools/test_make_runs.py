@@ -13,7 +13,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.core.method import label
-from dragin_lab.run.batch import find_runs
+from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.tables.layouts import RESULTS, Want, layout
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.study.tables.layouts import ALONE, BM25, DENSE, NAMES, Want
 
 if TYPE_CHECKING:
-    from dragin_lab.run.batch import RunRecord
+    from dragin_lab.run.rundir import RunRecord
 
 #: The encoder that the README of the paper's code gives.
 SGPT = "Muennighoff/SGPT-1.3B-weightedmean-msmarco-specb-bitfit"

@@ -22,7 +22,7 @@ from dragin_lab.study.tables.runs import Source, Sources, missing_lines
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dragin_lab.run.batch import RunRecord
+    from dragin_lab.run.rundir import RunRecord
 
 FORMATS = ("text", "markdown", "latex", "csv", "dataframe")
 
@@ -145,7 +145,7 @@ def table(
 
 
 def _records(runs: str | Path | Iterable[str | Path | RunRecord]) -> list[RunRecord]:
-    from dragin_lab.run.batch import find_runs
+    from dragin_lab.run.rundir import find_runs
 
     given = [runs] if isinstance(runs, str | Path) else list(runs)
     found = [one for one in given if not isinstance(one, str | Path)]

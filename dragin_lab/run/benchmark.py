@@ -1,53 +1,57 @@
-"""Benchmarks: a method over a set of questions, recorded in a run directory that goes on by itself where it stopped."""
+"""Benchmarks: a method over a set of questions, recorded in a run directory that can be completed later."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dragin_lab import __version__
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.trace import Question, Trace
+from dragin_lab.core.trace import Question
 from dragin_lab.data import datasets
 from dragin_lab.data.formats import PLAIN
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.progress import Progress
 from dragin_lab.run.drivers import run_many
-from dragin_lab.run.endings import Elsewhere, Finished
-from dragin_lab.run.rundir import CONFIG, FORMAT, Line, RunError, RunRecord, find_runs, finished_runs, read_run
-from dragin_lab.run.runwriter import RunFolder, check_settings, refuse_duplicates
+from dragin_lab.run.lines import Finished, Line, record_of
+from dragin_lab.run.rundir import CONFIG, FORMAT, RunRecord, read_run
+from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
+from dragin_lab.run.serving import described
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
-    from dragin_lab.run.store import Store
+    from dragin_lab.run.cache import Cache
 
-__all__ = [
-    "Benchmark",
-    "RunError",
-    "RunRecord",
-    "find_runs",
-    "finished_runs",
-    "open_benchmark",
-    "run_benchmark",
-    "summary",
-]
-
-#: What ``summary`` gives the mean of.
-MEASURES = ("em", "f1", "retrievals", "pieces")
 _SPLITS = ("train", "dev", "test")
-_SCORES = ("em", "f1", "precision", "recall")
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """Answers questions somewhere else (``cluster.Cluster``)."""
+
+    @property
+    def embedded(self) -> bool:
+        """Whether its model is the one that the package brings."""
+
+    def provenance(self) -> dict[str, Any]:
+        """As ``LanguageModel.provenance``."""
+
+    def finish(
+        self, method: Method, retriever: Any, questions: Iterable[Question], prompt: PromptTemplate,
+        options: dict[str, Any],
+    ) -> Iterator[Finished]:  # fmt: skip
+        """What is recorded of each episode as it ends; ``options`` are those of ``finished``."""
 
 
 @dataclass(frozen=True)
@@ -125,33 +129,33 @@ def run_benchmark(
     seed: int = 0,
     batch_size: int = 1,
     traces: bool = False,
-    store: Store | None = None,
+    cache: Cache | None = None,
     progress: bool | str = True,
 ) -> RunRecord:
-    """Answer every question with a method, and record each answer in a run directory as it is there.
+    """Answer every question with a method, and record each answer in a run directory as soon as it is known.
 
-    A folder that holds a part of this very run is taken up where it stopped; what failed is tried again. Interrupting
-    loses the episodes under way and nothing else.
+    A folder that holds a part of this very run is completed; what failed is tried again. An interrupt loses the
+    episodes under way and nothing else.
 
     Args:
         questions: a ``Benchmark``, what ``open_benchmark`` takes, or questions (texts get their place as id).
         folder: the run directory (see ``rundir``).
         prompt: default the benchmark's, else the model's own.
-        limit: take the first so many questions only, where ``questions`` is no ``Benchmark``.
+        limit: take only the first so many questions, where ``questions`` is not a ``Benchmark``.
         seed: of sampled decoding.
         batch_size: episodes side by side (``run_many``).
-        traces: keep every trace, in ``folder/traces``.
-        store: keeps what is written and serves it again (``store``); the predictions are the same bytes without one.
+        traces: save every trace, in ``folder/traces``.
+        cache: serves what was written before; the predictions are the same bytes without one.
         progress: a bar on a terminal or in a notebook, plain lines elsewhere; a text is its title.
 
     Raises:
         RunError: the folder holds another run, or another process writes it; two questions have one id.
-        NotWrittenError, TraceFileError: it cannot be written; what was finished before is kept.
+        NotWrittenError, TraceFileError: it cannot be written; what was finished before is in it.
         SettingError: a method that retrieves without a retriever, a batch size that cannot be had.
     """
     asked = as_benchmark(questions, limit)
     title = progress if isinstance(progress, str) else f"{asked.name} {method.name}" if progress else ""
-    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "store": store}
+    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "cache": cache}
     with open_run(method, lm, retriever, asked, folder, title=title, traces=traces, **options) as answer:
         answer(None)
     return read_run(folder)
@@ -163,55 +167,39 @@ def open_run(
     lm: LanguageModel | Elsewhere,
     retriever: Retriever | None,
     asked: Benchmark,
-    folder: str | Path,
+    folder: str | Path | None,
     *,
     prompt: PromptTemplate | None = None,
     seed: int = 0,
     batch_size: int = 1,
     traces: bool = False,
-    store: Store | None = None,
+    cache: Cache | None = None,
     title: str = "",
-) -> Iterator[Callable[[int | None], None]]:
-    """A run directory under way: call what it gives with n to answer the first n questions, with None for all.
+) -> Iterator[Callable[[int | None], list[Line]]]:
+    """A run under way: call what this yields with n to answer the first n questions, with None for all.
 
-    ``title`` is that of the progress, which is not shown without. For the rest see ``run_benchmark``.
+    It returns the predictions so far, in the order of the questions. ``folder`` None records them in memory alone.
+    Progress is shown under ``title``, and not without one. For the rest see ``run_benchmark``.
     """
     template = template_for(method, lm, prompt or asked.template)
-    config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
-    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "store": store}
+    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "cache": cache}
+    qids = [q.id for q in asked.questions]
 
-    def answer(upto: int | None) -> None:
-        todo = [q for q in asked.questions[:upto] if q.id not in kept.done]
-        earlier = list(kept.done.values())
+    def answer(upto: int | None) -> list[Line]:
+        todo = [q for q in asked.questions[:upto] if q.id not in run.done]
+        earlier = list(run.done.values())
         ended = finished(method, lm, retriever, todo, template, traces=traces, **options)
-        for one in _shown(ended, title if todo else "", len(asked.questions), earlier):
-            kept.add(*one)
-        kept.finish()
+        for one in _shown(ended, title if todo else "", len(qids), earlier):
+            run.add(*one)
+        run.finish()
+        return [run.done[qid] for qid in qids if qid in run.done]
 
-    with RunFolder(folder, config, [q.id for q in asked.questions]) as kept:
+    run: RunInMemory | RunFolder = RunInMemory(qids)
+    if folder is not None:
+        config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
+        run = RunFolder(folder, config, qids)
+    with run:
         yield answer
-
-
-def predict(
-    method: Method,
-    lm: LanguageModel | Elsewhere,
-    retriever: Retriever | None,
-    asked: Benchmark,
-    *,
-    prompt: PromptTemplate | None = None,
-    seed: int = 0,
-    batch_size: int = 1,
-    store: Store | None = None,
-    progress: bool | str = True,
-) -> list[Line]:
-    """The predictions of a run that no folder keeps, in the order of the questions; as ``run_benchmark``."""
-    refuse_duplicates([q.id for q in asked.questions])
-    template = template_for(method, lm, prompt or asked.template)
-    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "store": store}
-    ended = finished(method, lm, retriever, asked.questions, template, **options)
-    title = progress if isinstance(progress, str) else f"{asked.name} {method.name}"
-    lines = {one.line["qid"]: one.line for one in _shown(ended, title if progress else "", len(asked.questions))}
-    return [lines[q.id] for q in asked.questions]
 
 
 def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[Line] = ()) -> Iterator[Finished]:
@@ -258,12 +246,11 @@ def run_config(
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")
     versions = {key: model.pop(key) for key in computed_with if key in model}
-    describe = getattr(retriever, "provenance", None)
     return {
         "format": FORMAT,
         "method": method.settings,
         "model": model,
-        "retriever": None if retriever is None else describe() if describe else {"kind": type(retriever).__name__},
+        "retriever": described(retriever),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]},
         "dataset": {
@@ -291,71 +278,13 @@ def finished(
     traces: bool = False,
     **options: Any,
 ) -> Iterator[Finished]:
-    """What is kept of each episode as it ends, here (``run_many`` with these options) or wherever ``lm`` answers."""
+    """What is recorded of each episode as it ends: here (by ``run_many``), or wherever ``lm`` answers."""
     if isinstance(lm, Elsewhere):
-        if options.pop("store", None) is not None:
-            raise SettingError("a store serves one process, and a cluster has many; leave the store out")
+        if options.pop("cache", None) is not None:
+            raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
         return lm.finish(method, retriever, questions, prompt, {"traces": traces} | options)
     found = run_many(method, lm, retriever, questions, prompt=prompt, **options)
-    return (kept_of(trace, traces) for trace in found)
-
-
-# -- lines ------------------------------------------------------------------------------------------------------------
-
-
-def kept_of(trace: Trace, traces: bool = False) -> Finished:
-    """What is kept of a trace: its lines, and itself with ``traces``."""
-    return Finished(prediction(trace), timing(trace), trace if traces else None)
-
-
-def prediction(trace: Trace) -> Line:
-    """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that changes from run to run.
-
-    ``passages`` holds the ids found by each retrieval, ``pieces`` counts all that were generated. The scores are None
-    without a gold answer and where the episode failed; ``error`` is there only then.
-    """
-    count = trace.counters
-    line = {
-        "qid": trace.question.id,
-        "question": trace.question.text,
-        "text": trace.text,
-        "answer": trace.answer,
-        "gold": list(trace.question.golds),
-        **{name: trace.scores.get(name) for name in _SCORES},
-        "retrievals": count["retrievals"],
-        "queries": trace.queries,
-        "passages": [[p.id for p in step.passages] for step in trace.steps if step.query is not None],
-        "drafts": count["drafts"],
-        "pieces": count["generated"],
-        "ended": trace.ended,
-    }
-    return line | ({"error": trace.error} if trace.ended == "error" else {})
-
-
-def timing(trace: Trace) -> Line:
-    """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be made anew.
-
-    ``reused`` counts prompt pieces; ``stored_drafts`` and ``stored_pieces`` count what a store served.
-    """
-    spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
-    stored = {f"stored_{name}": count for name, count in trace.stored.items()}
-    return {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"], **stored}
-
-
-def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``em``, ``em_low``, ``em_high`` and so on.
-
-    ``n`` counts the episodes that did not fail; em and f1 are over those of them that have gold answers. NaN where
-    there is nothing to take the mean of.
-    """
-    sound = [line for line in predictions if line["ended"] != "error"]
-    found: dict[str, float] = {"n": len(sound)}
-    for name in MEASURES:
-        values = [line[name] for line in sound if line[name] is not None]
-        mean = bootstrap(values) if values else None
-        for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
-            found[name + suffix] = float("nan") if mean is None else getattr(mean, part)
-    return found
+    return (record_of(trace, traces) for trace in found)
 
 
 # -- small things -----------------------------------------------------------------------------------------------------

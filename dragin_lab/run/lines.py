@@ -1,0 +1,191 @@
+"""What is recorded of an episode that has ended: a line of predictions, a line of timings, and their means.
+
+A line is JSON in ASCII. Its last entry, ``sum``, is the CRC-32 of the line without it, so that a changed byte is found.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+from zlib import crc32
+
+from dragin_lab.core.intervals import bootstrap
+from dragin_lab.core.trace import ENDINGS
+
+if TYPE_CHECKING:
+    from dragin_lab.core.trace import Trace
+
+Line = dict[str, Any]
+
+#: What ``summary`` gives the mean of.
+MEASURES = ("em", "f1", "retrievals", "pieces")
+SCORES = ("em", "f1", "precision", "recall")
+
+
+class Finished(NamedTuple):
+    """What is recorded of an episode: the lines of a run directory, and its trace where that is wanted."""
+
+    line: Line
+    timing: Line
+    trace: Trace | None
+
+
+def record_of(trace: Trace, traces: bool = False) -> Finished:
+    """What is recorded of a trace: its lines, and itself with ``traces``."""
+    return Finished(prediction(trace), timing(trace), trace if traces else None)
+
+
+def prediction(trace: Trace) -> Line:
+    """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that changes from run to run.
+
+    ``passages`` holds the ids found by each retrieval, ``pieces`` counts all that were generated. The scores are None
+    without a gold answer and where the episode failed; ``error`` is there only then.
+    """
+    count = trace.counters
+    line = {
+        "qid": trace.question.id,
+        "question": trace.question.text,
+        "text": trace.text,
+        "answer": trace.answer,
+        "gold": list(trace.question.golds),
+        **{name: trace.scores.get(name) for name in SCORES},
+        "retrievals": count["retrievals"],
+        "queries": trace.queries,
+        "passages": [[p.id for p in step.passages] for step in trace.steps if step.query is not None],
+        "drafts": count["drafts"],
+        "pieces": count["generated"],
+        "ended": trace.ended,
+    }
+    return line | ({"error": trace.error} if trace.ended == "error" else {})
+
+
+def timing(trace: Trace) -> Line:
+    """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be computed.
+
+    ``reused`` counts prompt pieces; ``stored_drafts`` and ``stored_pieces`` count what a cache served.
+    """
+    spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
+    stored = {f"stored_{name}": count for name, count in trace.stored.items()}
+    return {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"], **stored}
+
+
+def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``em``, ``em_low``, ``em_high`` and so on.
+
+    ``n`` counts the episodes that did not fail; em and f1 are over those of them that have gold answers. NaN where
+    there is nothing to take the mean of.
+    """
+    sound = [line for line in predictions if line["ended"] != "error"]
+    found: dict[str, float] = {"n": len(sound)}
+    for name in MEASURES:
+        values = [line[name] for line in sound if line[name] is not None]
+        mean = bootstrap(values) if values else None
+        for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
+            found[name + suffix] = float("nan") if mean is None else getattr(mean, part)
+    return found
+
+
+# -- as bytes ---------------------------------------------------------------------------------------------------------
+
+_SUM = re.compile(rb', "sum": "([0-9a-f]{8})"\}\Z')
+_MOST = 2**31  # pieces, drafts and the like are fewer
+
+
+def encode(lines: Iterable[Line]) -> bytes:
+    """Lines as they are written, each with its checksum. ASCII, so that half a surrogate pair survives."""
+    bodies = (json.dumps(line, allow_nan=False)[:-1] for line in lines)
+    return "".join(f'{body}, "sum": "{checksum(body + "}")}"}}\n' for body in bodies).encode()
+
+
+def checksum(text: str) -> str:
+    """CRC-32 of an ASCII text, 8 hexadecimal digits."""
+    return f"{crc32(text.encode()):08x}"
+
+
+def decode(raw: bytes, rules: Rules, *, summed: bool = True) -> Line:
+    """A line as it was recorded; ``summed`` False for one without a checksum.
+
+    Raises ``ValueError`` that says what is wrong: not JSON, another checksum, an entry that is missing or out of range.
+    """
+    if summed:
+        found = _SUM.search(raw)
+        body = raw[: found.start()] + b"}" if found else raw
+        if found is None or found[1].decode() != f"{crc32(body):08x}":
+            raise ValueError("its checksum does not fit")
+        raw = body
+    line = parse(raw)
+    check(line, rules)
+    if rules is PREDICTION:
+        scored = line["gold"] and line["ended"] in ("answered", "length", "stalled")
+        if any((line[name] is None) == bool(scored) for name in SCORES):
+            raise ValueError("its scores do not go with its gold answers and its ending")
+        if (line["ended"] == "error") != isinstance(line.get("error"), str):
+            raise ValueError("its error does not go with its ending")
+    return line
+
+
+def parse(data: bytes) -> Any:
+    """Plain JSON; ``ValueError`` for all else, NaN and endless nesting included."""
+    try:
+        return json.loads(data, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"it holds {constant}")
+
+
+def check(value: Any, rules: Rules) -> None:
+    """Raise ``ValueError`` where a value is not a dictionary, or an entry does not obey its rule."""
+    if not isinstance(value, dict):
+        raise ValueError("it is not a record")
+    for name, (rule, what) in rules.items():
+        if name not in value:
+            raise ValueError(f"it has no {name!r}")
+        if not rule(value[name]):
+            raise ValueError(f"its {name!r} is {repr(value[name])[:60]}, not {what}")
+
+
+Rule = tuple[Callable[[Any], bool], str]  # what a value has to obey, and that in words
+Rules = Mapping[str, Rule]
+
+
+def of_type(kind: type, what: str) -> Rule:
+    """Rule: exactly of this type, so that True is not a number."""
+    return (lambda value: type(value) is kind), what
+
+
+def _list_of(rule: Rule, what: str) -> Rule:
+    return (lambda value: type(value) is list and all(map(rule[0], value))), what
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+TEXT = of_type(str, "a text")
+COUNT: Rule = (lambda value: type(value) is int and 0 <= value < _MOST), "a whole number of at least 0"
+_TEXTS = _list_of(TEXT, "a list of texts")
+_SCORE: Rule = (lambda value: value is None or (_is_number(value) and 0 <= value <= 1)), "null or a number from 0 to 1"
+_SECONDS: Rule = (lambda value: _is_number(value) and 0 <= value < _MOST), "a number of at least 0"
+_ENDED = [name for name in ENDINGS if name != "running"]
+
+#: The entries of a line of ``predictions.jsonl``, and of one of ``timings.jsonl``.
+PREDICTION: Rules = {
+    **dict.fromkeys(("qid", "question", "text", "answer"), TEXT),
+    "gold": _TEXTS,
+    **dict.fromkeys(SCORES, _SCORE),
+    **dict.fromkeys(("retrievals", "drafts", "pieces"), COUNT),
+    "queries": _TEXTS,
+    "passages": _list_of(_TEXTS, "a list of lists of texts"),
+    "ended": ((lambda value: value in _ENDED), f"one of {', '.join(_ENDED)}"),
+}
+TIMING: Rules = {
+    "qid": TEXT,
+    **dict.fromkeys(("seconds", "draft", "attend", "search"), _SECONDS),
+    **dict.fromkeys(("reused", "stored_drafts", "stored_pieces"), COUNT),
+}

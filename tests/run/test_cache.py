@@ -1,0 +1,205 @@
+"""The cache: bounded, on disk for later processes, and clear about what is wrong with a folder."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import PATIENCE
+
+import dragin_lab as dl
+from dragin_lab.errors import SettingError
+from dragin_lab.run.cache import Cache, CacheError, Counts, as_cache
+from dragin_lab.run.cache_disk import FORMAT, NAME
+
+
+def block(value: int, count: int = 250) -> dict[str, np.ndarray]:
+    return {"a": np.full(count, value, np.float32)}
+
+
+def key(number: int) -> bytes:
+    return f"{number:032d}".encode()
+
+
+def there(cache: Cache, numbers: range) -> list[int]:
+    return [n for n in numbers if cache.get(key(n)) is not None]
+
+
+# -- in memory --------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_comes_back_and_is_replaced() -> None:
+    cache = Cache()
+    assert cache.get(key(1)) is None
+    cache.put(key(1), block(1))
+    cache.put(key(1), block(2, 10))
+    found = cache.get(key(1))
+    assert found is not None
+    assert found["a"].tolist() == [2.0] * 10
+    assert (len(cache), cache.nbytes < 500) == (1, True)
+    cache.clear()
+    assert (len(cache), cache.nbytes) == (0, 0)
+
+
+def test_memory_is_bounded_and_the_least_recently_used_goes() -> None:
+    cache = Cache(limit=4000)  # three of 1,000 bytes and what an entry takes beside
+    for n in range(3):
+        cache.put(key(n), block(n))
+    cache.get(key(0))
+    cache.put(key(3), block(3))
+    assert there(cache, range(4)) == [0, 2, 3]
+    assert cache.nbytes <= cache.limit
+    cache.put(key(9), block(9, 100_000))  # larger than all that is allowed
+    assert cache.nbytes <= cache.limit
+    assert cache.get(key(9)) is None
+
+
+def test_what_store_may_stand_for(tmp_path: Path) -> None:
+    assert dl.Cache is Cache
+    assert as_cache(None) is as_cache(False) is None
+    mine = Cache()
+    assert as_cache(mine) is mine
+    assert isinstance(as_cache(True), Cache)
+    opened = as_cache(tmp_path / "new" / "cache")
+    assert opened is not None
+    assert opened.folder == tmp_path / "new" / "cache"
+    opened.close()
+    with pytest.raises(SettingError, match="cache=3: give a Cache, a folder, True"):
+        as_cache(3)
+    with pytest.raises(SettingError, match="disk_limit=-1: give a number of bytes of at least 0"):
+        Cache(disk_limit=-1)
+
+
+def test_counts_for_people() -> None:
+    counts = Counts(drafts_served=3, drafts_made=1, pieces_served=1200, pieces_made=400)
+    assert str(counts) == "3 of 4 drafts and 1,200 of 1,600 pieces were served from the cache"
+    assert counts.hit_rate == 0.75
+    assert str(Counts(drafts_outgrown=2)).endswith("; 2 were cached too short and generated again")
+    assert Counts().hit_rate == 0.0
+
+
+# -- on disk ----------------------------------------------------------------------------------------------------------
+
+
+def test_it_survives_the_process(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np; from dragin_lab.run.cache import Cache\n"
+        "Cache(sys.argv[1]).put(b'k', {'a': np.arange(5, dtype=np.int32), 'none': np.zeros((0, 2), np.float16)})"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    with Cache(tmp_path) as cache:
+        found = cache.get(b"k")
+        assert found is not None
+        assert (found["a"].tolist(), found["none"].shape, found["none"].dtype) == ([0, 1, 2, 3, 4], (0, 2), np.float16)
+        assert len(cache) == 1  # in memory now
+
+
+def test_the_file_is_bounded_and_the_least_recently_used_goes(tmp_path: Path) -> None:
+    with Cache(tmp_path, limit=0, disk_limit=12_000) as cache:
+        for n in range(10):
+            cache.put(key(n), block(n))
+        assert there(cache, range(10)) == list(range(10))
+        cache.get(key(0))
+        for n in range(10, 13):
+            cache.put(key(n), block(n))
+        left = there(cache, range(13))
+        assert 0 in left
+        assert 1 not in left
+        assert {10, 11, 12} <= set(left)
+        cache.put(key(99), block(1, 10_000))  # larger than the limit
+        assert cache.get(key(99)) is None
+    with sqlite3.connect(tmp_path / NAME) as file:
+        assert file.execute("SELECT SUM(size) FROM kept").fetchone()[0] <= 12_000
+    file.close()
+
+
+@pytest.mark.parametrize("damage", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 3000])
+def test_a_damaged_file_is_begun_anew_and_says_so(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / NAME).write_bytes(damage)
+    with pytest.warns(UserWarning, match=f"{NAME}: damaged .*; an empty one replaces it"):
+        cache = Cache(tmp_path, limit=0)
+    cache.put(key(1), block(1))
+    assert there(cache, range(3)) == [1]
+    cache.close()
+
+
+def test_a_damaged_entry_is_left_out_and_says_so(tmp_path: Path) -> None:
+    with Cache(tmp_path) as cache:
+        cache.put(key(1), block(1))
+        cache.put(key(2), block(2))
+    with sqlite3.connect(tmp_path / NAME) as file:
+        file.execute("UPDATE kept SET data = zeroblob(50) WHERE key = ?", (key(1),))
+    file.close()
+    with Cache(tmp_path) as cache:
+        with pytest.warns(UserWarning, match="an entry is damaged; it is generated again"):
+            assert cache.get(key(1)) is None
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert there(cache, range(3)) == [2]
+
+
+def test_another_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    Cache(tmp_path).close()
+    with sqlite3.connect(tmp_path / NAME) as file:
+        file.execute(f"PRAGMA user_version = {FORMAT + 1}")
+    file.close()
+    before = (tmp_path / NAME).read_bytes()
+    with pytest.raises(CacheError, match=f"format {FORMAT + 1}, and this dragin_lab writes format {FORMAT}; delete"):
+        Cache(tmp_path)
+    assert (tmp_path / NAME).read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(CacheError, match=r"no cache can be written there .*; give a folder that you may write to"):
+        Cache(tmp_path / "file")
+    with pytest.raises(CacheError, match="no cache can be written there"):
+        Cache(tmp_path / "file" / "below")
+    (tmp_path / "taken" / NAME).mkdir(parents=True)
+    with pytest.raises(CacheError, match=r"cannot be used .*; give a folder that you may write to"):
+        Cache(tmp_path / "taken")
+
+
+def test_a_full_disk_ends_the_writing_and_nothing_else(tmp_path: Path) -> None:
+    with Cache(tmp_path, limit=10**6) as cache:
+        cache.put(key(1), block(1))
+        assert cache._disk is not None
+        cache._disk._file.execute("PRAGMA max_page_count = 10")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            for n in range(2, 60):
+                cache.put(key(n), block(n))
+        (one,) = said
+        assert "full; nothing more is written there, what is there stays, and the run goes on" in str(one.message)
+        assert there(cache, range(60)) == list(range(1, 60))  # from memory
+    with Cache(tmp_path) as cache:
+        assert 1 in there(cache, range(60))
+
+
+def test_two_processes_share_a_folder(tmp_path: Path) -> None:
+    code = (
+        "import sys, numpy as np; from dragin_lab.run.cache import Cache\n"
+        "folder, mine = sys.argv[1], int(sys.argv[2])\n"
+        "with Cache(folder, limit=0, disk_limit=60_000) as cache:\n"
+        "    for n in range(150):\n"
+        "        cache.put(b'%d' % (n % 40), {'a': np.full(250, n % 40, np.float32)})\n"
+        "        found = cache.get(b'%d' % ((n * 7 + mine) % 40))\n"
+        "        assert found is None or set(found['a'].tolist()) == {(n * 7 + mine) % 40}\n"
+    )
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-W", "error", "-c", code, str(tmp_path), str(n)], stderr=subprocess.PIPE, text=True
+        )
+        for n in range(2)
+    ]
+    for process in both:
+        _, said = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, said
+    with Cache(tmp_path) as cache:
+        assert there(cache, range(0)) == []
+        assert cache.get(b"39") is not None

@@ -1,0 +1,295 @@
+"""Damaged run directories: every damaged line is found, named and asked again, and none is ever counted."""
+
+from __future__ import annotations
+
+import errno
+import json
+import random
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import answer, questions
+from filelock import FileLock
+from run_folders import read_config, write_config
+
+from dragin_lab.run import runwriter
+from dragin_lab.run.lines import PREDICTION, TIMING, decode, encode
+from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, find_runs, read_run
+from dragin_lab.run.runwriter import NotWrittenError
+
+COUNT = 4
+FILES = ("run.json", "predictions.jsonl", "timings.jsonl")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run over four questions that is complete and sound."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    answer(folder, COUNT)
+    return folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return Path(shutil.copytree(whole, tmp_path / "run"))
+
+
+def predictions(folder: Path) -> list[dict[str, Any]]:
+    return [decode(raw, PREDICTION) for raw in (folder / "predictions.jsonl").read_bytes().splitlines()]
+
+
+def change(folder: Path, **entries: Any) -> None:
+    """Let the second prediction say something else, with a checksum that fits."""
+    found = predictions(folder)
+    found[1] |= entries
+    (folder / "predictions.jsonl").write_text(
+        "".join(encode([{k: v for k, v in line.items() if v is not ...}]).decode() for line in found)
+    )
+
+
+# -- lines ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("damage", "number", "says", "asked"),
+    [
+        (lambda d: d.replace(b'"em": 1.0', b'"em": 0.0', 1), 1, "its checksum does not fit", [1]),
+        (lambda d: d.replace(b'{"qid": "q2"', b'"qid": "q2"'), 2, "its checksum does not fit", [2]),
+        (lambda d: d.replace(b'"ended"', b'"end"', 1), 1, "its checksum does not fit", [1]),
+        (lambda d: b"[]\n" + d, 1, "its checksum does not fit", []),
+        (lambda d: d + b"\n", 5, "its checksum does not fit", []),
+        (lambda d: d.replace(b"\n", b" ", 1), 1, "its checksum does not fit", [1, 2]),
+        (lambda d: d + d.splitlines(keepends=True)[2], 5, "the id 'q3' was used before, at line 3", [3]),
+    ],
+)
+def test_a_damaged_line_is_named_and_asked_again(
+    whole: Path, folder: Path, damage: Callable[[bytes], bytes], number: int, says: str, asked: list[int]
+) -> None:
+    path = folder / "predictions.jsonl"
+    data = path.read_bytes()
+    path.write_bytes(damage(data))
+    named = rf"{path}, line {number}: {says}"
+    with pytest.warns(UserWarning, match=rf"{named}.*: left out"):
+        record = read_run(folder)
+    assert record.damaged == (f"{path}, line {number}: {says}",)
+    assert [line["qid"] for line in record.predictions] == [f"q{i}" for i in range(1, 5) if i not in asked]
+    assert record.complete == (not asked)
+    with pytest.warns(UserWarning, match=f"{named}; its question is asked again"):
+        assert answer(folder, COUNT).asked == asked
+    assert path.read_bytes() == data
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ({"em": "x"}, "its 'em' is 'x', not null or a number from 0 to 1"),
+        ({"em": 7}, "its 'em' is 7, not"),
+        ({"em": True}, "its 'em' is True"),
+        ({"f1": 10**400}, "its 'f1' is 1000"),
+        ({"em": None}, "its scores do not go with its gold answers and its ending"),
+        ({"pieces": -5}, "its 'pieces' is -5, not a whole number of at least 0"),
+        ({"pieces": 10**400}, "its 'pieces' is 1000"),
+        ({"retrievals": "3"}, "its 'retrievals' is '3'"),
+        ({"ended": "done"}, "its 'ended' is 'done', not one of answered, length, stalled, cancelled, error"),
+        ({"ended": ["error"]}, "its 'ended' is"),
+        ({"ended": "error"}, "its scores do not go"),
+        ({"error": "gone"}, "its error does not go with its ending"),
+        ({"gold": "Li 2"}, "its 'gold' is 'Li 2', not a list of texts"),
+        ({"gold": []}, "its scores do not go"),
+        ({"passages": [[1]]}, "its 'passages' is"),
+        ({"qid": 2}, "its 'qid' is 2, not a text"),
+        ({"answer": ...}, "it has no 'answer'"),
+    ],
+)
+def test_an_entry_out_of_range_is_damage_though_its_checksum_fits(
+    folder: Path, entries: dict[str, Any], says: str
+) -> None:
+    change(folder, **entries)
+    with pytest.warns(UserWarning, match=r"line 2: "):
+        record = read_run(folder)
+    (one,) = record.damaged
+    assert says in one
+    assert len(record.predictions) == COUNT - 1
+
+
+@pytest.mark.parametrize(
+    "raw", [b"[1]", b"NaN", b'{"em": NaN}', b"[" * 100_000, b"\xff", b"1" * 5000, b'{"qid": "q1"}']
+)
+@pytest.mark.parametrize("rules", [PREDICTION, TIMING])
+def test_what_is_not_a_line(raw: bytes, rules: Any) -> None:
+    for summed in (True, False):
+        with pytest.raises(ValueError):  # noqa: PT011 - whatever is wrong with it
+            decode(raw, rules, summed=summed)
+
+
+def test_a_damaged_timing_is_named_and_dropped(folder: Path) -> None:
+    path = folder / "timings.jsonl"
+    sound = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(sound[0] + sound[1].replace(b"seconds", b"Seconds") + sound[2] + sound[3])
+    with pytest.warns(UserWarning, match=rf"{path}, line 2: its checksum does not fit; how long that question took"):
+        assert answer(folder, COUNT).asked == []
+    assert path.read_bytes() == sound[0] + sound[2] + sound[3]
+
+
+def test_predictions_of_other_questions_are_refused(folder: Path) -> None:
+    path = folder / "predictions.jsonl"
+    change(folder, qid="q9")
+    data = path.read_bytes()
+    with pytest.raises(RunError, match="the id 'q9' is not one of this run's questions; delete its line"):
+        answer(folder, COUNT)
+    assert path.read_bytes() == data
+
+
+# -- run.json ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "was changed or damaged after it was written"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"[1]", "not written by dragin_lab"),
+        (b'{"format": true}', "not written by dragin_lab"),
+        (b'{"format": NaN}', "it holds NaN"),
+        (b'{"format": 9}', f"format 9, and this dragin_lab reads formats 1 to {FORMAT}"),
+        (b'{"format": 2}', "its checksum does not fit"),
+        (b'{"format": 1}', "it has no 'method'"),
+    ],
+)
+def test_a_damaged_run_json_is_named(folder: Path, data: bytes, says: str) -> None:
+    (folder / "run.json").write_bytes(data)
+    for use in (lambda: answer(folder, COUNT), lambda: find_runs(folder)):
+        with pytest.raises(RunError, match=says) as caught:
+            use()
+        assert str(folder / "run.json") in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        ({"dataset": []}, "its 'dataset' is"),
+        ({"dataset": {"name": "one", "questions": "4"}}, "its 'questions' is '4'"),
+        ({"dataset": {"name": "one", "questions": 10**400}}, "its 'questions' is 1000"),
+        ({"retriever": "bm25"}, "its 'retriever' is 'bm25', not null or a group of entries"),
+        ({"seed": None}, "its 'seed' is None"),
+        ({"method": {}}, "it has no 'name'"),
+        ({"template": {"exemplars": 2}}, "its 'exemplars' is 2, not a list"),
+    ],
+)
+def test_entries_of_another_type_in_run_json(folder: Path, entries: dict[str, Any], says: str) -> None:
+    write_config(folder, read_config(folder) | entries)
+    with pytest.raises(RunError, match=says):
+        read_run(folder)
+
+
+def test_an_edited_setting_is_found(folder: Path) -> None:
+    config = read_config(folder)
+    config["method"]["threshold"] = 0.5
+    (folder / "run.json").write_text(json.dumps(config | {"sum": "00000000"}))
+    with pytest.raises(RunError, match="its checksum does not fit"):
+        read_run(folder)
+
+
+# -- older and read-only folders --------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_the_format_before_is_read_and_completed(whole: Path, folder: Path) -> None:
+    (folder / "run.json").write_text(json.dumps(read_config(folder) | {"format": 1}))
+    for name, rules in (("predictions.jsonl", PREDICTION), ("timings.jsonl", TIMING)):
+        plain = [json.dumps(decode(raw, rules)) for raw in (whole / name).read_bytes().splitlines()]
+        (folder / name).write_text("\n".join(plain[:3]) + "\n")
+    assert len(read_run(folder).predictions) == 3
+    assert answer(folder, COUNT).asked == [4]
+    assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+    assert read_run(folder) == RunRecord(folder, read_run(whole).config, read_run(whole).predictions, True)
+
+
+@pytest.fixture
+def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the system refuse every write, as on a read-only mount."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(FileLock, "acquire", refuse)
+    for name in ("write_whole", "_append", "clear_drafts"):
+        monkeypatch.setattr(runwriter, name, refuse)
+
+
+@pytest.mark.usefixtures("read_only")
+def test_a_complete_run_on_a_read_only_mount_can_be_shown(whole: Path) -> None:
+    assert answer(whole, COUNT).asked == []
+
+
+@pytest.mark.usefixtures("read_only")
+def test_a_part_of_a_run_on_a_read_only_mount_is_refused(folder: Path) -> None:
+    path = folder / "predictions.jsonl"
+    path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
+    with pytest.raises(NotWrittenError, match="Read-only file system; save it in a folder that you may write to"):
+        answer(folder, COUNT)
+
+
+# -- flips and cuts ---------------------------------------------------------------------------------------------------
+
+
+def damages(data: bytes, flips: int, cuts: int, seed: int) -> Iterator[bytes]:
+    rng = random.Random(seed)
+    for _ in range(flips):
+        place, bit = rng.randrange(len(data)), 1 << rng.randrange(8)
+        yield data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :]
+    for _ in range(cuts):
+        yield data[: rng.randrange(len(data))]
+
+
+def same_or_named(whole: Path, folder: Path, name: str) -> None:
+    """What is read of a damaged folder is true, and answering its questions ends as if nothing had happened."""
+    sound, refused = read_run(whole), ""
+    try:
+        record = read_run(folder)
+        answer(folder, COUNT)
+    except RunError as error:
+        refused = str(error)
+    if refused:
+        assert name == "run.json"
+        assert str(folder) in refused
+        return
+    assert record.config == sound.config
+    assert all(line in sound.predictions for line in record.predictions)
+    assert record.complete == (len(record.predictions) == COUNT)
+    assert read_run(folder) == RunRecord(folder, sound.config, sound.predictions, True)
+    times = [decode(raw, TIMING) for raw in (folder / "timings.jsonl").read_bytes().splitlines()]
+    assert [line["qid"] for line in times] == [q.id for q in questions(COUNT) if q.id in {t["qid"] for t in times}]
+
+
+def damage_all(whole: Path, folder: Path, flips: int, cuts: int) -> None:
+    for seed, name in enumerate(FILES):
+        data = (whole / name).read_bytes()
+        for damaged in damages(data, flips, cuts, seed):
+            shutil.copytree(whole, folder, dirs_exist_ok=True)
+            (folder / name).write_bytes(damaged)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                same_or_named(whole, folder, name)
+
+
+def test_some_flips_and_cuts(whole: Path, folder: Path) -> None:
+    damage_all(whole, folder, 8, 4)
+
+
+@pytest.mark.slow
+def test_a_hundred_flips_and_fifty_cuts_of_every_file(whole: Path, folder: Path) -> None:
+    damage_all(whole, folder, 100, 50)
+
+
+def test_a_table_counts_no_damaged_line(folder: Path) -> None:
+    change(folder, em=0.0)
+    path = folder / "predictions.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"em": 1.0', b'"em": 9.0', 1))
+    with pytest.warns(UserWarning, match="line 1: its checksum does not fit"):
+        frame = read_run(folder).frame
+    assert sorted(frame["em"]) == [0.0, 1.0, 1.0]
