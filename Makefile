@@ -49,8 +49,8 @@ bench: $(READY)
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 	$(BIN)/python benchmarks/search_clusters.py
 	$(BIN)/python benchmarks/sweep.py
-	$(BIN)/python docs/make_performance.py
-	$(BIN)/python docs/make_scaling.py
+	$(BIN)/python -m tools.pages.performance
+	$(BIN)/python -m tools.pages.scaling
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -58,15 +58,15 @@ lint: $(READY)
 	$(BIN)/mypy
 
 docs: $(READY)
-	$(BIN)/python docs/make_pictures.py
-	$(BIN)/python docs/make_figures.py
-	$(BIN)/python docs/make_performance.py
-	$(BIN)/python docs/make_scaling.py
+	$(BIN)/python -m tools.pages.pictures
+	$(BIN)/python -m tools.pages.figures
+	$(BIN)/python -m tools.pages.performance
+	$(BIN)/python -m tools.pages.scaling
 
 gallery: $(READY)
-	$(BIN)/python docs/make_runs.py
-	$(BIN)/python docs/make_gallery.py
-	$(BIN)/python docs/make_pictures.py notebooks
+	$(BIN)/python -m tools.pages.runs
+	$(BIN)/python -m tools.pages.gallery
+	$(BIN)/python -m tools.pages.pictures notebooks
 
 clean:
 	rm -rf .venv build dist *.egg-info runs notebooks/runs test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis

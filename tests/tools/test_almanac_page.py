@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +16,11 @@ from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import Asked
+from tools.pages import almanac as make
+from tools.pages import almanac_page as page
 
 ROOT = Path(__file__).parents[2]
 QUESTION = "Who is the mother of the director of film Elm Road?"
-
-
-@pytest.fixture
-def docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    import almanac_page
-    import make_almanac
-
-    yield make_almanac, almanac_page
-    for name in ("make_almanac", "almanac_page"):
-        sys.modules.pop(name)
 
 
 def results(page: Any) -> Any:
@@ -66,8 +55,7 @@ def results(page: Any) -> Any:
     )  # fmt: skip
 
 
-def test_page_says_what_was_found_and_keeps_its_reading(tmp_path: Path, docs: tuple[Any, Any]) -> None:
-    page = docs[1]
+def test_page_says_what_was_found_and_keeps_its_reading(tmp_path: Path) -> None:
     path = tmp_path / "almanac.md"
     page.write_page(path, results(page))
     text = path.read_text(encoding="utf-8")
@@ -91,8 +79,7 @@ def tables(text: str) -> list[str]:
     return [block for block in text.split("\n\n") if block.startswith("| ")]
 
 
-def test_rows_already_there_are_not_made_again_and_torn_ones_are(tmp_path: Path, docs: tuple[Any, Any]) -> None:
-    make = docs[0]
+def test_rows_already_there_are_not_made_again_and_torn_ones_are(tmp_path: Path) -> None:
     work = make.Work.__new__(make.Work)
     work.folder, work.deadline = tmp_path, float("inf")
     made: list[int] = []
@@ -119,9 +106,9 @@ class Fixed:
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_remembered_drafts_change_nothing(docs: tuple[Any, Any], variant: str) -> None:
+def test_remembered_drafts_change_nothing(variant: str) -> None:
     lm = LanguageModel.load(ROOT / "tests" / "parity" / "models" / "almanac-small")
-    memory = docs[0].Remembering(lm)
+    memory = make.Remembering(lm)
     for theta in (0.2, 0.6, 0.2):
         method = dl.method("dragin", variant=variant, threshold=theta, max_new_tokens=24)
         plain, remembered = (dl.ask(method, one, Fixed(), QUESTION, prompt=PromptTemplate()) for one in (lm, memory))
