@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from run_folders import write_run
 
-from dragin_lab.core.intervals import bootstrap, paired
+from dragin_lab.core.intervals import bootstrap
 from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.study.comparisons import paired
 from dragin_lab.study.tables.table import Cell, Table, table
 
 REAL = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.intervals import bootstrap, paired
+from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.labels import DEGREES, Labelled
-from dragin_lab.core.ranking import precision_recall, roc_area
 from dragin_lab.study import needs
+from dragin_lab.study.comparisons import paired
 from dragin_lab.study.needs_query import Asked
+from dragin_lab.study.ranking import precision_recall, roc_area
 from tools.pages.base import Row, bracketed, markdown_table, rounded
 
 READING = ("<!-- reading: written by hand, kept when the page is made again -->", "<!-- end of reading -->")

@@ -28,12 +28,12 @@ import numpy as np
 
 import dragin_lab as dl
 from dragin_lab.core.labels import Labelled, load_labels
-from dragin_lab.core.ranking import best_threshold
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import ask_at, place_of
+from dragin_lab.study.ranking import best_threshold
 from tools.pages.almanac import NEW_PIECES, Remembering, prediction
 from tools.pages.base import DOCS, HERE, RUNS, Row, kept_rows, parser, say
 from tools.pages.paper_and_code_page import Results, write_page

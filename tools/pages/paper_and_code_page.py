@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.intervals import bootstrap, bootstrap_statistic, paired
-from dragin_lab.core.ranking import roc_area
+from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.study.comparisons import bootstrap_statistic, paired
+from dragin_lab.study.ranking import roc_area
 from tools.pages.base import Row, bracketed, markdown_table, rounded
 from tools.pages.variants_rind import WHENS
 from tools.pages.variants_scores import RULES, rescored

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragin_lab.core.intervals import Interval, PairedTest
+from dragin_lab.core.intervals import Interval
 from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
+from dragin_lab.study.comparisons import PairedTest
 from dragin_lab.study.tables.layouts import ALONE, BM25, RESULTS, Layout, Line, Want, layout
 from dragin_lab.study.tables.runs import Source, Sources, missing_lines
 
