@@ -81,5 +81,5 @@ def test_a_damaged_run_is_named(command: Command, runs: Path) -> None:
 
 def test_help_names_the_options(command: Command) -> None:
     said = " ".join(command("table", "--help").out.split())
-    for part in ("--as", "--compare ROW", "--dataset", "--format", "--variant", "1 to 9", "[default: text]"):
+    for part in ("--as", "--compare", "--dataset", "--format", "--variant", "1 to 9", "[default: text]"):
         assert part in said
