@@ -9,7 +9,7 @@ from dragin_lab.cli.outputs import terminal_width
 from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import paper
 from dragin_lab.study.tables.layouts import NAMES
-from dragin_lab.study.tables.table import FORMATS
+from dragin_lab.study.tables.shown import FORMATS
 from dragin_lab.study.tables.table import table as make_table
 
 

@@ -11,7 +11,8 @@ from command import Command
 from run_folders import write_run
 
 from dragin_lab.cli import app as cli
-from dragin_lab.study.tables.table import FORMATS, table
+from dragin_lab.study.tables.shown import FORMATS
+from dragin_lab.study.tables.table import table
 
 
 @pytest.fixture
