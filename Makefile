@@ -71,8 +71,8 @@ bench: $(FULL)
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 	$(BIN)/python benchmarks/search_clusters.py
 	$(BIN)/python benchmarks/sweep.py
-	$(BIN)/python docs/make_performance.py
-	$(BIN)/python docs/make_scaling.py
+	$(BIN)/python -m tools.pages.performance
+	$(BIN)/python -m tools.pages.scaling
 
 lint: $(FULL)
 	$(BIN)/ruff check .
@@ -80,15 +80,15 @@ lint: $(FULL)
 	$(BIN)/mypy
 
 docs: $(FULL)
-	$(BIN)/python docs/make_pictures.py
-	$(BIN)/python docs/make_figures.py
-	$(BIN)/python docs/make_performance.py
-	$(BIN)/python docs/make_scaling.py
+	$(BIN)/python -m tools.pages.pictures
+	$(BIN)/python -m tools.pages.figures
+	$(BIN)/python -m tools.pages.performance
+	$(BIN)/python -m tools.pages.scaling
 
 gallery: $(FULL)
-	$(BIN)/python docs/make_runs.py
-	$(BIN)/python docs/make_gallery.py
-	$(BIN)/python docs/make_pictures.py notebooks
+	$(BIN)/python -m tools.pages.runs
+	$(BIN)/python -m tools.pages.gallery
+	$(BIN)/python -m tools.pages.pictures notebooks
 
 clean:
 	rm -rf .venv build dist *.egg-info runs notebooks/runs test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis

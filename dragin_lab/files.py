@@ -11,6 +11,8 @@ from pathlib import Path
 
 from dragin_lab.errors import CorpusError
 
+LOCK = ".lock"  # in a folder that one process at a time may write to
+
 _REMEDIES = {
     errno.ENOSPC: "free some space, or save it on another disk",
     errno.EDQUOT: "free some space, or save it on another disk",
@@ -32,7 +34,7 @@ def user_cache() -> Path:
 def write_whole(path: str | Path, data: bytes) -> None:
     """Write a file under another name and rename it, so that an old file is replaced whole or not at all.
 
-    What is no regular file (a pipe, a terminal) is written to directly. Raises ``OSError``; see ``not_saved``.
+    Anything but a regular file (a pipe, a terminal) is written to directly. Raises ``OSError``; see ``not_saved``.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
         with open(path, "wb") as file:
@@ -59,21 +61,24 @@ def clear_drafts(folder: Path) -> None:
 
 @contextmanager
 def locked(folder: Path, busy: str) -> Iterator[None]:
-    """Keep other writers out of a folder; the system lets go of the lock when this process ends, however it does.
+    """Keep other writers out of a folder; the system releases the lock when this process ends, however it ends.
 
-    Raises ``CorpusError`` saying ``busy`` where another process holds it.
+    While it is held, the file ``LOCK`` is in the folder. Raises ``CorpusError`` saying ``busy`` where another process
+    holds it.
     """
-    import fcntl
+    from filelock import FileLock, Timeout
 
-    handle = os.open(folder, os.O_RDONLY)
+    path = folder / LOCK
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        clear_drafts(folder)
-        yield
-    except BlockingIOError:
+        lock = FileLock(path).acquire(blocking=False)
+    except Timeout:
         raise CorpusError(f"{folder}: {busy}") from None
-    finally:
-        os.close(handle)
+    with lock:
+        try:
+            clear_drafts(folder)
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # safe while the lock is held: a waiter checks that its file is still there
 
 
 def not_saved(path: str | Path, error: OSError) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import sys
 import traceback
 import warnings
@@ -14,7 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-import click
+import rich_click as click
+from click.exceptions import Exit
 
 from dragin_lab import __version__
 from dragin_lab.cli.corpus import corpus
@@ -22,7 +24,6 @@ from dragin_lab.cli.corpus_index import index
 from dragin_lab.cli.corpus_search import search
 from dragin_lab.cli.data import data
 from dragin_lab.cli.options import (
-    Name,
     build_method,
     check_corpus,
     check_retriever,
@@ -32,6 +33,7 @@ from dragin_lab.cli.options import (
     layout_option,
     load_model,
     load_retriever,
+    method_options,
     model_options,
     retriever_option,
     size_options,
@@ -41,16 +43,19 @@ from dragin_lab.cli.outputs import (
     RunFailedError,
     check_apart,
     check_writable,
+    coloured,
+    counted,
     deliver,
     make_folder,
     print_trace,
+    table_text,
     warn_of_overrun,
     write_page,
 )
 from dragin_lab.cli.run import run
 from dragin_lab.cli.sweep import sweep
 from dragin_lab.cli.table import table
-from dragin_lab.core.method import METHODS, WHATS, WHENS, Method
+from dragin_lab.core.method import METHODS, Method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 
 if TYPE_CHECKING:
@@ -58,10 +63,19 @@ if TYPE_CHECKING:
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
-_NO_ARGUMENTS: Any = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.2 and later
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.rich_config(
+    {
+        "max_width": 100,
+        "style_options_panel_box": "SIMPLE",
+        "style_commands_panel_box": "SIMPLE",
+        "options_table_column_types": ["required", "opt_all", "help"],
+        "options_table_help_sections": ["help", "deprecated", "envvar", "default", "required", "metavar"],
+        "text_paragraph_linebreaks": "\n\n",
+        "padding_helptext_first_line": (0, 0, 1, 0),
+    }
+)
 @click.version_option(__version__, prog_name="dragin-lab")
 @debug_option
 def cli() -> None:
@@ -80,30 +94,37 @@ for part in (index, search):
 
 @cli.command(short_help="Answer a question and show where the method retrieved.")
 @click.argument("question")
-@model_options
-@corpus_option
-@retriever_option
-@click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
-@click.option("--when", type=Name(WHENS.names()), help="When to retrieve, instead of the method's own.")
-@click.option("--what", type=Name(WHATS.names()), help="What to ask for, instead of the method's own.")
+@method_options
 @click.option(
     "--threshold",
     type=float,
+    panel="Method",
     help="θ, from 0: on the RIND score for dragin (default 1.2), on 1 - p for flare (default 0.1; paper variant 0.2).",
 )
-@click.option("--top-n", type=int, help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin.")
+@click.option(
+    "--top-n", type=int, panel="Method", help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin."
+)
 @size_options(64)
+@corpus_option
+@retriever_option
 @click.option(
     "--exemplars",
+    panel="Prompt",
     help="Worked examples: a YAML file (question, rationale, answer), a benchmark's name for this package's own set, "
     "or published:NAME for the set published with the paper.",
 )
 @layout_option
-@click.option("--gold", multiple=True, help="A right answer, to score against; may be repeated.")
-@click.option("--sample", is_flag=True, help="Sample by the model's generation config instead of taking the likeliest.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sampling.")
-@click.option("--save", help="Write the trace to this file; 'dragin-lab show' reads it.")
-@click.option("--html", help="Write the trace as a page to this file.")
+@model_options
+@click.option(
+    "--sample",
+    is_flag=True,
+    panel="Model",
+    help="Sample by the model's generation config instead of taking the likeliest.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, panel="Model", help="Seed of the sampling.")
+@click.option("--gold", multiple=True, panel="Output", help="A right answer, to score against; may be repeated.")
+@click.option("--save", panel="Output", help="Write the trace to this file; 'dragin-lab show' reads it.")
+@click.option("--html", panel="Output", help="Write the trace as a page to this file.")
 @debug_option
 def ask(
     question: str,
@@ -153,7 +174,7 @@ def ask(
             delivered = deliver(trace, save, html)
             warn_of_overrun(trace, lm.context_window)
     if not delivered:
-        raise click.exceptions.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 @cli.command(short_help="Print a stored trace, or write it as a page.")
@@ -161,10 +182,13 @@ def ask(
 @click.option("--html", help="Write the trace as a page to this file instead of printing it.")
 @debug_option
 def show(trace: str, html: str | None) -> None:
-    """Print a stored TRACE, or write it as a page that opens offline."""
+    """Print a stored TRACE, or write it as a page that opens offline. Of a run's folder, list the traces."""
     from dragin_lab.core.trace import Trace
 
     check_writable(html)
+    if (folder := Path(trace).expanduser()).is_dir():
+        list_traces(folder)
+        return
     check_apart(trace, html)
     loaded = Trace.load(trace)
     if html is None:
@@ -221,8 +245,23 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     except TraceFileError as error:
         raise RunFailedError(str(error)) from error
     if failures:
-        count = "1 answer" if len(failures) == 1 else f"{len(failures)} answers"
-        raise RunFailedError(f"{count} failed; the first with: {(failures[0].splitlines() or ['?'])[0][:300]}")
+        first = (failures[0].splitlines() or ["?"])[0][:300]
+        raise RunFailedError(f"{counted(len(failures), 'answer')} failed; the first with: {first}")
+
+
+def list_traces(folder: Path) -> None:
+    """The commands that show the traces below a folder, each with its question."""
+    from dragin_lab.run.rundir import TRACES, find_runs, trace_name
+
+    found = [
+        (shlex.join(["dragin-lab", "show", str(path)]), line["question"])
+        for record in find_runs(folder)
+        for line in record.predictions
+        if (path := record.folder / TRACES / trace_name(line["qid"])).is_file()
+    ]
+    if not found:
+        raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
+    click.echo(table_text(("trace", "question"), found))
 
 
 # -- what is checked before anything is loaded ------------------------------------------------------------------------
@@ -235,7 +274,7 @@ def check_question(question: str) -> None:
         question.encode()
     except UnicodeEncodeError as error:
         raise click.UsageError(
-            f"character {error.start + 1} of the question is not valid in the terminal's encoding; type it anew"
+            f"character {error.start + 1} of the question is not valid in the terminal's encoding; type it again"
         ) from None
 
 
@@ -258,15 +297,16 @@ def follow(events: Stream) -> None:
     """Run an episode to its end; on a terminal, pieces appear as they are made."""
     from dragin_lab.run.drivers import Decided, PieceMade, Retrieved
 
-    live = sys.stderr.isatty()
+    live, dim = sys.stderr.isatty(), coloured(sys.stderr)
     try:
         for event in events:
             if live and isinstance(event, PieceMade):
-                click.secho(event.text, nl=False, err=True, dim=True)
-            elif live and isinstance(event, Decided) and event.decision.retrieve:
-                click.secho(f"\n  retrieving: {event.decision.reason}", err=True, dim=True)
+                click.secho(event.text, nl=False, err=True, dim=dim)
+            elif live and isinstance(event, Decided):  # on a draft; the next one begins on a line of its own
+                why = f"\n  retrieving: {event.decision.reason}" if event.decision.retrieve else ""
+                click.secho(why, err=True, dim=dim)
             elif live and isinstance(event, Retrieved):
-                click.secho(f"  {len(event.passages)} passages for: {event.query}", err=True, dim=True)
+                click.secho(f"  {len(event.passages)} passages for: {event.query}", err=True, dim=dim)
     finally:
         if live:
             click.echo("\n", err=True)
@@ -314,9 +354,8 @@ def _status(args: list[str]) -> int:
         code = cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt) as error:
         return _complain(error, args, INTERRUPTED, "interrupted")
-    except _NO_ARGUMENTS as error:
-        error.show()
-        return USAGE
+    except SystemExit as ended:  # by rich-click: no command was given, or nobody reads the output any more
+        return int(ended.code or DONE)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = "dragin-lab" if context is None else context.command_path

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import click
+import rich_click as click
+
+from dragin_lab.cli.options import together
 
 if TYPE_CHECKING:
     from dragin_lab.run.cluster import Cluster
 
 
-def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose a cluster and what its workers take."""
-    for option in (
-        click.option("--cpus-per-actor", type=float, help="CPUs of a worker, and torch's threads there; default 1."),
-        click.option(
-            "--gpus-per-actor", type=float,
-            help="GPUs of a worker: 0.5 puts two on one. Default 1 where the cluster has GPUs.",
-        ),
-        click.option("--actors", type=int, help="Workers, each with a model; default as many as there is room for."),
-        click.option(
-            "--ray", metavar="ADDRESS",
-            help="Answer on a Ray cluster: the head's HOST:PORT, auto for this machine's cluster, or local to start "
-            "one here. The run directory is the same, and goes on with or without.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+cluster_options = together(
+    click.option(
+        "--ray", metavar="ADDRESS", panel="Cluster",
+        help="Answer on a Ray cluster: the head's HOST:PORT, auto for this machine's cluster, or local to start "
+        "one here. The run directory is the same, and goes on with or without.",
+    ),
+    click.option(
+        "--actors", type=int, panel="Cluster",
+        help="Workers, each with a model; default as many as there is room for.",
+    ),
+    click.option(
+        "--gpus-per-actor", type=float, panel="Cluster",
+        help="GPUs of a worker: 0.5 puts two on one. Default 1 where the cluster has GPUs.",
+    ),
+    click.option(
+        "--cpus-per-actor", type=float, panel="Cluster", help="CPUs of a worker, and torch's threads there; default 1."
+    ),
+)  # fmt: skip
 
 
 def check_cluster(options: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
+import rich_click as click
 
 from dragin_lab.cli.corpus_index import build_index
 from dragin_lab.cli.options import Name, check_retriever, debug_option, download_bar, load_retriever

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import click
+import rich_click as click
 
 from dragin_lab.cli.options import check_corpus, debug_option
 from dragin_lab.cli.outputs import RunFailedError

@@ -6,7 +6,7 @@ import json
 import shutil
 import textwrap
 
-import click
+import rich_click as click
 
 from dragin_lab.cli.options import (
     check_corpus,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import click
+import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option, download_bar
 from dragin_lab.cli.outputs import RunFailedError

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from tqdm.auto import tqdm
 
-from dragin_lab.cli.outputs import table_text, write_page, write_text
+from dragin_lab.cli.outputs import WIDE, counted, table_text, write_page, write_text
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import demo_questions
@@ -33,7 +33,7 @@ def run_demo(methods: Sequence[Method], limit: int, folder: Path, say: Callable[
         say(f"the embedded set has {len(questions)} questions, fewer than the {limit} asked for")
     questions = questions[:limit]
     say(f"{lm!r}")
-    say(f"{len(questions)} questions, {len(retriever.corpus):,} passages, variant {methods[0].variant}\n")
+    say(f"{counted(len(questions), 'question')}, {len(retriever.corpus):,} passages, variant {methods[0].variant}\n")
     done: list[tuple[Method, list[Trace]]] = []
     try:
         for method in methods:
@@ -52,10 +52,9 @@ def _report(done: Sequence[tuple[Method, list[Trace]]], asked: int, folder: Path
     rows = [_row(method, traces, asked) for method, traces in done if traces]
     if not rows:
         return
-    text = table_text(COLUMNS, rows)
-    say(text)
-    say("\nEM and F1 are means over the questions, the rest are means a question.")
-    write_text(f"{text}\n", folder / "table.txt")
+    say(table_text(COLUMNS, rows))
+    say("\nEM and F1 are means over the questions, the rest are means per question.")
+    write_text(table_text(COLUMNS, rows, WIDE) + "\n", folder / "table.txt")
     alone = {t.question.id for method, traces in done if not method.retrieves for t in traces if t.scores.get("em")}
     shown = next((_telling(traces, alone) for method, traces in done if method.name == "dragin" and traces), None)
     if shown is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-import click
+import rich_click as click
 
 from dragin_lab.cli.options import Name
 from dragin_lab.core.method import METHODS, Method, choice

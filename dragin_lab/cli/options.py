@@ -9,14 +9,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
-from dragin_lab.core.method import VARIANTS, Method
+from dragin_lab.core.method import METHODS, VARIANTS, WHATS, WHENS, Method
 from dragin_lab.core.prompts import LAYOUTS
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Name(click.Choice):
     """A choice of names that also says which one was probably meant, and lists them on one line."""
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return ", ".join(map(str, self.choices))  # may be folded, as the usual bars may not
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         return f"Choose one of {', '.join(str(choice) for choice in self.choices)}."
@@ -40,101 +45,127 @@ class Names(Name):
         return tuple(dict.fromkeys(Name.convert(self, part, param, ctx) for part in parts))
 
 
-debug_option = click.option(
-    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
-)
-corpus_option = click.option(
-    "--corpus", help="A built corpus, .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages."
-)
-retriever_option = click.option(
-    "--retriever",
-    metavar="SPEC",
-    help="bm25, bm25s, dense:MODEL, milvus:URI or elasticsearch:URL. Default bm25, above 200,000 passages bm25s.",
-)
-layout_option = click.option(
-    "--layout",
-    type=Name(LAYOUTS),
-    default="dragin",
-    show_default=True,
-    help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
-)
+class Numbers(click.ParamType):
+    """Numbers between commas."""
+
+    name = "value,…"
+
+    def __init__(self, kind: click.ParamType) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
+        if isinstance(value, tuple):
+            return value
+        return tuple(self.kind.convert(part.strip(), param, ctx) for part in str(value).split(","))
 
 
-def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose a model."""
-    for option in (
-        click.option("--heads", help="Heads to capture, such as 0,3,5; default all."),
-        click.option("--layer", default="last", show_default=True, help="Layer to capture: last, or an index."),
-        click.option("--dtype", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."),
-        click.option("--device", help="cpu or cuda; default the first GPU, else the CPU."),
-        click.option("--model", help="A folder or a Hugging Face id; default the embedded model."),
-    ):
-        command = option(command)
-    return command
+# -- options ----------------------------------------------------------------------------------------------------------
 
 
-def size_options(most: int = 64, *, several: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options that every method has; ``most`` pieces by default, more where the model asks by itself.
-
-    ``several`` takes more than one variant.
-    """
+def together(*options: Decorator) -> Decorator:
+    """Several options as one, in the order of the help."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option(
-                "--max-new-tokens", type=int,
-                help=f"Most pieces of a draft and of an answer; default {most} (flare-instruct: 96, self-ask: 192).",
-            ),
-            click.option("--top-k", type=int, help="Passages a retrieval; default 3 (flare, paper variant: 2)."),
-            click.option(
-                "--variant", type=(Names if several else Name)(VARIANTS), default=None if several else "reference",
-                show_default=True, help="The authors' released code to the letter, or the paper's equations"
-                + ("; or both. Default reference." if several else "."),
-            ),
-        ):  # fmt: skip
+        for option in reversed(options):
             command = option(command)
         return command
 
     return decorate
 
 
-def benchmark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that choose questions and how they are asked."""
-    for option in (
-        click.option("--traces", is_flag=True, help="Keep the trace of every question too."),
-        click.option("--batch-size", type=int, default=1, show_default=True, help="Questions side by side."),
-        click.option("--no-store", is_flag=True, help="Share nothing between runs. The answers are the same."),
+debug_option = click.option(
+    "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
+)
+corpus_option = click.option(
+    "--corpus", panel="Passages",
+    help="A built corpus, .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages.",
+)  # fmt: skip
+retriever_option = click.option(
+    "--retriever", metavar="SPEC", panel="Passages",
+    help="bm25, bm25s, dense:MODEL, milvus:URI or elasticsearch:URL. Default bm25, above 200,000 passages bm25s.",
+)  # fmt: skip
+layout_option = click.option(
+    "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",
+    help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
+)  # fmt: skip
+model_options = together(
+    click.option("--model", panel="Model", help="A folder or a Hugging Face id; default the embedded model."),
+    click.option("--device", panel="Model", help="cpu or cuda; default the first GPU, else the CPU."),
+    click.option(
+        "--dtype", panel="Model", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."
+    ),
+    click.option(
+        "--layer", default="last", show_default=True, panel="Model", help="Layer to capture: last, or an index."
+    ),
+    click.option("--heads", panel="Model", help="Heads to capture, such as 0,3,5; default all."),
+)
+method_options = together(
+    click.option(
+        "--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, panel="Method",
+        help="The method.",
+    ),
+    click.option("--when", type=Name(WHENS.names()), panel="Method", help="When to retrieve, instead of its own."),
+    click.option("--what", type=Name(WHATS.names()), panel="Method", help="What to ask for, instead of its own."),
+)  # fmt: skip
+
+
+def size_options(most: int = 64, *, several: bool = False) -> Decorator:
+    """The options that every method has; ``most`` pieces by default, more where the model asks by itself.
+
+    ``several`` takes more than one variant.
+    """
+    return together(
         click.option(
-            "--store", "store_folder", metavar="DIR",
-            help="Keep all that is written in this folder, for later runs too. Default: in memory, where several "
-            "runs ask the same questions.",
+            "--variant", type=(Names if several else Name)(VARIANTS), default=None if several else "reference",
+            show_default=True, panel="Method", help="The authors' released code to the letter, or the paper's equations"
+            + ("; or both. Default reference." if several else "."),
         ),
         click.option(
-            "--seed", type=int, default=0, show_default=True, help="Seed of --sample and of sampled decoding."
+            "--top-k", type=int, panel="Method", help="Passages per retrieval; default 3 (flare, paper variant: 2)."
         ),
         click.option(
-            "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True,
-            help="Take the likeliest piece, or sample by the model's generation config.",
+            "--max-new-tokens", type=int, panel="Method",
+            help=f"Most pieces of a draft and of an answer; default {most} (flare-instruct: 96, self-ask: 192).",
         ),
-        click.option("--sample", "sampled", type=int, help="So many questions of each data set at random instead."),
-        click.option("--limit", type=int, help="Only the first so many questions of each data set."),
-        click.option("--split", help="Almanac's train, dev or test; default test."),
-        click.option(
-            "--exemplars",
-            help="Worked examples: a YAML file, a benchmark's name for this package's own set, published for the sets "
-            "published with the paper. Default: the data set's own.",
-        ),
-        layout_option,
-        retriever_option,
-        corpus_option,
-        click.option(
-            "--dataset", "datasets", multiple=True, default=("almanac/2wikimultihopqa",), show_default=True,
-            help="A benchmark (2wikimultihopqa, hotpotqa, strategyqa, iirc, almanac/2wikimultihopqa …) or a file of "
-            "questions; several between commas, or the option repeated.",
-        ),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+    )  # fmt: skip
+
+
+benchmark_options = together(
+    click.option(
+        "--dataset", "datasets", multiple=True, default=("almanac/2wikimultihopqa",), show_default=True,
+        panel="Questions", help="A benchmark (2wikimultihopqa, hotpotqa, strategyqa, iirc, almanac/2wikimultihopqa …) "
+        "or a file of questions; several between commas, or the option repeated.",
+    ),
+    click.option("--split", panel="Questions", help="Almanac's train, dev or test; default test."),
+    click.option("--limit", type=int, panel="Questions", help="Only the first so many questions of each data set."),
+    click.option(
+        "--sample", "sampled", type=int, panel="Questions", help="So many questions of each data set at random instead."
+    ),
+    click.option(
+        "--seed", type=int, default=0, show_default=True, panel="Questions",
+        help="Seed of --sample and of sampled decoding.",
+    ),
+    corpus_option,
+    retriever_option,
+    click.option(
+        "--exemplars", panel="Prompt",
+        help="Worked examples: a YAML file, a benchmark's name for this package's own set, published for the sets "
+        "published with the paper. Default: the data set's own.",
+    ),
+    layout_option,
+    click.option(
+        "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
+        help="Take the likeliest piece, or sample by the model's generation config.",
+    ),
+    click.option("--batch-size", type=int, default=1, show_default=True, panel="Run", help="Questions side by side."),
+    click.option(
+        "--store", "store_folder", metavar="DIR", panel="Run",
+        help="Cache everything that is written in this folder, for later runs too. Default: in memory, where several "
+        "runs ask the same questions.",
+    ),
+    click.option("--no-store", is_flag=True, panel="Run", help="Share nothing between runs. The answers are the same."),
+    click.option("--traces", is_flag=True, panel="Run", help="Save the trace of every question too."),
+)  # fmt: skip
 
 
 @contextmanager

@@ -7,15 +7,19 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
-import click
+import rich_click as click
 
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import not_saved, write_whole
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from dragin_lab.core.trace import Trace
+
+WIDE = 160  # columns, where the output is not a terminal
 
 
 class RunFailedError(Exception):
@@ -84,7 +88,7 @@ def print_trace(trace: Trace) -> None:
 
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     try:
-        click.echo(trace_text(trace, width=width, color=sys.stdout.isatty()))
+        click.echo(trace_text(trace, width=width, color=coloured(sys.stdout)))
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -111,15 +115,47 @@ def write_text(text: str, path: str | Path) -> Path:
     return target
 
 
-def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under their columns as aligned text, the first column to the left."""
-    lines = [columns, *rows]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
-    show = [
-        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(line, widths, strict=True)))
-        for line in lines
-    ]
-    return "\n".join([show[0], "-" * len(show[0]), *show[1:]])
+def coloured(stream: TextIO) -> bool:
+    """Whether a stream shows colours: a terminal, unless NO_COLOR (https://no-color.org) says otherwise."""
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def counted(count: int, thing: str) -> str:
+    """``1 question``, ``2 questions``."""
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def terminal_width() -> int:
+    """Columns of the terminal; enough for any table where the output goes elsewhere."""
+    return shutil.get_terminal_size((WIDE, 24)).columns
+
+
+def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Rows under their columns as text, the first column to the left.
+
+    Where ``width`` is too small, intervals go below their means; what is still too wide is folded in its cell.
+    """
+    from rich.console import Console
+
+    console = Console(width=width or terminal_width(), color_system=None, markup=False, highlight=False)
+    table = _table(columns, rows)
+    if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
+        table = _table(columns, [[cell.replace(" [", "\n[") for cell in row] for row in rows])
+    with console.capture() as said:
+        console.print(table)
+    return "\n".join(line.rstrip() for line in said.get().rstrip().split("\n"))
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for at, name in enumerate(columns):
+        table.add_column(name, justify="right" if at else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
 
 
 def warn_of_overrun(trace: Trace, window: int | None) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
-import click
+import rich_click as click
 
 from dragin_lab.cli.cluster import check_cluster, cluster_options, open_cluster
 from dragin_lab.cli.methods import PerMethod, build_methods, published_settings
@@ -24,7 +24,7 @@ from dragin_lab.cli.options import (
     size_options,
     use_one_thread,
 )
-from dragin_lab.cli.outputs import RunFailedError, make_folder, table_text
+from dragin_lab.cli.outputs import RunFailedError, counted, make_folder, table_text
 from dragin_lab.core.method import METHODS, WHATS, WHENS, Method, label, run_label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.retrieval.choose import SERVERS
@@ -38,38 +38,52 @@ from dragin_lab.run.sweeps import run_together
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
-@model_options
-@cluster_options
-@benchmark_options
 @click.option(
     "--method",
     "names",
     type=Names(tuple(METHODS)),
     default="dragin",
     show_default=True,
+    panel="Method",
     help="The methods, between commas.",
 )
-@click.option("--when", type=Names(WHENS.names()), help="When to retrieve, instead of the methods' own; or several.")
-@click.option("--what", type=Names(WHATS.names()), help="What to ask for, instead of the methods' own; or several.")
+@click.option(
+    "--when",
+    type=Names(WHENS.names()),
+    panel="Method",
+    help="When to retrieve, instead of the methods' own; or several.",
+)
+@click.option(
+    "--what",
+    type=Names(WHATS.names()),
+    panel="Method",
+    help="What to ask for, instead of the methods' own; or several.",
+)
 @click.option(
     "--threshold",
     type=PerMethod(click.FLOAT),
     multiple=True,
+    panel="Method",
     help="θ, or several; where methods measure differently with their name, as in flare=0.1. Default: the method's.",
 )
 @click.option(
     "--top-n",
     type=PerMethod(click.INT),
     multiple=True,
+    panel="Method",
     help="Words (qfs) or pieces (last-n) of a query, or several; given as --threshold is. Default: the method's.",
 )
 @size_options(several=True)
 @click.option(
     "--preset",
+    panel="Method",
     help="Published settings where no option says otherwise: paper, released (the released configurations) or flare; "
     "of several between commas the first that has any. For another model than --model: MODEL:SOURCE.",
 )
-@click.option("--output", default="runs/bench", show_default=True, help="Folder of the run directories.")
+@benchmark_options
+@model_options
+@click.option("--output", default="runs/bench", show_default=True, panel="Run", help="Folder of the run directories.")
+@cluster_options
 @debug_option
 def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any) -> None:
     """Run methods over benchmarks, each combination of settings in a folder of its own below --output.
@@ -167,7 +181,10 @@ def _execute(
     click.echo(f"{lm!r}")
     if retriever is not None:
         click.echo(f"{retriever!r}")
-    click.echo(f"{len(runs)} {'run' if len(runs) == 1 else 'runs'} below {root}")
+    click.echo(f"{counted(len(runs), 'run')} below {root}")
+    for m, one, folder in runs:
+        if (record := _read(folder)) is not None and (there := len(record.predictions) - len(record.failed)):
+            click.echo(f"{one.name} {call(m)}: {there:,} of {len(one.questions):,} were already there")
     try:
         with _open_cache(options, len(runs) > len({one.name for _, one, _ in runs})) as cache:
             for one in dict.fromkeys(one for _, one, _ in runs):
@@ -175,7 +192,7 @@ def _execute(
                 run_together(
                     mine, lm, retriever, one, **settings, batch_size=options["batch_size"], cache=cache
                 )  # fmt: skip
-            if cache is not None and cache.counts.drafts:
+            if cache is not None and options["store_folder"] is not None and cache.counts.drafts:
                 click.echo(f"\n{cache.counts}")
     except (ClusterError, NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command goes on from there") from error
@@ -186,10 +203,10 @@ def _execute(
         records = _report(runs, call, heading)
     failed = [line for record in records for line in record.failed]
     if failed:
-        count = "1 answer" if len(failed) == 1 else f"{len(failed)} answers"
         first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
         raise RunFailedError(
-            f"{count} failed; the first ({failed[0]['qid']}) with: {first}\nThe same command tries them again"
+            f"{counted(len(failed), 'answer')} failed; the first ({failed[0]['qid']}) with: {first}\n"
+            "The same command tries them again"
         )
 
 
@@ -214,10 +231,10 @@ def _report(
                 found.append(record)
                 rows.append(_row(call(m), record))
         if rows:
-            click.echo(f"\n{one.name}, {len(one.questions):,} questions\n")
+            click.echo(f"\n{one.name}, {counted(len(one.questions), 'question')}\n")
             click.echo(table_text((heading, "EM", "F1", "retrievals", "pieces"), rows))
     if found:
-        click.echo("\nMeans a question, with 95 % bootstrap intervals over the questions.")
+        click.echo("\nMeans per question, with 95 % bootstrap intervals over the questions.")
     return found
 
 

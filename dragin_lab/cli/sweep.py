@@ -4,44 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
+import rich_click as click
 
 from dragin_lab.cli.cluster import cluster_options
-from dragin_lab.cli.options import Name, benchmark_options, build_method, debug_option, model_options, size_options
+from dragin_lab.cli.options import (
+    Numbers,
+    benchmark_options,
+    build_method,
+    debug_option,
+    method_options,
+    model_options,
+    size_options,
+)
 from dragin_lab.cli.run import execute
-from dragin_lab.core.method import METHODS, WHATS, WHENS
+from dragin_lab.core.method import METHODS
 from dragin_lab.run.sweeps import TABLE_5, swept
 
 
-class Numbers(click.ParamType):
-    """Numbers between commas."""
-
-    name = "value,…"
-
-    def __init__(self, kind: click.ParamType) -> None:
-        self.kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
-        if isinstance(value, tuple):
-            return value
-        return tuple(self.kind.convert(part.strip(), param, ctx) for part in str(value).split(","))
-
-
 @click.command(short_help="Run a method over several values of a setting.")
-@model_options
-@cluster_options
-@benchmark_options
-@click.option("--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, help="The method.")
-@click.option("--when", type=Name(WHENS.names()), help="When to retrieve, instead of the method's own.")
-@click.option("--what", type=Name(WHATS.names()), help="What to ask for, instead of the method's own.")
+@method_options
 @click.option(
     "--threshold",
     type=Numbers(click.FLOAT),
+    panel="Method",
     help="Values of θ, between commas. Default with dragin, where --top-n is not swept: 1.0 to 1.4, as in Table 5.",
 )
-@click.option("--top-n", type=Numbers(click.INT), help="Values of top-n instead, between commas.")
+@click.option("--top-n", type=Numbers(click.INT), panel="Method", help="Values of top-n instead, between commas.")
 @size_options()
-@click.option("--output", default="runs/sweep", show_default=True, help="Folder of the run directories.")
+@benchmark_options
+@model_options
+@click.option("--output", default="runs/sweep", show_default=True, panel="Run", help="Folder of the run directories.")
+@cluster_options
 @debug_option
 def sweep(
     name: str, threshold: tuple[float, ...] | None, top_n: tuple[int, ...] | None, output: str, **options: Any

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
-
-import click
+import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option
+from dragin_lab.cli.outputs import terminal_width
 from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import paper
 from dragin_lab.study.tables.layouts import NAMES
-from dragin_lab.study.tables.table import FORMATS
+from dragin_lab.study.tables.shown import FORMATS
 from dragin_lab.study.tables.table import table as make_table
-
-_WIDE = 160  # columns where the output is no terminal
 
 
 @click.command(short_help="Print a table of the paper beside our own values.")
@@ -58,6 +55,6 @@ def table(
     made = make_table(
         number, runs, as_model=as_model, compare=compare, variant=variant, benchmark=benchmark,
     )  # fmt: skip
-    click.echo(made.show(form, width=shutil.get_terminal_size((_WIDE, 24)).columns))
+    click.echo(made.show(form, width=terminal_width()))
     if made.missing:
         click.echo("\n" + "\n".join(made.missing), err=True)

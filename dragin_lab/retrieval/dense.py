@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
-from dragin_lab.files import locked, not_saved, write_whole
+from dragin_lab.files import LOCK, locked, not_saved, write_whole
 from dragin_lab.retrieval.best_fields import check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
@@ -253,7 +253,7 @@ def _resumed(folder: Path, facts: dict[str, Any]) -> tuple[int, int]:
     """The passages that an earlier call encoded for certain, and how many of them gave no vector."""
     path = folder / PROGRESS
     if not path.exists():
-        if any(one.name not in (VECTORS, INDEX) for one in folder.iterdir()):
+        if any(one.name not in (VECTORS, INDEX, LOCK) for one in folder.iterdir()):
             raise CorpusError(f"{folder}: is not empty and holds no index; give a folder of its own")
         return 0, 0
     try:

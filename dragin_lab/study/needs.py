@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dragin_lab.core import ranking
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
-from dragin_lab.core.intervals import bootstrap_statistic
 from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import (
@@ -35,6 +33,8 @@ from dragin_lab.core.trigger import WHENS, Scored
 from dragin_lab.core.when import Rind
 from dragin_lab.core.words import lay_sentences, reference_words
 from dragin_lab.errors import DraginLabError
+from dragin_lab.study import ranking
+from dragin_lab.study.comparisons import bootstrap_statistic
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel

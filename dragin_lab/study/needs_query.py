@@ -19,7 +19,6 @@ from dragin_lab.core.method import Method, method, senseless
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.place import Place
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.ranking import recall_at, reciprocal_rank
 from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.scores import doubts, reference_piece_ranges
 from dragin_lab.core.sentences import Pipeline
@@ -48,12 +47,12 @@ class Asked:
     @property
     def recall(self) -> float:
         """Whether the wanted passage is among the first three."""
-        return recall_at(self.found, self.wanted, 3)
+        return float(self.wanted in self.found[:3])
 
     @property
     def reciprocal_rank(self) -> float:
-        """1 / rank of the wanted passage; 0 behind the tenth."""
-        return reciprocal_rank(self.found, self.wanted)
+        """1 / rank of the wanted passage; 0 where it is not among the first ten."""
+        return 1 / (1 + self.found.index(self.wanted)) if self.wanted in self.found else 0.0
 
 
 @dataclass(frozen=True)

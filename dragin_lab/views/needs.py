@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core import ranking
 from dragin_lab.errors import SettingError
+from dragin_lab.study import ranking
 from dragin_lab.views.figures import INK, Style, graph_objects, label, message_figure, panels, style, titled
 from dragin_lab.views.html import count, short
 

@@ -81,15 +81,26 @@ def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
     assert ran.code == cli.DONE
     for name in ("ask", "demo", "doctor", "run", "show", "sweep"):
         assert f"\n  {name}" in ran.out
-    assert "..." not in ran.out.partition("Commands:")[2]  # no description is cut
+    assert "..." not in ran.out.partition("Commands")[2]  # no description is cut
     said = " ".join(command("ask", "--help").out.split())
     for part in ("default 1.2", "default 0.1; paper variant 0.2", "default: dragin", "default 64", "default 3"):
         assert part in said
 
 
+@pytest.mark.parametrize("name", ["", "ask", "run", "sweep", "table", "show", "doctor", "demo", "data fetch"])
+def test_help_fits_a_terminal_of_80_columns_without_colours(
+    command: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = command(*name.split(), "--help").out.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert not any("\x1b" in line or line.strip()[-1:] == "…" for line in lines)
+    assert len(lines) <= 100  # two screens of 50 lines
+
+
 def test_no_command_at_all_shows_the_help(command: Command) -> None:
     ran = command()
-    assert "Commands:" in ran.out + ran.err
+    assert "Commands" in ran.out + ran.err
     assert ran.code in (cli.DONE, cli.USAGE)  # click changed its mind about this in 8.2
 
 

@@ -17,6 +17,7 @@ from command import PATIENCE, Command, start
 
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
+from dragin_lab.cli.outputs import table_text
 from dragin_lab.errors import ModelError
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.rundir import find_runs, read_run
@@ -75,7 +76,10 @@ def test_the_same_command_goes_on(command: Command, tmp_path: Path, scripted: An
     first = command(*RUN, "--dataset", "one", "--output", tmp_path)
     asked = len(scripted.asked)
     again = command(*RUN, "--dataset", "one", "--output", tmp_path)
-    assert (again.code, again.out) == (first.code, first.out)
+    there = [line for line in again.out.splitlines() if line.endswith("were already there")]
+    assert [line.partition(": ")[2] for line in there] == ["3 of 3 were already there"] * 2
+    assert again.code == first.code
+    assert [line for line in again.out.splitlines() if line not in there] == first.out.splitlines()
     assert len(scripted.asked) == asked
     refused = command(*RUN, "--dataset", "one", "--output", tmp_path, "--limit", 2)
     assert refused.code == cli.USAGE
@@ -187,6 +191,27 @@ def test_a_disk_that_is_full(
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
     assert "No space left on device\nThe same command goes on from there" in ran.err
+
+
+def test_tables_fold_to_the_terminal() -> None:
+    row = ("dragin", "0.625 [0.250, 0.875]", "0.500 [0.125, 0.750]")
+    wide, narrow = (table_text(("method", "EM", "F1"), [row], width) for width in (80, 40))
+    assert wide.splitlines()[2].split("   ") == list(row)
+    assert max(map(len, narrow.splitlines())) <= 40
+    assert [line.split() for line in narrow.splitlines()[2:]] == [
+        ["dragin", "0.625", "0.500"], ["[0.250,", "0.875]", "[0.125,", "0.750]"],
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("scripted")
+def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> None:
+    command.refused("show", tmp_path, says=("no run",))
+    assert command(*RUN, "--dataset", "one", "--output", tmp_path).code == cli.DONE
+    command.refused("show", tmp_path, says=("holds no traces; 'dragin-lab run --traces' saves them",))
+    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "t", "--traces").code == cli.DONE
+    listed = [line for line in command("show", tmp_path / "t").out.splitlines() if line.startswith("dragin-lab show")]
+    assert len(listed) == 6
+    assert questions(1)[0].text in listed[0]
 
 
 # -- wrong usage ------------------------------------------------------------------------------------------------------

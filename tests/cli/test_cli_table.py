@@ -11,7 +11,8 @@ from command import Command
 from run_folders import write_run
 
 from dragin_lab.cli import app as cli
-from dragin_lab.study.tables.table import FORMATS, table
+from dragin_lab.study.tables.shown import FORMATS
+from dragin_lab.study.tables.table import table
 
 
 @pytest.fixture
@@ -81,5 +82,5 @@ def test_a_damaged_run_is_named(command: Command, runs: Path) -> None:
 
 def test_help_names_the_options(command: Command) -> None:
     said = " ".join(command("table", "--help").out.split())
-    for part in ("--as", "--compare ROW", "--dataset", "--format", "--variant", "1 to 9", "[default: text]"):
+    for part in ("--as", "--compare", "--dataset", "--format", "--variant", "1 to 9", "[default: text]"):
         assert part in said

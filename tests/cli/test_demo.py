@@ -28,13 +28,13 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 def rows(text: str) -> list[str]:
     """The methods of a table, with their remarks."""
     lines = text.splitlines()
-    first = next(i for i, line in enumerate(lines) if set(line) == {"-"}) + 1
+    first = next(i for i, line in enumerate(lines) if set(line) == {"─"}) + 1
     named = [line for line in lines[first:] if line and line.split()[0] in METHODS]
     return [line.split("  ")[0] for line in named]
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, name: str, after: int, error: BaseException) -> None:
-    """Let ``error`` come in the middle of one method, behind ``after`` questions."""
+    """Let ``error`` come in the middle of one method, after ``after`` questions."""
 
     def broken(method: Method, *args: Any, **options: Any) -> Iterator[Trace]:
         for i, trace in enumerate(drivers.run_many(method, *args, **options)):

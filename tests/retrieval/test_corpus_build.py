@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import fcntl
 import gzip
 import json
 import os
@@ -15,6 +14,7 @@ from sources import left_in, some_passages, write_json_lines, write_table
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError
+from dragin_lab.files import locked
 from dragin_lab.retrieval.corpora import sources as corpus_sources
 from dragin_lab.retrieval.corpora.build import build
 from dragin_lab.retrieval.corpora.store import MANIFEST, SKIPPED
@@ -253,8 +253,6 @@ def test_folders_that_hold_something_else(table: Path, tmp_path: Path) -> None:
 def test_two_builds_into_one_folder(table: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    handle = os.open(out, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX)
-    refused(table, out, "another build is writing here")
-    os.close(handle)
+    with locked(out, ""):
+        refused(table, out, "another build is writing here")
     assert len(build(table, out).store) == 300

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dragin_lab.core.trace import Passage
+from tools.pages import figures
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +64,6 @@ def test_missing_data_is_named(benchmark: Any, tmp_path: Path, monkeypatch: pyte
 
 
 def test_section_of_the_page() -> None:
-    figures = loaded(ROOT / "docs" / "make_figures.py")
     depth = [0.5, 0.25, 0.75]
     found = {
         "passages": 2000, "libraries": {"rank-bm25": "1"}, "published_ndcg": 0.6789, "plain": {"iirc": (0.1, 0.2, 0.3)},

@@ -11,12 +11,13 @@ import pytest
 from run_folders import write_run
 
 import dragin_lab as dl
-from dragin_lab.core.intervals import bootstrap, paired
+from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.method import METHODS
 from dragin_lab.errors import SettingError
+from dragin_lab.study.comparisons import paired
 from dragin_lab.study.tables import formats as table_formats
-from dragin_lab.study.tables import table as tables
-from dragin_lab.study.tables.table import Table, table
+from dragin_lab.study.tables.shown import FORMATS, Table
+from dragin_lab.study.tables.table import _letters, table
 
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
 WORSE = (1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0)
@@ -70,7 +71,7 @@ def made(tmp_path: Path) -> Table:
     return table(2, tmp_path, compare="dragin")
 
 
-@pytest.mark.parametrize("form", tables.FORMATS)
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("number", range(1, 10))
 def test_every_table_has_every_format(number: int, form: str) -> None:
     text = table(number).show(form)
@@ -175,5 +176,5 @@ def test_formats_that_do_not_exist_are_refused(made: Table) -> None:
     assert dl.table is table
 
 
-def test_marks_go_on_behind_z() -> None:
-    assert [tables._letters(n) for n in (0, 25, 26, 52)] == ["a", "z", "aa", "ba"]
+def test_marks_go_on_after_z() -> None:
+    assert [_letters(n) for n in (0, 25, 26, 52)] == ["a", "z", "aa", "ba"]

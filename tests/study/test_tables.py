@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from run_folders import read_config, write_config, write_run
 
-from dragin_lab.core.intervals import bootstrap, paired
+from dragin_lab.core.intervals import bootstrap
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.study.tables.table import Cell, Table, table
+from dragin_lab.study.comparisons import paired
+from dragin_lab.study.tables.cells import Cell
+from dragin_lab.study.tables.shown import Table
+from dragin_lab.study.tables.table import table
 
 REAL = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)

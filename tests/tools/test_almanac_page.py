@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from dragin_lab import almanac
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import Asked
+from tools.pages import almanac as make
+from tools.pages import almanac_page as page
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    import almanac_page
-    import make_almanac
-
-    yield make_almanac, almanac_page
-    for name in ("make_almanac", "almanac_page"):
-        sys.modules.pop(name)
 
 
 def results(page: Any) -> Any:
@@ -60,8 +47,7 @@ def results(page: Any) -> Any:
     )  # fmt: skip
 
 
-def test_page_says_what_was_found_and_keeps_its_reading(tmp_path: Path, docs: tuple[Any, Any]) -> None:
-    page = docs[1]
+def test_page_says_what_was_found_and_keeps_its_reading(tmp_path: Path) -> None:
     path = tmp_path / "almanac.md"
     page.write_page(path, results(page))
     text = path.read_text(encoding="utf-8")
@@ -85,8 +71,7 @@ def tables(text: str) -> list[str]:
     return [block for block in text.split("\n\n") if block.startswith("| ")]
 
 
-def test_rows_already_there_are_not_made_again_and_torn_ones_are(tmp_path: Path, docs: tuple[Any, Any]) -> None:
-    make = docs[0]
+def test_rows_already_there_are_not_made_again_and_torn_ones_are(tmp_path: Path) -> None:
     work = make.Work.__new__(make.Work)
     work.folder, work.deadline = tmp_path, float("inf")
     made: list[int] = []

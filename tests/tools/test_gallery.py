@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +13,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from run_folders import write_run
 
 from dragin_lab.run.rundir import RunError, finished_runs
+from tools.pages import gallery, gallery_page
 
 ROOT = Path(__file__).parents[2]
 GALLERY = ROOT / "docs" / "gallery"
 PAGES = sorted(GALLERY.glob("*.html"))
-
-
-@pytest.fixture
-def docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    yield importlib.import_module("gallery_page")
-    for name in ("gallery_page", "make_gallery"):
-        sys.modules.pop(name, None)
 
 
 def executed(*outputs: Any, source: str = "x", tags: tuple[str, ...] = ()) -> Any:
@@ -40,43 +30,43 @@ def shown(data: dict[str, Any]) -> Any:
     return new_output("display_data", data=data)
 
 
-def test_figures_share_one_file_that_stands_beside_the_page(docs: Any) -> None:
-    figure = {docs.PLOTLY: go.Figure(go.Scatter(x=[1], y=[2])).to_plotly_json(), "text/plain": "Figure"}
-    html = docs.page(executed(shown(figure), shown(figure)), "01_one", "made")
+def test_figures_share_one_file_that_stands_beside_the_page() -> None:
+    figure = {gallery_page.PLOTLY: go.Figure(go.Scatter(x=[1], y=[2])).to_plotly_json(), "text/plain": "Figure"}
+    html = gallery_page.page(executed(shown(figure), shown(figure)), "01_one", "made")
     assert html.count('<script src="plotly.min.js">') == 1
     assert html.count("Plotly.newPlot") == 2
     assert len(set(re.findall(r'id="(dl-figure-\d+)"', html))) == 2
     assert len(html) < 60_000
 
 
-def test_a_page_without_figures_loads_nothing(docs: Any) -> None:
-    html = docs.page(executed(new_output("stream", name="stdout", text="2 questions\n")), "01_one", "made")
+def test_a_page_without_figures_loads_nothing() -> None:
+    html = gallery_page.page(executed(new_output("stream", name="stdout", text="2 questions\n")), "01_one", "made")
     assert "<script" not in html
     assert "2 questions" in html
 
 
-def test_links_between_notebooks_lead_to_their_pages(docs: Any) -> None:
-    html = docs.page(executed(), "01_one", "made", ("00_no.html", "Nought"), ("02_two.html", "Two"))
+def test_links_between_notebooks_lead_to_their_pages() -> None:
+    html = gallery_page.page(executed(), "01_one", "made", ("00_no.html", "Nought"), ("02_two.html", "Two"))
     assert html.count('href="02_two.html"') == 2
     assert 'href="00_no.html"' in html
     assert '.ipynb"' not in html
 
 
-def test_a_live_control_says_that_it_needs_a_kernel_and_a_finished_bar_nothing(docs: Any) -> None:
-    control = shown({docs.WIDGET: {"model_id": "1"}, "text/plain": "Explore()"})
-    assert "needs a kernel" in docs.page(executed(control), "01_one", "made")
-    bar = shown({docs.WIDGET: {"model_id": "1"}, "text/plain": "  0%|          | 0/3"})
-    assert "kernel" not in docs.page(executed(bar), "01_one", "made")
+def test_a_live_control_says_that_it_needs_a_kernel_and_a_finished_bar_nothing() -> None:
+    control = shown({gallery_page.WIDGET: {"model_id": "1"}, "text/plain": "Explore()"})
+    assert "needs a kernel" in gallery_page.page(executed(control), "01_one", "made")
+    bar = shown({gallery_page.WIDGET: {"model_id": "1"}, "text/plain": "  0%|          | 0/3"})
+    assert "kernel" not in gallery_page.page(executed(bar), "01_one", "made")
 
 
-def test_outputs_are_shown_as_text_where_they_are_text(docs: Any) -> None:
+def test_outputs_are_shown_as_text_where_they_are_text() -> None:
     found = [
         new_output("stream", name="stderr", text="<b>bold</b>"),
         new_output("error", ename="E", evalue="", traceback=["\x1b[31mred\x1b[39m <script>"]),
         shown({"text/plain": "<img>"}),
         shown({"text/html": "<em>yes</em>", "text/plain": "no"}),
     ]
-    html = docs.page(executed(*found), "01_one", "made")
+    html = gallery_page.page(executed(*found), "01_one", "made")
     assert "&lt;b&gt;bold" in html
     assert "&lt;script&gt;" in html
     assert "&lt;img&gt;" in html
@@ -84,37 +74,35 @@ def test_outputs_are_shown_as_text_where_they_are_text(docs: Any) -> None:
     assert "\x1b" not in html
 
 
-def test_words_stand_to_the_left_in_a_table_and_numbers_to_the_right(docs: Any) -> None:
+def test_words_stand_to_the_left_in_a_table_and_numbers_to_the_right() -> None:
     import pandas as pd
 
     frame = pd.DataFrame({"word": ["a", "town"], "score": [1.5, -2], "hit": [True, False]})
-    html = docs.page(executed(shown({"text/html": frame.to_html()})), "01_one", "made")
+    html = gallery_page.page(executed(shown({"text/html": frame.to_html()})), "01_one", "made")
     assert re.search(r'<td class="words">a</td>\s*<td>1.5</td>\s*<td>True</td>', html)
     assert '<th class="words">word</th>' in html
     assert 'border="1"' not in html
 
 
-def test_long_code_is_folded_and_parameters_never(docs: Any) -> None:
-    source = "\n".join(["a = 1"] * (docs.FOLD + 1))
-    assert f"Code, {docs.FOLD + 1} lines" in docs.page(executed(source=source), "01_one", "made")
-    assert "<details" not in docs.page(executed(source=source, tags=("parameters",)), "01_one", "made")
+def test_long_code_is_folded_and_parameters_never() -> None:
+    source = "\n".join(["a = 1"] * (gallery_page.FOLD + 1))
+    assert f"Code, {gallery_page.FOLD + 1} lines" in gallery_page.page(executed(source=source), "01_one", "made")
+    assert "<details" not in gallery_page.page(executed(source=source, tags=("parameters",)), "01_one", "made")
 
 
-def test_an_executed_notebook_of_ones_own_becomes_a_page(docs: Any, tmp_path: Path) -> None:
-    make = importlib.import_module("make_gallery")
+def test_an_executed_notebook_of_ones_own_becomes_a_page(tmp_path: Path) -> None:
     nbformat.write(executed(new_output("stream", name="stdout", text="mine")), tmp_path / "mine.ipynb")
-    make.main(["--page", str(tmp_path / "mine.ipynb"), "--output", str(tmp_path / "pages")])
+    gallery.main(["--page", str(tmp_path / "mine.ipynb"), "--output", str(tmp_path / "pages")])
     assert "mine" in (tmp_path / "pages" / "mine.html").read_text(encoding="utf-8")
     assert (tmp_path / "pages" / "plotly.min.js").stat().st_size < 5_000_000
 
 
-def test_every_parameter_of_the_pages_is_one_of_the_notebook(docs: Any) -> None:
-    make = importlib.import_module("make_gallery")
-    for book in sorted(make.NOTEBOOKS.glob("[0-9]*.ipynb")):
+def test_every_parameter_of_the_pages_is_one_of_the_notebook() -> None:
+    for book in sorted(gallery.NOTEBOOKS.glob("[0-9]*.ipynb")):
         source = next(
             c.source for c in nbformat.read(book, as_version=4).cells if "parameters" in c.metadata.get("tags", [])
         )
-        for name in make.parameters(book.stem, "runs"):
+        for name in gallery.parameters(book.stem, "runs"):
             assert re.search(rf"^{name} = ", source, re.MULTILINE), (book.stem, name)
 
 
@@ -138,13 +126,13 @@ def test_a_page_that_stands_there_is_small_and_needs_no_network(page: Path) -> N
 
 
 def test_runs_that_are_missing_or_not_complete_name_the_command_that_makes_them(tmp_path: Path) -> None:
-    command = "python docs/make_runs.py --part methods"
-    with pytest.raises(RunError, match=r"no such folder.*made with: python docs/make_runs.py --part methods"):
+    command = "python -m tools.pages.runs --part methods"
+    with pytest.raises(RunError, match=r"no such folder.*made with: python -m tools.pages.runs --part methods"):
         finished_runs(tmp_path / "nothing", command)
     whole = write_run(tmp_path / "whole", "dragin")
     assert [run.folder for run in finished_runs(tmp_path / "whole", command)] == [whole]
     write_run(tmp_path / "half", "dragin", asked=9)
-    with pytest.raises(RunError, match=r"4 of 9 questions.* is not complete; .*this completes it: python docs"):
+    with pytest.raises(RunError, match=r"4 of 9 questions.* is not complete; .*this completes it: python -m tools"):
         finished_runs([tmp_path / "whole", tmp_path / "half"], command)
     write_run(tmp_path / "half", "flare", em=(1.0, None))
     with pytest.raises(RunError, match="and 1 more are not"):

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,31 +17,11 @@ from dragin_lab.core.trace import Passage
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import ask_at, place_of
+from tools.pages import paper_and_code, paper_and_code_page, variants_rind, variants_scores, variants_swaps
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dragin_lab"
 QUESTION = "Who is the mother of the director of film Elm Road?"
-MODULES = (
-    "almanac_page", "make_almanac", "make_paper_and_code", "paper_and_code_page", "variants_rind", "variants_scores",
-    "variants_swaps",
-)  # fmt: skip
-
-
-@pytest.fixture
-def docs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    import make_paper_and_code
-    import paper_and_code_page
-    import variants_rind
-    import variants_scores
-    import variants_swaps
-
-    yield SimpleNamespace(
-        make=make_paper_and_code, page=paper_and_code_page, rind=variants_rind, scores=variants_scores,
-        swaps=variants_swaps,
-    )  # fmt: skip
-    for name in MODULES:
-        sys.modules.pop(name, None)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +37,7 @@ class Fixed:
 # -- RIND taken apart -------------------------------------------------------------------------------------------------
 
 
-def test_unswapped_scores_are_those_of_the_variants(docs: Any, lm: LanguageModel) -> None:
+def test_unswapped_scores_are_those_of_the_variants(lm: LanguageModel) -> None:
     pipeline = load_pipeline()
     text = (
         " The director of Elm Road is Ada Orleth. The mother of Ada Orleth is Ida Orleth. So the answer is Ida Orleth."
@@ -71,14 +47,14 @@ def test_unswapped_scores_are_those_of_the_variants(docs: Any, lm: LanguageModel
     alone, marker = lm.attend(ids), lm.tokenizer.marker
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
     expected = needs.piece_scores(made, alone, marker, decoded, pipeline)
-    for rind, name in ((docs.rind.REFERENCE, "rind-reference"), (docs.rind.PAPER, "rind-paper")):
+    for rind, name in ((variants_rind.REFERENCE, "rind-reference"), (variants_rind.PAPER, "rind-paper")):
         scores = rind.scores(made, alone, marker, "</s>", pipeline)
         np.testing.assert_allclose(scores, expected[name], rtol=5e-3, atol=1e-5)  # attention is kept in float16
         assert scores.max() > 0
-    bases = docs.rind.BASES
+    bases = variants_rind.BASES
     moved = {
         swap.difference
-        for swap in docs.rind.WHENS
+        for swap in variants_rind.WHENS
         if not np.allclose(
             swap.rind.scores(made, alone, marker, "</s>", pipeline),
             bases[swap.base].scores(made, alone, marker, "</s>", pipeline),
@@ -87,9 +63,9 @@ def test_unswapped_scores_are_those_of_the_variants(docs: Any, lm: LanguageModel
     assert moved >= {"R1", "R3", "R4", "R5", "R6", "R7", "R8", "R9"}
 
 
-def test_each_swap_changes_one_part(docs: Any) -> None:
-    for swap in docs.rind.WHENS:
-        base = docs.rind.BASES[swap.base]
+def test_each_swap_changes_one_part() -> None:
+    for swap in variants_rind.WHENS:
+        base = variants_rind.BASES[swap.base]
         parts = [name for name in vars(base) if getattr(swap.rind, name) != getattr(base, name)]
         assert len(parts) == 1, swap
 
@@ -97,10 +73,10 @@ def test_each_swap_changes_one_part(docs: Any) -> None:
 # -- models that answer otherwise -------------------------------------------------------------------------------------
 
 
-def test_attention_in_context_is_the_drafts_own(docs: Any, lm: LanguageModel) -> None:
+def test_attention_in_context_is_the_drafts_own(lm: LanguageModel) -> None:
     from dragin_lab.core.episode import Write
 
-    between = docs.swaps.InContext(lm)
+    between = variants_swaps.InContext(lm)
     prompt = PromptTemplate().render(QUESTION)
     draft, made = between.stream(Write(prompt, 12)), None
     while made is None:
@@ -115,9 +91,9 @@ def test_attention_in_context_is_the_drafts_own(docs: Any, lm: LanguageModel) ->
     np.testing.assert_array_equal(between.attend(other), lm.attend(other))
 
 
-def test_prompts_are_retyped_and_nothing_else(docs: Any, lm: LanguageModel) -> None:
-    swaps = docs.swaps
-    run = next(run for run in swaps.RUNS if run.key == "fs-rag, no stray space")
+def test_prompts_are_retyped_and_nothing_else(lm: LanguageModel) -> None:
+    swaps = variants_swaps
+    run = next(run for run in swaps.SWAPPED if run.key == "fs-rag, no stray space")
     method = run.method(None, 24)
     plain, mended = (dl.ask(method, one, Fixed(), QUESTION, prompt=PromptTemplate()) for one in (lm, run.asked(lm)))
     assert "t he same" in plain.steps[0].passages_prompt.text  # type: ignore[union-attr]
@@ -125,13 +101,13 @@ def test_prompts_are_retyped_and_nothing_else(docs: Any, lm: LanguageModel) -> N
     assert [lm.tokenizer.decode(i, special=False).count("t he same") for i in ids] == [1, 0]
 
 
-def test_queries_swap_what_they_say(docs: Any, lm: LanguageModel) -> None:
+def test_queries_swap_what_they_say(lm: LanguageModel) -> None:
     one = almanac.labels("iirc", "dev", 6)[-1]
     fact = one.facts[-1]
     template, pipeline = PromptTemplate(), load_pipeline()
     place = place_of(lm, one, fact, template, pipeline)
     found = {}
-    for swap in docs.swaps.whats():
+    for swap in variants_swaps.whats():
         there = swap.place(lm, place) if swap.place else place
         asked = swap.model(lm) if swap.model else lm
         found[swap.key] = ask_at(asked, Fixed(), one, fact, there, template, swap.method).query
@@ -157,19 +133,17 @@ def test_queries_swap_what_they_say(docs: Any, lm: LanguageModel) -> None:
         ("It is Bo", "Bo.", ["Bo"], {}),
     ],
 )
-def test_texts_read_otherwise(
-    docs: Any, text: str, extraction: str | None, gold: list[str], expected: dict[str, int]
-) -> None:
+def test_texts_read_otherwise(text: str, extraction: str | None, gold: list[str], expected: dict[str, int]) -> None:
     row = {"text": text, "extraction": extraction, "gold": gold}
     for rule in ("S0", "S1", "S2", "S3", "S6", "S7"):
-        em, _ = docs.scores.rescored(row, rule, "2wikimultihopqa", load_pipeline())
+        em, _ = variants_scores.rescored(row, rule, "2wikimultihopqa", load_pipeline())
         assert em == expected.get(rule, 1), rule
 
 
-def test_yes_and_no_read_otherwise(docs: Any) -> None:
+def test_yes_and_no_read_otherwise() -> None:
     def em_f1(text: str, rule: str, kind: str = "strategyqa") -> tuple[float, float]:
         row = {"text": f"So the answer is {text}.", "extraction": None, "gold": ["no"]}
-        return docs.scores.rescored(row, rule, kind, load_pipeline())
+        return variants_scores.rescored(row, rule, kind, load_pipeline())
 
     assert em_f1("unknown", "S0") == (1.0, 1.0)
     assert em_f1("unknown", "S5") == (0.0, 0.0)
@@ -182,20 +156,24 @@ def test_yes_and_no_read_otherwise(docs: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_whole_script(docs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A benchmark, few methods, resumed: the same page, and nothing computed twice."""
-    few = [run for run in docs.swaps.RUNS if run.key in ("wo-rag", "wo-rag, paper variant", "dragin", "dragin, θ 1.2")]
-    asked = [swap for swap in docs.swaps.whats() if swap.difference in ("", "Q1") and "qfs" in swap.key]
-    asked = [*asked, next(swap for swap in docs.swaps.whats() if swap.key == "paper qfs")]
-    for module in (docs.make, docs.page):
-        monkeypatch.setattr(module, "RUNS", few)
+    few = [
+        run
+        for run in variants_swaps.SWAPPED
+        if run.key in ("wo-rag", "wo-rag, paper variant", "dragin", "dragin, θ 1.2")
+    ]
+    asked = [swap for swap in variants_swaps.whats() if swap.difference in ("", "Q1") and "qfs" in swap.key]
+    asked = [*asked, next(swap for swap in variants_swaps.whats() if swap.key == "paper qfs")]
+    for module in (paper_and_code, paper_and_code_page):
+        monkeypatch.setattr(module, "SWAPPED", few)
         monkeypatch.setattr(module, "whats", lambda: sorted(asked, key=lambda swap: swap.base is not None))
-    monkeypatch.setattr(docs.page, "SAMPLES", 20)
-    template = (ROOT / "docs" / "paper-and-code.template.md").read_text(encoding="utf-8")
-    monkeypatch.setattr(docs.make, "HERE", tmp_path)
-    gone = {one.difference for one in (*docs.swaps.RUNS, *docs.swaps.whats())}
-    gone -= {one.difference for one in (*few, *asked, *docs.rind.WHENS)} | {"F3"}
-    used = docs.page.MARK.sub(lambda m: "" if m[1] in gone else m[0], template)
+    monkeypatch.setattr(paper_and_code_page, "SAMPLES", 20)
+    template = paper_and_code.TEMPLATE.read_text(encoding="utf-8")
+    monkeypatch.setattr(paper_and_code, "TEMPLATE", tmp_path / "paper-and-code.template.md")
+    gone = {one.difference for one in (*variants_swaps.SWAPPED, *variants_swaps.whats())}
+    gone -= {one.difference for one in (*few, *asked, *variants_rind.WHENS)} | {"F3"}
+    used = paper_and_code_page.MARK.sub(lambda m: "" if m[1] in gone else m[0], template)
     (tmp_path / "paper-and-code.template.md").write_text(used, encoding="utf-8")
     model = str(ROOT / "tests" / "parity" / "models" / "almanac-small")
     page = tmp_path / "page.md"
@@ -203,7 +181,7 @@ def test_the_whole_script(docs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
         "--model", model, "--dataset", "almanac/iirc", "--limit", "2", "--dev-limit", "2",
         "--workers", "1", "--max-new-tokens", "24", "--output", str(tmp_path / "runs"), "--page", str(page),
     ]  # fmt: skip
-    docs.make.main(arguments)
+    paper_and_code.main(arguments)
     text = page.read_text(encoding="utf-8")
     assert "{{" not in text
     assert "| `dragin, θ 1.2` | 1.2 |" in text
@@ -211,23 +189,27 @@ def test_the_whole_script(docs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "method (n = 2)" in text
     tables = [block for block in text.split("\n\n") if block.startswith("| ")]
     assert all(line.count("|") == table.split("\n")[0].count("|") for table in tables for line in table.splitlines())
-    monkeypatch.setattr(docs.make.Bench, "_row", lambda *_: pytest.fail("computed twice"))
-    docs.make.main(arguments)
+    monkeypatch.setattr(paper_and_code.Bench, "_row", lambda *_: pytest.fail("computed twice"))
+    paper_and_code.main(arguments)
     assert page.read_text(encoding="utf-8") == text
 
 
-def test_every_difference_has_its_place(docs: Any) -> None:
-    template = (ROOT / "docs" / "paper-and-code.template.md").read_text(encoding="utf-8")
-    marks = set(docs.page.MARK.findall(template))
-    measured = {s.difference for s in docs.rind.WHENS} | {s.difference for s in docs.swaps.whats()}
-    measured |= {run.difference for run in docs.swaps.RUNS} | set(docs.scores.RULES) | {docs.page.FLARE_WHEN[0]}
+def test_every_difference_has_its_place() -> None:
+    template = paper_and_code.TEMPLATE.read_text(encoding="utf-8")
+    marks = set(paper_and_code_page.MARK.findall(template))
+    measured = {s.difference for s in variants_rind.WHENS} | {s.difference for s in variants_swaps.whats()}
+    measured |= (
+        {run.difference for run in variants_swaps.SWAPPED}
+        | set(variants_scores.RULES)
+        | {paper_and_code_page.FLARE_WHEN[0]}
+    )
     assert measured - {"", "S0"} <= marks
-    bases = {run.key for run in docs.swaps.RUNS}
-    assert all(run.base is None or run.base in bases for run in docs.swaps.RUNS)
+    bases = {run.key for run in variants_swaps.SWAPPED}
+    assert all(run.base is None or run.base in bases for run in variants_swaps.SWAPPED)
 
 
 def test_the_code_that_the_page_names_is_there() -> None:
-    template = (ROOT / "docs" / "paper-and-code.template.md").read_text(encoding="utf-8")
+    template = paper_and_code.TEMPLATE.read_text(encoding="utf-8")
     homes = {
         path.stem: ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in PACKAGE.rglob("*.py")
@@ -238,8 +220,8 @@ def test_the_code_that_the_page_names_is_there() -> None:
         for home in (
             "trigger",
             "rind",
-            "paper_loop",
-            "reference_loop",
+            "paper",
+            "released",
             "loop",
             "prompts",
             "trace",
@@ -264,7 +246,7 @@ def test_the_code_that_the_page_names_is_there() -> None:
 
 
 @pytest.mark.parametrize("wrong", [["--limit", "0"], ["--workers", "0"]])
-def test_senseless_sizes_are_refused(docs: Any, wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_senseless_sizes_are_refused(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        docs.make.options(wrong)
+        paper_and_code.options(wrong)
     assert "take 1 or more" in capsys.readouterr().err

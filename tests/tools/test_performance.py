@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tools.pages import figures, performance
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -19,7 +21,6 @@ ROOT = Path(__file__).parents[2]
 def neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripts import what lies beside them."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
 
 
 def loaded(path: str) -> Any:
@@ -47,7 +48,6 @@ def ran(
 
 def section(name: str, folder: Path) -> str:
     """A benchmark's section of the page, from the files in a folder."""
-    performance = loaded("docs/make_performance.py")
     title = next(one.title for one in performance.BENCHMARKS if one.name == name)
     found = performance.page(folder).split(f"## {title}\n")[1].split("\n## ")[0]
     assert "Not measured" not in found
@@ -116,7 +116,7 @@ def test_a_gpu_script_that_can_be_tried_without_one(tmp_path: Path, monkeypatch:
     limit = found["decoding"][1]["limit_pieces_a_second"]
     assert limit["weights"] > limit["weights and cache"] > 0
     assert "Pieces a second" in section("gpu", tmp_path)
-    assert "No GPU was at hand" not in loaded("docs/make_performance.py").page(tmp_path)
+    assert "No GPU was at hand" not in performance.page(tmp_path)
 
 
 @pytest.mark.slow
@@ -152,11 +152,10 @@ def test_an_episode_and_its_first_piece(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_page_is_what_the_files_say() -> None:
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    assert page == loaded("docs/make_performance.py").page(), "run python docs/make_performance.py"
+    assert page == performance.page(), "run python -m tools.pages.performance"
 
 
 def test_what_has_not_run_says_how_to_run_it(tmp_path: Path) -> None:
-    performance = loaded("docs/make_performance.py")
     page = performance.page(tmp_path)
     assert page.count("Not measured.") == len(performance.BENCHMARKS)
     for one in performance.BENCHMARKS:
@@ -172,7 +171,7 @@ def test_a_budget_is_held_or_missed_by_so_much(tmp_path: Path) -> None:
     ]
     (tmp_path / "corpus.json").write_text(json.dumps({"budgets": budgets, "ratios": {"five": 1.52}}))
     (tmp_path / "other.json").write_text(json.dumps({"rows": [{"n": 1234}]}))
-    page = loaded("docs/make_performance.py").page(tmp_path)
+    page = performance.page(tmp_path)
     assert "| good | 0.6 x | 0.5 x | held | `corpus` |" in page
     assert "| bad | 0.25 x | 0.5 x | missed by 100% | `corpus` |" in page
     assert "- bad: the limit is so." in page
@@ -183,4 +182,4 @@ def test_a_budget_is_held_or_missed_by_so_much(tmp_path: Path) -> None:
 
 
 def test_each_file_stands_on_one_page() -> None:
-    assert set(loaded("docs/make_figures.py").SECTIONS) == loaded("docs/make_performance.py").ELSEWHERE
+    assert set(figures.SECTIONS) == performance.ELSEWHERE

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from tools.pages import scaling
 
 ROOT = Path(__file__).parents[2]
 CPU = {
@@ -28,50 +27,40 @@ GPU = {
 }
 
 
-@pytest.fixture(scope="module")
-def page() -> ModuleType:
-    sys.path.insert(0, str(ROOT / "docs"))
-    try:
-        spec = importlib.util.spec_from_file_location("make_scaling", ROOT / "docs" / "make_scaling.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    finally:
-        sys.path.remove(str(ROOT / "docs"))
+def test_table_2_is_counted_from_the_paper() -> None:
+    assert scaling.episodes_of_table_2() == 3 * 6 * (1000 + 1000 + 1000 + 954)
 
 
-def test_table_2_is_counted_from_the_paper(page: ModuleType) -> None:
-    assert page.episodes_of_table_2() == 3 * 6 * (1000 + 1000 + 1000 + 954)
-
-
-def test_the_page_holds_what_the_script_writes(page: ModuleType) -> None:
-    text, episodes, cpu = page.PAGE.read_text(encoding="utf-8"), page.episodes_of_table_2(), page.read("cluster")
+def test_the_page_holds_what_the_script_writes() -> None:
+    text, episodes, cpu = (
+        scaling.PAGE.read_text(encoding="utf-8"),
+        scaling.episodes_of_table_2(),
+        scaling.read("cluster"),
+    )
     blocks = dict(re.findall(r"<!-- ([\w-]+): written[^>]*-->\n(.*?)<!-- end -->", text, re.DOTALL))
     mean = None if cpu is None else cpu["an_episode"]
     assert blocks == {
-        "formula": page.formula_section(episodes),
-        "one-machine": page.cpu_section(cpu, episodes),
-        "gpu": page.gpu_section(page.read("gpu"), mean, episodes),
+        "formula": scaling.formula_section(episodes),
+        "one-machine": scaling.cpu_section(cpu, episodes),
+        "gpu": scaling.gpu_section(scaling.read("gpu"), mean, episodes),
     }
 
 
-def test_measured_rates_become_costs(page: ModuleType) -> None:
-    rows = page.cpu_section(CPU, 72_000).splitlines()
+def test_measured_rates_become_costs() -> None:
+    rows = scaling.cpu_section(CPU, 72_000).splitlines()
     assert "| one process | 1 | 2.00 | 10 hours | | |" in rows
     assert "| `--ray local --actors 2` | 0.60 | 3.33 | 6.0 hours | 9 s | yes |" in rows
-    assert "| 8 | 2.000 | 5.0 days |" in page.gpu_section(GPU, CPU["an_episode"], 72_000).splitlines()
-    assert "| 8 | 2.000 |" in page.gpu_section(GPU, None, 72_000).splitlines()
+    assert "| 8 | 2.000 | 5.0 days |" in scaling.gpu_section(GPU, CPU["an_episode"], 72_000).splitlines()
+    assert "| 8 | 2.000 |" in scaling.gpu_section(GPU, None, 72_000).splitlines()
 
 
-def test_what_was_not_measured_is_said(page: ModuleType) -> None:
-    assert page.cpu_section(None, 10).startswith("Nothing was measured")
-    assert page.gpu_section(None, None, 10).startswith("No figure was measured")
+def test_what_was_not_measured_is_said() -> None:
+    assert scaling.cpu_section(None, 10).startswith("Nothing was measured")
+    assert scaling.gpu_section(None, None, 10).startswith("No figure was measured")
 
 
 @pytest.mark.parametrize(
     ("seconds", "says"), [(40, "40 seconds"), (600, "10 minutes"), (7100, "118 minutes"), (8000, "2.2 hours")]
 )
-def test_durations(page: ModuleType, seconds: float, says: str) -> None:
-    assert page.duration(seconds) == says
+def test_durations(seconds: float, says: str) -> None:
+    assert scaling.duration(seconds) == says

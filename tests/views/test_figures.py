@@ -15,9 +15,9 @@ import view_samples as samples
 from scripted import WordTokenizer
 
 from dragin_lab import views
-from dragin_lab.core import ranking
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
+from dragin_lab.study import ranking
 from dragin_lab.study.needs import Item
 from dragin_lab.views import figures
 from dragin_lab.views.attention import WordMap, read_again, written_map

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.errors import BrokenOffError, CorpusError
-from dragin_lab.files import locked, not_saved, write_whole
+from dragin_lab.files import LOCK, locked, not_saved, write_whole
 from dragin_lab.retrieval.corpora.files import PASSAGE_WORDS
 from dragin_lab.retrieval.corpora.parse import Plan
 from dragin_lab.retrieval.corpora.pool import sensible_workers
@@ -103,7 +103,8 @@ def _already(folder: Path, source: Source, settings: dict[str, Any], expect: int
 def _begin(folder: Path, source: Source, settings: dict[str, Any]) -> Progress:
     path = folder / PROGRESS
     if not path.exists():
-        if any(one.name != INDEXES for one in folder.iterdir()):  # those of a corpus that was here: they will say so
+        # Indexes of a corpus that was here say so themselves.
+        if any(one.name not in (INDEXES, LOCK) for one in folder.iterdir()):
             raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --out")
         begin = Progress(_facts(source), settings)
         write_whole(path, begin.dumped())

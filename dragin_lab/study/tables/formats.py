@@ -7,9 +7,10 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
-from unicodedata import east_asian_width
 
-from dragin_lab.study.tables.table import Cell, Row, Table
+from rich.cells import cell_len
+
+from dragin_lab.study.tables.cells import Cell, Cells, Row
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +22,7 @@ _GAP = "  "
 class _Shown:
     """What a table says, as strings: the parts that each column has, cells, and numbered notes."""
 
-    def __init__(self, table: Table, raised: Callable[[str], str], bold: Callable[[str], str], key: str) -> None:
+    def __init__(self, table: Cells, raised: Callable[[str], str], bold: Callable[[str], str], key: str) -> None:
         """``raised`` and ``bold`` mark a text, ``key`` is what says what ``bold`` means."""
         self.table, self._raised, self._bold, self._key = table, raised, bold, key
         self.notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
@@ -82,11 +83,14 @@ def _pairs(rows: Sequence[Row]) -> Iterator[tuple[Row, Row | None]]:
 # -- text -------------------------------------------------------------------------------------------------------------
 
 
-def to_text(table: Table, width: int | None = None) -> str:
-    """Aligned columns; what does not fit into ``width`` follows below, with the labels again."""
+def to_text(table: Cells, width: int | None = None) -> str:
+    """Aligned columns; what does not fit into ``width`` follows below, with the labels again.
+
+    Laid out here, as rich has no headings over several columns and folds inside cells, not between columns.
+    """
     shown = _Shown(table, lambda text: f"^{text}", lambda text: f"{text}*", "*")
     labels = [list(table.labels), *(shown.labels(row, before) for row, before in _pairs(table.rows))]
-    label_widths = [max(map(_width, column)) for column in zip(*labels, strict=True)]
+    label_widths = [max(map(cell_len, column)) for column in zip(*labels, strict=True)]
     cells = [shown.row(row) for row in table.rows]
     right = [
         [_numeric([row[at][i] for row in cells]) for i in range(len(parts))] for at, parts in enumerate(shown.parts)
@@ -96,11 +100,11 @@ def to_text(table: Table, width: int | None = None) -> str:
             for texts, text in zip(cells, _aligned([row[at][i] for row in cells]), strict=True):
                 texts[at][i] = text
     widths = [
-        [max(_width(part), *(_width(row[at][i]) for row in cells)) for i, part in enumerate(shown.parts[at])]
+        [max(cell_len(part), *(cell_len(row[at][i]) for row in cells)) for i, part in enumerate(shown.parts[at])]
         for at in range(len(table.columns))
     ]
     for at, column in enumerate(table.columns):  # a heading may be wider than all that stands below it
-        widths[at][-1] += max(0, _width(" ".join(column).strip()) - _total(widths[at]))
+        widths[at][-1] += max(0, cell_len(" ".join(column).strip()) - _total(widths[at]))
     lines = [f"Table {table.number}. {table.title} (DRAGIN, ACL 2024)"]
     for block in _folded([_total(of) for of in widths], _total(label_widths), width):
         head = _line([""] * len(label_widths), label_widths)
@@ -127,11 +131,6 @@ def _folded(columns: Sequence[int], labels: int, width: int | None) -> list[list
     return blocks
 
 
-def _width(text: str) -> int:
-    """Columns of a terminal that a text takes."""
-    return sum(2 if east_asian_width(c) in "WF" else 1 for c in text)
-
-
 def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
@@ -142,15 +141,15 @@ def _numeric(texts: Sequence[str]) -> bool:
 
 
 def _aligned(texts: Sequence[str]) -> list[str]:
-    """A column whose marks stand behind the longest, so that its numbers end at one place."""
-    tails = [_width(text) - _width(text.rstrip("*").partition("^")[0]) for text in texts]
+    """A column whose marks come after the longest, so that its numbers end at one place."""
+    tails = [cell_len(text) - cell_len(text.rstrip("*").partition("^")[0]) for text in texts]
     return [text + " " * (max(tails) - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
 
 
 def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool] = ()) -> str:
     padded = []
     for at, (text, width) in enumerate(zip(texts, widths, strict=True)):
-        space = " " * (width - _width(text))
+        space = " " * (width - cell_len(text))
         padded.append(space + text if right and right[at] else text + space)
     return _GAP.join(padded)
 
@@ -158,7 +157,7 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool] = (
 # -- Markdown ---------------------------------------------------------------------------------------------------------
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: Cells) -> str:
     """A pipe table, aligned in the source too."""
     shown = _Shown(table, lambda text: f"<sup>{text}</sup>", lambda text: f"**{text}**", "bold")
     names = [" ".join((*column, part)).strip() for column, parts in zip(table.columns, shown.parts, strict=True)
@@ -167,7 +166,7 @@ def to_markdown(table: Table) -> str:
     for row, before in _pairs(table.rows):
         lines.append([*shown.labels(row, before), *(text for parts in shown.row(row) for text in parts)])
     lines = [[text.replace("|", "\\|") for text in line] for line in lines]
-    widths = [max(3, *map(_width, column)) for column in zip(*lines, strict=True)]
+    widths = [max(3, *map(cell_len, column)) for column in zip(*lines, strict=True)]
     count = len(table.labels)
     rules = ["-" * width if at < count else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
     aligned = [_pipes(line, widths, count) for line in lines]
@@ -192,12 +191,12 @@ _ESCAPES = {
 
 
 def escape_latex(text: str) -> str:
-    """A text that LaTeX prints as it stands. Behind the end of a row a bracket or a star would be an option of it."""
+    """A text that LaTeX prints as it is. After the end of a row a bracket or a star would be read as its option."""
     parts = ("".join(_ESCAPES.get(c, c if c.isprintable() else " ") for c in part) for part in text.split("--"))
     return "-{}-".join(parts)
 
 
-def to_latex(table: Table) -> str:
+def to_latex(table: Cells) -> str:
     """A ``table`` environment that needs no package."""
     shown = _Shown(table, lambda text: f"\0r{text}\0", lambda text: f"\0b{text}\0", "bold")
     spec = "l" * len(table.labels) + "r" * sum(map(len, shown.parts))
@@ -248,7 +247,7 @@ def _tex(text: str) -> str:
 # -- data -------------------------------------------------------------------------------------------------------------
 
 
-def _data(table: Table) -> Iterator[tuple[Row, dict[tuple[str, str, str], Any]]]:
+def _data(table: Cells) -> Iterator[tuple[Row, dict[tuple[str, str, str], Any]]]:
     """Every row with its values by (heading, measure, part); None where a cell has none."""
     for row in table.rows:
         found: dict[tuple[str, str, str], Any] = {}
@@ -265,7 +264,7 @@ def _data(table: Table) -> Iterator[tuple[Row, dict[tuple[str, str, str], Any]]]
         yield row, found
 
 
-def _columns(table: Table) -> list[tuple[str, str, str]]:
+def _columns(table: Cells) -> list[tuple[str, str, str]]:
     """The parts that some row has, column by column."""
     base = f"minus {table.compared_with}"
     order = ["paper", "ours", "low", "high", "n", base, f"{base} low", f"{base} high", f"{base} n", "p"]
@@ -273,8 +272,8 @@ def _columns(table: Table) -> list[tuple[str, str, str]]:
     return [(*column, part) for column in table.columns for part in order if (*column, part) in there]
 
 
-def to_csv(table: Table) -> str:
-    """A header and a row a row; ours in full precision, the paper's as printed; what is said of a row in ``note``."""
+def to_csv(table: Cells) -> str:
+    """A header, then one line per row: ours in full precision, the paper's as printed, remarks in ``note``."""
     columns = _columns(table)
     out = io.StringIO()
     write = csv.writer(out, lineterminator="\n").writerow
@@ -287,7 +286,7 @@ def to_csv(table: Table) -> str:
     return out.getvalue().rstrip("\n")
 
 
-def to_frame(table: Table) -> pd.DataFrame:
+def to_frame(table: Cells) -> pd.DataFrame:
     """See ``Table.frame``."""
     import pandas as pd
 

@@ -9,12 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.intervals import Interval, PairedTest, bootstrap, paired
+from dragin_lab.core.intervals import Interval, bootstrap
 from dragin_lab.core.method import METHODS, method
 from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import find_preset, plain_name
 from dragin_lab.errors import SettingError
+from dragin_lab.study.comparisons import PairedTest, paired
 from dragin_lab.study.tables.layouts import ALONE, BM25, DENSE, NAMES, Want
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ from dragin_lab.core.method import METHODS, method
 from dragin_lab.data import paper
 from dragin_lab.data.exemplars import SHOTS
 from dragin_lab.data.presets import find_preset
+from dragin_lab.study.tables.cells import Cell, Row
 from dragin_lab.study.tables.layouts import BM25, MEASURES, NAMES
 from dragin_lab.study.tables.runs import Source, Sources
-from dragin_lab.study.tables.table import Cell, Row, Table
+from dragin_lab.study.tables.shown import Table
 
 _SETTINGS = {"generate length": "max_new_tokens", "θ": "threshold", "top n tokens": "top_n"}
 _METRICS = {key: name for key, (name, _) in MEASURES.items()} | {"recall": "Rec."}

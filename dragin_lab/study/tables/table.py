@@ -9,102 +9,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragin_lab.core.intervals import Interval, PairedTest
 from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
+from dragin_lab.study.tables.cells import Cell, Row
 from dragin_lab.study.tables.layouts import ALONE, BM25, RESULTS, Layout, Line, Want, layout
 from dragin_lab.study.tables.runs import Source, Sources, missing_lines
+from dragin_lab.study.tables.settings import settings_table
+from dragin_lab.study.tables.shown import Table
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from dragin_lab.run.rundir import RunRecord
-
-FORMATS = ("text", "markdown", "latex", "csv", "dataframe")
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell. ``setting`` is ours where the table is about settings; ``marks`` are keys of ``Table.marks``."""
-
-    printed: str = ""  # the paper's value; "" where it has none
-    best: bool = False  # printed in bold
-    ours: Interval | None = None
-    setting: str = ""
-    marks: tuple[str, ...] = ()
-    test: PairedTest | None = None  # ours against the row that all are compared with
-    places: int = 3  # decimals of ours
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row; ``note`` says what is odd about the paper's values."""
-
-    labels: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    note: str = ""
-
-
-@dataclass
-class Table:
-    """A table of the paper, filled as far as runs allow. Printing it gives text; a notebook shows Markdown."""
-
-    number: int
-    title: str
-    labels: tuple[str, ...]  # headings of the columns of ``Row.labels``
-    columns: tuple[tuple[str, str], ...]  # (heading, measure) of ``Row.cells``
-    rows: list[Row]
-    about: list[str] = field(default_factory=list)  # what our values are
-    marks: dict[str, str] = field(default_factory=dict)  # mark -> what it says
-    missing: list[str] = field(default_factory=list)  # what no run was given for, and commands that make it
-    compared_with: str = ""
-
-    @property
-    def filled(self) -> int:
-        """How many cells hold a value of ours."""
-        return sum(cell.ours is not None or bool(cell.setting) for row in self.rows for cell in row.cells)
-
-    @property
-    def frame(self) -> pd.DataFrame:
-        """One row a row (pandas.DataFrame): labels as index; columns (heading, measure, part).
-
-        Parts: ``paper``, ``ours``, ``low``, ``high``, ``n`` and, where methods are compared, ``difference``, its
-        ``low`` and ``high`` and ``p``; only those that some cell has. Settings are text, results float64.
-        """
-        from dragin_lab.study.tables.formats import to_frame
-
-        return to_frame(self)
-
-    def show(self, form: str = "text", *, width: int | None = None) -> str:
-        """The table in one of ``FORMATS``; as text it is folded between columns to at most ``width`` characters."""
-        from dragin_lab.study.tables import formats
-
-        if form not in FORMATS:
-            raise SettingError(f"format {form!r} does not exist; one of {', '.join(FORMATS)}")
-        if form == "text":
-            return formats.to_text(self, width)
-        if form == "dataframe":
-            frame = self.frame
-            return str(frame.astype(object).where(frame.notna(), "").to_string())
-        return {
-            "markdown": formats.to_markdown,
-            "latex": formats.to_latex,
-            "csv": formats.to_csv,
-        }[form](self)
-
-    def __str__(self) -> str:
-        return self.show()
-
-    def __repr__(self) -> str:
-        cells = sum(len(row.cells) for row in self.rows)
-        return f"Table({self.number}, {self.title}: {self.filled} of {cells} cells are ours)"
-
-    def _repr_markdown_(self) -> str:
-        return self.show("markdown")
 
 
 def table(
@@ -134,8 +51,6 @@ def table(
     """
     records = _records(runs)
     if number not in RESULTS:
-        from dragin_lab.study.tables.settings import settings_table
-
         if compare is not None or benchmark is not None:
             raise SettingError(f"Table {number} is about settings; it takes neither compare nor benchmark")
         return settings_table(number, Sources(records, as_model=as_model, variant=variant))

@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.intervals import bootstrap, paired
+from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.labels import DEGREES, Labelled
-from dragin_lab.core.ranking import precision_recall, roc_area
 from dragin_lab.study import needs
+from dragin_lab.study.comparisons import paired
 from dragin_lab.study.needs_query import Asked
+from dragin_lab.study.ranking import precision_recall, roc_area
+from tools.pages.base import Row, bracketed, markdown_table, rounded
 
 READING = ("<!-- reading: written by hand, kept when the page is made again -->", "<!-- end of reading -->")
 NAMES = {
@@ -37,8 +39,6 @@ TRIGGER_OF = {
     "flare-paper": "probability",
 }
 SAMPLES = 1_000  # of the questions, for an interval
-
-Row = dict[str, Any]
 
 
 @dataclass
@@ -79,7 +79,7 @@ def _head(found: Results) -> str:
     asked = sum(len(next(iter(rows.values()))) for rows in found.answered.values())
     return f"""# Almanac: when to retrieve, and what to ask
 
-Made by `python docs/make_almanac.py`. Everything here is measured on Almanac's test split, whose every fact carries a
+Made by `python -m tools.pages.almanac`. Everything here is measured on Almanac's test split, whose every fact carries a
 label: could the model know it, or did it have to look?
 
 | | |
@@ -328,10 +328,6 @@ def _trigger(name: str) -> str:
     return f"`{name}`"
 
 
-def rounded(value: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f}"
-
-
 def _mean_with(values: Sequence[float]) -> str:
     if not values:
         return "–"
@@ -345,14 +341,3 @@ def _less(ours: Sequence[float], theirs: Sequence[float]) -> str:
         return "–"
     found = paired(ours, theirs, samples=SAMPLES)
     return bracketed(found.difference, found.low, found.high, sign=True)
-
-
-def bracketed(value: float, low: float, high: float, *, sign: bool = False) -> str:
-    if math.isnan(value):
-        return "–"
-    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}]" if sign else f"{value:.3f} [{low:.3f}, {high:.3f}]"
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

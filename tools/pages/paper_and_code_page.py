@@ -12,16 +12,16 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from almanac_page import bracketed, markdown_table, rounded
-from variants_rind import WHENS
-from variants_scores import RULES, rescored
-from variants_swaps import RUNS, whats
 
-from dragin_lab.core.intervals import bootstrap, bootstrap_statistic, paired
-from dragin_lab.core.ranking import roc_area
+from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.study.comparisons import bootstrap_statistic, paired
+from dragin_lab.study.ranking import roc_area
+from tools.pages.base import Row, bracketed, markdown_table, rounded
+from tools.pages.variants_rind import WHENS
+from tools.pages.variants_scores import RULES, rescored
+from tools.pages.variants_swaps import SWAPPED, whats
 
-Row = dict[str, Any]
 Interval = tuple[float, float, float]  # value, low, high
 MARK = re.compile(r"\{\{([^{}]+)\}\}")
 #: FLARE's way to score that is measured on labels: number on the page, base, the other, what to call it.
@@ -88,7 +88,7 @@ class Results:
     def rescored(self) -> dict[str, tuple[Interval, Interval]]:
         """Rule -> how EM and F1 change against the released code's, over the texts of every whole method."""
         pipeline = load_pipeline()
-        whole = [run.key for run in RUNS if run.base is None or run.difference.startswith("whole")]
+        whole = [run.key for run in SWAPPED if run.base is None or run.difference.startswith("whole")]
         texts = [(self.kinds[at], row) for key in whole for at, rows in self.runs[key].items() for row in rows]
         plain = [rescored(row, "S0", kind, pipeline) for kind, row in texts]
         changed = {}
@@ -179,7 +179,7 @@ def _what_cells(found: Results) -> list[tuple[str, str]]:
 
 def _run_cells(found: Results) -> list[tuple[str, str]]:
     lines = []
-    for run in RUNS:
+    for run in SWAPPED:
         if run.base is not None:
             em = _signed(found.difference(run.key, run.base, "em"))
             before, after = (fmean(row["retrievals"] for row in found.flat(key)) for key in (run.base, run.key))
@@ -200,7 +200,7 @@ def _score_cells(found: Results) -> list[tuple[str, str]]:
 def _head(found: Results) -> str:
     about, model = found.about, found.about["model"]
     asked = len(next(iter(found.runs.values())))
-    questions = len(found.flat(RUNS[0].key))
+    questions = len(found.flat(SWAPPED[0].key))
     rows = [
         ("model", f"`{model['model']}`, weights `{model['weights_sha256'][:12]}`, {model['dtype']}"),
         ("questions", f"{questions} of {asked} benchmark(s): {', '.join(f'`{name}`' for name in found.kinds)}"),
@@ -229,7 +229,7 @@ def _clear(found: Results) -> str:
         if low > 0 or high < 0:
             moved.append((abs(value), f"- {number}, {name}: {unit} {_signed(interval)}"))
 
-    for run in RUNS:
+    for run in SWAPPED:
         if run.base is not None:
             look(run.difference, run.key, "EM", found.difference(run.key, run.base, "em"))
     if found.labelled:
@@ -291,7 +291,7 @@ def _what_table(found: Results) -> str:
 
 def _runs_table(found: Results) -> str:
     rows = []
-    for run in RUNS:
+    for run in SWAPPED:
         theta = found.thetas[run.key]
         line = [run.difference, f"`{run.key}`", "" if theta is None else f"{theta:.3g}"]
         line += [bracketed(*found.mean(run.key, name)) for name in ("em", "f1", "retrievals")]
@@ -300,13 +300,13 @@ def _runs_table(found: Results) -> str:
             line += [_signed(found.difference(run.key, run.base, name)) for name in ("em", "f1", "retrievals")]
         rows.append([*line, *[""] * (10 - len(line))])
     columns = ("EM", "F1", "retrievals")
-    n = len(found.flat(RUNS[0].key))
+    n = len(found.flat(SWAPPED[0].key))
     head = ("", f"method (n = {n})", "θ", *columns, "pieces", *(f"{name}, against its base" for name in columns))
     return markdown_table(head, rows)
 
 
 def _scores_table(found: Results) -> str:
-    whole = [run.key for run in RUNS if run.base is None or run.difference.startswith("whole")]
+    whole = [run.key for run in SWAPPED if run.base is None or run.difference.startswith("whole")]
     n = sum(len(found.flat(key)) for key in whole)
     rows = [[rule, RULES[rule], _signed(em), _signed(f1)] for rule, (em, f1) in found.rescored.items()]
     return markdown_table(("", f"read otherwise (n = {n} texts)", "EM", "F1"), rows)
@@ -319,7 +319,7 @@ def _share(found: Results, run: str, name: str) -> str:
 
 
 def _overrun(found: Results) -> str:
-    rows = [row for run in RUNS for row in found.flat(run.key)]
+    rows = [row for run in SWAPPED for row in found.flat(run.key)]
     return f"{sum(row['overrun'] > 0 for row in rows)} of {len(rows)} texts"
 
 

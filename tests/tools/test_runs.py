@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,33 +11,27 @@ import dragin_lab as dl
 from dragin_lab.core.method import label
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.tables.layouts import RESULTS, Want, layout
+from tools.pages import runs
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "almanac.md").read_text(encoding="utf-8")
 
 
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
-    yield importlib.import_module("make_runs")
-    sys.modules.pop("make_runs", None)
-
-
-def test_settings_are_those_that_the_page_on_almanac_chose(script: Any) -> None:
+def test_settings_are_those_that_the_page_on_almanac_chose() -> None:
     chosen = PAGE.partition("### Thresholds tried on development")[2]
     thetas = {row[0]: float(row[2]) for row in re.findall(r"^\| (.+?) \| (.+?) \| ([\d.]+) \|$", chosen, re.MULTILINE)}
     words = re.search(r"(\d+) words \(reference\) and (\d+) \(paper\)", PAGE)
     assert words
-    assert thetas["DRAGIN"] == script.made("dragin").threshold
-    assert thetas["DRAGIN, paper variant"] == script.made("dragin", "paper").threshold
-    assert thetas["FLARE"] == script.made("flare").threshold
-    assert int(words[1]) == script.made("dragin").top_n
-    assert int(words[2]) == script.made("dragin", "paper").top_n
-    assert script.made("dragin", what="last-n").top_n == 25  # what the page chose for it, and the method's own
+    assert thetas["DRAGIN"] == runs.made("dragin").threshold
+    assert thetas["DRAGIN, paper variant"] == runs.made("dragin", "paper").threshold
+    assert thetas["FLARE"] == runs.made("flare").threshold
+    assert int(words[1]) == runs.made("dragin").top_n
+    assert int(words[2]) == runs.made("dragin", "paper").top_n
+    assert runs.made("dragin", what="last-n").top_n == 25  # what the page chose for it, and the method's own
 
 
-def test_every_cell_of_the_papers_result_tables_has_a_run(script: Any) -> None:
-    made = [(part, method) for part, methods in script.PARTS.items() for method in methods()]
+def test_every_cell_of_the_papers_result_tables_has_a_run() -> None:
+    made = [(part, method) for part, methods in runs.PARTS.items() for method in methods()]
     assert len({(part, label(method)) for part, method in made}) == len(made)
 
     def fills(want: Want, part: str, method: dl.methods.Method) -> bool:  # type: ignore[name-defined]
@@ -56,33 +46,29 @@ def test_every_cell_of_the_papers_result_tables_has_a_run(script: Any) -> None:
 
 @pytest.mark.slow
 def test_a_second_start_asks_nothing_again(
-    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(script.PARTS, "methods", lambda: [script.made("wo-rag")])
+    monkeypatch.setitem(runs.PARTS, "methods", lambda: [runs.made("wo-rag")])
     command = ["--questions", "4", "--part", "methods", "--output", str(tmp_path)]
-    script.main(command)
+    runs.main(command)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("timings.jsonl")}
-    script.main(command)
+    runs.main(command)
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("timings.jsonl")} == before
-    runs = find_runs(tmp_path)
-    assert [len(run.predictions) for run in runs] == [1] * 4
-    assert all(run.complete for run in runs)
+    found = find_runs(tmp_path)
+    assert [len(run.predictions) for run in found] == [1] * 4
+    assert all(run.complete for run in found)
     assert "almanac/iirc wo-rag" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("count", ["0", "3", "50"])
-def test_questions_that_the_benchmarks_cannot_share_are_refused(
-    script: Any, count: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_questions_that_the_benchmarks_cannot_share_are_refused(count: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        script.options(["--questions", count])
+        runs.options(["--questions", count])
     assert f"--questions {count}: give a multiple of 4" in capsys.readouterr().err
 
 
-def test_without_a_dense_retriever_the_other_parts_are_made(
-    script: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    script.main(
+def test_without_a_dense_retriever_the_other_parts_are_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs.main(
         ["--questions", "4", "--part", "retrievers", "--encoder", str(tmp_path / "none"), "--output", str(tmp_path)]
     )
     assert "retrievers: left out, no dense retriever" in capsys.readouterr().out

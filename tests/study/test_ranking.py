@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragin_lab.core import ranking
 from dragin_lab.errors import SettingError
+from dragin_lab.study import ranking
+from dragin_lab.study.needs_query import Asked
 
 # Few distinct scores, so that ties are common.
 CASES = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25)
@@ -83,7 +84,6 @@ def test_scores_that_cannot_be_ranked_are_refused() -> None:
 
 
 def test_recall_and_reciprocal_rank() -> None:
-    found = ["a", "b", "c", "d"]
-    assert [ranking.recall_at(found, x, 3) for x in "acdx"] == [1, 1, 0, 0]
-    assert [ranking.reciprocal_rank(found, x) for x in "acx"] == [1, 1 / 3, 0]
-    assert ranking.reciprocal_rank([], "a") == 0
+    asked = [Asked("q", "f", "query", ("a", "b", "c", "d"), wanted) for wanted in "acdx"]
+    assert [one.recall for one in asked] == [1, 1, 0, 0]
+    assert [one.reciprocal_rank for one in asked] == [1, 1 / 3, 1 / 4, 0]

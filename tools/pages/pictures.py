@@ -1,7 +1,7 @@
 """Write the pictures that README.md and docs/views.md show: views of the demo as a browser draws them, light and dark.
 
-Needs chromium (or Chrome) on the PATH. ``python docs/make_pictures.py`` from anywhere; asks the embedded model.
-``python docs/make_pictures.py notebooks`` draws the pages of docs/gallery only, which docs/make_gallery.py has made.
+Needs chromium (or Chrome) on the PATH. ``python -m tools.pages.pictures`` asks the embedded model.
+``python -m tools.pages.pictures notebooks`` draws only the pages of docs/gallery, which tools/pages/gallery.py made.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 import dragin_lab as dl
 from dragin_lab import views
 from dragin_lab.data.datasets import demo_questions
+from tools.pages.base import DOCS
 
-HERE = Path(__file__).parent
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-sync")
 FLAGS += ("--disable-background-networking", "--disable-component-update", "--force-device-scale-factor=1.5")
@@ -69,9 +69,9 @@ def notebooks_page() -> str:
     """Pages of the gallery side by side, each scrolled to what it is about."""
     frames = []
     for name, heading in SHOWN:
-        page = HERE / "gallery" / f"{name}.html"
+        page = DOCS / "gallery" / f"{name}.html"
         if not page.is_file():
-            sys.exit(f"{page} is not there; make it with python docs/make_gallery.py")
+            sys.exit(f"{page} is not there; make it with python -m tools.pages.gallery")
         frames.append(f'<div><iframe src="{page.as_uri()}#{heading}"></iframe></div>')
     wide, high = 340, round(PAGE_HEIGHT * SCALE)
     return (
@@ -85,7 +85,7 @@ def notebooks_page() -> str:
 def shoot_all(pages: dict[str, str]) -> None:
     """Write a picture of each page, light and dark."""
     program = browser()
-    folder = HERE / "pictures"
+    folder = DOCS / "pictures"
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         for name, html in pages.items():

@@ -1,8 +1,8 @@
 """Make docs/paper-and-code.md: what each difference between the paper and the released code does, swapped alone.
 
-    python docs/make_paper_and_code.py               on Almanac; a quarter of an hour on two cores, resumed if stopped
-    python docs/make_paper_and_code.py --limit 2     a quick look
-    python docs/make_paper_and_code.py --model ID --corpus psgs_w100.tsv.gz --dataset hotpotqa --exemplars FILE
+    python -m tools.pages.paper_and_code               on Almanac; a quarter of an hour on two cores, resumed if stopped
+    python -m tools.pages.paper_and_code --limit 2     a quick look
+    python -m tools.pages.paper_and_code --model ID --corpus psgs_w100.tsv.gz --dataset hotpotqa --exemplars FILE
 
 What is computed goes line by line into runs/paper-and-code/, in a folder for these weights and questions; what is there
 is not computed again. *When* and *what* need Almanac's labels; without them whole episodes are compared.
@@ -25,24 +25,25 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # a process a benchmark uses the cores better
 
 import numpy as np
-from make_almanac import NEW_PIECES, Row, kept_rows, prediction, say
-from paper_and_code_page import Results, write_page
-from variants_rind import BASES, WHENS
-from variants_swaps import RUNS, Run, WhatSwap, whats
 
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.core.labels import Labelled
-from dragin_lab.core.ranking import best_threshold
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.run.cache import cached
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import ask_at, place_of
+from dragin_lab.study.ranking import best_threshold
+from tools.pages.almanac import NEW_PIECES, prediction
+from tools.pages.base import DOCS, HERE, RUNS, Row, kept_rows, parser, say
+from tools.pages.paper_and_code_page import Results, write_page
+from tools.pages.variants_rind import BASES, WHENS
+from tools.pages.variants_swaps import SWAPPED, Run, WhatSwap, whats
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE / "paper-and-code.md"
+PAGE = DOCS / "paper-and-code.md"
+TEMPLATE = HERE / "paper-and-code.template.md"
 FORMAT = 1  # of the lines below runs/paper-and-code; another number starts anew
 CHUNK = 5  # questions for every method before the next ones, so that a draft that two share is written once
 
@@ -143,10 +144,10 @@ class Bench:
     def episodes(self, thetas: Mapping[str, float]) -> dict[str, list[Row]]:
         found: dict[str, list[Row]] = {}
         for reach in [*range(CHUNK, len(self.questions), CHUNK), len(self.questions)]:
-            for run in RUNS:
+            for run in SWAPPED:
                 found[run.key] = self._episodes(run, thetas, self.questions[:reach])
             self.cache.clear()
-            say(f"{self.source}: {reach} of {len(self.questions)} questions by {len(RUNS)} methods")
+            say(f"{self.source}: {reach} of {len(self.questions)} questions by {len(SWAPPED)} methods")
         return found
 
     def _episodes(self, run: Run, thetas: Mapping[str, float], questions: Sequence[Question]) -> list[Row]:
@@ -221,26 +222,26 @@ def each_source(given: argparse.Namespace, work: Callable[[str], Any]) -> list[A
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a folder or an id; default: the embedded model")
-    parser.add_argument("--corpus", help="a corpus file or folder; default: Almanac's passages")
-    parser.add_argument(
+    command = parser(__doc__)
+    command.add_argument("--model", help="a folder or an id; default: the embedded model")
+    command.add_argument("--corpus", help="a corpus file or folder; default: Almanac's passages")
+    command.add_argument(
         "--dataset", nargs="+", default=["almanac"],
         help="almanac (all four, the default), almanac/NAME, a benchmark's name, a file of it or of your own questions",
     )  # fmt: skip
-    parser.add_argument(
+    command.add_argument(
         "--exemplars", help="a file of worked examples, or 'published'; default: the benchmark's own set"
     )
-    parser.add_argument("--shots", type=int, help="the first so many examples; default: all (Almanac: 2)")
-    parser.add_argument("--limit", type=int, default=20, help="questions a benchmark")
-    parser.add_argument("--dev-limit", type=int, help="development questions a benchmark, to choose θ on (20)")
-    parser.add_argument("--max-new-tokens", type=int, default=NEW_PIECES)
-    parser.add_argument("--workers", type=int, default=2, help="benchmarks at a time")
-    parser.add_argument("--output", type=Path, default=HERE.parent / "runs" / "paper-and-code")
-    parser.add_argument("--page", type=Path, help="default: docs/paper-and-code.md for the embedded model on Almanac")
-    given = parser.parse_args(arguments)
+    command.add_argument("--shots", type=int, help="the first so many examples; default: all (Almanac: 2)")
+    command.add_argument("--limit", type=int, default=20, help="questions a benchmark")
+    command.add_argument("--dev-limit", type=int, help="development questions a benchmark, to choose θ on (20)")
+    command.add_argument("--max-new-tokens", type=int, default=NEW_PIECES)
+    command.add_argument("--workers", type=int, default=2, help="benchmarks at a time")
+    command.add_argument("--output", type=Path, default=RUNS / "paper-and-code")
+    command.add_argument("--page", type=Path, help="default: docs/paper-and-code.md for the embedded model on Almanac")
+    given = command.parse_args(arguments)
     if min(given.limit, given.workers, given.dev_limit or 1) < 1:
-        parser.error("--limit, --dev-limit and --workers take 1 or more")
+        command.error("--limit, --dev-limit and --workers take 1 or more")
     given.dev_limit = given.dev_limit or min(20, 4 * given.limit)
     usual = given.model is None and given.corpus is None and given.dataset == ["almanac"]
     given.page = given.page or (PAGE if usual else given.output / "paper-and-code.md")
@@ -255,17 +256,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, theta in thetas.items():
         say(f"θ {theta:.3g} for {name}")
     found = each_source(given, partial(measured, given, thetas))
-    used = {run.key: run.method(theta_of(run, thetas), given.max_new_tokens).threshold for run in RUNS}
+    used = {run.key: run.method(theta_of(run, thetas), given.max_new_tokens).threshold for run in SWAPPED}
     write_page(
         given.page,
-        HERE / "paper-and-code.template.md",
+        TEMPLATE,
         Results(
             about=found[0]["about"],
             dev_limit=given.dev_limit if thetas else 0,
             thetas=used,
             when=[row for each in found for row in each["when"]],
             what={key: [row for each in found for row in each["what"][key]] for key in found[0]["what"]},
-            runs={run.key: {each["source"]: each["runs"][run.key] for each in found} for run in RUNS},
+            runs={run.key: {each["source"]: each["runs"][run.key] for each in found} for run in SWAPPED},
             kinds={each["source"]: each["kind"] for each in found},
         ),
     )

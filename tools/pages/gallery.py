@@ -1,20 +1,18 @@
 """Make docs/gallery: the notebooks, executed, as pages with their outputs, and one plotly.js beside them.
 
-    python docs/make_gallery.py                        all of them, from runs/gallery (docs/make_runs.py)
-    python docs/make_gallery.py --only 03 06           some of them
-    python docs/make_gallery.py --page mine.ipynb      a page of a notebook that was executed already, as it is
+    python -m tools.pages.gallery                        all of them, from runs/gallery (tools/pages/runs.py)
+    python -m tools.pages.gallery --only 03 06           some of them
+    python -m tools.pages.gallery --page mine.ipynb      a page of a notebook that was executed already, as it is
 
 Needs papermill, which gives the notebooks other parameters: 200 questions where the committed ones ask a few.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,15 +21,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the kernels inherit it
 
 import nbformat
 import plotly
-from gallery_page import PLOTLY_FILE, index, page, says, title_of
 
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.files import write_whole
+from tools.pages.base import DOCS, ROOT, RUNS, parser, say
+from tools.pages.gallery_page import PLOTLY_FILE, index, page, says, title_of
 
-ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = ROOT / "notebooks"
-OUTPUT = ROOT / "docs" / "gallery"
-EACH = 50  # questions of each benchmark, as docs/make_runs.py asks
+OUTPUT = DOCS / "gallery"
+EACH = 50  # questions of each benchmark, as tools/pages/runs.py asks
 
 
 def parameters(name: str, runs: str) -> dict[str, Any]:
@@ -68,10 +66,6 @@ def share_plotly(folder: Path) -> None:
     shutil.copyfile(Path(plotly.__file__).parent / "package_data" / PLOTLY_FILE, folder / PLOTLY_FILE)
 
 
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
 def gallery(folder: Path, runs: Path, only: Sequence[str]) -> None:
     """The pages of the notebooks whose names begin with one of ``only`` (all where there is none), and the index."""
     books = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
@@ -85,7 +79,7 @@ def gallery(folder: Path, runs: Path, only: Sequence[str]) -> None:
             say(f"{book.name}: runs")
             given = parameters(book.stem, seen)
             found = executed(book, given, Path(scratch) / book.name)
-            made = "An executed copy, made by docs/make_gallery.py" + (" with other parameters." if given else ".")
+            made = "An executed copy, made by tools/pages/gallery.py" + (" with other parameters." if given else ".")
             write_page(folder, book.stem, page(found, book.stem, made, turns[at], turns[at + 2]))
     about = (
         "Executed copies of the notebooks in `notebooks/`, on the embedded model and Almanac, its fictional world. "
@@ -98,12 +92,12 @@ def gallery(folder: Path, runs: Path, only: Sequence[str]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "gallery", help="what docs/make_runs.py wrote")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the pages (default: docs/gallery)")
-    parser.add_argument("--only", nargs="+", default=[], help="beginnings of names, such as 03")
-    parser.add_argument("--page", nargs="+", type=Path, default=[], help="executed notebooks to write as pages")
-    given = parser.parse_args(arguments)
+    command = parser(__doc__)
+    command.add_argument("--runs", type=Path, default=RUNS / "gallery", help="what tools/pages/runs.py wrote")
+    command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the pages (default: docs/gallery)")
+    command.add_argument("--only", nargs="+", default=[], help="beginnings of names, such as 03")
+    command.add_argument("--page", nargs="+", type=Path, default=[], help="executed notebooks to write as pages")
+    given = command.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
     share_plotly(given.output)
     for book in given.page:

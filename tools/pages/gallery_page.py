@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
@@ -17,8 +16,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from dragin_lab.views.export import FIGURE_STYLE, figure_html
+from tools.pages.base import HERE
 
-HERE = Path(__file__).resolve().parent
 PLOTLY_FILE = "plotly.min.js"
 PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
 #: Code of more lines is folded: a page is read for what came out.

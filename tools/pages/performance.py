@@ -1,6 +1,6 @@
 """Write docs/performance.md from what the benchmarks wrote into benchmarks/results/.
 
-    python docs/make_performance.py [--check]
+    python -m tools.pages.performance [--check]
 
 Every figure of the page comes from one of those files. A file may have a list ``budgets`` (``benchmarks/common.py``),
 whose lines stand in the first table with a verdict; a benchmark without a file stands as "not measured" with its
@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from performance_sections import (
+from tools.pages.base import DOCS, RESULTS
+from tools.pages.performance_sections import (
     Found,
     show_anything,
     show_batch,
@@ -31,9 +32,7 @@ from performance_sections import (
     table,
 )
 
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = DOCS / "performance.md"
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ def page(results: Path = RESULTS) -> str:
         [
             "# Performance",
             "",
-            "Written by `docs/make_performance.py` from `benchmarks/results/`. Times are medians of interleaved "
+            "Written by `tools/pages/performance.py` from `benchmarks/results/`. Times are medians of interleaved "
             "rounds, as ratios within a round; `make bench` repeats them, each section has its command. What the "
             "methods find and answer stands in [measured.md](measured.md) and [almanac.md](almanac.md).",
             "",
@@ -204,7 +203,7 @@ def main() -> None:
     text = page()
     if "--check" in sys.argv[1:]:
         if not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-            sys.exit(f"{PAGE.name} is not what the files give; run python docs/make_performance.py")
+            sys.exit(f"{PAGE.name} is not what the files give; run python -m tools.pages.performance")
         return
     PAGE.write_text(text, encoding="utf-8")
     print(PAGE)

@@ -1,8 +1,8 @@
 """Make the runs that the notebooks' gallery reads: the paper's Tables 2 to 7 on Almanac, as run directories.
 
-    python docs/make_runs.py                           200 questions, 50 of each benchmark; resumed where it was stopped
-    python docs/make_runs.py --questions 8 --output runs/look
-    python docs/make_runs.py --part methods            one part only; two parts may run side by side
+    python -m tools.pages.runs                     200 questions, 50 of each benchmark; resumed where it was stopped
+    python -m tools.pages.runs --questions 8 --output runs/look
+    python -m tools.pages.runs --part methods      one part only; two parts may run side by side
 
     methods      all eight methods (Tables 2 and 3; rows of 4, 6 and 7)
     thresholds   DRAGIN over θ (Table 5)
@@ -32,9 +32,9 @@ from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.run.lines import summary
+from tools.pages.base import RUNS, parser, say
 
-HERE = Path(__file__).resolve().parent
-OUTPUT = HERE.parent / "runs" / "gallery"
+OUTPUT = RUNS / "gallery"
 #: Chosen on development (docs/almanac.md, "Thresholds tried on development" and "What"), by variant.
 CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
     "reference": {"dragin": {"threshold": 2.0, "top_n": 10}, "flare": {"threshold": 0.1}},
@@ -96,26 +96,22 @@ def run_part(part: str, lm: Any, retriever: Any, each: int, output: Path, batch_
             say(f"{part}: {asked.name} {label(method)}: {said}, {time.monotonic() - begun:.0f} s")
 
 
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--questions", type=int, default=200, help="of each method in all, a quarter a benchmark")
-    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the runs (default: runs/gallery)")
-    parser.add_argument("--part", nargs="+", choices=list(PARTS), default=list(PARTS), help="only these parts")
-    parser.add_argument(
+    command = parser(__doc__)
+    command.add_argument("--questions", type=int, default=200, help="of each method in all, a quarter a benchmark")
+    command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the runs (default: runs/gallery)")
+    command.add_argument("--part", nargs="+", choices=list(PARTS), default=list(PARTS), help="only these parts")
+    command.add_argument(
         "--encoder", default="almanac",
         help="the dense retriever's model: a folder, an id, or almanac, the embedded one (the default)",
     )  # fmt: skip
-    parser.add_argument(
+    command.add_argument(
         "--batch-size", type=int, default=1,
         help="questions side by side; then answers depend on their neighbours where two pieces are equally likely",
     )  # fmt: skip
-    given = parser.parse_args(arguments)
+    given = command.parse_args(arguments)
     if given.questions < len(BENCHMARKS) or given.questions % len(BENCHMARKS):
-        parser.error(f"--questions {given.questions}: give a multiple of {len(BENCHMARKS)}, one for each benchmark")
+        command.error(f"--questions {given.questions}: give a multiple of {len(BENCHMARKS)}, one for each benchmark")
     return given
 
 

@@ -1,7 +1,7 @@
 """Make docs/almanac.md: on Almanac, did each method retrieve at the right moment, and did it ask the right thing?
 
-    python docs/make_almanac.py                     everything; hours on two cores, resumed where it was stopped
-    python docs/make_almanac.py --limit 5           a quick look
+    python -m tools.pages.almanac                     everything; hours on two cores, resumed where it was stopped
+    python -m tools.pages.almanac --limit 5           a quick look
 
 What is computed goes line by line into runs/almanac/, in a folder for these weights and questions; what is there is
 not computed again. Thresholds and query lengths are chosen on the development split.
@@ -10,7 +10,6 @@ not computed again. Thresholds and query lengths are chosen on the development s
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -19,8 +18,6 @@ from hashlib import sha256
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-from almanac_page import Results, write_page
 
 import dragin_lab as dl
 from dragin_lab import almanac
@@ -31,8 +28,9 @@ from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.study import needs, needs_query
+from tools.pages.almanac_page import Results, write_page
+from tools.pages.base import DOCS, RUNS, Row, kept_rows, parser, say
 
-HERE = Path(__file__).resolve().parent
 FORMAT = 2  # of the lines below runs/almanac; another number starts anew
 SHOTS = 2  # exemplars in a prompt: the model's context is short
 NEW_PIECES = 96
@@ -47,7 +45,6 @@ THETAS = {
 }
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-paper", "flare-paper")
 
-Row = dict[str, Any]
 TopN = dict[str, dict[str, int]]  # variant -> what -> words or pieces of a query
 
 
@@ -186,31 +183,6 @@ class Work:
         return found
 
 
-def kept_rows(path: Path, items: Sequence[Any], work: Callable[[Any], Row], deadline: float = math.inf) -> list[Row]:
-    """A row for each item, those in the file taken from there and the others added to it, a line as each is done."""
-    done = read_rows(path)
-    with path.open("a", encoding="utf-8") as file:
-        for item in items[len(done) :]:
-            if time.monotonic() > deadline:
-                break
-            row = work(item)
-            done.append(row)
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            file.flush()
-    return done[: len(items)]
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file; a last line that a kill has torn is cut off."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole, encoding="utf-8")
-    return [json.loads(line) for line in whole.splitlines()]
-
-
 def prediction(trace: Trace) -> Row:
     count = trace.counters
     return {
@@ -229,25 +201,21 @@ def prediction(trace: Trace) -> Row:
     }
 
 
-def say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="a folder or an id; default: the embedded model")
-    parser.add_argument("--limit", type=int, default=240, help="test questions a benchmark for the methods")
-    parser.add_argument(
+    command = parser(__doc__)
+    command.add_argument("--model", help="a folder or an id; default: the embedded model")
+    command.add_argument("--limit", type=int, default=240, help="test questions a benchmark for the methods")
+    command.add_argument(
         "--needs-limit", type=int, help="test questions a benchmark for when and what (default: --limit)"
     )
-    parser.add_argument(
+    command.add_argument(
         "--dev-limit", type=int, help="development questions a benchmark (default: 20, at most --limit)"
     )
-    parser.add_argument("--minutes", type=float, default=1e6, help="start no further test question after so long")
-    parser.add_argument("--output", type=Path, default=HERE.parent / "runs" / "almanac")
-    parser.add_argument("--page", type=Path, default=HERE / "almanac.md")
-    parser.add_argument("--part", choices=("needs", "methods"), help="compute this part only, and write no page")
-    given = parser.parse_args()
+    command.add_argument("--minutes", type=float, default=1e6, help="start no further test question after so long")
+    command.add_argument("--output", type=Path, default=RUNS / "almanac")
+    command.add_argument("--page", type=Path, default=DOCS / "almanac.md")
+    command.add_argument("--part", choices=("needs", "methods"), help="compute this part only, and write no page")
+    given = command.parse_args()
     given.needs_limit = given.needs_limit or given.limit
     given.dev_limit = given.dev_limit or min(20, given.limit)
 

@@ -1,9 +1,9 @@
 """Write the figures that README.md and docs/measured.md show.
 
-    python docs/make_figures.py [--measured]
+    python -m tools.pages.figures [--measured]
 
 Runs the demo for README.md (not with --measured); docs/measured.md holds what is found, as benchmarks wrote it into
-benchmarks/results/. How long things take stands in docs/performance.md (make_performance.py).
+benchmarks/results/. How long things take stands in docs/performance.md (tools/pages/performance.py).
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ import tempfile
 from pathlib import Path
 
 from dragin_lab.cli import status
-
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+from tools.pages.base import DOCS, RESULTS, ROOT, bracketed
 
 
 def put_between(path: Path, name: str, text: str) -> None:
@@ -49,7 +47,7 @@ def real_questions_section(found: dict) -> str:
     ]
     for row in found["recall"]:
         plain = " / ".join(f"{value:.3f}" for value in found["plain"][row["dataset"]])
-        values = " | ".join(_interval(row[depth]) for depth in depths)
+        values = " | ".join(bracketed(*row[depth]) for depth in depths)
         lines.append(f"| {row['dataset']} | {row['n']} | {row['backend']} | {values} | {plain} |")
     lines += [
         f"\nSciFact, nDCG@10. Anserini publishes {found['published_ndcg']:.4f} for k1 0.9, b 0.4 over one field.\n",
@@ -58,18 +56,13 @@ def real_questions_section(found: dict) -> str:
     ]
     for row in found["scifact"]:
         fields = "one field" if row["one_field"] else "best field + 0.5 × the other"
-        lines.append(
-            f"| {row['backend']} | {row['k1']:g} | {row['b']:g} | {fields} | {row['n']} | {_interval(row['ndcg'], 4)} |"
-        )
+        ndcg = bracketed(*row["ndcg"], digits=4)
+        lines.append(f"| {row['backend']} | {row['k1']:g} | {row['b']:g} | {fields} | {row['n']} | {ndcg} |")
     both = found["agreement"]
     return "\n".join(lines) + (
         f"\n\nThe back ends find the same first three passages, in the same order, for {both['same']} of the "
         f"{both['questions']} questions; of the others, {both['by ties']} differ by equal scores alone.\n"
     )
-
-
-def _interval(values: list[float], digits: int = 3) -> str:
-    return "{:.{d}f} [{:.{d}f}, {:.{d}f}]".format(*values, d=digits)
 
 
 SECTIONS = {"real_questions": real_questions_section}
@@ -78,7 +71,7 @@ SECTIONS = {"real_questions": real_questions_section}
 def measured() -> str:
     """Every benchmark's file as a section."""
     parts = [
-        "# Measured\n\nWritten by `docs/make_figures.py` from `benchmarks/results/`. How long things take stands in "
+        "# Measured\n\nWritten by `tools/pages/figures.py` from `benchmarks/results/`. How long things take stands in "
         "[performance.md](performance.md).\n"
     ]
     for name, write in SECTIONS.items():
@@ -93,8 +86,8 @@ def main() -> None:
     if "--measured" not in sys.argv[1:]:
         put_demo_table()
     if RESULTS.is_dir():
-        (ROOT / "docs" / "measured.md").write_text(measured(), encoding="utf-8")
-        print(ROOT / "docs" / "measured.md")
+        (DOCS / "measured.md").write_text(measured(), encoding="utf-8")
+        print(DOCS / "measured.md")
 
 
 def put_demo_table() -> None:

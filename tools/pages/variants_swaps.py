@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from variants_rind import PAPER, REFERENCE, Rind
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
@@ -21,6 +20,7 @@ from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.core.words import character_words
 from dragin_lab.study.needs_query import DEPTH, Place
+from tools.pages.variants_rind import PAPER, REFERENCE, Rind
 
 # -- models that answer otherwise ---------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ def _runs() -> tuple[Run, ...]:
     )  # fmt: skip
 
 
-RUNS = _runs()
+SWAPPED = _runs()
 
 # -- queries ------------------------------------------------------------------------------------------------------
 

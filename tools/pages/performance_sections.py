@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-Found = dict[str, Any]
+from tools.pages.base import Row as Found
+from tools.pages.base import markdown_table
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
-    head = list(head)
-    return [_row(head), _row("---" for _ in head), *map(_row, rows), ""]
-
-
-def _row(cells: Iterable[object]) -> str:
-    return "| " + " | ".join(map(str, cells)) + " |"
+def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]:
+    return [*markdown_table(head, rows).splitlines(), ""]
 
 
 def show_capture(found: Found) -> list[str]:

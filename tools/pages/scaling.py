@@ -1,6 +1,6 @@
 """Write the figures of docs/scaling.md: what the paper's Table 2 costs, from the rates in benchmarks/results/.
 
-    python docs/make_scaling.py
+    python -m tools.pages.scaling
 
 What was not measured is not shown: without ``cluster.json`` (``python benchmarks/cluster.py``) or ``gpu.json``
 (``python benchmarks/gpu.py``) the page says so and leaves the formula to the reader's own rate.
@@ -9,16 +9,13 @@ What was not measured is not shown: without ``cluster.json`` (``python benchmark
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from make_figures import put_between
-
 from dragin_lab.data.paper import rows
+from tools.pages.base import DOCS, RESULTS
+from tools.pages.figures import put_between
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "scaling.md"
-RESULTS = ROOT / "benchmarks" / "results"
+PAGE = DOCS / "scaling.md"
 #: Rates for which the page shows what they come to, where the reader measures one.
 EXAMPLES = (0.1, 1.0, 10.0)
 MACHINES = (1, 8, 64)

@@ -1,0 +1,77 @@
+"""What the scripts of this folder share: where things are, arguments, rows on disk, figures and tables in Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+DOCS, RUNS, RESULTS = ROOT / "docs", ROOT / "runs", ROOT / "benchmarks" / "results"
+
+Row = dict[str, Any]
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """A parser whose help is the script's docstring as it stands."""
+    return argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def say(text: str) -> None:
+    """Print a line with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+# -- rows on disk -----------------------------------------------------------------------------------------------------
+
+
+def kept_rows(path: Path, items: Sequence[Any], work: Callable[[Any], Row], deadline: float = math.inf) -> list[Row]:
+    """One row per item: rows already in the file are read, the others computed and added to it as each is done.
+
+    Stops before the first row that would begin after ``deadline`` (seconds of ``time.monotonic``).
+    """
+    done = _read_rows(path)
+    with path.open("a", encoding="utf-8") as file:
+        for item in items[len(done) :]:
+            if time.monotonic() > deadline:
+                break
+            row = work(item)
+            done.append(row)
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.flush()
+    return done[: len(items)]
+
+
+def _read_rows(path: Path) -> list[Row]:
+    """The rows of a file; a last line that a kill left incomplete is removed."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+# -- figures and tables -----------------------------------------------------------------------------------------------
+
+
+def rounded(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+def bracketed(value: float, low: float, high: float, *, sign: bool = False, digits: int = 3) -> str:
+    """A value and its interval."""
+    if math.isnan(value):
+        return "–"
+    return "{:{s}.{d}f} [{:{s}.{d}f}, {:{s}.{d}f}]".format(value, low, high, s="+" if sign else "", d=digits)
+
+
+def markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
+    head = list(head)
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in [head, ["---"] * len(head), *rows])
