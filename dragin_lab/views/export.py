@@ -11,8 +11,8 @@ from dragin_lab.core.trace import Trace
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
 from dragin_lab.files import not_saved, write_whole
 from dragin_lab.views.figures import graph_objects
-from dragin_lab.views.frame import View
-from dragin_lab.views.html import clip, page
+from dragin_lab.views.frame import View, save_page
+from dragin_lab.views.html import clip
 from dragin_lab.views.trace import trace_html
 
 #: Kinds of pictures that the exporter writes.
@@ -59,12 +59,7 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> 
 
         parts.insert(0, f"<script>{get_plotlyjs()}</script>{FIGURE_STYLE}")
     named = title or next((t for t in titles if t), "dragin_lab")
-    target = Path(path).expanduser()
-    try:
-        write_whole(target, page(named, "\n".join(parts)).encode())
-    except OSError as error:
-        raise ViewError(not_saved(target, error)) from error
-    return target
+    return save_page(path, named, "\n".join(parts))
 
 
 def is_figure(view: object) -> bool:

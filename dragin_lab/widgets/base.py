@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -10,7 +12,7 @@ import anywidget
 import traitlets
 
 from dragin_lab.views.frame import View
-from dragin_lab.views.html import stylesheet
+from dragin_lab.views.rendering import stylesheet
 
 
 @cache
@@ -49,3 +51,44 @@ class Card(anywidget.AnyWidget):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.static().title!r}; display it in a notebook)"
+
+
+class Running(Card):
+    """A widget that runs a model in a thread of its own, so that its buttons are heard meanwhile."""
+
+    def __init__(self, **traits: Any) -> None:
+        self._stop = threading.Event()
+        self._worker: threading.Thread | None = None
+        super().__init__(**traits)
+        self.on_msg(self._heard)
+
+    def _heard(self, _: Any, content: Any, __: Any) -> None:
+        """What a button of the front end says: ``{"kind": …}``."""
+        raise NotImplementedError
+
+    @property
+    def busy(self) -> bool:
+        """Whether the model is being run."""
+        return self._worker is not None and self._worker.is_alive()
+
+    def _begin(self, work: Callable[..., None], *values: Any) -> None:
+        self._stop.clear()
+        self._worker = threading.Thread(target=work, args=values, daemon=True)
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Stop generating after the current piece; what was done is kept."""
+        self._stop.set()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait until the run has ended, at most ``timeout`` seconds. While a cell waits, no button is heard.
+
+        A ``KeyboardInterrupt`` stops the run, and is raised once it has stopped.
+        """
+        if self._worker is not None:
+            try:
+                self._worker.join(timeout)
+            except KeyboardInterrupt:
+                self.stop()
+                self._worker.join(5)
+                raise
