@@ -96,7 +96,7 @@ class Canvas:
         return before if before != number else 0
 
     def segments(self, prompt: Prompt, number: int) -> Iterator[tuple[str, str, int]]:
-        """``(name, text, step that showed it)``: exemplars are written out once a view, else the step is 0."""
+        """``(name, text, step that showed it)``; exemplars are written out once per view, the step is 0 at first."""
         for name, start, stop in sections.segments(prompt):
             text = prompt.text[start:stop]
             before = self._exemplars.get(text, 0) if name == "exemplars" else 0

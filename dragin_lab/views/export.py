@@ -1,4 +1,4 @@
-"""Views as files: one page that opens offline, with one copy of plotly.js for all its figures; figures as pictures."""
+"""Views as files: pages that open offline, with one copy of plotly.js for all figures; figures as pictures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dragin_lab.views.trace import trace_html
 #: Kinds of pictures that the exporter writes.
 PICTURES = ("png", "svg", "pdf", "jpg", "jpeg", "webp")
 NO_SCRIPT = "<noscript><p>A script draws this figure; open the page in a browser that runs scripts.</p></noscript>"
-#: What a figure in a page offers beside its own zooming.
+#: The buttons of a figure in a page.
 BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
 
 # Plotly writes its colours into each text; a page knows whether it is light or dark, so here its own ink is better.
@@ -35,7 +35,7 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> 
     """Write views, traces and plotly figures, in this order, as one page that opens offline; return its path.
 
     plotly.js (about 5 MB) is written once, and only where a figure is among them. A file that was there is replaced
-    whole or not at all. Raises ``SettingError`` for nothing to write or for what is no view, ``ViewError`` where the
+    whole or not at all. Raises ``SettingError`` for nothing to write or for what is not a view, ``ViewError`` where the
     file cannot be written.
     """
     if not views:
@@ -53,7 +53,7 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> 
             parts.append(figure_html(view, figures))
             titles.append(_unmarked(str(view.layout.title.text or "")))
         else:
-            raise SettingError(f"a {type(view).__name__} is no view; give views, traces or plotly figures")
+            raise SettingError(f"a {type(view).__name__} is not a view; give views, traces or plotly figures")
     if figures:
         from plotly.offline import get_plotlyjs
 
@@ -91,7 +91,7 @@ def save_image(figure: Any, path: str | Path, *, width: int = 980, height: int |
     """Write a plotly figure as a picture (PNG, SVG, PDF, …, by the name's ending) with kaleido; return its path.
 
     ``width`` and ``height`` are in CSS pixels, ``scale`` pixels of the picture for each. Raises
-    ``MissingPackageError`` without plotly or kaleido, ``SettingError`` for another ending or what is no figure,
+    ``MissingPackageError`` without plotly or kaleido, ``SettingError`` for another ending or what is not a figure,
     ``ViewError`` where kaleido finds no Chrome or the file cannot be written.
     """
     graph_objects()

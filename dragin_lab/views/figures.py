@@ -33,15 +33,43 @@ class Style:
     dash: str
     marker: str
 
+    @property
+    def hollow(self) -> str:
+        """Its marker, not filled."""
+        return f"{self.marker}-open"
+
     def faded(self, alpha: float) -> str:
         """Its colour, see-through."""
         r, g, b = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
         return f"rgba({r},{g},{b},{alpha:g})"
 
 
+#: What stands for no series of ours: chance, a frontier, the paper's points.
+GREY = Style(INK, "dot", "diamond")
+
+
 def style(number: int) -> Style:
     """The style of the series of this number; 30 numbers have different ones."""
     return Style(COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)])
+
+
+def scatter(
+    look: Style,
+    x: Any,
+    y: Any,
+    name: str,
+    *,
+    mode: str = "lines+markers",
+    width: float = 2,
+    size: float = 9,
+    symbol: Any = None,
+    edge: dict[str, Any] | None = None,
+    **more: Any,
+) -> Any:
+    """A series in its style: ``width`` of its line, ``size``, ``symbol`` and ``edge`` of its markers."""
+    line = {"color": look.colour, "dash": look.dash, "width": width}
+    marker = {"symbol": symbol or look.marker, "size": size, "color": look.colour, "line": edge}
+    return graph_objects().Scatter(x=x, y=y, name=name, mode=mode, line=line, marker=marker, **more)
 
 
 def graph_objects() -> Any:

@@ -75,7 +75,7 @@ def classes(*names: str, **flags: object) -> Markup:
 def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> Markup:
     """What ``render`` makes; where it fails, the visible error, the HTML of ``fallback``, and a warning.
 
-    A picture that cannot be drawn must not take a notebook cell down, whatever went wrong in it; nor may it hide that.
+    A picture that cannot be drawn must neither take a notebook cell down nor hide what went wrong.
     """
     try:
         return Markup(render())

@@ -75,7 +75,7 @@ class Look:
     made: Continuation
     words: Words
     scale: Scale
-    values: np.ndarray  # (n,) float64, the measure behind the colour
+    values: np.ndarray  # (n,) float64, the measure that the colour shows
     owner: np.ndarray  # (n,) int, the word of each piece, -1 for none
     cells: list[Cell]
     fired: int | None = None  # the piece that fired, where one did

@@ -82,7 +82,7 @@ def _answer(canvas: Canvas) -> Iterator[Run]:
 
 
 def _mark(text: str, place: int, step: Step) -> str:
-    """``◆n`` where passages came in, apart from the words beside it; inside a word in brackets."""
+    """``◆n`` where passages came in, with a space between it and a word; inside a word in brackets."""
     before, after = text[:place][-1:], text[place : place + 1]
     if before.strip() and after.strip() and not before.endswith((".", "!", "?")):
         return f"[◆{step.index + 1}]"
@@ -155,7 +155,7 @@ class _Paper:
         self.lines += ["", self._paint(printable(text), _BOLD)] if text else [""]
 
     def put(self, label: str, *runs: Run) -> None:
-        """A label and its text beside it, wrapped; long texts are cut visibly."""
+        """A label and its text, wrapped; long texts are cut visibly."""
         left, painted = TEXT_CHARS, ""
         for text, style in runs:
             text = text if painted or not label else text.lstrip()

@@ -87,7 +87,7 @@ def until(outcome: Outcome) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str]]:
-    """The figures of all traces together: name, value, and what stands beside it."""
+    """The figures of all traces together: name, value, remark."""
     whole = sum(o.whole for o in outcomes)
     least = "" if whole == len(outcomes) else "at least "
     total, before = sum(o.retrievals for o in outcomes), sum(o.trace.retrievals_count for o in outcomes)

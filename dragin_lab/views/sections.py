@@ -1,4 +1,4 @@
-"""What a trace's view says, apart from how: its parts and their order, its lines of facts, remarks.
+"""What a trace's view says, apart from how it looks: its parts and their order, lines of facts, remarks.
 
 The HTML view and the text view both read these, so they tell the same story.
 """

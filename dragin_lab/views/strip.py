@@ -62,7 +62,7 @@ class Column:
 def attention_of(look: Look) -> np.ndarray:
     """What the attention row shows of each piece, (n,) float64: what its trigger held against it, where it had that.
 
-    Otherwise what the piece received while the text was written (Eq. 3).
+    Otherwise, what the piece received while the text was written (Eq. 3).
     """
     if look.second_reading:
         return np.append(np.asarray(look.words.attention, np.float64), np.nan)[look.owner]

@@ -1,4 +1,4 @@
-"""``ask_live``: a question answered while one looks on. A worker thread streams, so the buttons are heard."""
+"""``ask_live``: watch a question being answered. A worker thread streams, so that the buttons stay live."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
 
 
 class AskLive(Running):
-    """The widget. ``trace`` is the latest episode's, valid at any moment; ``state`` what the controls show."""
+    """The widget. ``trace`` is that of the latest episode, valid at any moment; ``state`` is what the controls show."""
 
     _esm = script("asking")
     _css = style()
@@ -215,7 +215,7 @@ class _Post:
 
 
 def _judged(step: Step, trace: Trace) -> list[dict[str, Any]]:
-    """A judged draft's cells in the colours of its scores, for the ones that were coloured by entropy meanwhile."""
+    """A judged draft's cells in the colours of its scores, to replace those that were coloured by entropy."""
     made, words = step.draft, step.words
     if made is None or not len(words) or not np.isfinite(words.score).any():
         return []

@@ -1,4 +1,4 @@
-"""What all widgets share: their scripts and styles, and the static view that stands in where no front end runs them."""
+"""What all widgets share: scripts, styles, a thread for the model, a static view where no front end runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Card(anywidget.AnyWidget):
 
 
 class Running(Card):
-    """A widget that runs a model in a thread of its own, so that its buttons are heard meanwhile."""
+    """A widget that runs a model in its own thread, so that its buttons stay live."""
 
     def __init__(self, **traits: Any) -> None:
         self._stop = threading.Event()

@@ -33,7 +33,7 @@ STEPS = 200  # of the slider of θ
 
 
 class Tuner(Running):
-    """The widget. ``asked`` is what the controls say, ``answer`` what follows; ``outcomes`` are the replays behind it.
+    """The widget. ``asked`` is what the controls say, ``answer`` what follows; ``outcomes`` are the replays it shows.
 
     ``traces`` are the stored traces, ``ran`` those that the button had the model make.
     """
@@ -171,7 +171,7 @@ class Tuner(Running):
             self.stop()
 
     def run_model(self) -> None:
-        """Have the model answer the chosen trace's question with the chosen values, in a thread of its own."""
+        """Have the model answer the chosen trace's question with the chosen values, in its own thread."""
         if self.busy:
             return
         if self.lm is None:

@@ -353,7 +353,7 @@ def test_what_cannot_be_written_says_why(tmp_path):
     drawn = samples.almanac_trace().timeline()
     with pytest.raises(SettingError, match="nothing to write"):
         views.save_html(tmp_path / "a.html")
-    with pytest.raises(SettingError, match="a int is no view"):
+    with pytest.raises(SettingError, match="a int is not a view"):
         views.save_html(tmp_path / "a.html", 7)
     with pytest.raises(ViewError, match="create the folder first"):
         views.save_html(tmp_path / "none" / "a.html", drawn)
