@@ -87,6 +87,7 @@ class Scale:
     name: str
     top: float  # the largest value of the trace
     threshold: float = math.nan  # NaN: the trigger has none
+    note: str = ""  # which words are judged, for the legend
 
     def levels(self, values: np.ndarray) -> np.ndarray:
         """The level (0 to ``LEVELS``) of each value (n,); 0, the bare background, for zero and for not measured."""
@@ -148,7 +149,9 @@ def scale_of(trace: Trace) -> Scale:
     """The measure that colours a trace: the trigger's score where its words have one, else what was captured."""
     scored = [s.words.score for s in trace.steps if s.draft is not None and np.isfinite(s.words.score).any()]
     if scored:
-        return Scale("score", score_name(trace), largest(scored), threshold_of(trace))
+        unit = "sentence" if trace.method.get("variant") == "reference" else "word"
+        note = f"Judging ends with the first {unit} that fires; a darker word after it is not a hit."
+        return Scale("score", score_name(trace), largest(scored), threshold_of(trace), note)
     made = trace.continuations
     products = [np.asarray(c.entropy, np.float64) * c.received for c in made]
     if largest(products) > 0:

@@ -17,6 +17,7 @@ from dragin_lab.views.html import num, percent
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 SHOWN_ALTERNATIVES = 4
+SAME = 0.01  # factors that differ by less are the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +178,41 @@ class Look:
         """What the trigger measured on a word, and its flags."""
         if word not in self._judgements:
             w = self.words
-            measured = (("entropy", w.entropy), ("attention", w.attention), ("score", w.score))
-            said = [f"{name} {num(values[word])}" for name, values in measured if np.isfinite(values[word])]
-            said += [flag for flag, on in (("stop word", w.stop[word]), ("HIT", w.hit[word])) if on]
-            self._judgements[word] = "   ".join([f"word “{w.text[word]}”", *said])
+            flags = [flag for flag, on in (("stop word", w.stop[word]), ("HIT", w.hit[word])) if on]
+            self._judgements[word] = "   ".join([f"word “{w.text[word]}”", *self.reckoned(word), *flags])
         return self._judgements[word]
+
+    def reckoned(self, word: int) -> list[str]:
+        """How a word got its score: a product where it is one, else each figure by itself; nothing unmeasured."""
+        w, factor = self.words, self.factors[word]
+        measured = {"entropy": w.entropy[word], "attention": w.attention[word], "score": w.score[word]}
+        shown = {name: f"{name} {float(value):.4g}" for name, value in measured.items() if np.isfinite(value)}
+        if len(shown) < len(measured) or not np.isfinite(factor):
+            return list(shown.values())
+        product = [shown["entropy"], shown["attention"]]
+        if w.stop[word] and w.score[word] == 0:
+            product.append("stop word 0")
+        elif abs(factor - 1) > SAME:
+            product.append(f"sentence {factor:.4g}")
+        return [f"{' × '.join(product)} = {shown['score']}"]
+
+    @cached_property
+    def factors(self) -> np.ndarray:
+        """(w,) float64: by what entropy × attention of each word was multiplied to give its score; NaN: not so made.
+
+        The words of a sentence share a factor: 1 in the paper (Eq. 5), in the released code their number over the sum
+        of their attention (reference-behaviour §2.5).
+        """
+        w, out = self.words, np.full(len(self.words), np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = w.score.astype(np.float64) / (w.entropy.astype(np.float64) * w.attention)  # (w,)
+        for number in np.unique(w.sentence):
+            inside = w.sentence == number  # (w,)
+            known = ratio[inside & np.isfinite(ratio) & (w.score > 0)]
+            if known.size and np.ptp(known) > SAME * known[0]:
+                return np.full(len(w), np.nan)
+            out[inside] = known[0] if known.size else 1.0
+        return out
 
     def figures(self, limit: int) -> tuple[list[str], list[list[str]]]:
         """At most ``limit`` pieces as a table, for reading without a mouse: names of its columns, rows."""
@@ -196,7 +227,9 @@ class Look:
             said = ", ".join(name for name, on in flags if on)
             entropy, received, p = self.measured[i]
             measured = [num(entropy), num(received), percent(p)]
-            rows.append([str(i + 1), self.named(cell, i), *measured, num(score), said, self.alternatives(i)])
+            made_of = self.reckoned(word)[:1] if scored and word >= 0 else []
+            shown = made_of[0] if made_of and "=" in made_of[0] else num(score)
+            rows.append([str(i + 1), self.named(cell, i), *measured, shown, said, self.alternatives(i)])
         return names, rows
 
 

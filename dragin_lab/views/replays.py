@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,8 @@ def scale_at(outcome: Outcome) -> Scale:
     scale, theta = scale_of(outcome.trace), outcome.method.threshold
     if scale.kind != "score" or theta is None:
         return scale
-    return Scale(scale.kind, scale.name, max(scale.top, largest(t.words.score for t in outcome.turns)), theta)
+    top = max(scale.top, largest(t.words.score for t in outcome.turns))
+    return replace(scale, top=top, threshold=theta)
 
 
 def look_of(outcome: Outcome, scale: Scale, step: Step, turn: Turn) -> tuple[Look, int] | None:

@@ -18,7 +18,7 @@ from dragin_lab.views.heat import largest
 from dragin_lab.views.html import printable, short
 from dragin_lab.views.pieces import Cell, Look
 
-LINE = 84  # characters of a line
+LINE = 56  # characters of a line
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 

@@ -110,6 +110,7 @@ def _cell(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
             "a": _figure(words.attention[cell.word]),
             "s": _figure(words.score[cell.word]),
             "stop": bool(words.stop[cell.word]),
+            "m": printable("; ".join(look.reckoned(cell.word))),
         }
     likeliest = zip(made.alternative_ids[i : i + 1].ravel().tolist(), look.likeliest(i), strict=False)
     css = {"hit": cell.hit, "fired": cell.fired, "gone": gone, "sp": cell.special}

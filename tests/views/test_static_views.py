@@ -159,6 +159,33 @@ def test_rows_are_named_and_only_where_something_judged():
     assert "stop word" not in Reader(plain).text
 
 
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_the_figures_shown_multiply_to_the_score(variant):
+    trace = samples.almanac_trace(variant)
+    step = trace.steps[0]
+    if variant == "paper":
+        words = step.words
+        score = np.where(words.stop, 0, words.entropy * words.attention).astype(np.float32)
+        step.words = dataclasses.replace(words, score=score)
+    look, _ = _columns(trace)
+    for word in range(len(step.words)):
+        [said] = look.reckoned(word)
+        product, total = said.split(" = score ")
+        factors = [float(part.split()[-1]) for part in product.split(" × ")]
+        assert float(total) == pytest.approx(np.prod(factors), rel=2e-3, abs=1e-6)
+        assert ("sentence" in product) == (variant == "reference")
+    own = dataclasses.replace(look, words=dataclasses.replace(step.words, score=np.sqrt(step.words.entropy)))
+    assert all("=" not in said for word in range(len(own.words)) for said in own.reckoned(word))
+
+
+def test_the_legend_says_what_is_judged_and_what_the_frame_means():
+    for variant, unit in (("reference", "sentence"), ("paper", "word")):
+        text = Reader(views.trace_html(samples.almanac_trace(variant))).text
+        assert "framed the piece that fired" in " ".join(text.split())
+        assert f"Judging ends with the first {unit} that fires" in text
+    assert "Judging ends" not in views.trace_html(samples.baseline_trace("fs-rag"))
+
+
 def test_lines_break_between_words_and_hold_every_column():
     _, cols = _columns(samples.almanac_trace())
     for limit in (12, 30, 84):
