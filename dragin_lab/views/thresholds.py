@@ -18,6 +18,7 @@ from dragin_lab.views.figures import (
     message_figure,
     panels,
     scatter,
+    sides,
     style,
     titled,
 )
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 NAMES = {
     "em": "EM",
     "f1": "F1",
-    "retrievals": "retrievals a question",
-    "pieces": "pieces a question",
+    "retrievals": "retrievals per question",
+    "pieces": "pieces per question",
     "threshold": "θ",
     "top_n": "top n",
 }
@@ -61,7 +62,7 @@ def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = N
     setting = _setting(rows)
     figure.update_xaxes(title_text=setting, row=2, col=1)
     figure.update_yaxes(title_text="EM, F1", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(title_text="retrievals<br>a question", rangemode="tozero", row=2, col=1)
+    figure.update_yaxes(title_text="retrievals<br>per question", rangemode="tozero", row=2, col=1)
     titled(figure, title or f"Quality and retrievals against {setting}{_questions(rows)}")
     figure.update_layout(height=520, margin={"b": 110}, hovermode="x unified")
     return figure
@@ -99,8 +100,15 @@ def cost_quality(
     figure.add_trace(frontier.update(line_shape="hv"))
     key = next((name for name in ("name", "method") if name in rows), None)
     groups = [(str(name), np.flatnonzero((rows[key] == name).to_numpy())) for name in rows[key].unique()] if key else []
+    setting = _setting(rows)
+    texts = [f"{setting} {short(v)}" for v in rows["value"]] if "value" in rows else [""] * len(rows)
+    places = np.array(sides(x, y, texts), object)
     for number, (name, inside) in enumerate(groups or [("settings", np.arange(len(rows)))]):
-        figure.add_trace(_points(rows.iloc[inside], cost, quality, np.isin(inside, best), name, style(number)))
+        own, named = rows.iloc[inside], np.array(texts, object)[inside]
+        series = _points(own, cost, quality, np.isin(inside, best), name, style(number))
+        shown = np.where(places[inside] == "", "", named).tolist()
+        series.update(customdata=named, text=shown, textposition=[side or "top right" for side in places[inside]])
+        figure.add_trace(series)
     figure.update_xaxes(title_text=_axis(cost))
     figure.update_yaxes(title_text=_axis(quality))
     said = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}{_questions(rows)}; filled: on the frontier"
@@ -188,8 +196,6 @@ def _said(row: Any, name: str) -> str:
 
 def _points(own: pd.DataFrame, cost: str, quality: str, best: np.ndarray, name: str, look: Style) -> Any:
     """The points of one series, filled where they are on the frontier."""
-    setting = _setting(own)
-    texts = [f"{setting} {short(v)}" for v in own["value"]] if "value" in own else None
     faint = {"color": look.faded(0.6)}
     bars: dict[str, Any] = {"error_x": _interval(own, cost), "error_y": _interval(own, quality)}
     return scatter(
@@ -197,14 +203,12 @@ def _points(own: pd.DataFrame, cost: str, quality: str, best: np.ndarray, name: 
         own[cost],
         own[quality],
         label(name),
-        mode="markers+text" if texts and len(own) <= 12 else "markers",
-        text=texts,
-        textposition="top right",
+        mode="markers+text",
         textfont={"size": 11, "color": INK},
         symbol=[look.marker if on else look.hollow for on in best],
         size=11,
         edge={"width": 1.5, "color": look.colour},
-        hovertemplate=f"%{{text}}<br>{_axis(cost)} %{{x:.3f}}<br>{_axis(quality)} %{{y:.3f}}<extra></extra>",
+        hovertemplate=f"%{{customdata}}<br>{_axis(cost)} %{{x:.3f}}<br>{_axis(quality)} %{{y:.3f}}<extra></extra>",
         **{axis: found and found | faint for axis, found in bars.items()},
     )
 

@@ -12,6 +12,7 @@ import traitlets
 
 from dragin_lab.core.method import METHODS, VARIANTS, method
 from dragin_lab.core.trace import Question, Step, Trace
+from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
 from dragin_lab.run.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone, stream
 from dragin_lab.run.serving import what_happened
@@ -74,6 +75,7 @@ class AskLive(Running):
             "method": method,
             "variant": variant,
             "thresholds": thetas,
+            "examples": _examples([*self.models, *self.retrievers]),
         }
         super().__init__(data=data)
 
@@ -227,9 +229,16 @@ def _judged(step: Step, trace: Trace) -> list[dict[str, Any]]:
         if cell.text:
             before, place = printable(made.text[place : cell.start]), max(place, cell.stop)
             text, figures = printable(cell.text).replace("\n", "↵\n"), look.about(cell)
-            flags = {"l": cell.level, "h": cell.hit, "f": cell.fired, "at": cell.start}
+            flags = {"l": cell.level, "h": cell.hit, "f": cell.fired, "w": cell.word, "at": cell.start}
             out.append({"b": before, "t": text, "about": figures, **flags})
     return out
+
+
+def _examples(names: list[str]) -> list[str]:
+    """Five questions that the embedded world can answer, where it is what is asked; else none."""
+    if not any("almanac" in name.lower() for name in names):
+        return []
+    return [question.text for question in demo_questions()[:5]]
 
 
 def _name_of(thing: Any, what: str) -> str:

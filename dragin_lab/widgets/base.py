@@ -7,12 +7,19 @@ from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from typing import Any
+from uuid import uuid4
 
 import anywidget
 import traitlets
 
 from dragin_lab.views.frame import View
 from dragin_lab.views.rendering import stylesheet
+
+#: The static view as an output before the widget's own: JupyterLab marks a lost widget by a class and a text alone.
+STAND_IN = (
+    '<div class="dl-stand-in" data-widget="{id}"><style>.jp-OutputArea-child:has(.dl-stand-in) + .jp-OutputArea-child '
+    "> .jp-OutputArea-output.jupyter-widgets:not(:has(.dl-host)) {{ display: none }}</style>{html}</div>"
+)
 
 
 @cache
@@ -37,6 +44,9 @@ class Card(anywidget.AnyWidget):
     #: What the script draws; plain data, sent once.
     data: Any = traitlets.Dict().tag(sync=True)
 
+    def __init__(self, *, data: dict[str, Any], **traits: Any) -> None:
+        super().__init__(data={"id": uuid4().hex, **data}, **traits)
+
     def static(self) -> View:
         """The same without a front end."""
         raise NotImplementedError
@@ -49,6 +59,23 @@ class Card(anywidget.AnyWidget):
         view = self.static()
         return {**bundle, "text/html": view.html, "text/plain": view.text}, metadata
 
+    def _ipython_display_(self, **_: Any) -> None:
+        """Show the static view and, in its place where a front end runs it, the widget.
+
+        Jupyter would rather show an error than the HTML of a widget that it has lost, so the two are outputs by
+        themselves: the script takes the first one away, and its style hides what stands for a lost widget.
+        """
+        from IPython.display import display
+
+        found = self._repr_mimebundle_()
+        if found is None:
+            print(self.static().text)
+            return
+        bundle, metadata = found
+        static = {"text/html": STAND_IN.format(id=self.data["id"], html=bundle["text/html"])}
+        display({**static, "text/plain": bundle["text/plain"]}, raw=True)
+        display({**bundle, "text/html": "<i></i>", "text/plain": ""}, metadata=metadata, raw=True)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.static().title!r}; display it in a notebook)"
 
@@ -56,10 +83,10 @@ class Card(anywidget.AnyWidget):
 class Running(Card):
     """A widget that runs a model in its own thread, so that its buttons stay live."""
 
-    def __init__(self, **traits: Any) -> None:
+    def __init__(self, *, data: dict[str, Any], **traits: Any) -> None:
         self._stop = threading.Event()
         self._worker: threading.Thread | None = None
-        super().__init__(**traits)
+        super().__init__(data=data, **traits)
         self.on_msg(self._heard)
 
     def _heard(self, _: Any, content: Any, __: Any) -> None:

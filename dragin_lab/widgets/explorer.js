@@ -12,7 +12,7 @@ const bar = (label, value, top, shown, css) =>
 
 function render({ model, el }) {
   const data = model.get("data");
-  const { body, complain } = card(el, "dl-explore", "Explore a trace");
+  const { body, complain } = card(model, el, "dl-explore", "Explore a trace");
   complain(data.error);
   if (data.error) return;
   body.append(drawn(data.head));
