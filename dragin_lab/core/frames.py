@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def token_table(trace: Trace) -> pd.DataFrame:
-    """One row a piece of everything that the model wrote, in order.
+    """One row per piece of everything that the model wrote, in order.
 
     Columns: ``step`` (missing for the extraction), ``source`` ("draft", "continuation" or "extraction"), ``index`` in
     it, ``piece`` (raw vocabulary string), ``text`` (its characters; pieces that share one show the same), ``id``,
@@ -115,10 +115,10 @@ def _kept_of_draft(step: Step) -> int | None:
 
 
 def retrieval_table(trace: Trace) -> pd.DataFrame:
-    """One row a passage found: step, rank (from 1), query (as sent), id, title, text, score.
+    """One row per passage found: step, rank (from 1), query (as sent), id, title, text, score.
 
-    A retrieval that found nothing is one row without rank, id, title, text and score, so that every query is seen;
-    ``table.dropna(subset="id")`` leaves the passages alone.
+    A retrieval that found nothing is one row without rank, id, title, text and score, so that no query is lost;
+    ``table.dropna(subset="id")`` keeps the passages only.
     """
     import pandas as pd
 
@@ -139,7 +139,7 @@ def retrieval_table(trace: Trace) -> pd.DataFrame:
 
 #: Says how a trace was made, not what is in it: it changes from run to run.
 _IGNORED = frozenset({"seconds", "reused", "stored"})
-#: Where one of these fields differs, the fields behind it follow from it and are not listed.
+#: Where one of these fields differs, the later fields follow from it and are not listed.
 _LEADING = {
     Continuation: ("text", "ids"),
     Passage: ("id",),
@@ -150,7 +150,7 @@ _LEADING = {
 
 
 def trace_diff(a: Trace, b: Trace) -> str:
-    """Where two traces differ, a line each: "path: a → b". The empty string where they do not.
+    """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
 
     Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
     and the counters. How long things took and what a cache served is left out.
@@ -164,7 +164,7 @@ def trace_diff(a: Trace, b: Trace) -> str:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Where two mappings of plain data differ, a line each: "path: a → b"; the empty list where they do not."""
+    """Where two mappings of plain data differ, one line per difference: "path: a → b"."""
     return [line for key in dict.fromkeys([*a, *b]) for line in _lines(key, a.get(key, _ABSENT), b.get(key, _ABSENT))]
 
 
@@ -236,13 +236,13 @@ def _array_lines(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[str]:
         )
 
 
-def _around_difference(a: str, b: str, before: int = 20, behind: int = 40) -> tuple[str, str]:
+def _around_difference(a: str, b: str, before: int = 20, after: int = 40) -> tuple[str, str]:
     """Both texts, cut to the neighbourhood of their first difference."""
     first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
     start = max(first - before, 0)
 
     def cut(text: str) -> str:
-        stop = first + behind
+        stop = first + after
         return repr("…" * (start > 0) + text[start:stop] + "…" * (stop < len(text)))
 
     return cut(a), cut(b)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 MAX_WORDS = 80
 NO_ATTENTION = (
-    "This trace kept no attention, so there is no map. It is kept where a query is made of the draft's own rows, as "
-    "dl.method('dragin', variant='paper') does; attention_map(trace, lm=lm) reads the text once more with a model."
+    "This trace kept no attention, so there is no map. It is kept where a query is made from the draft's own rows, as "
+    "dl.method('dragin', variant='paper') does; attention_map(trace, lm=lm) has a model read the text again."
 )
 
 

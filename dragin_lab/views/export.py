@@ -1,24 +1,24 @@
-"""Views as files: one page that opens offline, with one copy of plotly.js for all its figures; figures as pictures."""
+"""Views as files: pages that open offline, with one copy of plotly.js for all figures; figures as pictures."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 from dragin_lab.core.trace import Trace
-from dragin_lab.errors import MissingPackageError, SettingError, ViewError
+from dragin_lab.errors import SettingError, ViewError
 from dragin_lab.files import not_saved, write_whole
+from dragin_lab.views import still
 from dragin_lab.views.figures import graph_objects
-from dragin_lab.views.frame import View
-from dragin_lab.views.html import clip, page
+from dragin_lab.views.frame import View, save_page
+from dragin_lab.views.html import clip, esc
 from dragin_lab.views.trace import trace_html
 
-#: Kinds of pictures that the exporter writes.
-PICTURES = ("png", "svg", "pdf", "jpg", "jpeg", "webp")
 NO_SCRIPT = "<noscript><p>A script draws this figure; open the page in a browser that runs scripts.</p></noscript>"
-#: What a figure in a page offers beside its own zooming.
+#: The buttons of a figure in a page.
 BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
 
 # Plotly writes its colours into each text; a page knows whether it is light or dark, so here its own ink is better.
@@ -27,16 +27,18 @@ FIGURE_STYLE = (
     "border:1px solid light-dark(#e2ded7,#34322f);border-radius:10px;background:light-dark(#fff,#15161a);"
     "color:light-dark(#1f1d1a,#e9e6e1);font:14px system-ui,sans-serif}.dl-fig+.dl-out,.dl-out+.dl-fig"
     "{margin-top:22px}.dl-fig text{fill:light-dark(#3d3a36,#cfcac2)!important}"
-    ".dl-fig .hoverlayer text{fill:#fff!important}</style>"
+    ".dl-fig .hoverlayer text{fill:#fff!important}.dl-fig.still{background:#fff}.dl-fig img{width:100%;height:auto}"
+    "@media print{.dl-fig{color-scheme:light;break-inside:avoid}}</style>"
 )
 
 
-def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> Path:
+def save_html(path: str | Path, *views: View | Trace | Any, title: str = "", interactive: bool = True) -> Path:
     """Write views, traces and plotly figures, in this order, as one page that opens offline; return its path.
 
-    plotly.js (about 5 MB) is written once, and only where a figure is among them. A file that was there is replaced
-    whole or not at all. Raises ``SettingError`` for nothing to write or for what is no view, ``ViewError`` where the
-    file cannot be written.
+    Where a figure is among them, plotly.js (about 5 MB) is written once; ``interactive=False`` writes still pictures
+    instead, which need no script (matplotlib draws them). A file that was there is replaced whole or not at all. Raises
+    ``SettingError`` for nothing to write or for what is not a view, ``ViewError`` where the file cannot be written,
+    ``MissingPackageError`` for still pictures without matplotlib.
     """
     if not views:
         raise SettingError("there is nothing to write; give views, traces or figures after the path")
@@ -50,21 +52,18 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "") -> 
             titles.append(f"{clip(view.question.text, 80)[0]} – trace")
         elif is_figure(view):
             figures += 1
-            parts.append(figure_html(view, figures))
+            parts.append(figure_html(view, figures) if interactive else _still_html(view))
             titles.append(_unmarked(str(view.layout.title.text or "")))
         else:
-            raise SettingError(f"a {type(view).__name__} is no view; give views, traces or plotly figures")
+            raise SettingError(f"a {type(view).__name__} is not a view; give views, traces or plotly figures")
     if figures:
+        parts.insert(0, FIGURE_STYLE)
+    if figures and interactive:
         from plotly.offline import get_plotlyjs
 
-        parts.insert(0, f"<script>{get_plotlyjs()}</script>{FIGURE_STYLE}")
+        parts.insert(0, f"<script>{get_plotlyjs()}</script>")
     named = title or next((t for t in titles if t), "dragin_lab")
-    target = Path(path).expanduser()
-    try:
-        write_whole(target, page(named, "\n".join(parts)).encode())
-    except OSError as error:
-        raise ViewError(not_saved(target, error)) from error
-    return target
+    return save_page(path, named, "\n".join(parts))
 
 
 def is_figure(view: object) -> bool:
@@ -89,41 +88,49 @@ def figure_html(figure: Any, number: int) -> str:
         default_height=f"{figure.layout.height or 460}px",
         config={"displaylogo": False, "responsive": True, "modeBarButtons": BUTTONS},
     )
-    return f'<div class="dl-fig">{NO_SCRIPT}{inner}</div>'
+    return f'<div class="dl-fig" role="figure" aria-label="{esc(_described(figure))}">{NO_SCRIPT}{inner}</div>'
+
+
+def _still_html(figure: Any) -> str:
+    """A figure as a picture within a page."""
+    drawn = b64encode(still.picture(figure, "svg", 980, figure.layout.height or 460, 1)).decode()
+    return (
+        f'<div class="dl-fig still"><img alt="{esc(_described(figure))}" src="data:image/svg+xml;base64,{drawn}"></div>'
+    )
+
+
+def _described(figure: Any) -> str:
+    """A figure in a sentence, for those who do not see it: its title and what it shows."""
+    titles = [still.plain(figure.layout[name].title.text or "") for name in ("xaxis", "yaxis")]
+    series = dict.fromkeys(still.plain(s.name) for s in figure.data if s.name)
+    notes = [still.plain(note.text) for note in figure.layout.annotations]
+    shown = [_unmarked(str(figure.layout.title.text or "")), " against ".join(filter(None, titles[::-1])), *notes]
+    return ". ".join([*filter(None, shown), *([f"Series: {', '.join(series)}"] if series else [])]).replace("\n", " ")
 
 
 def save_image(figure: Any, path: str | Path, *, width: int = 980, height: int | None = None, scale: float = 2) -> Path:
-    """Write a plotly figure as a picture (PNG, SVG, PDF, …, by the name's ending) with kaleido; return its path.
+    """Write a plotly figure as a picture (PNG, SVG, PDF, …, by the name's ending); return its path.
 
-    ``width`` and ``height`` are in CSS pixels, ``scale`` pixels of the picture for each. Raises
-    ``MissingPackageError`` without plotly or kaleido, ``SettingError`` for another ending or what is no figure,
-    ``ViewError`` where kaleido finds no Chrome or the file cannot be written.
+    With kaleido and Chrome it is plotly's own drawing; without them matplotlib draws the same data. ``width`` and
+    ``height`` are in CSS pixels, ``scale`` pixels of the picture for each. Raises ``MissingPackageError`` without
+    plotly or without both kaleido and matplotlib, ``SettingError`` for another ending or what is not a figure,
+    ``ViewError`` where the file cannot be written.
     """
     graph_objects()
     target = Path(path).expanduser()
     kind = target.suffix.removeprefix(".").lower()
-    if kind not in PICTURES:
-        raise SettingError(f"{target}: a picture's name ends in one of {', '.join(f'.{k}' for k in PICTURES)}")
+    if kind not in still.KINDS:
+        raise SettingError(f"{target}: a picture's name ends in one of {', '.join(f'.{k}' for k in still.KINDS)}")
     if not is_figure(figure):
         raise SettingError(
             f"a {type(figure).__name__} cannot be written as a picture, only a plotly figure can; "
             "save the view as a page (.save) and print that from a browser"
         )
+    tall = height or figure.layout.height or 460
     try:
-        import kaleido  # noqa: F401 - only asked whether it is there
-    except ImportError as error:
-        raise MissingPackageError(
-            "writing pictures needs kaleido, which is not installed; run pip install 'dragin-lab[export]' "
-            "(it also needs Chrome or Chromium), or write a page with save_html"
-        ) from error
-    try:
-        data = figure.to_image(format=kind, width=width, height=height or figure.layout.height, scale=scale)
-    except (RuntimeError, ValueError, OSError) as error:
-        said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ViewError(
-            f"{target}: kaleido could not draw the figure ({said[:200]}); it needs Chrome or Chromium, on the PATH or "
-            "in BROWSER_PATH; or write a page with save_html"
-        ) from error
+        data = figure.to_image(format=kind, width=width, height=tall, scale=scale)
+    except (ImportError, RuntimeError, ValueError, OSError):  # no kaleido, or no Chrome for it
+        data = still.picture(figure, kind, width, tall, scale)
     try:
         write_whole(target, data)
     except OSError as error:

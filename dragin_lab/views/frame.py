@@ -1,17 +1,17 @@
-"""What the static views share: the frame around a card, a trace's header, a message where there is nothing to show."""
+"""What the static views share: the frame around a card, and a message where there is nothing to show."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from dragin_lab.core.trace import Trace
-from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.views import sections
-from dragin_lab.views.html import attempt, clip, clipped, esc, page, stylesheet
+from dragin_lab.errors import SettingError, TraceFileError, ViewError
+from dragin_lab.files import not_saved, write_whole
+from dragin_lab.views.html import attempt, clip, esc, printable
+from dragin_lab.views.rendering import macro, page, stylesheet
 
 
 @dataclass(frozen=True, repr=False)
@@ -37,9 +37,17 @@ class View:
 
     def save(self, path: str | Path) -> Path:
         """Write the view as one page that opens offline; raises ``ViewError`` where the file cannot be written."""
-        from dragin_lab.views.export import save_html
+        return save_page(path, self.title, self.html)
 
-        return save_html(path, self)
+
+def save_page(path: str | Path, title: str, body: str) -> Path:
+    """Write one page, whole or not at all; raises ``ViewError`` where the file cannot be written."""
+    target = Path(path).expanduser()
+    try:
+        write_whole(target, page(title, body).encode())
+    except OSError as error:
+        raise ViewError(not_saved(target, error)) from error
+    return target
 
 
 def framed(what: str, card: Callable[[], str], text: Callable[[], str], css: tuple[str, ...] = ()) -> tuple[str, str]:
@@ -51,7 +59,7 @@ def framed(what: str, card: Callable[[], str], text: Callable[[], str], css: tup
     plain: list[str] = []
 
     def written() -> str:
-        plain.append(text())
+        plain.append(printable(text()))
         return esc(plain[0])
 
     shown = attempt(f"The text of {what[0].lower()}{what[1:]}", written, lambda: "")
@@ -61,6 +69,12 @@ def framed(what: str, card: Callable[[], str], text: Callable[[], str], css: tup
     names = " ".join(["dl", *(f"v-{name}" for name in css)])
     html = f'<div class="dl-out"><pre class="alt">{shown}</pre>{style}<div class="{names}" hidden>{inner}</div></div>'
     return html, plain[0] if plain else ""
+
+
+def view(what: str, name: str, asked: str, card: Callable[[], str], text: Callable[[], str], *css: str) -> View:
+    """One view in its frame; ``asked`` is the question that it is about."""
+    html, plain = framed(what, card, text, css)
+    return View(f"{clip(asked, 80)[0]} – {name}", html, plain)
 
 
 def opened(source: Trace | str | Path) -> Trace:
@@ -73,70 +87,22 @@ def opened(source: Trace | str | Path) -> Trace:
 
 
 def draw(
-    what: str,
-    source: Trace | str | Path,
-    card: Callable[[Trace], str],
-    text: Callable[[Trace], str],
-    css: tuple[str, ...] = (),
+    what: str, source: Trace | str | Path, card: Callable[[Trace], str], text: Callable[[Trace], str], *css: str
 ) -> View:
     """One view of a trace; a file that cannot be read (cut, or of another version) gives its message in place."""
     try:
         trace = opened(source)
     except TraceFileError as error:
         return message(f"{what} of {source}", str(error))
-    html, plain = framed(f"The {what}", partial(card, trace), partial(text, trace), css)
-    return View(f"{clip(trace.question.text, 80)[0]} – {what}", html, plain)
+    return view(f"The {what}", what, trace.question.text, partial(card, trace), partial(text, trace), *css)
 
 
 def message(title: str, said: str) -> View:
     """A view that holds a message alone."""
-    html, _ = framed("The message", lambda: alert(said), lambda: said)
+    html, _ = framed("The message", partial(macro, "parts.html", "message", said), lambda: said)
     return View(title, html, said)
-
-
-def alert(said: str) -> str:
-    """A message in the place of what cannot be shown."""
-    return f'<div class="head"><p class="alert" role="alert">{clipped(said, 1500)}</p></div>'
-
-
-def prefix(trace: Trace, view: str = "") -> str:
-    """A prefix of element ids that another trace or view hardly has, and the same one always."""
-    known = f"{trace.question}{trace.method}{trace.text}{len(trace.steps)}{view}"
-    return "dl" + hashlib.blake2s(known.encode(errors="replace"), digest_size=5).hexdigest()
 
 
 def head(trace: Trace) -> str:
     """Question, answer with its verdict, method, model, how it ended, and the error where there was one."""
-    kind, line = sections.verdict(trace)
-    golds = " or ".join(f"<bdi>{esc(g)}</bdi>" for g in trace.question.golds[:8])
-    more = f' <span class="more">… {len(trace.question.golds) - 8} more</span>' if len(trace.question.golds) > 8 else ""
-    answer = (
-        f'<b dir="auto">{clipped(trace.answer, 600)}</b>'
-        if trace.answer
-        else f'<span class="soft">{sections.no_answer(trace)}</span>'
-    )
-    facts = [
-        ("method", sections.method_line(trace)),
-        ("model", sections.model_line(trace)),
-        ("ended", sections.ended_line(trace)),
-    ]
-    rows = "".join(f"<dt>{name}</dt><dd>{esc(value)}</dd>" for name, value in facts if value)
-    trouble = (
-        f'<p class="alert" role="alert">{clipped(trace.error or "ended by an error that left no message", 1500)}</p>'
-        if trace.ended == "error"
-        else ""
-    )
-    return (
-        f'{asked(trace)}<div class="ans"><span class="eye">Answer</span>{answer}'
-        f'<span class="chip {kind}">{esc(sections.signed(kind, line))}</span>'
-        + (f'<span class="soft">gold: {golds}{more}</span>' if golds else "")
-        + f'</div><dl class="facts">{rows}</dl>{trouble}</header>'
-    )
-
-
-def asked(trace: Trace) -> str:
-    """The question; opens the header, which the caller closes."""
-    return (
-        f'<header class="head" data-part="header"><div class="eye">Question</div>'
-        f'<h3 class="q" dir="auto">{clipped(trace.question.text, 2000) or "(empty)"}</h3>'
-    )
+    return macro("parts.html", "head", trace)

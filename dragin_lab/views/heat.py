@@ -7,6 +7,7 @@ threshold, five levels lie below it and four above: the jump in colour is the tr
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,7 @@ class Scale:
     name: str
     top: float  # the largest value of the trace
     threshold: float = math.nan  # NaN: the trigger has none
+    note: str = ""  # which words are judged, for the legend
 
     def levels(self, values: np.ndarray) -> np.ndarray:
         """The level (0 to ``LEVELS``) of each value (n,); 0, the bare background, for zero and for not measured."""
@@ -131,36 +133,37 @@ def piece_scores(made: Continuation, words: Words) -> np.ndarray:
     return scores[owner]
 
 
-def setting(trace: Trace, name: str) -> object:
-    """A setting of the trace's method, None where it has none of that name."""
-    return trace.method.get(name)
-
-
 def threshold_of(trace: Trace) -> float:
     """θ of the trace's method; NaN where it has none."""
-    value = setting(trace, "threshold")
+    value = trace.method.get("threshold")
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+
+def score_name(trace: Trace) -> str:
+    """How the score of the trace's trigger is called."""
+    names = {"rind": "RIND score", "probability": "1 − probability"}
+    return names.get(str(trace.method.get("when")), "trigger's score")
 
 
 def scale_of(trace: Trace) -> Scale:
     """The measure that colours a trace: the trigger's score where its words have one, else what was captured."""
     scored = [s.words.score for s in trace.steps if s.draft is not None and np.isfinite(s.words.score).any()]
     if scored:
-        names = {"rind": "RIND score", "probability": "1 − probability"}
-        return Scale(
-            "score", names.get(str(trace.method.get("when")), "trigger's score"), _top(scored), threshold_of(trace)
-        )
+        unit = "sentence" if trace.method.get("variant") == "reference" else "word"
+        note = f"Judging ends with the first {unit} that fires; a darker word after it is not a hit."
+        return Scale("score", score_name(trace), largest(scored), threshold_of(trace), note)
     made = trace.continuations
     products = [np.asarray(c.entropy, np.float64) * c.received for c in made]
-    if _top(products) > 0:
-        return Scale("product", "entropy × attention received", _top(products))
+    if largest(products) > 0:
+        return Scale("product", "entropy × attention received", largest(products))
     entropies = [np.asarray(c.entropy, np.float64) for c in made]
-    if _top(entropies) > 0:
-        return Scale("entropy", "entropy in nats", _top(entropies))
+    if largest(entropies) > 0:
+        return Scale("entropy", "entropy in nats", largest(entropies))
     return Scale("none", "nothing", 0.0)
 
 
-def _top(arrays: list[np.ndarray]) -> float:
-    flat = np.concatenate([np.asarray(a, np.float64) for a in arrays]) if arrays else np.zeros(0)
+def largest(arrays: Iterable[np.ndarray], none: float = 0.0) -> float:
+    """The largest finite value of all; ``none`` where there is none."""
+    flat = np.concatenate([np.zeros(0), *(np.asarray(a, np.float64) for a in arrays)])
     flat = flat[np.isfinite(flat)]
-    return float(flat.max()) if flat.size else 0.0
+    return float(flat.max()) if flat.size else none

@@ -1,4 +1,4 @@
-"""When was it needed? ROC and precision-recall of the triggers on ground truth, and the scores of what was known."""
+"""Does a trigger fire where a fact is missing? ROC, precision and recall on ground truth, and histograms of scores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ import numpy as np
 
 from dragin_lab.errors import SettingError
 from dragin_lab.study import ranking
-from dragin_lab.views.figures import INK, Style, graph_objects, label, message_figure, panels, style, titled
+from dragin_lab.views.figures import (
+    GREY,
+    INK,
+    Style,
+    graph_objects,
+    label,
+    message_figure,
+    panels,
+    scatter,
+    style,
+    titled,
+)
 from dragin_lab.views.html import count, short
 
 if TYPE_CHECKING:
@@ -32,7 +43,7 @@ def needs_curves(
 ) -> Any:
     """ROC and precision-recall of triggers over the items of ``needs.forced_items`` or ``needs.free_items``.
 
-    One line a trigger, the largest area first; triggers that only fire or not (the clocks) are single points. A large
+    One line per trigger, the largest area first; triggers that only fire or not (the clocks) are single points. A large
     marker stands where a trigger's ``thresholds`` entry puts it. Raises ``SettingError`` for a trigger without scores.
     """
     chosen = _triggers(items, triggers)
@@ -43,11 +54,10 @@ def needs_curves(
     areas = {name: ranking.roc_area(values, labels) for name, values in scores.items()}
     titles = ("ROC", "Precision and recall")
     figure = panels(1, 2, subplot_titles=titles, horizontal_spacing=0.11)
-    go, share = graph_objects(), float(labels.mean())
-    for column, (x, y) in enumerate((([0, 1], [0, 1]), ([0, 1], [share, share])), 1):
-        line = {"color": INK, "dash": "dot", "width": 1}
-        shown = {"name": "chance", "legendgroup": "chance", "showlegend": column == 1, "hoverinfo": "skip"}
-        figure.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, **shown), row=1, col=column)
+    share = float(labels.mean())
+    for column, y in enumerate(([0, 1], [share, share]), 1):
+        shown: dict[str, Any] = {"legendgroup": "chance", "showlegend": column == 1, "hoverinfo": "skip"}
+        figure.add_trace(scatter(GREY, [0, 1], y, "chance", mode="lines", width=1, **shown), row=1, col=column)
     for number, name in enumerate(sorted(chosen, key=lambda n: -areas[n])):
         for column, trace in enumerate(_curves(name, scores[name], labels, areas[name], style(number)), 1):
             figure.add_trace(trace, row=1, col=column)
@@ -74,7 +84,7 @@ def score_distributions(
     positive: Callable[[Item], bool] = lambda item: item.missing,
     title: str = "",
 ) -> Any:
-    """How each trigger scores known facts and missing ones: two histograms a trigger, θ as a line.
+    """How each trigger scores known facts and missing ones: two histograms per trigger, θ as a line.
 
     A bar is a share of its own kind. The largest 2 % of all scores stand in the last bar. The clocks, which give no
     scores, are left out unless they are named. Errors as ``needs_curves``.
@@ -138,53 +148,36 @@ def _named(name: str) -> str:
     return label(name.replace("-", " "))
 
 
-def _curves(name: str, scores: np.ndarray, labels: np.ndarray, area: float, look: Style) -> tuple[Any, Any]:
+def _curves(name: str, scores: np.ndarray, labels: np.ndarray, area: float, look: Style) -> list[Any]:
     """The ROC and the precision-recall line; two single points for a trigger of one threshold."""
     false_rate, true_rate, theta = ranking.roc_curve(scores, labels)
     hits, alarms = true_rate * labels.sum(), false_rate * (~labels).sum()
     with np.errstate(invalid="ignore", divide="ignore"):
         precision = hits / (hits + alarms)
     clock = set(np.unique(scores)) <= {0.0, 1.0}
-    line = {"color": look.colour, "dash": look.dash, "width": 2}
-    marker = {"symbol": look.marker, "size": 11 if clock else 1, "color": look.colour, "opacity": 1 if clock else 0}
-    common = {"name": f"{_named(name)} (area {area:.2f})", "legendgroup": name, "mode": "markers" if clock else "lines"}
-    go, inner = graph_objects(), theta == 1.0 if clock else slice(None)
-    hover = f"{_named(name)}, score ≥ %{{customdata:.3g}}"
-    roc = go.Scatter(
-        x=false_rate[inner],
-        y=true_rate[inner],
-        customdata=theta[inner],
-        line=line,
-        marker=marker,
-        hovertemplate=f"{hover}<br>known that fire %{{x:.0%}}, missing %{{y:.0%}}<extra></extra>",
-        **common,
+    common: dict[str, Any] = {"legendgroup": name, "mode": "markers" if clock else "lines", "size": 11}
+    title, hover = f"{_named(name)} (area {area:.2f})", f"{_named(name)}, score ≥ %{{customdata:.3g}}"
+    out = []
+    sides = (
+        (false_rate, true_rate, 0, "known that fire %{x:.0%}, missing %{y:.0%}"),
+        (true_rate, precision, 1, "recall %{x:.0%}, precision %{y:.0%}"),
     )
-    inner = theta == 1.0 if clock else slice(1, None)
-    recall = go.Scatter(
-        x=true_rate[inner],
-        y=precision[inner],
-        customdata=theta[inner],
-        line=line,
-        marker=marker,
-        showlegend=False,
-        hovertemplate=f"{hover}<br>recall %{{x:.0%}}, precision %{{y:.0%}}<extra></extra>",
-        **common,
-    )
-    return roc, recall
+    for x, y, first, said in sides:
+        inner = theta == 1.0 if clock else slice(first, None)
+        told: dict[str, Any] = {"customdata": theta[inner], "hovertemplate": f"{hover}<br>{said}<extra></extra>"}
+        out.append(scatter(look, x[inner], y[inner], title, showlegend=first == 0, **told, **common))
+    return out
 
 
-def _operating(name: str, scores: np.ndarray, labels: np.ndarray, theta: float, look: Style) -> tuple[Any, Any]:
+def _operating(name: str, scores: np.ndarray, labels: np.ndarray, theta: float, look: Style) -> list[Any]:
     """Where a threshold puts a trigger on both curves."""
     precision, recall = ranking.precision_recall(scores, labels, theta)
     alarms = float((scores[~labels] > theta).mean())
-    go = graph_objects()
-    marker = {"symbol": look.marker, "size": 12, "color": look.colour, "line": {"color": INK, "width": 1.5}}
-    common = {"mode": "markers", "marker": marker, "legendgroup": name, "showlegend": False, "name": _named(name)}
     said = f"{_named(name)} at θ {short(theta)}<br>%{{x:.0%}}, %{{y:.0%}}<extra></extra>"
-    return (
-        go.Scatter(x=[alarms], y=[recall], hovertemplate=said, **common),
-        go.Scatter(x=[recall], y=[precision], hovertemplate=said, **common),
-    )
+    edge = {"color": INK, "width": 1.5}
+    common: dict[str, Any] = {"mode": "markers", "size": 12, "edge": edge, "hovertemplate": said}
+    common |= {"legendgroup": name, "showlegend": False}
+    return [scatter(look, [x], [y], _named(name), **common) for x, y in ((alarms, recall), (recall, precision))]
 
 
 def _histograms(values: np.ndarray, labels: np.ndarray, *, first: bool) -> list[Any]:

@@ -1,25 +1,26 @@
-"""A continuation as coloured text: one cell a visible piece, its figures on hover and in a table."""
+"""A continuation piece by piece: what each shows, its colour and its figures, and which find room in a view."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
 from dragin_lab.core.trace import Continuation, Words
 from dragin_lab.views.heat import Scale, piece_words
-from dragin_lab.views.html import clipped, count, esc, num
+from dragin_lab.views.html import num, percent
 
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 SHOWN_ALTERNATIVES = 4
-PLAIN_CHARS = 20000
-GEM = '<span class="gem" aria-hidden="true">◆</span>'
+SAME = 0.01  # factors that differ by less are the same
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """Pieces ``first`` to ``last`` (half-open) that show as characters ``start`` to ``stop`` of the text.
 
@@ -31,20 +32,41 @@ class Cell:
     stop: int
     first: int
     last: int
+    text: str  # what it shows: a special piece its name, a lone space marker nothing
+    word: int  # the word it belongs to, -1 for none
+    level: int  # of colour, 0 to 9
+    hit: bool  # whether its word is flagged
+    fired: bool  # whether it holds the piece that fired
+
+    @property
+    def special(self) -> bool:
+        """Whether it has no characters of its own."""
+        return self.stop == self.start
 
 
-def cells(made: Continuation) -> list[Cell]:
-    """The visible cells of a continuation, in order."""
-    out: list[Cell] = []
+#: The first five fields of a cell.
+Extent = tuple[int, int, int, int, str]
+
+
+def extents(made: Continuation) -> list[Extent]:
+    """Where the visible cells of a continuation lie, in order, with their texts."""
+    out: list[Extent] = []
+    text = made.text
     for i, (start, stop) in enumerate(made.offsets.tolist()):
-        body = made.text[start:stop].lstrip(" ")
+        body = text[start:stop].lstrip(" ")
         start = stop - len(body) if body else start
-        if out and stop > start and start < out[-1].stop:
-            last = out.pop()
-            out.append(Cell(last.start, max(stop, last.stop), last.first, i + 1))
+        if out and start < stop and start < out[-1][1]:
+            begin, end, first, *_ = out.pop()
+            end = max(stop, end)
+            out.append((begin, end, first, i + 1, text[begin:end]))
         else:
-            out.append(Cell(start, stop, i, i + 1))
+            raw = text[start:stop] or ("" if _MARKER_ONLY.match(made.pieces[i]) else made.pieces[i])
+            out.append((start, stop, i, i + 1, raw))
     return out
+
+
+#: The cells of one flagged word, or of what lies between two (word -1), each with the text before it.
+Run = tuple[int, list[tuple[str, Cell]]]
 
 
 @dataclass
@@ -54,76 +76,161 @@ class Look:
     made: Continuation
     words: Words
     scale: Scale
-    values: np.ndarray  # (n,) float64, the measure behind the colour
-    levels: np.ndarray  # (n,) int, 0 to 9
+    values: np.ndarray  # (n,) float64, the measure that the colour shows
     owner: np.ndarray  # (n,) int, the word of each piece, -1 for none
     cells: list[Cell]
     fired: int | None = None  # the piece that fired, where one did
     reference: bool = False  # whether the reference variant judged it
     _alternatives: dict[int, str] = field(default_factory=dict)
+    _judgements: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(
         cls, made: Continuation, words: Words, scale: Scale, fired: int | None = None, reference: bool = False
     ) -> Look:
         """The look of a continuation; ``words`` are empty where nothing judged it."""
-        values = scale.values(made, words)
-        owner = piece_words(made, words)
-        return cls(made, words, scale, values, scale.levels(values), owner, cells(made), fired, reference)
+        values, owner = scale.values(made, words), piece_words(made, words)
+        levels, word_of, hits = scale.levels(values).tolist(), owner.tolist(), words.hit.tolist()
+        cells = []
+        for extent in extents(made):
+            _, _, first, last, _ = extent
+            word = word_of[first]
+            here = fired is not None and first <= fired < last
+            cells.append(Cell(*extent, word, max(levels[first:last]), word >= 0 and hits[word], here))
+        return cls(made, words, scale, values, owner, cells, fired, reference)
 
-    def hit(self, piece: int) -> bool:
-        """Whether a piece belongs to a flagged word."""
-        word = self.owner[piece]
-        return bool(word >= 0 and self.words.hit[word])
+    @cached_property
+    def judged(self) -> bool:
+        """Whether a trigger scored this text."""
+        return self.scale.kind == "score" and bool(np.isfinite(self.values).any())
 
-    def text(self, cell: Cell) -> str:
-        """What a cell shows; a special piece shows its name, a lone space marker nothing."""
-        if cell.stop > cell.start:
-            return self.made.text[cell.start : cell.stop]
-        raw = self.made.pieces[cell.first]
-        return "" if _MARKER_ONLY.match(raw) else raw
+    @cached_property
+    def second_reading(self) -> bool:
+        """Whether its attention is the reference variant's: each word's, from reading the draft by itself."""
+        return self.reference and bool(np.isfinite(self.words.attention).any())
+
+    @cached_property
+    def measured(self) -> list[tuple[float, float, float]]:
+        """Entropy (nats), attention received and probability of each piece."""
+        made = self.made
+        probability = np.exp(made.logprob.astype(np.float64)).tolist()
+        return list(zip(made.entropy.tolist(), made.received.tolist(), probability, strict=True))
+
+    def between(self, start: int, stop: int, *, special: bool = True) -> Iterable[Cell]:
+        """The cells with something to show that begin at the characters ``start`` to ``stop``."""
+        for cell in self.cells:
+            inside = start <= cell.start < stop or (cell.special and cell.start == stop)
+            if inside and cell.text and (special or not cell.special):
+                yield cell
+
+    def runs(self, start: int, stop: int, *, special: bool = True) -> tuple[list[Run], str]:
+        """These cells, those of a flagged word together, and the text after the last."""
+        place, spaced = start, []
+        for cell in self.between(start, stop, special=special):
+            spaced.append((self.made.text[place : cell.start], cell))
+            place = max(place, cell.stop)
+        flagged = groupby(spaced, key=lambda pair: pair[1].word if pair[1].hit else -1)
+        return [(word, list(inside)) for word, inside in flagged], self.made.text[place:stop]
+
+    def spoke(self, cell: Cell) -> int:
+        """The piece whose figures stand for a cell: the most uncertain of its pieces."""
+        if cell.last - cell.first == 1:
+            return cell.first
+        return max(range(cell.first, cell.last), key=lambda i: self.measured[i][0])
+
+    def named(self, cell: Cell, piece: int) -> str:
+        """A cell among figures."""
+        return visible(cell.text.strip(" ") or self.made.pieces[piece])
+
+    def likeliest(self, piece: int) -> Sequence[tuple[str, float]]:
+        """The likeliest pieces in the place of this one, with their probabilities."""
+        made = self.made
+        if piece >= len(made.alternative_ids):
+            return []
+        named = made.alternative_pieces
+        names = named[piece] if piece < len(named) else [f"id {i}" for i in made.alternative_ids[piece].tolist()]
+        return list(zip(names, made.alternative_probs[piece].tolist(), strict=False))
 
     def alternatives(self, piece: int) -> str:
-        """``Gewair 41 % · Bel 10 %``: the likeliest pieces in the place of this one."""
-        if piece in self._alternatives:
-            return self._alternatives[piece]
-        if piece >= len(self.made.alternative_ids):
-            return ""
-        named = self.made.alternative_pieces
-        names: Iterable[str] = (
-            named[piece] if piece < len(named) else [f"id {i}" for i in self.made.alternative_ids[piece].tolist()]
-        )
-        probs = self.made.alternative_probs[piece].tolist()
-        shown = list(zip(names, probs, strict=False))[:SHOWN_ALTERNATIVES]
-        self._alternatives[piece] = " · ".join(f"{visible(name)} {percent(p)}" for name, p in shown)
+        """``Gewair 41 % · Bel 10 %``."""
+        if piece not in self._alternatives:
+            shown = self.likeliest(piece)[:SHOWN_ALTERNATIVES]
+            self._alternatives[piece] = " · ".join(f"{visible(name)} {percent(p)}" for name, p in shown)
         return self._alternatives[piece]
 
     def about(self, cell: Cell) -> str:
         """The lines of a cell's tooltip."""
-        made = self.made
-        i = max(range(cell.first, cell.last), key=lambda k: made.entropy[k])
+        i = self.spoke(cell)
+        entropy, received, p = self.measured[i]
         several = f" ({cell.last - cell.first} pieces make this character)" if cell.last - cell.first > 1 else ""
-        p = float(np.exp(made.logprob[i]))
         lines = [
-            f"{visible(self.text(cell).strip() or made.pieces[i])}   piece {i + 1}{several}",
-            f"entropy {num(made.entropy[i])}   attention received {num(made.received[i])}   probability {percent(p)}",
+            f"{self.named(cell, i)}   piece {i + 1}{several}",
+            f"entropy {num(entropy)}   attention received {num(received)}   probability {percent(p)}",
         ]
-        word = self.owner[i]
-        if word >= 0:
-            w = self.words
-            figures = [
-                f"{name} {num(values[word])}"
-                for name, values in (("entropy", w.entropy), ("attention", w.attention), ("score", w.score))
-                if np.isfinite(values[word])
-            ]
-            flags = [flag for flag, on in (("stop word", w.stop[word]), ("HIT", w.hit[word])) if on]
-            lines.append(f"word “{w.text[word]}”   " + "   ".join([*figures, *flags]))
+        if cell.word >= 0:
+            lines.append(self.judgement(cell.word))
         elif self.scale.kind != "score" and np.isfinite(self.values[i]):
             lines.append(f"{self.scale.name} {num(self.values[i])}")
         other = self.alternatives(i)
-        if other:
-            lines.append(f"likeliest: {other}")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"likeliest: {other}"] if other else lines)
+
+    def judgement(self, word: int) -> str:
+        """What the trigger measured on a word, and its flags."""
+        if word not in self._judgements:
+            w = self.words
+            flags = [flag for flag, on in (("stop word", w.stop[word]), ("HIT", w.hit[word])) if on]
+            self._judgements[word] = "   ".join([f"word “{w.text[word]}”", *self.reckoned(word), *flags])
+        return self._judgements[word]
+
+    def reckoned(self, word: int) -> list[str]:
+        """How a word got its score: a product where it is one, else each figure by itself; nothing unmeasured."""
+        w, factor = self.words, self.factors[word]
+        measured = {"entropy": w.entropy[word], "attention": w.attention[word], "score": w.score[word]}
+        shown = {name: f"{name} {float(value):.4g}" for name, value in measured.items() if np.isfinite(value)}
+        if len(shown) < len(measured) or not np.isfinite(factor):
+            return list(shown.values())
+        product = [shown["entropy"], shown["attention"]]
+        if w.stop[word] and w.score[word] == 0:
+            product.append("stop word 0")
+        elif abs(factor - 1) > SAME:
+            product.append(f"sentence {factor:.4g}")
+        return [f"{' × '.join(product)} = {shown['score']}"]
+
+    @cached_property
+    def factors(self) -> np.ndarray:
+        """(w,) float64: by what entropy × attention of each word was multiplied to give its score; NaN: not so made.
+
+        The words of a sentence share a factor: 1 in the paper (Eq. 5), in the released code their number over the sum
+        of their attention (reference-behaviour §2.5).
+        """
+        w, out = self.words, np.full(len(self.words), np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = w.score.astype(np.float64) / (w.entropy.astype(np.float64) * w.attention)  # (w,)
+        for number in np.unique(w.sentence):
+            inside = w.sentence == number  # (w,)
+            known = ratio[inside & np.isfinite(ratio) & (w.score > 0)]
+            if known.size and np.ptp(known) > SAME * known[0]:
+                return np.full(len(w), np.nan)
+            out[inside] = known[0] if known.size else 1.0
+        return out
+
+    def figures(self, limit: int) -> tuple[list[str], list[list[str]]]:
+        """At most ``limit`` pieces as a table, for reading without a mouse: names of its columns, rows."""
+        words, scored = self.words, self.scale.kind == "score" and len(self.words) > 0
+        measure = "word’s score" if scored else self.scale.name
+        names = ["no.", "piece", "entropy", "attention received", "probability", measure, "flags", "likeliest pieces"]
+        rows = []
+        for cell in self.cells[:limit]:
+            i, word = cell.first, cell.word
+            score = (words.score[word] if word >= 0 else np.nan) if scored else self.values[i]
+            flags = [("◆ hit", cell.hit), ("stop word", word >= 0 and words.stop[word])]
+            said = ", ".join(name for name, on in flags if on)
+            entropy, received, p = self.measured[i]
+            measured = [num(entropy), num(received), percent(p)]
+            made_of = self.reckoned(word)[:1] if scored and word >= 0 else []
+            shown = made_of[0] if made_of and "=" in made_of[0] else num(score)
+            rows.append([str(i + 1), self.named(cell, i), *measured, shown, said, self.alternatives(i)])
+        return names, rows
 
 
 def visible(text: str) -> str:
@@ -132,122 +239,30 @@ def visible(text: str) -> str:
     return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.search(shown) else shown
 
 
-def percent(p: float) -> str:
-    """A probability for people: 41 %, 0.3 %, under 0.1 %."""
-    return f"{100 * p:.0f} %" if p >= 0.0995 else f"{100 * p:.1f} %" if p >= 0.0005 else "<0.1 %"
+# -- room for pieces --------------------------------------------------------------------------------------------------
 
 
-def heat(look: Look, start: int, stop: int, *, tips: bool = True, special: bool = True) -> str:
-    """HTML of the cells that begin at the characters ``start`` to ``stop``, with the text between them.
+def windowed(look: Look, room: int, start: int, stop: int) -> list[tuple[int, int, int]]:
+    """Ranges of characters, each with how many of its pieces are left out (0: drawn one by one).
 
-    Hits are ``mark`` elements around the whole word: bold, underlined, with a ◆ and, for those who do not see, the
-    word "hit"; they can be reached by keyboard. ``tips=False`` leaves the figures on hover out.
+    At most ``room`` pieces are drawn, around what fired.
     """
-    text, out, place, open_word = look.made.text, list[str](), start, -1
-    for cell in look.cells:
-        empty = cell.stop == cell.start
-        if cell.start < start or cell.start > stop or (cell.start == stop and not empty):
-            continue
-        if empty and not (special and look.text(cell)):
-            continue
-        word = int(look.owner[cell.first]) if look.hit(cell.first) else -1
-        if word != open_word and open_word >= 0:
-            out.append("</mark>")
-        out.append(esc(text[place : cell.start]))
-        if word != open_word and word >= 0:
-            said = f"hit, score {num(look.words.score[word])}: "
-            out.append(f'<mark class="hit" tabindex="0">{GEM}<bdi class="vh">{said}</bdi>')
-        open_word = word
-        out.append(_cell(look, cell, tips))
-        place = max(place, cell.stop)
-    if open_word >= 0:
-        out.append("</mark>")
-    out.append(esc(text[place:stop]))
-    return "".join(out)
-
-
-def _cell(look: Look, cell: Cell, tips: bool) -> str:
-    level = int(look.levels[cell.first : cell.last].max())
-    names = [f"h{level}"] if level else []
-    if cell.stop == cell.start:
-        names.append("sp")
-    if look.fired is not None and cell.first <= look.fired < cell.last:
-        names.append("fired")
-    css = f' class="{" ".join(names)}"' if names else ""
-    tip = f' data-i="{esc(look.about(cell))}"' if tips else ""
-    body = esc(look.text(cell).replace("\n", "↵\n"))
-    return f"<span{css}{tip}>{body}</span>" if css or tip else body
-
-
-def figures(look: Look, limit: int) -> tuple[str, int]:
-    """The table of every piece's figures, for reading without a mouse; and how many rows it has at most ``limit``."""
-    made, words, scored = look.made, look.words, look.scale.kind == "score" and len(look.words) > 0
-    rows = []
-    for cell in look.cells[:limit]:
-        i, word = cell.first, int(look.owner[cell.first])
-        score = words.score[word] if word >= 0 else np.nan
-        last = [num(score) if scored else num(look.values[i]), _flags(look, i), look.alternatives(i)]
-        row = [num(made.entropy[i]), num(made.received[i]), percent(float(np.exp(made.logprob[i]))), *last]
-        shown = visible(look.text(cell).strip(" ") or made.pieces[i])
-        cut = "".join(f"<td>{esc(v)}</td>" for v in row)
-        rows.append(f'<tr><td>{i + 1}</td><th scope="row"><bdi>{esc(shown)}</bdi></th>{cut}</tr>')
-    measure = "word’s score" if scored else look.scale.name
-    names = ("piece", "entropy", "attention received", "probability", measure, "flags", "likeliest pieces")
-    head = '<th scope="col">no.</th>' + "".join(f'<th scope="col">{esc(n)}</th>' for n in names)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>', len(
-        rows
-    )
-
-
-def _flags(look: Look, piece: int) -> str:
-    word = int(look.owner[piece])
-    if word < 0:
-        return ""
-    flags = [name for name, on in (("◆ hit", look.words.hit[word]), ("stop word", look.words.stop[word])) if on]
-    return ", ".join(flags)
-
-
-# -- room for pieces ------------------------------------------------------------------------------------------
-
-
-def windowed(look: Look, room: int, start: int, stop: int) -> list[tuple[int, int, str]]:
-    """Ranges of characters and how to draw them ("heat" or "plain"), with ``room`` pieces drawn around what fired."""
-    n = len(look.made)
+    n, offsets = len(look.made), look.made.offsets
     if n <= room:
-        return [(start, stop, "heat")]
-    hits = [i for i in range(n) if look.hit(i)]
-    focus = look.fired if look.fired is not None else hits[0] if hits else 0
+        return [(start, stop, 0)]
+    focus = look.fired if look.fired is not None else next((c.first for c in look.cells if c.hit), 0)
     first = max(0, min(focus - room // 2, n - room)) if focus >= room else 0
-    left = int(look.made.offsets[first, 0]) if first else 0
-    right = int(look.made.offsets[first + room, 0]) if first + room < n else len(look.made.text)
-    cuts = [
-        (start, min(left, stop), "plain"),
-        (max(left, start), min(right, stop), "heat"),
-        (max(right, start), stop, "plain"),
+    left = int(offsets[first, 0]) if first else 0
+    right = int(offsets[first + room, 0]) if first + room < n else len(look.made.text)
+    cuts = [(start, min(left, stop)), (max(left, start), min(right, stop)), (max(right, start), stop)]
+    return [
+        (a, b, 0 if drawn else int(((offsets[:, 0] >= a) & (offsets[:, 0] < b)).sum()))
+        for (a, b), drawn in zip(cuts, (False, True, False), strict=True)
+        if a < b
     ]
-    return [c for c in cuts if c[0] < c[1]]
 
 
-def stretch(look: Look, room: int, start: int, stop: int, *, tips: bool = True, special: bool = True) -> str:
-    """The characters ``start`` to ``stop`` of a look; pieces that find no room stand as plain text, and say so."""
-    out = []
-    for a, b, how in windowed(look, room, start, stop):
-        if how == "heat":
-            out.append(heat(look, a, b, tips=tips, special=special))
-        else:
-            out.append(unpieced(look, a, b))
-    return "".join(out)
-
-
-def unpieced(look: Look, start: int, stop: int) -> str:
-    """Characters of a look that found no room: folded plain text, with how many pieces it is."""
-    left_out = int(((look.made.offsets[:, 0] >= start) & (look.made.offsets[:, 0] < stop)).sum())
-    said = f"… {count(left_out, 'more piece')}, as plain text"
-    inner = clipped(look.made.text[start:stop], PLAIN_CHARS)
-    return f'<details class="more"><summary><bdi>{said}</bdi></summary>{inner}</details>'
-
-
-def share_out(made: list[Continuation], pieces: int) -> dict[int, int]:
+def share_out(made: Sequence[Continuation], pieces: int) -> dict[int, int]:
     """How many pieces of each continuation may be drawn so that all together draw at most ``pieces``.
 
     Short ones are drawn whole; what they leave is shared evenly among the longer ones.

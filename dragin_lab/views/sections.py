@@ -1,19 +1,22 @@
-"""What a trace's view says, apart from how: its parts and their order, its lines of facts, what was kept of what.
+"""What a trace's view says, apart from how it looks: its parts and their order, lines of facts, remarks.
 
 The HTML view and the text view both read these, so they tell the same story.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
-import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from dragin_lab.core.trace import Continuation, Passage, Step, Trace, Words
-from dragin_lab.views.html import count, short
+import numpy as np
+
+from dragin_lab.core.trace import Passage, Prompt, Query, Step, Trace
+from dragin_lab.views.html import clip, count, num, short
+from dragin_lab.views.kept import before_after, kept_of, mean_entropy, with_passages
+from dragin_lab.views.pieces import extents
 
 #: The parts of a step in reading order: title and the question it answers.
 PARTS = {
@@ -25,6 +28,10 @@ PARTS = {
     "notes": ("Notes", "what to know"),
     "prompts": ("Prompts", "exactly what the model read"),
 }
+
+#: The sign of each outcome of a step.
+SIGNS = {"retrieved": "◆", "kept": "✓", "open": "…"}
+EXTRACTION = "“So the answer is” was appended to the text"
 
 #: The settings that a reader needs at once, named for people.
 _SETTINGS = {
@@ -86,6 +93,18 @@ def outcome(trace: Trace, step: Step) -> tuple[str, str]:
     return "open", "nothing recorded"
 
 
+def about(trace: Trace, step: Step, name: str) -> str:
+    """What a step's draft or continuation is, in a few words."""
+    if name == "continuation":
+        return "written with passages in view" if step.passages else "written on"
+    return outcome(trace, step)[1]
+
+
+def opening(trace: Trace) -> list[str]:
+    """The first lines of a view's text."""
+    return [f"Question      {trace.question.text}", f"Answer        {trace.answer or no_answer(trace)}"]
+
+
 def verdict(trace: Trace) -> tuple[str, str]:
     """``("right" | "wrong" | "partly" | "", a line)`` on the answer, from its scores."""
     if not trace.scores:
@@ -118,6 +137,16 @@ def method_line(trace: Trace) -> str:
     return " · ".join(parts)
 
 
+def facts(trace: Trace) -> list[tuple[str, str]]:
+    """The lines of the header."""
+    return [("method", method_line(trace)), ("model", model_line(trace)), ("ended", ended_line(trace))]
+
+
+def error_line(trace: Trace) -> str:
+    """What went wrong, where an episode ended by an error."""
+    return trace.error or "ended by an error that left no message"
+
+
 def no_answer(trace: Trace) -> str:
     """What stands in the place of an answer that is empty."""
     return "no answer yet" if trace.ended == "running" else "no answer"
@@ -129,9 +158,7 @@ def model_line(trace: Trace) -> str:
     for key in ("model", "retriever"):
         value = trace.provenance.get(key)
         if isinstance(value, dict):
-            value = ", ".join(
-                plain(value[k]) for k in ("id", "name", "kind", "dtype", "device", "corpus") if value.get(k)
-            )
+            value = ", ".join(plain(value[k]) for k in _NAMING if value.get(k))
         if value:
             named.append(plain(value))
     return " · ".join(named)
@@ -184,136 +211,6 @@ def provenance_rows(trace: Trace) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), value) for name, value in walk(trace.provenance, "")]
 
 
-# -- what was kept of what ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What a step kept: half-open character ranges of its texts. None: nobody has decided yet."""
-
-    draft: tuple[int, int] | None = None
-    continuation: tuple[int, int] | None = None
-
-
-def kept_of(step: Step) -> Kept:
-    """Which part of a step's draft and continuation entered the answer."""
-    draft, rest = None, step.kept
-    if step.draft is not None:
-        text = step.draft.text
-        if step.decision is not None:
-            cut = len(text) if step.decision.cut is None else step.decision.cut
-            draft = (0, max(0, min(cut, len(text))))
-        elif step.kept:
-            draft = _shared(text, step.kept)
-        if draft is not None:
-            head = text[: draft[1]].strip()
-            rest = rest.lstrip()
-            rest = rest[len(head) :] if rest.startswith(head) else rest
-    after = None
-    if step.continuation is not None and step.continuation_kept is not None:
-        after = (0, max(0, min(step.continuation_kept, len(step.continuation.text))))
-    elif step.continuation is not None and (rest.strip() or step.answer):
-        after = _shared(step.continuation.text, rest)
-    return Kept(draft, after)
-
-
-def common(one: str, other: str) -> int:
-    """How many characters two texts begin with in common."""
-    if one == other:
-        return len(one)
-    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _shared(text: str, kept: str) -> tuple[int, int]:
-    """The range of ``text`` that ``kept`` begins with, white space at the ends aside."""
-    lead = len(text) - len(text.lstrip())
-    size = common(text[lead:], kept.strip())
-    return (lead, lead + size) if size else (0, 0)
-
-
-@dataclass(frozen=True)
-class Origin:
-    """A run of the answer text and where it was written: ``made.text[at : at + stop - start]``."""
-
-    start: int  # half-open characters of the trace's text
-    stop: int
-    at: int
-    made: Continuation
-    step: Step
-    with_passages: bool
-
-
-def origins(trace: Trace) -> list[Origin]:
-    """Where each part of the answer text comes from, in order; what cannot be placed is left out."""
-    found: list[Origin] = []
-    place = 0
-    for step in trace.steps:
-        kept = kept_of(step)
-        for made, span in ((step.draft, kept.draft), (step.continuation, kept.continuation)):
-            if made is None or span is None:
-                continue
-            body = made.text[span[0] : span[1]]
-            at = span[0] + len(body) - len(body.lstrip())
-            body = body.strip()
-            start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
-            size = common(body, trace.text[start : start + len(body)])
-            if size:
-                found.append(Origin(start, start + size, at, made, step, with_passages(step, made)))
-                place = start + size
-    return found
-
-
-def with_passages(step: Step, made: Continuation) -> bool:
-    """Whether retrieved passages stood in the prompt that a step's text was written behind."""
-    if made is step.continuation:
-        return bool(step.passages)
-    return step.prompt is not None and "passages" in step.prompt.spans
-
-
-def resumed(trace: Trace, step: Step) -> tuple[str, str]:
-    """``before_after`` where a step's draft resumes what the step before it cut (paper variant).
-
-    A search call that was taken out is no text that another has replaced.
-    """
-    if trace.method.get("when") == "search-call":
-        return "", ""
-    place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
-    if place == 0 or step.draft is None or not step.draft.text.strip():
-        return "", ""
-    last = trace.steps[place - 1]
-    if last.query is None or last.continuation is not None or last.draft is None or last.decision is None:
-        return "", ""
-    cut = kept_of(last).draft
-    if cut is None:
-        return "", ""
-    before = last.draft.text[cut[1] : sentence_end(last.draft, last.words, last.decision.sentence, cut[1])].strip()
-    first = step.words.sentence[0] if len(step.words) else None
-    after = step.draft.text[: sentence_end(step.draft, step.words, first, 0)].strip()
-    return (before, after) if before and after else ("", "")
-
-
-def sentence_end(made: Continuation, words: Words, number: int | None, start: int) -> int | None:
-    """The character where a sentence of a draft ends, None (the text's end) where that is not known."""
-    ends = [
-        int(made.offsets[stop - 1, 1])
-        for (begin, stop), sentence in zip(words.spans.tolist(), words.sentence.tolist(), strict=True)
-        if sentence == number and stop > begin
-    ]
-    return max(ends) if ends and max(ends) > start else None
-
-
-def before_after(step: Step, kept: Kept) -> tuple[str, str]:
-    """The sentence that was thrown away and what stands there now; ("", "") where the step has no such pair."""
-    if step.draft is None or kept.draft is None or step.continuation is None or kept.continuation is None:
-        return "", ""
-    after = step.continuation.text[slice(*kept.continuation)].strip()
-    start = kept.draft[1]
-    decided = step.decision.sentence if step.decision is not None else None
-    stop = sentence_end(step.draft, step.words, decided, start)
-    before = step.draft.text[start:stop].strip()
-    return (before, after) if before and after else ("", "")
-
-
 # -- passages -------------------------------------------------------------------------------------------------------
 
 
@@ -328,8 +225,90 @@ def holds_gold(passage: Passage, golds: tuple[str, ...]) -> bool:
     return any(g.strip() and re.search(rf"(?<!\w){re.escape(g.strip())}(?!\w)", text, re.IGNORECASE) for g in golds)
 
 
-def mean_entropy(made: Continuation, start: int, stop: int) -> float:
-    """Mean entropy in nats of the pieces that start within these characters; NaN where there are none."""
-    inside = (made.offsets[:, 0] >= start) & (made.offsets[:, 0] < stop)
-    values = made.entropy[inside]
-    return float(values.mean()) if values.size else math.nan
+def marked(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:
+    """A text in parts, each with whether it is one of these words."""
+    place = 0
+    for match in re.finditer(r"\w+", text):
+        if match[0].casefold() in words:
+            yield text[place : match.start()], False
+            yield match[0], True
+            place = match.end()
+    yield text[place:], False
+
+
+def pool(query: Query) -> list[tuple[str, float, bool, float]]:
+    """What a query could be made of: word, weight, whether it was chosen, and its share of the largest weight."""
+    weights = np.nan_to_num(np.asarray(query.weights, np.float64))
+    top = float(weights.max(initial=0.0)) or 1.0
+    values = zip(query.words, weights.tolist(), query.chosen.tolist(), strict=True)
+    return [(word, weight, chosen, weight / top) for word, weight, chosen in values]
+
+
+# -- texts and prompts ------------------------------------------------------------------------------------------------
+
+Parts = list[tuple[str, bool]]
+
+
+def changes(before: str, after: str) -> tuple[Parts, Parts]:
+    """Two sentences, each in runs of words with whether the other one lacks them."""
+    old, new = before.split()[:120], after.split()[:120]
+    ops = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return (
+        [(" ".join(old[a:b]), op != "equal") for op, a, b, _, _ in ops if a < b],
+        [(" ".join(new[c:d]), op != "equal") for op, _, _, c, d in ops if c < d],
+    )
+
+
+def segments(prompt: Prompt) -> list[tuple[str, int, int]]:
+    """``(name, start, stop)`` covering a prompt's text in order; "" names what no span does."""
+    out, place, end = [], 0, len(prompt.text)
+    for name, (start, stop) in sorted(prompt.spans.items(), key=lambda item: item[1]):
+        start, stop = max(place, start), min(stop, end)
+        if start >= stop:
+            continue
+        if start > place:
+            out.append(("", place, start))
+        out.append((name, start, stop))
+        place = stop
+    return [*out, ("", place, end)] if place < end else out
+
+
+def cut_of(step: Step) -> tuple[int, int]:
+    """The character where a step's draft was cut, and how many pieces lie after it."""
+    assert step.draft is not None
+    at = kept_of(step).draft or 0
+    return at, sum(last - first for start, _, first, last, _ in extents(step.draft) if start >= at)
+
+
+def about_draft(step: Step, colours: str) -> list[str]:
+    """Remarks on a draft; ``colours`` is the kind of the view's scale."""
+    made = step.draft
+    assert made is not None
+    said = []
+    if with_passages(step, made):
+        said.append("Written with retrieved passages in view.")
+    if made.decided is not None and made.decided < len(made):
+        pieces = count(made.decided, "piece")
+        said.append(f"Decided after {pieces}; what follows was generated for the record.")
+    if colours == "score" and not np.isfinite(step.words.score).any() and len(made):
+        said.append("No scores were recorded for this draft, so it is not coloured.")
+    return said
+
+
+def about_continuation(step: Step, colours: str) -> str:
+    """How certain a continuation is, beside the sentence that it replaces."""
+    made, kept = step.continuation, kept_of(step)
+    assert made is not None
+    how = "Written with the passages in view" if step.passages else "Written"
+    said = f"{how}: mean entropy {num(mean_entropy(made, 0, kept.continuation or len(made.text)))} nats"
+    before, _ = before_after(step)
+    if before and step.draft is not None and kept.draft is not None:
+        old = mean_entropy(step.draft, kept.draft, kept.draft + len(before))
+        said += f"; {num(old)} in the sentence it replaces"
+    return said + (". The trigger does not judge it, so it has no colour." if colours == "score" else ".")
+
+
+def rough(step: Step, part: str) -> str:
+    """A part of a step as bare text, for where it cannot be drawn."""
+    made = {"draft": step.draft, "continuation": step.continuation}.get(part)
+    return clip(made.text if made is not None else str(getattr(step, part, None) or step.passages_prompt), 4000)[0]

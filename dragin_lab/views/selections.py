@@ -11,12 +11,13 @@ from dragin_lab.core.labels import Labelled
 from dragin_lab.core.trace import Query, Step, Trace
 from dragin_lab.core.words import word_starts
 from dragin_lab.errors import SettingError
-from dragin_lab.views import sections
+from dragin_lab.views.html import num
+from dragin_lab.views.kept import sentence_end
 
 
 @dataclass(frozen=True)
 class Token:
-    """A stretch of the text that a query was made from. ``weight`` is NaN where it was no candidate."""
+    """A stretch of the text that a query was made from. ``weight`` is NaN where it was not a candidate."""
 
     text: str
     part: str  # "question", "answer" or "draft"
@@ -25,6 +26,15 @@ class Token:
     chosen: bool = False
     hit: bool = False
     fired: bool = False  # the word with the piece that spoke for the draft
+
+    def share(self, top: float) -> float:
+        """Its weight as a share of the largest one."""
+        return self.weight / top if top > 0 and math.isfinite(self.weight) else 0.0
+
+    def __str__(self) -> str:
+        if self.hit:
+            return f"⟦{self.text}⟧"
+        return f"{'✓' if self.chosen else ''}{self.text}({num(self.weight)})" if self.weighed else self.text
 
 
 def source(trace: Trace, step: Step) -> list[tuple[str, str]]:
@@ -44,7 +54,7 @@ def _drafted(trace: Trace, step: Step) -> str:
     cut = len(draft.text) if decision.cut is None else decision.cut
     reached = [cut, *(stop for _, stop in hit_spans(step))]
     if trace.method.get("variant") == "reference":
-        reached.append(sections.sentence_end(draft, step.words, decision.sentence, cut) or len(draft.text))
+        reached.append(sentence_end(step, decision.sentence, cut) or len(draft.text))
     return draft.text[: max(reached)]
 
 
@@ -65,7 +75,7 @@ def hit_spans(step: Step) -> list[tuple[int, int]]:
 def tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
     """The words of the source text in order with their weights, and the candidates that were not found in it.
 
-    A query's candidates stand in text order, so each is looked for behind the one before it; the hits are none.
+    A query's candidates stand in text order, so each is looked for after the one before it; a hit is not one.
     """
     query = step.query or Query("", "")
     spans = hit_spans(step)

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.errors import SettingError
-from dragin_lab.views.figures import INK, dressed, graph_objects, label, message_figure, panels, style, titled
+from dragin_lab.views.figures import (
+    GREY,
+    INK,
+    Style,
+    dressed,
+    graph_objects,
+    label,
+    message_figure,
+    panels,
+    scatter,
+    sides,
+    style,
+    titled,
+)
 from dragin_lab.views.html import count, short
 
 if TYPE_CHECKING:
@@ -18,8 +31,8 @@ if TYPE_CHECKING:
 NAMES = {
     "em": "EM",
     "f1": "F1",
-    "retrievals": "retrievals a question",
-    "pieces": "pieces a question",
+    "retrievals": "retrievals per question",
+    "pieces": "pieces per question",
     "threshold": "θ",
     "top_n": "top n",
 }
@@ -30,10 +43,10 @@ _PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}
 def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = None, title: str = "") -> Any:
     """EM, F1 and retrievals against the value of a setting, with their intervals; a plotly figure.
 
-    ``table`` is a sweep, or its table: one row a value with ``value``, ``em``, ``f1``, ``retrievals`` and, where there
-    are intervals, the same with ``_low`` and ``_high``; ``setting`` names what was swept, ``n`` counts questions.
+    ``table`` is a sweep, or its table: one row per value with ``value``, ``em``, ``f1``, ``retrievals`` and, where
+    there are intervals, the same with ``_low`` and ``_high``; ``setting`` names what was swept, ``n`` counts questions.
     ``paper`` (``threshold`` or ``value`` with any of ``em``, ``f1``, ``num`` or ``retrievals``) is drawn faintly
-    behind. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without plotly.
+    behind it. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without plotly.
     """
     rows = _rows(table, ("value", "em", "f1", "retrievals"))
     if not len(rows):
@@ -41,15 +54,15 @@ def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = N
     behind = _paper_rows(paper)
     figure = panels(2, 1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.62, 0.38])
     places = {"em": 1, "f1": 1, "retrievals": 2}
-    for number, (name, row) in enumerate(places.items()):
-        if behind is not None and name in behind:
-            figure.add_trace(_behind(behind, name, number), row=row, col=1)
-    for number, (name, row) in enumerate(places.items()):
-        figure.add_trace(_curve(rows, name, number), row=row, col=1)
+    drawn = [(behind, True)] if behind is not None else []
+    for shown, from_paper in [*drawn, (rows, False)]:
+        for number, (name, row) in enumerate(places.items()):
+            if name in shown:
+                figure.add_trace(_curve(shown, name, style(number), from_paper), row=row, col=1)
     setting = _setting(rows)
     figure.update_xaxes(title_text=setting, row=2, col=1)
     figure.update_yaxes(title_text="EM, F1", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(title_text="retrievals<br>a question", rangemode="tozero", row=2, col=1)
+    figure.update_yaxes(title_text="retrievals<br>per question", rangemode="tozero", row=2, col=1)
     titled(figure, title or f"Quality and retrievals against {setting}{_questions(rows)}")
     figure.update_layout(height=520, margin={"b": 110}, hovermode="x unified")
     return figure
@@ -63,7 +76,7 @@ def cost_quality(
     paper: pd.DataFrame | None = None,
     title: str = "",
 ) -> Any:
-    """Quality against cost, a point a row, with the Pareto frontier; a plotly figure.
+    """Quality against cost, one point per row, with the Pareto frontier; a plotly figure.
 
     ``table`` as for ``threshold_sweep``; a column ``name`` (or ``method``) tells several series apart. A point is on
     the frontier where none costs less and is as good, or costs the same and is better. Errors as there.
@@ -71,28 +84,31 @@ def cost_quality(
     rows = _rows(table, (cost, quality))
     if not len(rows):
         return message_figure("There are no rows to compare yet: nothing was run, or everything failed.")
-    go = graph_objects()
-    figure = dressed(go.Figure())
+    figure = dressed(graph_objects().Figure())
     behind = _paper_rows(paper)
     if behind is not None and {cost, quality} <= set(behind):
-        figure.add_trace(_points_behind(behind, cost, quality))
+        texts = [f"the paper's, {short(v)}" for v in behind["value"]]
+        hover = "%{text}: %{x:.3f}, %{y:.3f}<extra></extra>"
+        points: dict[str, Any] = {"mode": "markers", "symbol": GREY.hollow, "opacity": 0.8, "legendrank": 2000}
+        figure.add_trace(
+            scatter(GREY, behind[cost], behind[quality], "paper", text=texts, hovertemplate=hover, **points)
+        )
     x, y = rows[cost].to_numpy(float), rows[quality].to_numpy(float)
     best = np.flatnonzero(pareto(x, y))
     best = best[np.argsort(x[best], kind="stable")]
-    figure.add_trace(
-        go.Scatter(
-            x=x[best],
-            y=y[best],
-            mode="lines",
-            line={"color": INK, "dash": "dot", "width": 2, "shape": "hv"},
-            name="Pareto frontier",
-            hoverinfo="skip",
-        )
-    )
+    frontier = scatter(GREY, x[best], y[best], "Pareto frontier", mode="lines", hoverinfo="skip")
+    figure.add_trace(frontier.update(line_shape="hv"))
     key = next((name for name in ("name", "method") if name in rows), None)
     groups = [(str(name), np.flatnonzero((rows[key] == name).to_numpy())) for name in rows[key].unique()] if key else []
+    setting = _setting(rows)
+    texts = [f"{setting} {short(v)}" for v in rows["value"]] if "value" in rows else [""] * len(rows)
+    places = np.array(sides(x, y, texts), object)
     for number, (name, inside) in enumerate(groups or [("settings", np.arange(len(rows)))]):
-        figure.add_trace(_points(rows, cost, quality, inside, np.isin(inside, best), name, number))
+        own, named = rows.iloc[inside], np.array(texts, object)[inside]
+        series = _points(own, cost, quality, np.isin(inside, best), name, style(number))
+        shown = np.where(places[inside] == "", "", named).tolist()
+        series.update(customdata=named, text=shown, textposition=[side or "top right" for side in places[inside]])
+        figure.add_trace(series)
     figure.update_xaxes(title_text=_axis(cost))
     figure.update_yaxes(title_text=_axis(quality))
     said = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}{_questions(rows)}; filled: on the frontier"
@@ -162,19 +178,15 @@ def _interval(rows: pd.DataFrame, name: str) -> dict[str, Any] | None:
     }
 
 
-def _curve(rows: pd.DataFrame, name: str, number: int) -> Any:
-    look, bars = style(number), _interval(rows, name)
-    return graph_objects().Scatter(
-        x=rows["value"],
-        y=rows[name],
-        name=NAMES[name],
-        mode="lines+markers",
-        line={"color": look.colour, "dash": look.dash, "width": 2},
-        marker={"symbol": look.marker, "size": 9, "color": look.colour},
-        error_y=bars,
-        customdata=[_said(row, name) for _, row in rows.iterrows()],
-        hovertemplate="%{customdata}<extra></extra>",
-    )
+def _curve(rows: pd.DataFrame, name: str, look: Style, from_paper: bool) -> Any:
+    """One measure against the setting; the paper's fainter, with hollow markers."""
+    told: dict[str, Any] = {"error_y": _interval(rows, name), "hovertemplate": "%{customdata}<extra></extra>"}
+    if from_paper:
+        told = {"opacity": 0.85, "legendrank": 2000, "width": 1.5, "size": 8, "symbol": look.hollow}
+        told["hovertemplate"] = f"the paper's {NAMES[name]} %{{y:.3f}}<extra></extra>"
+    texts = [_said(row, name) for _, row in rows.iterrows()]
+    title = f"{NAMES[name]}, paper" if from_paper else NAMES[name]
+    return scatter(look, rows["value"], rows[name], title, customdata=texts, **told)
 
 
 def _said(row: Any, name: str) -> str:
@@ -182,64 +194,24 @@ def _said(row: Any, name: str) -> str:
     return f"{NAMES.get(name, name)} {row[name]:.3f}{between}"
 
 
-def _behind(rows: pd.DataFrame, name: str, number: int) -> Any:
-    look = style(number)
-    return graph_objects().Scatter(
-        x=rows["value"],
-        y=rows[name],
-        name=f"{NAMES[name]}, paper",
-        mode="lines+markers",
-        opacity=0.85,
-        legendrank=2000,
-        line={"color": look.colour, "dash": look.dash, "width": 1.5},
-        marker={"symbol": f"{look.marker}-open", "size": 8, "color": look.colour},
-        hovertemplate=f"the paper's {NAMES[name]} %{{y:.3f}}<extra></extra>",
-    )
-
-
-def _points_behind(rows: pd.DataFrame, cost: str, quality: str) -> Any:
-    return graph_objects().Scatter(
-        x=rows[cost],
-        y=rows[quality],
-        name="paper",
-        mode="markers",
-        opacity=0.8,
-        legendrank=2000,
-        marker={"symbol": "diamond-open", "size": 9, "color": INK},
-        text=[f"the paper's, {short(v)}" for v in rows["value"]],
-        hovertemplate="%{text}: %{x:.3f}, %{y:.3f}<extra></extra>",
-    )
-
-
-def _points(
-    rows: pd.DataFrame, cost: str, quality: str, inside: np.ndarray, best: np.ndarray, name: str, number: int
-) -> Any:
-    look, own = style(number), rows.iloc[inside]
-    setting = _setting(rows)
-    texts = [f"{setting} {short(v)}" for v in own["value"]] if "value" in own else None
-    return graph_objects().Scatter(
-        x=own[cost],
-        y=own[quality],
-        name=label(name),
-        mode="markers+text" if texts and len(own) <= 12 else "markers",
-        text=texts,
-        textposition="top right",
+def _points(own: pd.DataFrame, cost: str, quality: str, best: np.ndarray, name: str, look: Style) -> Any:
+    """The points of one series, filled where they are on the frontier."""
+    faint = {"color": look.faded(0.6)}
+    bars: dict[str, Any] = {"error_x": _interval(own, cost), "error_y": _interval(own, quality)}
+    return scatter(
+        look,
+        own[cost],
+        own[quality],
+        label(name),
+        mode="markers+text",
         textfont={"size": 11, "color": INK},
-        marker={
-            "symbol": [look.marker if on else f"{look.marker}-open" for on in best],
-            "size": 11,
-            "color": look.colour,
-            "line": {"width": 1.5, "color": look.colour},
-        },
-        error_x=_faint(_interval(own, cost), look.faded(0.6)),
-        error_y=_faint(_interval(own, quality), look.faded(0.6)),
-        hovertemplate=f"%{{text}}<br>{_axis(cost)} %{{x:.3f}}<br>{_axis(quality)} %{{y:.3f}}<extra></extra>",
+        symbol=[look.marker if on else look.hollow for on in best],
+        size=11,
+        edge={"width": 1.5, "color": look.colour},
+        hovertemplate=f"%{{customdata}}<br>{_axis(cost)} %{{x:.3f}}<br>{_axis(quality)} %{{y:.3f}}<extra></extra>",
+        **{axis: found and found | faint for axis, found in bars.items()},
     )
 
 
 def _axis(name: str) -> str:
     return NAMES.get(name, label(name))
-
-
-def _faint(bars: dict[str, Any] | None, colour: str) -> dict[str, Any] | None:
-    return None if bars is None else bars | {"color": colour}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from dragin_lab.core.trace import Continuation, Step, Trace
-from dragin_lab.views import sections
-from dragin_lab.views.frame import View, draw, head
-from dragin_lab.views.html import attempt, clip, clipped, count, esc, row, soft
+from dragin_lab.views.frame import View, draw
+from dragin_lab.views.kept import kept_of, written
+from dragin_lab.views.rendering import render
 
 MAX_STEPS = 60
-TEXT_CHARS = 600
+FATES = {"kept": "kept", "gone": "thrown away", "extra": "written on for the record", "open": "not decided yet"}
 
 
 @dataclass(frozen=True)
@@ -42,44 +42,44 @@ class Cost:
     reused: int = 0  # of them, served from the cache
     calls: int = 0
     searches: int = 0
-    seconds: tuple[tuple[str, float], ...] = ()
+    seconds: tuple[tuple[str, float], ...] = ()  # of each kind of request
 
     @property
     def total(self) -> float:
         """Seconds of all kinds together."""
         return sum(s for _, s in self.seconds)
 
+    def __add__(self, other: Cost) -> Cost:
+        spent = Counter(dict(self.seconds))
+        spent.update(dict(other.seconds))
+        counted = [f.name for f in fields(self) if f.name != "seconds"]
+        return Cost(**{n: getattr(self, n) + getattr(other, n) for n in counted}, seconds=tuple(spent.items()))
+
 
 def spans_of(trace: Trace) -> list[Span]:
     """Everything that was written, in order and on one axis of pieces.
 
-    A piece that ends behind the character where its text was cut is gone; "extra" was written behind a decision, for
+    A piece that ends after the character where its text was cut is gone; "extra" was written after a decision, for
     the record (``full_drafts``); "open" is not decided yet.
     """
     out: list[Span] = []
     place = 0
-    for step, what, made in _written(trace):
-        kept = sections.kept_of(step)
-        held = {"draft": kept.draft, "continuation": kept.continuation}.get(what, (0, len(made.text)))
-        n, decided = len(made), made.decided if made.decided is not None else len(made)
-        cut = n if held is None or made is trace.extraction else int((made.offsets[:, 1] <= held[1]).sum())
-        parts = [(0, cut, "open" if held is None else "kept"), (cut, max(cut, decided), "gone")]
-        parts.append((max(cut, decided), n, "extra"))
-        for a, b, fate in parts:
-            if a < b:
-                text = made.text[int(made.offsets[a, 0]) : int(made.offsets[b - 1, 1])]
-                out.append(Span(step.index, what, fate, place + a, place + b, text))
-        place += n
+    for step, what, made in written(trace.steps):
+        out += _fates(step.index, what, made, kept_of(step).of(what), place)
+        place += len(made)
+    if trace.extraction is not None:
+        out += _fates(len(trace.steps), "extraction", trace.extraction, len(trace.extraction.text), place)
     return out
 
 
-def _written(trace: Trace) -> Iterator[tuple[Step, str, Continuation]]:
-    for step in trace.steps:
-        for what, made in (("draft", step.draft), ("continuation", step.continuation)):
-            if made is not None:
-                yield step, what, made
-    if trace.extraction is not None:
-        yield Step(len(trace.steps)), "extraction", trace.extraction
+def _fates(step: int, what: str, made: Continuation, end: int | None, place: int) -> list[Span]:
+    """The spans of one text whose kept part ends at the character ``end``, from the piece ``place`` of the axis on."""
+    n, decided = len(made), made.decided if made.decided is not None else len(made)
+    cut = n if end is None or what == "extraction" else int((made.offsets[:, 1] <= end).sum())
+    parts = [(0, cut, "open" if end is None else "kept"), (cut, max(cut, decided), "gone")]
+    parts.append((max(cut, decided), n, "extra"))
+    text = [made.text[int(made.offsets[a, 0]) : int(made.offsets[b - 1, 1])] if a < b else "" for a, b, _ in parts]
+    return [Span(step, what, f, place + a, place + b, t) for (a, b, f), t in zip(parts, text, strict=True) if a < b]
 
 
 def cost_of(trace: Trace, step: Step) -> Cost:
@@ -102,174 +102,70 @@ def timeline(trace: Trace | str | Path) -> View:
 
     A path that holds no readable trace gives its message in place.
     """
-    return draw("timeline", trace, _card, _text, ("timeline",))
+    return draw("timeline", trace, partial(_drawn, "timeline.html"), partial(_drawn, "timeline.txt"), "timeline")
 
 
-def _card(trace: Trace) -> str:
+def _drawn(template: str, trace: Trace) -> str:
     spans = spans_of(trace)
-    whole = max((s.stop for s in spans), default=0)
-    parts = [head(trace), _legend(whole, spans)]
-    for step in trace.steps[:MAX_STEPS]:
-        title = f"Step {step.index + 1}"
-        own = [s for s in spans if s.step == step.index]
-        inner = attempt(title, partial(_step, trace, step, own, whole), partial(esc, step.answer))
-        parts.append(row("step", title, sections.outcome(trace, step)[1], inner))
-    if len(trace.steps) > MAX_STEPS:
-        parts.append(_rest(trace, [s for s in spans if s.step >= MAX_STEPS]))
-    if trace.extraction is not None:
-        own = [s for s in spans if s.what == "extraction"]
-        inner = _bar(own, whole, None) + _texts(own)
-        parts.append(row("step", "Extraction", "“So the answer is” was put behind the text", inner))
-    if not trace.steps:
-        parts.append(row("step", "Steps", "", soft("None yet.")))
-    parts.append(row("costs", "Costs", "per step", attempt("The costs", partial(_costs, trace), lambda: "")))
-    return "".join(parts)
+    context = {"trace": trace, "spans": spans, "whole": max((s.stop for s in spans), default=0), "most": MAX_STEPS}
+    tools = {"at": _at, "marks": _marks, "costs": _costs, "cost_of": cost_of, "drawn": _line, "found": _found}
+    return render(template, FATES=FATES, **context, **tools)
 
 
-_FATES = {"kept": "kept", "gone": "thrown away", "extra": "written on for the record", "open": "not decided yet"}
+def _found(step: Step) -> str:
+    """The titles of the first passages that a step found."""
+    return ", ".join(p.title or p.id for p in step.passages[:5]) or "nothing"
 
 
-def _legend(whole: int, spans: list[Span]) -> str:
-    there = [f for f in _FATES if any(s.fate == f for s in spans)]
-    keys = "".join(f'<span><i class="key {fate}"></i> {_FATES[fate]}</span>' for fate in there)
-    marks = "<span><b>✂</b> cut</span><span><b>◆</b> retrieval</span>"
-    return (
-        f'<div class="legend" data-part="legend"><span>Axis: {count(whole, "piece")} written</span>{keys}{marks}</div>'
-    )
+def _at(place: int, whole: int) -> str:
+    """A place on the axis in per cent."""
+    return f"{100 * place / whole:.2f}"
 
 
-def _step(trace: Trace, step: Step, spans: list[Span], whole: int) -> str:
-    out = [_bar(spans, whole, step)]
-    if step.decision is not None:
-        out.append(f'<p class="soft" dir="auto">{clipped(step.decision.reason, 300)}</p>')
-    draft = [s for s in spans if s.what == "draft"]
-    out.append(_texts(draft))
-    if step.query is not None:
-        found = ", ".join(p.title or p.id for p in step.passages[:5]) or "nothing"
-        more = len(step.passages) - 5
-        tail = f" and {more} more" if more > 0 else ""
-        out.append(
-            f'<div class="line"><span class="sign">◆</span><span class="what">asked</span>'
-            f'<span dir="auto"><b>{clipped(step.query.sent or "(empty query)", 300)}</b>'
-            f'<small dir="ltr">found: <bdi>{clipped(found, 300)}</bdi>{tail}</small></span></div>'
-        )
-    out.append(_texts([s for s in spans if s.what == "continuation"]))
-    return "".join(out)
-
-
-def _bar(spans: list[Span], whole: int, step: Step | None) -> str:
-    """The step's spans on the axis of the whole episode; ✂ at cuts and ◆ at the retrieval."""
-    if not whole:
-        return ""
-    out = []
-    for span in spans:
-        place = f"left:{100 * span.start / whole:.2f}%;width:{100 * len(span) / whole:.2f}%"
-        said = f"{span.what}, {count(len(span), 'piece')} {_FATES[span.fate]}"
-        out.append(f'<i class="{span.fate}" style="{place}" title="{esc(said)}"></i>')
+def _marks(spans: list[Span], retrieved: bool) -> list[tuple[int, str, str]]:
+    """The signs on a step's bar: place, sign, name."""
     marks = []
-    if step is not None and step.query is not None:
+    if retrieved:
         stops = [s.stop for s in spans if s.what == "draft"]
-        at = stops[-1] if stops else min((s.start for s in spans), default=0)
-        marks.append((at, "◆", "retrieval"))
-    for before, after in pairwise(spans):
-        if before.what == after.what and before.fate == "kept":
-            marks.append((before.stop, "✂", "cut"))
-    if spans and spans[0].fate == "gone":
-        marks.append((spans[0].start, "✂", "cut"))
-    out += [f'<b style="left:{100 * at / whole:.2f}%" title="{name}">{sign}</b>' for at, sign, name in marks]
-    numbers = f"<small>{spans[0].start + 1:,} to {spans[-1].stop:,}</small>" if spans else ""
-    return f'<div class="gauge" aria-hidden="true"><div class="axis">{"".join(out)}</div>{numbers}</div>'
+        marks.append((stops[-1] if stops else min((s.start for s in spans), default=0), "◆", "retrieval"))
+    cuts = [a.stop for a, b in pairwise(spans) if a.what == b.what and a.fate == "kept"]
+    cuts += [spans[0].start] if spans and spans[0].fate == "gone" else []
+    return marks + [(place, "✂", "cut") for place in cuts]
 
 
-def _texts(spans: list[Span]) -> str:
-    signs = {"kept": "✓", "gone": "✂", "extra": "…", "open": "…"}
-    out = []
-    for span in spans:
-        text = clipped(span.text.strip(), TEXT_CHARS) or '<span class="soft">(nothing visible)</span>'
-        shown = f'<del class="cut">{text}</del>' if span.fate in ("gone", "extra") else text
-        out.append(
-            f'<div class="line"><span class="sign {span.fate}">{signs[span.fate]}</span>'
-            f'<span class="what">{span.what}, {_FATES[span.fate]}</span>'
-            f'<span dir="auto">{shown} <small dir="ltr">{count(len(span), "piece")}</small></span></div>'
-        )
-    return "".join(out)
+@dataclass(frozen=True)
+class CostLine:
+    """A line of the table of costs; ``total`` is "" where there is one kind of seconds alone."""
+
+    name: str
+    cells: list[str]
+    total: str
+    share: float  # of the dearest step
 
 
-def _rest(trace: Trace, spans: list[Span]) -> str:
-    more = len(trace.steps) - MAX_STEPS
-    said = f"… {count(more, 'more step')} with {count(sum(map(len, spans)), 'piece')}, not drawn"
-    kept = clipped("".join(s.text for s in spans if s.fate == "kept"), 2000)
-    return row("step", "More steps", "", f'<details class="more"><summary>{said}</summary>{kept}</details>')
-
-
-def _costs(trace: Trace) -> str:
-    rows = [(f"{step.index + 1}", cost_of(trace, step)) for step in trace.steps[:MAX_STEPS]]
-    everything = [cost_of(trace, step) for step in trace.steps]
-    kinds = list(dict.fromkeys(kind for cost in everything for kind, _ in cost.seconds))
+def _costs(trace: Trace) -> tuple[list[str], list[CostLine], CostLine]:
+    """The table of costs: names of its columns, a line for each step, their sum."""
+    steps = [cost_of(trace, step) for step in trace.steps]
+    kinds = list(dict.fromkeys(kind for cost in steps for kind, _ in cost.seconds))
     names = ["step", "calls", "pieces kept", "thrown away", "searches", "prompt pieces", "from cache"]
     names += [f"{kind} s" for kind in kinds] + (["seconds"] if len(kinds) > 1 else [])
-    head_cells = "".join(f'<th scope="col">{esc(n)}</th>' for n in names)
-    most = max((cost.total for cost in everything), default=0.0)
-    body = "".join(_cost_row(name, cost, kinds, most) for name, cost in rows)
-    total = _sum(everything)
-    foot = f"<tfoot>{_cost_row('all', total, kinds, 0.0)}</tfoot>" if len(rows) > 1 else ""
-    note = ""
-    if len(trace.steps) > MAX_STEPS:
-        note = soft(f"The sum counts all {len(trace.steps):,} steps.")
-    if trace.seconds:
-        note += soft(f"The episode took {trace.seconds:.2f} s altogether.")
-    table = f'<table class="costs"><thead><tr>{head_cells}</tr></thead><tbody>{body}</tbody>{foot}</table>'
-    return f'<div class="wide">{table}</div>{note}'
+    most = max((cost.total for cost in steps), default=0.0)
+
+    def line(name: str, cost: Cost, dearest: float) -> CostLine:
+        spent = dict(cost.seconds)
+        numbers = [cost.calls, cost.kept, cost.gone, cost.searches, cost.prompt, cost.reused]
+        cells = [f"{n:,}" for n in numbers] + [f"{spent[k]:.3f}" if k in spent else "–" for k in kinds]
+        share = cost.total / dearest if dearest else 0.0
+        return CostLine(name, cells, f"{cost.total:.3f}" if len(kinds) > 1 else "", share)
+
+    lines = [line(str(step.index + 1), cost, most) for step, cost in zip(trace.steps, steps, strict=True)]
+    return names, lines, line("all", sum(steps, Cost()), 0.0)
 
 
-def _cost_row(name: str, cost: Cost, kinds: list[str], most: float) -> str:
-    spent = dict(cost.seconds)
-    numbers = [cost.calls, cost.kept, cost.gone, cost.searches, cost.prompt, cost.reused]
-    cells = "".join(f"<td>{n:,}</td>" for n in numbers)
-    cells += "".join(f"<td>{spent[k]:.3f}</td>" if k in spent else "<td>–</td>" for k in kinds)
-    if len(kinds) > 1:
-        share = f' style="--w:{cost.total / most:.2f}"' if most else ""
-        cells += f'<td class="meter"{share}>{cost.total:.3f}</td>'
-    return f'<tr><th scope="row">{esc(name)}</th>{cells}</tr>'
-
-
-def _sum(costs: list[Cost]) -> Cost:
-    seconds: dict[str, float] = {}
-    for cost in costs:
-        for kind, spent in cost.seconds:
-            seconds[kind] = seconds.get(kind, 0.0) + spent
-    numbers = {n: sum(getattr(c, n) for c in costs) for n in ("kept", "gone", "prompt", "reused", "calls", "searches")}
-    return Cost(**numbers, seconds=tuple(seconds.items()))
-
-
-# -- text -------------------------------------------------------------------------------------------------------------
-
-
-def _text(trace: Trace) -> str:
-    spans = spans_of(trace)
-    whole = max((s.stop for s in spans), default=0)
-    out = [f"Question      {trace.question.text}", f"Answer        {trace.answer or sections.no_answer(trace)}"]
-    out.append(f"Axis          {count(whole, 'piece')} written; █ kept, ░ thrown away, ◆ retrieval")
-    for step in trace.steps[:MAX_STEPS]:
-        own = [s for s in spans if s.step == step.index]
-        out.append(f"\nStep {step.index + 1}: {sections.outcome(trace, step)[1]}")
-        out.append(_line(own, whole, step.query is not None))
-        for span in own:
-            out.append(f"  {span.what}, {_FATES[span.fate]} ({len(span)}): {clip(span.text.strip(), TEXT_CHARS)[0]}")
-        if step.query is not None:
-            out.append(f"  ◆ asked: {step.query.sent}")
-        cost = cost_of(trace, step)
-        out.append(f"  {cost.kept} kept, {cost.gone} thrown away, {cost.searches} searches, {cost.total:.2f} s")
-    if len(trace.steps) > MAX_STEPS:
-        out.append(f"\n… {count(len(trace.steps) - MAX_STEPS, 'more step')}")
-    if not trace.steps:
-        out.append("\nNo steps yet")
-    return "\n".join(out) + "\n"
-
-
-def _line(spans: list[Span], whole: int, retrieved: bool, width: int = 76) -> str:
+def _line(spans: list[Span], step: Step, whole: int, width: int = 76) -> str:
+    """A step's spans on the axis as characters."""
     cells = [" "] * width
-    for span in spans:
+    for span in (s for s in spans if s.step == step.index):
         a, b = (round(width * place / whole) for place in (span.start, span.stop))
         cells[a : max(b, a + 1)] = ["█" if span.fate in ("kept", "open") else "░"] * max(b - a, 1)
-    return f"  |{''.join(cells[:width])}|{' ◆' if retrieved else ''}"
+    return "".join(cells[:width])

@@ -1,8 +1,8 @@
 """Live controls for a notebook: look into a trace, tune a threshold, ask and watch, compare (docs/widgets.md).
 
-Each is an extra door. What it shows, a function gives without it: ``explore`` ``trace.heatmap()``, ``tuner``
-``views.replayed``, ``ask_live`` ``dl.ask`` and ``dl.stream``, ``compare`` ``views.side_by_side`` and ``Trace.diff``.
-They need anywidget (``pip install 'dragin-lab[notebooks]'``), which is imported when one is made.
+Everything they show is also available as a function: ``trace.heatmap()`` for ``explore``, ``views.replayed`` for
+``tuner``, ``dl.ask`` and ``dl.stream`` for ``ask_live``, ``views.side_by_side`` and ``Trace.diff`` for ``compare``.
+They need anywidget (``pip install 'dragin-lab[notebooks]'``), which is imported on first use.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["ask_live", "compare", "explore", "tuner"]
 
 
 def explore(trace: Trace | str | Path) -> Explore:
-    """Step through an episode piece by piece, by mouse or keys; everything about the piece stands beside it.
+    """Step through an episode piece by piece, by mouse or keyboard, and see everything known about each piece.
 
     A path that holds no readable trace gives its message in place. Without widgets: ``trace.heatmap()``.
     Raises ``MissingPackageError`` without anywidget.

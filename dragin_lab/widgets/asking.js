@@ -3,8 +3,8 @@ const KINDS = { draft: "draft", continuation: "written with passages", answer: "
 
 function render({ model, el }) {
   const data = model.get("data");
-  const { body, complain } = card(el, "dl-ask", "Ask live");
-  const unwatch = watchKernel(model, complain);
+  const { body, complain } = card(model, el, "dl-ask", "Ask live");
+  const unwatch = watchKernel(model, body, complain, () => { said.textContent = ""; });
   const id = `dl-${Math.random().toString(36).slice(2, 9)}`;
   let touched = false;
 
@@ -20,14 +20,18 @@ function render({ model, el }) {
   const [method, methodBox] = choose("method", "method", data.methods, data.method);
   const [variant, variantBox] = choose("variant", "variant", data.variants, data.variant);
   const theta = make("input", { type: "number", id: `${id}-theta`, class: "dl-threshold", min: 0, step: "any", "aria-label": "threshold θ" });
-  const thetaBox = make("div", { class: "dl-control" }, make("label", { for: theta.id }, "threshold θ"), theta);
+  const note = make("small", { class: "dl-wrong", role: "alert", hidden: true });
+  const thetaBox = make("div", { class: "dl-control" }, make("label", { for: theta.id }, "threshold θ"), theta, note);
   const start = make("button", { type: "button", class: "dl-button main dl-start", onclick: () => ask() }, "Ask");
   const stop = make("button", { type: "button", class: "dl-button stop dl-stop", onclick: () => { model.send({ kind: "stop" }); stop.disabled = true; said.textContent = "Stopping …"; } }, "Stop");
   const said = make("span", { class: "soft dl-status", role: "status" });
   const live = make("div", { class: "dl-live", "aria-label": "The answer as it is written" });
   const whole = make("div", { class: "dl-ran", hidden: true });
+  const examples = make("select", { class: "dl-examples", "aria-label": "Example questions", onchange: () => { if (examples.value) question.value = examples.value; } },
+    make("option", { value: "" }, "Example questions …"), data.examples.map((text) => make("option", { value: text }, text)));
+  const world = make("div", { class: "dl-world soft", hidden: !data.examples.length }, "Almanac is a fictional encyclopedia, so ask about its own films and people. ", examples);
   body.append(
-    make("div", { class: "dl-ask-form" }, make("label", { for: question.id, class: "eye" }, "Question"), question),
+    make("div", { class: "dl-ask-form" }, make("label", { for: question.id, class: "eye" }, "Question"), question, world),
     make("div", { class: "dl-controls" }, lmBox, corpusBox, methodBox, variantBox, thetaBox),
     make("div", { class: "dl-actions" }, start, stop, said, make("span", { class: "soft" }, "Ctrl+Enter asks · Esc stops")),
     live,
@@ -37,15 +41,21 @@ function render({ model, el }) {
   const setTheta = () => {
     const own = data.thresholds[`${method.value}/${variant.value}`];
     thetaBox.hidden = own === null || own === undefined;
-    if (!touched) theta.value = own ?? "";
+    if (!touched) {
+      theta.value = own ?? "";
+      judge(theta, note, "");
+    }
   };
-  theta.addEventListener("input", () => { touched = true; });
+  theta.addEventListener("input", () => { touched = true; judge(theta, note, wrongNumber(theta, "θ")); });
   for (const pick of [method, variant]) pick.addEventListener("change", () => { touched = false; setTheta(); });
   setTheta();
 
   function ask() {
     const busy = (model.get("state") || {}).busy;
     if (busy) return;
+    const wrong = thetaBox.hidden ? "" : wrongNumber(theta, "θ");
+    judge(theta, note, wrong);
+    if (wrong) return theta.focus();
     complain("");
     start.disabled = true;
     model.send({
@@ -101,10 +111,11 @@ function render({ model, el }) {
         const text = textOf(n.step, "draft");
         text.classList.remove("dl-caret");
         text.replaceChildren();
-        n.cells.forEach((c) => {
+        n.cells.forEach((c, i) => {
+          const first = c.h && !(i && n.cells[i - 1].h && n.cells[i - 1].w === c.w);
           const gone = n.retrieve && n.cut !== null && c.at >= n.cut;
           const css = ["dl-cell", c.l ? `h${c.l}` : "", c.h ? "hit" : "", c.f ? "fired" : "", gone ? "gone" : ""].join(" ");
-          text.append(c.b, make("span", { class: css, "data-i": c.about }, c.h ? "◆ " : "", c.t));
+          text.append(c.b, make("span", { class: css, "data-i": c.about }, first ? "◆ " : "", c.t));
         });
       }
       const box = part(n.step, "draft");

@@ -1,10 +1,10 @@
-"""``ask_live``: a question answered while one looks on. A worker thread streams, so the buttons are heard."""
+"""``ask_live``: watch a question being answered. A worker thread streams, so that the buttons stay live."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,17 +12,19 @@ import traitlets
 
 from dragin_lab.core.method import METHODS, VARIANTS, method
 from dragin_lab.core.trace import Question, Step, Trace
+from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
 from dragin_lab.run.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone, stream
 from dragin_lab.run.serving import what_happened
-from dragin_lab.views.frame import View, framed, message
-from dragin_lab.views.heat import LEVELS, Scale
+from dragin_lab.views.canvas import Canvas
+from dragin_lab.views.frame import View, message, view
+from dragin_lab.views.heat import LEVELS, Scale, scale_of
 from dragin_lab.views.html import attempt, printable
 from dragin_lab.views.pieces import Look
+from dragin_lab.views.rendering import macro
 from dragin_lab.views.sections import ended_line
-from dragin_lab.views.step import Canvas, ask_box, passages_list
 from dragin_lab.views.trace import trace_html
-from dragin_lab.widgets.base import Card, script, style
+from dragin_lab.widgets.base import Running, script, style
 
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever
@@ -31,11 +33,10 @@ if TYPE_CHECKING:
 
 EVERY = 0.04  # seconds between messages while pieces come
 CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
-_NAMES = {"rind": "RIND score", "probability": "1 − probability"}
 
 
-class AskLive(Card):
-    """The widget. ``trace`` is the latest episode's, valid at any moment; ``state`` what the controls show."""
+class AskLive(Running):
+    """The widget. ``trace`` is that of the latest episode, valid at any moment; ``state`` is what the controls show."""
 
     _esm = script("asking")
     _css = style()
@@ -62,8 +63,6 @@ class AskLive(Card):
         self.question = Question("", question) if isinstance(question, str) else question
         first = _method(method, variant, settings)
         self.trace: Trace | None = None
-        self._stop = threading.Event()
-        self._worker: threading.Thread | None = None
         thetas = {f"{n}/{v}": _threshold(n, v) for n in METHODS for v in VARIANTS}
         thetas[f"{method}/{variant}"] = first.threshold
         data = {
@@ -76,9 +75,9 @@ class AskLive(Card):
             "method": method,
             "variant": variant,
             "thresholds": thetas,
+            "examples": _examples([*self.models, *self.retrievers]),
         }
         super().__init__(data=data)
-        self.on_msg(self._heard)
 
     # -- what the controls say -----------------------------------------------------------------------------------------
 
@@ -107,7 +106,7 @@ class AskLive(Card):
 
         Raises ``SettingError`` for settings that make no method, an empty question, or while another is being answered.
         """
-        if self._worker is not None and self._worker.is_alive():
+        if self.busy:
             raise SettingError("a question is being answered; stop it first, or wait for it")
         name, kind = method or self.data["method"], variant or self.data["variant"]
         own = (name, kind) == (self.data["method"], self.data["variant"])
@@ -120,28 +119,12 @@ class AskLive(Card):
         asked = self.question if question is None or question == self.question.text else question
         events = stream(made, lm, retriever, asked, prompt=self.prompt)
         self.trace = events.trace
-        self._stop.clear()
         run = int(self.state["run"]) + 1
         self.state = {"run": run, "busy": True, "said": "Reading …", "error": "", "html": ""}
-        self._worker = threading.Thread(target=self._work, args=(events, run), daemon=True)
-        self._worker.start()
-
-    def stop(self) -> None:
-        """Stop generating behind the piece that is under way; what was done is in ``trace``."""
-        self._stop.set()
+        self._begin(self._work, events, run)
 
     def wait(self, timeout: float | None = None) -> Trace | None:
-        """Wait for the answer, at most ``timeout`` seconds; returns the trace. While a cell waits, no button is heard.
-
-        A ``KeyboardInterrupt`` stops the answer, and is raised once it has stopped.
-        """
-        if self._worker is not None:
-            try:
-                self._worker.join(timeout)
-            except KeyboardInterrupt:
-                self.stop()
-                self._worker.join(5)
-                raise
+        super().wait(timeout)
         return self.trace
 
     def _say(self, **changes: Any) -> None:
@@ -196,10 +179,10 @@ class AskLive(Card):
             }
         if isinstance(event, Retrieved):
             step = trace.steps[event.step]
-            canvas = Canvas(trace, Scale("none", "", 0.0), "", {}, rows=0, twice=False)
             found = Step(step.index, query=step.query, passages=event.passages)
-            query = attempt("The query", lambda: ask_box(step.query) if step.query is not None else "", lambda: "")
-            passages = attempt("The passages", lambda: passages_list(canvas, found), lambda: "")
+            canvas = Canvas(trace, Scale("none", "", 0.0), "")
+            query = attempt("The query", partial(macro, "parts.html", "ask_box", step.query), str)
+            passages = attempt("The passages", partial(macro, "parts.html", "passages", canvas, found), str)
             return {"is": "retrieved", "step": event.step, "query": query, "passages": passages}
         if isinstance(event, StepDone):
             return {"is": "done", "step": event.step.index}
@@ -212,8 +195,8 @@ class AskLive(Card):
                 "ask_live", "Nothing was asked yet. Without a front end: dl.ask(method, lm, retriever, question)."
             )
         trace = self.trace
-        html, text = framed("The answer", lambda: trace_html(trace), lambda: f"{trace.question.text}\n{trace.text}")
-        return View(f"{trace.question.text[:80]} – live", html, text)
+        text = f"{trace.question.text}\n{trace.text}"
+        return view("The answer", "live", trace.question.text, lambda: trace_html(trace), lambda: text)
 
 
 class _Post:
@@ -234,35 +217,28 @@ class _Post:
 
 
 def _judged(step: Step, trace: Trace) -> list[dict[str, Any]]:
-    """A judged draft's cells in the colours of its scores, for the ones that were coloured by entropy meanwhile."""
+    """A judged draft's cells in the colours of its scores, to replace those that were coloured by entropy."""
     made, words = step.draft, step.words
     if made is None or not len(words) or not np.isfinite(words.score).any():
         return []
-    theta = trace.method.get("threshold")
-    top = float(words.score[np.isfinite(words.score)].max())
-    scale = Scale(
-        "score", _NAMES.get(str(trace.method.get("when")), "score"), top, float("nan") if theta is None else theta
-    )
     fired = None if step.decision is None else step.decision.piece
+    scale = scale_of(Trace(trace.question, trace.method, [step]))
     look = Look.of(made, words, scale, fired, trace.method.get("variant") == "reference")
     place, out = 0, []
     for cell in look.cells:
-        text = printable(look.text(cell))
-        if not text:
-            continue
-        out.append(
-            {
-                "b": printable(made.text[place : cell.start]),
-                "t": text.replace("\n", "↵\n"),
-                "l": int(look.levels[cell.first : cell.last].max()),
-                "h": look.hit(cell.first),
-                "f": fired is not None and cell.first <= fired < cell.last,
-                "at": cell.start,
-                "about": look.about(cell),
-            }
-        )
-        place = max(place, cell.stop)
+        if cell.text:
+            before, place = printable(made.text[place : cell.start]), max(place, cell.stop)
+            text, figures = printable(cell.text).replace("\n", "↵\n"), look.about(cell)
+            flags = {"l": cell.level, "h": cell.hit, "f": cell.fired, "w": cell.word, "at": cell.start}
+            out.append({"b": before, "t": text, "about": figures, **flags})
     return out
+
+
+def _examples(names: list[str]) -> list[str]:
+    """Five questions that the embedded world can answer, where it is what is asked; else none."""
+    if not any("almanac" in name.lower() for name in names):
+        return []
+    return [question.text for question in demo_questions()[:5]]
 
 
 def _name_of(thing: Any, what: str) -> str:

@@ -1,16 +1,25 @@
-"""What all widgets share: their scripts and styles, and the static view that stands in where no front end runs them."""
+"""What all widgets share: scripts, styles, a thread for the model, a static view where no front end runs."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from typing import Any
+from uuid import uuid4
 
 import anywidget
 import traitlets
 
 from dragin_lab.views.frame import View
-from dragin_lab.views.html import stylesheet
+from dragin_lab.views.rendering import stylesheet
+
+#: The static view as an output before the widget's own: JupyterLab marks a lost widget by a class and a text alone.
+STAND_IN = (
+    '<div class="dl-stand-in" data-widget="{id}"><style>.jp-OutputArea-child:has(.dl-stand-in) + .jp-OutputArea-child '
+    "> .jp-OutputArea-output.jupyter-widgets:not(:has(.dl-host)) {{ display: none }}</style>{html}</div>"
+)
 
 
 @cache
@@ -35,6 +44,9 @@ class Card(anywidget.AnyWidget):
     #: What the script draws; plain data, sent once.
     data: Any = traitlets.Dict().tag(sync=True)
 
+    def __init__(self, *, data: dict[str, Any], **traits: Any) -> None:
+        super().__init__(data={"id": uuid4().hex, **data}, **traits)
+
     def static(self) -> View:
         """The same without a front end."""
         raise NotImplementedError
@@ -47,5 +59,63 @@ class Card(anywidget.AnyWidget):
         view = self.static()
         return {**bundle, "text/html": view.html, "text/plain": view.text}, metadata
 
+    def _ipython_display_(self, **_: Any) -> None:
+        """Show the static view and, in its place where a front end runs it, the widget.
+
+        Jupyter would rather show an error than the HTML of a widget that it has lost, so the two are outputs by
+        themselves: the script takes the first one away, and its style hides what stands for a lost widget.
+        """
+        from IPython.display import display
+
+        found = self._repr_mimebundle_()
+        if found is None:
+            print(self.static().text)
+            return
+        bundle, metadata = found
+        static = {"text/html": STAND_IN.format(id=self.data["id"], html=bundle["text/html"])}
+        display({**static, "text/plain": bundle["text/plain"]}, raw=True)
+        display({**bundle, "text/html": "<i></i>", "text/plain": ""}, metadata=metadata, raw=True)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.static().title!r}; display it in a notebook)"
+
+
+class Running(Card):
+    """A widget that runs a model in its own thread, so that its buttons stay live."""
+
+    def __init__(self, *, data: dict[str, Any], **traits: Any) -> None:
+        self._stop = threading.Event()
+        self._worker: threading.Thread | None = None
+        super().__init__(data=data, **traits)
+        self.on_msg(self._heard)
+
+    def _heard(self, _: Any, content: Any, __: Any) -> None:
+        """What a button of the front end says: ``{"kind": …}``."""
+        raise NotImplementedError
+
+    @property
+    def busy(self) -> bool:
+        """Whether the model is being run."""
+        return self._worker is not None and self._worker.is_alive()
+
+    def _begin(self, work: Callable[..., None], *values: Any) -> None:
+        self._stop.clear()
+        self._worker = threading.Thread(target=work, args=values, daemon=True)
+        self._worker.start()
+
+    def stop(self) -> None:
+        """Stop generating after the current piece; what was done is kept."""
+        self._stop.set()
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait until the run has ended, at most ``timeout`` seconds. While a cell waits, no button is heard.
+
+        A ``KeyboardInterrupt`` stops the run, and is raised once it has stopped.
+        """
+        if self._worker is not None:
+            try:
+                self._worker.join(timeout)
+            except KeyboardInterrupt:
+                self.stop()
+                self._worker.join(5)
+                raise

@@ -35,7 +35,8 @@ const percent = (p) =>
   p >= 0.0995 ? `${(100 * p).toFixed(0)} %` : p >= 0.0005 ? `${(100 * p).toFixed(1)} %` : "<0.1 %";
 
 // A card in the views' own frame.
-const card = (el, name, title) => {
+const card = (model, el, name, title) => {
+  document.querySelectorAll(`.dl-stand-in[data-widget="${model.get("data").id}"]`).forEach((view) => { view.hidden = true; });
   const alert = make("p", { class: "alert", role: "alert", hidden: true });
   const body = make("div", { class: `dl ${name}`, role: "region", "aria-label": title });
   body.append(alert);
@@ -48,10 +49,33 @@ const card = (el, name, title) => {
   return { body, complain };
 };
 
-const watchKernel = (model, complain) => {
-  const lost = () => {
-    if (model.comm_live === false) complain("The kernel behind this has gone. Run the cell again to go on.");
+const GONE = "The kernel is gone: run the cell again.";
+
+// Says in the card that the kernel was restarted or shut down, takes no more input there, and calls `lost`. A drawn
+// widget hears of its connection only when it ends.
+const watchKernel = (model, body, complain, lost = () => {}) => {
+  const gone = () => {
+    complain(GONE);
+    body.querySelectorAll("button, input, select, textarea").forEach((part) => { part.disabled = true; });
+    lost();
   };
-  model.on("comm_live_update", lost);
-  return () => model.off("comm_live_update", lost);
+  model.on("comm_live_update", gone);
+  return () => model.off("comm_live_update", gone);
+};
+
+// What is wrong with a number box ("" for nothing): empty, beyond its ends, not whole where it has to be.
+const wrongNumber = (input, label) => {
+  const { min, max, step, value } = input, number = Number(value);
+  if (value.trim() === "" || !Number.isFinite(number)) return `${label} is empty: give a number`;
+  if (min !== "" && number < Number(min)) return `${label} is ${value}: give at least ${min}`;
+  if (max !== "" && number > Number(max)) return `${label} is ${value}: give at most ${max}`;
+  if (step === "1" && !Number.isInteger(number)) return `${label} is ${value}: give a whole number`;
+  return "";
+};
+
+// Marks a number box that is wrong and says why beside it.
+const judge = (input, note, said) => {
+  input.setAttribute("aria-invalid", String(Boolean(said)));
+  note.textContent = said;
+  note.hidden = !said;
 };

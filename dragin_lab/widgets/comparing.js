@@ -1,7 +1,7 @@
 // Two traces with their differences marked: step from one to the next, or see only what differs.
 function render({ model, el }) {
   const data = model.get("data");
-  const { body, complain } = card(el, "dl-compare v-methods", "Compare two traces");
+  const { body, complain } = card(model, el, "dl-compare v-methods", "Compare two traces");
   complain(data.error);
   if (data.error) return;
   const view = drawn(data.html, "dl-compared");

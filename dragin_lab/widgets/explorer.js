@@ -12,7 +12,7 @@ const bar = (label, value, top, shown, css) =>
 
 function render({ model, el }) {
   const data = model.get("data");
-  const { body, complain } = card(el, "dl-explore", "Explore a trace");
+  const { body, complain } = card(model, el, "dl-explore", "Explore a trace");
   complain(data.error);
   if (data.error) return;
   body.append(drawn(data.head));
@@ -118,8 +118,8 @@ function render({ model, el }) {
       if (c.h) flags.push("◆ hit: lacks information");
       if (c.f) flags.push("this piece fired");
       if (c.w.s !== null && data.theta !== null) flags.push(over ? `above θ ${figure(data.theta)}` : `at most θ ${figure(data.theta)}`);
-      if (c.w.a !== null && t.second) flags.push(`attention as the trigger read it: ${figure(c.w.a)}`);
       rows.push(make("p", { class: "soft" }, flags.join(" · ")));
+      if (c.w.m) rows.push(make("p", { class: "soft" }, c.w.m, t.second ? " (attention as the trigger read it)" : ""));
     } else {
       rows.push(make("p", { class: "soft" }, t.unjudged));
     }

@@ -3,8 +3,8 @@ const REST = 100; // milliseconds without a movement
 
 function render({ model, el }) {
   const data = model.get("data");
-  const { body, complain } = card(el, "dl-tuner v-replay", "Tune a threshold");
-  const unwatch = watchKernel(model, complain);
+  const { body, complain } = card(model, el, "dl-tuner v-replay", "Tune a threshold");
+  const unwatch = watchKernel(model, body, complain, () => { clearTimeout(waiting); shown.removeAttribute("aria-busy"); });
   const asked = model.get("asked") || {};
   const settings = { ...(asked.settings || {}) };
   const origin = Object.fromEntries(data.controls.map((c) => [c.name, c.value]));
@@ -48,17 +48,20 @@ function render({ model, el }) {
     } else {
       const about = c.about ? `${c.label}, ${c.about}` : c.label;
       const slide = make("input", { type: "range", id: name, class: `dl-slider dl-${c.name}`, min: c.min, max: c.max, step: c.step, "aria-label": about });
-      const exact = make("input", { type: "number", class: `dl-number dl-${c.name}-number`, min: c.min, step: c.step === 1 ? 1 : "any", "aria-label": `${about}: exact value` });
+      const exact = make("input", { type: "number", class: `dl-number dl-${c.name}-number`, min: c.min, max: c.max, step: c.step === 1 ? 1 : "any", "aria-label": `${about}: exact value` });
+      const note = make("small", { class: "dl-wrong", role: "alert", hidden: true });
       const put = (value) => { exact.value = String(Number(Number(value).toPrecision(4))); };
-      inputs[c.name] = (value) => { slide.value = value; put(value); };
-      slide.addEventListener("input", () => { put(slide.value); settings[c.name] = Number(exact.value); soon(); });
+      inputs[c.name] = (value) => { slide.value = value; put(value); judge(exact, note, ""); };
+      slide.addEventListener("input", () => { put(slide.value); judge(exact, note, ""); settings[c.name] = Number(exact.value); soon(); });
       exact.addEventListener("input", () => {
-        if (exact.value === "" || !Number.isFinite(Number(exact.value))) return;
+        const said = wrongNumber(exact, c.label);
+        judge(exact, note, said && `${said}; ${settings[c.name]} still holds`);
+        if (said) return;
         slide.value = exact.value;
         settings[c.name] = Number(exact.value);
         soon();
       });
-      box.append(exact, slide);
+      box.append(exact, slide, note);
     }
     inputs[c.name](settings[c.name]);
     return box;
@@ -85,7 +88,7 @@ function render({ model, el }) {
   actions.append(said);
   const ran = make("div", { class: "dl-ran", hidden: true });
   if (data.about) body.append(make("p", { class: "head soft" }, data.about));
-  body.append(boxes, actions, shown, ran);
+  body.append(boxes, actions, ran, shown);
 
   function answered() {
     const answer = model.get("answer") || {};

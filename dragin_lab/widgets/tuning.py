@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -20,10 +19,10 @@ from dragin_lab.run.serving import what_happened
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
 from dragin_lab.views import replays
-from dragin_lab.views.frame import View, framed, message, opened
+from dragin_lab.views.frame import View, message, opened, view
 from dragin_lab.views.html import clip
 from dragin_lab.views.trace import trace_html
-from dragin_lab.widgets.base import Card, script, style
+from dragin_lab.widgets.base import Running, script, style
 
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 STEPS = 200  # of the slider of θ
 
 
-class Tuner(Card):
-    """The widget. ``asked`` is what the controls say, ``answer`` what follows; ``outcomes`` are the replays behind it.
+class Tuner(Running):
+    """The widget. ``asked`` is what the controls say, ``answer`` what follows; ``outcomes`` are the replays it shows.
 
     ``traces`` are the stored traces, ``ran`` those that the button had the model make.
     """
@@ -64,8 +63,6 @@ class Tuner(Card):
         self.lm, self.retriever, self.prompt = lm, retriever, prompt
         self.ran: list[Trace] = []
         self.outcomes: list[Outcome] = []
-        self._stop = threading.Event()
-        self._worker: threading.Thread | None = None
         self._replays: list[Replay] = []
         for trace in found:
             try:
@@ -86,7 +83,6 @@ class Tuner(Card):
         if self._replays:
             data |= self._set_up()
         super().__init__(data=data)
-        self.on_msg(self._heard)
         if self._replays:
             self.asked = {"id": 0, "trace": 0, "settings": {c["name"]: c["value"] for c in data["controls"]}}
 
@@ -163,8 +159,7 @@ class Tuner(Card):
             return message("tuner", self.data["error"])
         outcomes = self.outcomes or [r.at() for r in self._replays]
         draw = (partial(replays.card, outcomes), partial(replays.plain, outcomes))
-        html, text = framed("The tuner", *draw, ("replay",))
-        return View(f"{clip(outcomes[0].trace.question.text, 80)[0]} – tuner", html, text)
+        return view("The tuner", "tuner", outcomes[0].trace.question.text, *draw, "replay")
 
     # -- the model -----------------------------------------------------------------------------------------------------
 
@@ -176,25 +171,14 @@ class Tuner(Card):
             self.stop()
 
     def run_model(self) -> None:
-        """Have the model answer the chosen trace's question with the chosen values, in a thread of its own."""
-        if self._worker is not None and self._worker.is_alive():
+        """Have the model answer the chosen trace's question with the chosen values, in its own thread."""
+        if self.busy:
             return
         if self.lm is None:
             self.running = {"busy": False, "said": "", "html": "", "error": "Give tuner an lm to run the model."}
             return
-        self._stop.clear()
         self.running = {"busy": True, "said": "Starting …", "html": "", "error": ""}
-        self._worker = threading.Thread(target=self._run, args=(dict(self.asked),), daemon=True)
-        self._worker.start()
-
-    def stop(self) -> None:
-        """Stop the model's run; what was done is in ``ran``."""
-        self._stop.set()
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Wait until the model's run has ended; ``timeout`` in seconds."""
-        if self._worker is not None:
-            self._worker.join(timeout)
+        self._begin(self._run, dict(self.asked))
 
     def _run(self, asked: dict[str, Any]) -> None:
         error, html = "", ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from lab import NARROW, WIDE, Notebook, exported, write_notebook
@@ -12,6 +13,7 @@ from shown import RAN
 from tidy import card_problems, sideways
 
 QUESTION = "In which town was the director of The Tender Cobbler born?"
+HERE = Path(__file__).parent
 CELLS = [
     f'''import time
 import dragin_lab as dl
@@ -118,6 +120,22 @@ def test_the_tuners_slider_changes_heat_and_decisions_and_its_button_runs_the_mo
     assert QUESTION in ran.inner_text()
 
 
+def test_a_number_box_says_what_it_does_not_take(notebook):
+    card = notebook.outputs(TUNER).locator(".dl-tuner")
+    number, wrong = card.locator("input.dl-threshold-number"), card.locator(".dl-wrong").first
+    number.fill("0.4")
+    notebook.page.wait_for_function(
+        "box => !box.hasAttribute('aria-busy')", arg=card.locator(".dl-answer").element_handle()
+    )
+    for value, said in (("999", "give at most"), ("-1", "give at least 0"), ("", "is empty")):
+        number.fill(value)
+        assert said in wrong.inner_text()
+        assert "0.4 still holds" in wrong.inner_text()
+        assert number.get_attribute("aria-invalid") == "true"
+    number.fill("0.5")
+    assert wrong.is_hidden()
+
+
 def test_ask_live_stops_and_goes_on(notebook):
     page, card = notebook.page, notebook.outputs(ASK).locator(".dl-ask")
     start, stop, status = card.locator(".dl-start"), card.locator(".dl-stop"), card.locator(".dl-status")
@@ -150,7 +168,7 @@ def test_compare_goes_from_one_difference_to_the_next(notebook):
 
 
 def test_an_error_stands_in_the_widget(notebook):
-    assert "no such file" in notebook.outputs(MISSING).first.inner_text()
+    assert "no such file" in notebook.outputs(MISSING).locator(".dl-explore").inner_text()
 
 
 @pytest.mark.parametrize(("theme", "scheme"), [("light", "dark"), ("dark", "light")])
@@ -165,6 +183,42 @@ def test_widgets_wear_jupyterlabs_theme(notebook, theme, scheme, picture):
             card.screenshot(path=picture(f"{name}-{theme}-{width}"))
             assert card_problems(card) == [], name
         assert sideways(page) <= 0
+
+
+def test_a_lost_kernel_is_said_and_a_saved_notebook_shows_the_static_views(lab, browser, picture):
+    pages = Pages(browser)
+    cells = [
+        f"""import sys
+sys.path.insert(0, {str(HERE)!r})
+import shown
+import dragin_lab as dl
+trace = shown.samples.almanac_trace()""",
+        "dl.tuner(trace)",
+        "dl.explore(trace)",
+    ]
+    found = Notebook.open(pages(lab), lab, write_notebook(lab.root, "lost.ipynb", cells))
+    assert [error for cell in found.run_all() for error in cell.errors] == []
+    page, tuner = found.page, found.outputs(1).locator(".dl-tuner")
+    tuner.wait_for()
+    found.outputs(2).locator(".dl-explore").wait_for()
+    stand_ins = page.locator(".dl-stand-in")
+    assert [view.is_visible() for view in stand_ins.all()] == [False, False]
+    found.save()
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.restart()")
+    tuner.get_by_text("The kernel is gone: run the cell again").wait_for()
+    assert tuner.locator("input.dl-threshold-number").is_disabled()
+    assert tuner.locator("[aria-busy]").count() == 0
+    tuner.screenshot(path=picture("lost"))
+    found.end()
+    page.context.close()
+    again = Notebook.open(pages(lab), lab, "lost.ipynb")
+    again.page.locator(".dl-stand-in .dl").first.wait_for()
+    assert [view.is_visible() for view in again.page.locator(".dl-stand-in .dl-out > .dl").all()] == [True, True]
+    again.page.screenshot(path=picture("reopened"), full_page=True)
+    assert not again.page.get_by_text("model not found").first.is_visible()
+    again.end()
+    for context in pages.contexts[1:]:
+        context.close()
 
 
 def test_an_exported_notebook_shows_the_static_views(notebook, lab, new_page, tmp_path):

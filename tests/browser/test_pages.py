@@ -86,3 +86,58 @@ def test_without_scripts_an_export_shows_the_static_views_and_says_where_figures
     assert page.locator(".dl-out > .dl").count() == len(CARDS)
     said = page.locator("noscript p").all()
     assert [text.is_visible() for text in said] == [True] * len(FIGURES)
+
+
+def test_a_printed_page_shows_what_is_folded_and_its_colours(new_page, saved, picture):
+    page = new_page(scripts=False, scheme="dark")
+    page.goto(saved(page_of(CARDS["trace"]())))
+    tables = page.locator("details.part table")
+    assert not any(table.is_visible() for table in tables.all())
+    page.set_viewport_size({"width": 718, "height": 900})  # A4 with the margins of a browser, in CSS pixels
+    page.emulate_media(media="print", color_scheme="dark")
+    page.screenshot(path=picture("printed"), full_page=True)
+    read_whole(page)
+    assert all(table.is_visible() for table in tables.all())
+    card = page.locator(".dl-out > .dl")
+    assert card.evaluate("card => getComputedStyle(card).colorScheme") == "light"
+    assert card.evaluate("card => getComputedStyle(card.querySelector('.h9')).printColorAdjust") == "exact"
+
+
+@pytest.mark.parametrize("name", ["trace", "1 heatmap, reference variant"])
+def test_the_figures_of_a_piece_cover_no_other_text(name, new_page, saved, picture):
+    page = new_page(scripts=False)
+    page.goto(saved(page_of(CARDS[name]())))
+    box = page.locator('[data-part="draft"] .txt, .strip').first
+    piece = box.locator("[data-i]").nth(4)
+    piece.hover()
+    page.screenshot(path=picture(f"hover {name}"))
+    # Where the card begins, against the lines of pieces that it may not cover.
+    top = piece.evaluate(
+        """piece => {
+          const block = piece.closest('.txt, .strip').getBoundingClientRect(), own = piece.getBoundingClientRect();
+          const css = getComputedStyle(piece, '::after');
+          return piece.closest('.txt') ? parseFloat(css.top) - block.height : parseFloat(css.marginTop);
+        }"""
+    )
+    assert top >= 0
+    card = piece.evaluate("piece => parseFloat(getComputedStyle(piece, '::after').height)")
+    if name != "trace":
+        height = piece.evaluate("piece => piece.getBoundingClientRect().height")
+        assert top + card <= height, "the card stays over the bars of its own line"
+
+
+def test_hidden_texts_are_not_copied(new_page, saved):
+    page = new_page()
+    page.goto(saved(page_of(CARDS["trace"]())))
+    copied = page.evaluate(
+        """() => {
+          const text = document.querySelector('[data-part="draft"] .txt'), area = document.createRange();
+          area.selectNodeContents(text);
+          getSelection().removeAllRanges();
+          getSelection().addRange(area);
+          return getSelection().toString();
+        }"""
+    )
+    assert "Bealtha." in copied
+    assert "hit, score" not in copied
+    assert "◆" not in copied

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 import sys
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
 from dragin_lab.study import ranking
 from dragin_lab.study.needs import Item
-from dragin_lab.views import figures
+from dragin_lab.views import figures, still
 from dragin_lab.views.attention import WordMap, read_again, written_map
 from dragin_lab.views.figures import COLOURS, DASHES, MARKERS, label, style
 from dragin_lab.views.heat import contrast
@@ -107,7 +108,7 @@ PAPER = pd.DataFrame({"threshold": [1.0, 1.2], "em": [0.327, 0.328], "f1": [0.43
 def test_a_sweep_is_drawn_in_order_with_its_intervals():
     figure = views.threshold_sweep(sweep_table())
     assert_dressed(figure)
-    assert [t.name for t in figure.data] == ["EM", "F1", "retrievals a question"]
+    assert [t.name for t in figure.data] == ["EM", "F1", "retrievals per question"]
     em = figure.data[0]
     assert list(em.x) == [1.0, 1.2, 1.4]
     assert list(em.y) == [0.28, 0.32, 0.30]
@@ -120,7 +121,7 @@ def test_a_sweep_is_drawn_in_order_with_its_intervals():
 
 def test_the_papers_curve_lies_behind():
     figure = views.threshold_sweep(sweep_table(), paper=PAPER)
-    assert [t.name for t in figure.data][:3] == ["EM, paper", "F1, paper", "retrievals a question, paper"]
+    assert [t.name for t in figure.data][:3] == ["EM, paper", "F1, paper", "retrievals per question, paper"]
     assert list(figure.data[2].y) == [3.84, 3.697]
     assert all(t.opacity < 1 for t in figure.data[:3])
     partly = views.threshold_sweep(sweep_table(), paper=PAPER[["threshold", "em"]])
@@ -161,9 +162,30 @@ def test_cost_against_quality_marks_the_frontier():
     assert list(frontier.x) == [1.0, 2.0]
     assert list(frontier.y) == [0.40, 0.42]
     hollow = [symbol.endswith("-open") for symbol in points.marker.symbol]
-    assert dict(zip(points.text, hollow, strict=True)) == {"θ 1": True, "θ 1.2": False, "θ 1.4": False}
+    assert dict(zip(points.customdata, hollow, strict=True)) == {"θ 1": True, "θ 1.2": False, "θ 1.4": False}
     several = views.cost_quality(sweep_table(name=["a", "b", "<b>"]), cost="pieces", quality="em")
     assert [t.name for t in several.data][1:] == ["b", "&lt;b&gt;", "a"]
+
+
+def test_labels_stand_apart_or_are_left_to_the_hover():
+    rng = np.random.default_rng(0)
+    for count in (2, 8, 40):
+        x, y = rng.random(count), rng.random(count)
+        texts = [f"θ {v:.2f}" for v in x]
+        found = figures.sides(x, y, texts)
+        places = np.column_stack([x / np.ptp(x) * 540, y / np.ptp(y) * 240])
+        boxes = []
+        for (px, py), text, side in zip(places, texts, found, strict=True):
+            if side:
+                left = px + 7 if "right" in side else px - 7 - 6.5 * len(text)
+                low = py + 7 if "top" in side else py - 20
+                boxes.append((left, low, left + 6.5 * len(text), low + 13))
+        for a, b in itertools.combinations(boxes, 2):
+            assert not (a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3])
+        assert sum(map(bool, found)) >= min(count, 8)
+    twice = sweep_table(value=[1.0, 1.0, 1.0], retrievals=[1.0, 1.0, 1.0], f1=[0.4, 0.4, 0.4])
+    shown = [text for series in views.cost_quality(twice).data if series.text is not None for text in series.text]
+    assert [text for text in shown if text] == ["θ 1"] * sum(map(bool, shown))
 
 
 # -- needs ------------------------------------------------------------------------------------------------------------
@@ -349,42 +371,90 @@ def test_a_page_holds_everything_and_plotly_once(tmp_path):
     assert trace.heatmap().save(tmp_path / "own.html").read_text(encoding="utf-8") == bare
 
 
+def test_figures_are_described_and_a_page_of_stills_needs_no_script(tmp_path):
+    pytest.importorskip("matplotlib")
+    figure = views.threshold_sweep(sweep_table())
+    page = views.save_html(tmp_path / "page.html", figure).read_text(encoding="utf-8")
+    [said] = re.findall(r'role="figure" aria-label="([^"]*)"', page)
+    assert "Quality and retrievals against θ (200 questions)" in said
+    assert "Series: EM, F1, retrievals per question" in said
+    still_page = views.save_html(tmp_path / "still.html", figure, samples.almanac_trace(), interactive=False)
+    text = still_page.read_text(encoding="utf-8")
+    assert "<script" not in text
+    assert f'alt="{said}"' in text
+    assert len(text) < 400_000
+
+
 def test_what_cannot_be_written_says_why(tmp_path):
     drawn = samples.almanac_trace().timeline()
     with pytest.raises(SettingError, match="nothing to write"):
         views.save_html(tmp_path / "a.html")
-    with pytest.raises(SettingError, match="a int is no view"):
+    with pytest.raises(SettingError, match="a int is not a view"):
         views.save_html(tmp_path / "a.html", 7)
     with pytest.raises(ViewError, match="create the folder first"):
         views.save_html(tmp_path / "none" / "a.html", drawn)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pictures_need_an_ending_a_figure_and_kaleido(tmp_path, monkeypatch):
+def test_pictures_need_an_ending_and_a_figure(tmp_path):
     figure = views.threshold_sweep(sweep_table())
     with pytest.raises(SettingError, match=r"ends in one of \.png"):
         views.save_image(figure, tmp_path / "a.gif")
     with pytest.raises(SettingError, match="View cannot be written as a picture"):
         views.save_image(samples.almanac_trace().timeline(), tmp_path / "a.png")
-    monkeypatch.setitem(sys.modules, "kaleido", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'dragin-lab\[export\]'"):
-        views.save_image(figure, tmp_path / "a.png")
 
 
-def test_a_picture_that_kaleido_cannot_draw_says_why(tmp_path, monkeypatch):
-    figure = views.threshold_sweep(sweep_table())
-    monkeypatch.setitem(sys.modules, "kaleido", SimpleNamespace())
-
-    def refuse(self, **_):
-        raise RuntimeError("\n\nKaleido requires Google Chrome to be installed.\n")
-
-    monkeypatch.setattr(go.Figure, "to_image", refuse)
-    with pytest.raises(ViewError, match=r"requires Google Chrome.*BROWSER_PATH"):
-        views.save_image(figure, tmp_path / "a.png")
+def test_kaleido_draws_where_it_can(tmp_path, monkeypatch):
     monkeypatch.setattr(go.Figure, "to_image", lambda self, **options: repr(options).encode())
-    data = views.save_image(figure, tmp_path / "a.svg", width=500).read_text()
+    data = views.save_image(views.threshold_sweep(sweep_table()), tmp_path / "a.svg", width=500).read_text()
     assert "'format': 'svg'" in data
     assert "'width': 500" in data
+
+
+DRAWN = {
+    "sweep": lambda: views.threshold_sweep(sweep_table(), paper=PAPER),
+    "cost": lambda: views.cost_quality(sweep_table(name=["a", "b", "<b>"])),
+    "needs": lambda: views.needs_curves(make_items(), thresholds={"entropy": 3.0}),
+    "scores": lambda: views.score_distributions(make_items(), thresholds={"entropy": 3.0}),
+    "attention": lambda: views.attention_map(factories.make_trace()),
+    "message": lambda: views.needs_curves([]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_without_chrome_matplotlib_draws_the_same_data(name, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+
+    def refuse(self, **_):
+        raise RuntimeError("Kaleido requires Google Chrome to be installed.")
+
+    monkeypatch.setattr(go.Figure, "to_image", refuse)
+    figure = DRAWN[name]()
+    assert views.save_image(figure, tmp_path / "a.png", width=500, scale=1).read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(matplotlib_settings(), "svg.fonttype", "none")
+    svg = views.save_image(figure, tmp_path / "a.svg").read_text(encoding="utf-8")
+    for said in ("".join(figure.layout.title.text or "").split("<br>")[0], *(s.name for s in figure.data if s.name)):
+        if name != "attention":
+            assert still.plain(said).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") in svg
+    assert views.save_image(figure, tmp_path / "b.svg").read_text(encoding="utf-8") == svg
+
+
+def matplotlib_settings():
+    import matplotlib
+
+    return matplotlib.rcParams
+
+
+def test_what_neither_can_draw_says_what_to_install(tmp_path, monkeypatch):
+    def refuse(self, **_):
+        raise ValueError("no kaleido")
+
+    monkeypatch.setattr(go.Figure, "to_image", refuse)
+    with pytest.raises(SettingError, match="install Chrome"):
+        views.save_image(go.Figure(go.Pie(values=[1])), tmp_path / "a.png")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'dragin-lab\[export\]'"):
+        views.save_image(views.threshold_sweep(sweep_table()), tmp_path / "a.png")
 
 
 def test_without_plotly_figures_say_what_to_install_and_static_views_still_work(monkeypatch, tmp_path):

@@ -16,11 +16,12 @@ from dragin_lab.core.trace import Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.views.alignment import align, alike
 from dragin_lab.views.heat import scale_of
-from dragin_lab.views.html import esc, stylesheet
+from dragin_lab.views.html import esc
 from dragin_lab.views.methods import names_of
 from dragin_lab.views.pieces import Look
+from dragin_lab.views.rendering import macro, stylesheet
 from dragin_lab.views.selections import hit_spans, tokens
-from dragin_lab.views.strip import Column, axes_of, columns, direction, lines, strip
+from dragin_lab.views.strip import Column, axes_of, columns, direction, lines
 from dragin_lab.views.timelines import cost_of, spans_of
 
 VIEWS = {
@@ -125,9 +126,9 @@ def test_a_column_holds_what_was_measured(variant):
         assert col.attention == pytest.approx(float(told))
         assert col.score == pytest.approx(float(words.score[owner[first]]))
         assert col.stop == words.stop[owner[first]]
-        assert col.hit == words.hit[owner[first]]
+        assert col.cell.hit == words.hit[owner[first]]
         assert col.gone == (col.cell.start >= trace.steps[0].decision.cut)
-    assert sum(col.fired for col in cols) == 1
+    assert sum(col.cell.fired for col in cols) == 1
     assert [col.opens for col in cols].count(True) == len(words)
 
 
@@ -135,7 +136,7 @@ def test_bars_and_theta_have_the_heights_of_their_numbers():
     trace = samples.almanac_trace()
     look, cols = _columns(trace)
     axes = axes_of([look])
-    html = strip(look, cols, axes)
+    html = macro("strip.html", "strip", look, cols, axes)
     assert f"--t:{1.2 / axes.score:.3f}" in html
     heights = [float(v) for v in re.findall(r"--s:([\d.e-]+)", html)]
     expected = [c.score / axes.score for c in cols if c.score / axes.score >= 0.005]
@@ -156,6 +157,33 @@ def test_rows_are_named_and_only_where_something_judged():
     assert 'class="strip rows3"' in plain
     assert 'class="strip rows5"' not in plain
     assert "stop word" not in Reader(plain).text
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_the_figures_shown_multiply_to_the_score(variant):
+    trace = samples.almanac_trace(variant)
+    step = trace.steps[0]
+    if variant == "paper":
+        words = step.words
+        score = np.where(words.stop, 0, words.entropy * words.attention).astype(np.float32)
+        step.words = dataclasses.replace(words, score=score)
+    look, _ = _columns(trace)
+    for word in range(len(step.words)):
+        [said] = look.reckoned(word)
+        product, total = said.split(" = score ")
+        factors = [float(part.split()[-1]) for part in product.split(" × ")]
+        assert float(total) == pytest.approx(np.prod(factors), rel=2e-3, abs=1e-6)
+        assert ("sentence" in product) == (variant == "reference")
+    own = dataclasses.replace(look, words=dataclasses.replace(step.words, score=np.sqrt(step.words.entropy)))
+    assert all("=" not in said for word in range(len(own.words)) for said in own.reckoned(word))
+
+
+def test_the_legend_says_what_is_judged_and_what_the_frame_means():
+    for variant, unit in (("reference", "sentence"), ("paper", "word")):
+        text = Reader(views.trace_html(samples.almanac_trace(variant))).text
+        assert "framed the piece that fired" in " ".join(text.split())
+        assert f"Judging ends with the first {unit} that fires" in text
+    assert "Judging ends" not in views.trace_html(samples.baseline_trace("fs-rag"))
 
 
 def test_lines_break_between_words_and_hold_every_column():

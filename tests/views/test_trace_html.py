@@ -11,9 +11,10 @@ import view_samples as samples
 from view_states import BASELINES, STATES, Reader, hostile_trace
 
 from dragin_lab.core.trace import Passage, Prompt, Query, Question, Step, Trace
-from dragin_lab.views import heat, sections
-from dragin_lab.views.html import esc, stylesheet
-from dragin_lab.views.pieces import cells, share_out
+from dragin_lab.views import heat, kept, sections
+from dragin_lab.views.html import esc
+from dragin_lab.views.pieces import extents, share_out
+from dragin_lab.views.rendering import stylesheet
 from dragin_lab.views.trace import trace_html, trace_text
 
 
@@ -126,7 +127,7 @@ def test_each_piece_has_its_figures_on_hover_and_in_a_table():
     html = trace_html(trace)
     part = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
     tips = re.findall(r'data-i="([^"]*)"', part)
-    assert len(tips) == len(cells(draft)) == part.count('<th scope="row">')
+    assert len(tips) == len(extents(draft)) == part.count('<th scope="row">')
     for tip in tips:
         assert "entropy" in tip
         assert "attention received" in tip
@@ -138,7 +139,7 @@ def test_each_piece_has_its_figures_on_hover_and_in_a_table():
 def test_answer_pieces_are_where_they_were_written():
     for trace in (samples.almanac_trace(), samples.almanac_trace("paper"), *map(samples.baseline_trace, BASELINES)):
         place = 0
-        for origin in sections.origins(trace):
+        for origin in kept.origins(trace):
             written = origin.made.text[origin.at : origin.at + origin.stop - origin.start]
             assert written == trace.text[origin.start : origin.stop]
             assert trace.text[place : origin.start].strip() == ""
@@ -200,7 +201,7 @@ def test_right_to_left_emoji_and_split_characters():
     trace = Trace(Question("q", text, (text,)), {"name": "wo-rag"}, [Step(0, draft=made, kept=text)], text, text)
     html = trace_html(trace)
     read = Reader(html)
-    assert [c.last - c.first for c in cells(made)] == [1, 1, 2, 1, 1]
+    assert [last - first for _, _, first, last, _ in extents(made)] == [1, 1, 2, 1, 1]
     assert "2 pieces make this character" in html
     assert read.text.count(text) >= 2
     assert all(a.get("dir") == "auto" for tag, a in read.tags if a.get("class") in ("txt", "q"))
@@ -319,8 +320,8 @@ def test_continuation_of_nothing_keeps_nothing():
     trace = samples.almanac_trace()
     step = trace.steps[0]
     step.continuation = samples.make("Quite another text.")
-    kept = sections.kept_of(step)
-    assert kept.continuation == (0, 0)
+    found = kept.kept_of(step)
+    assert found.continuation == 0
 
 
 @pytest.mark.parametrize("mode", [0, 1])

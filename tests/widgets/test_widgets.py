@@ -86,6 +86,27 @@ def test_a_bundle_holds_the_static_view_for_where_no_front_end_is() -> None:
         json.dumps(widget.data)
 
 
+def test_the_static_view_is_an_output_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    import IPython.display
+
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr(IPython.display, "display", lambda bundle, **_: shown.append(bundle))
+    widget = dl.explore(samples.almanac_trace())
+    widget._ipython_display_()
+    static, live = shown
+    assert "application/vnd.jupyter.widget-view+json" not in static
+    assert f'data-widget="{widget.data["id"]}"' in static["text/html"]
+    assert widget.static().html in static["text/html"]
+    assert "application/vnd.jupyter.widget-view+json" in live
+    assert "dl-out" not in live["text/html"]
+
+
+def test_almanac_offers_questions_that_it_can_answer() -> None:
+    live = dl.ask_live({"almanac": scripted(SCRIPT)}, ScriptedRetriever())  # type: ignore[arg-type]
+    assert len(set(live.data["examples"])) == 5
+    assert asking(SCRIPT)[0].data["examples"] == []
+
+
 def test_scripts_put_in_html_only_what_python_has_drawn() -> None:
     places = {path.name: path.read_text(encoding="utf-8").count("innerHTML") for path in FOLDER.glob("*.js")}
     assert places == {"common.js": 1, "tuning.js": 0, "explorer.js": 0, "asking.js": 0, "comparing.js": 0}

@@ -1,0 +1,105 @@
+"""What all parts of one view share: the trace, its scale of colours, room for pieces, and what was already shown."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dragin_lab.core.trace import Continuation, Passage, Prompt, Step, Trace, Words
+from dragin_lab.views import sections
+from dragin_lab.views.heat import Scale, scale_of
+from dragin_lab.views.html import count
+from dragin_lab.views.kept import Origin, origins, written
+from dragin_lab.views.pieces import Look, share_out
+
+MAX_PIECES = 2000
+MAX_STEPS = 40
+
+
+def prefix(trace: Trace, view: str = "") -> str:
+    """A prefix of element ids that another trace or view hardly has, and the same one always."""
+    known = f"{trace.question}{trace.method}{trace.text}{len(trace.steps)}{view}"
+    return "dl" + hashlib.blake2s(known.encode(errors="replace"), digest_size=5).hexdigest()
+
+
+@dataclass
+class Canvas:
+    """One view while it is drawn."""
+
+    trace: Trace
+    scale: Scale
+    prefix: str  # of element ids, so that several traces stand in one notebook
+    room: dict[int, int] = field(default_factory=dict)  # id of a continuation -> pieces that may be drawn
+    rows: int = 0  # table rows that may still be written
+    twice: bool = False  # whether the answer's pieces carry their figures too, or only the steps'
+    gold: frozenset[str] = frozenset()  # ids of the passages that hold what was needed, where they are known
+    _looks: dict[tuple[int, int], Look] = field(default_factory=dict)
+    _passages: dict[str, int] = field(default_factory=dict)  # passage id -> number of the step that found it
+    _exemplars: dict[str, int] = field(default_factory=dict)  # text -> number of the step that showed it
+
+    @classmethod
+    def of(cls, trace: Trace, view: str = "", most: int = 0, *, gold: frozenset[str] = frozenset()) -> Canvas:
+        """A canvas for the first steps of a trace, with room for at most ``most`` pieces."""
+        made = [c for _, _, c in written(trace.steps[:MAX_STEPS])]
+        room = share_out(made, max(0, most))
+        return cls(trace, scale_of(trace), prefix(trace, view), room, gold=gold)
+
+    def look(self, made: Continuation, step: Step) -> Look:
+        """The look of what a step wrote, made once; only a draft is judged."""
+        key = (id(step), id(made))
+        if key not in self._looks:
+            judged = made is step.draft
+            fired = step.decision.piece if judged and step.decision is not None else None
+            reference = self.trace.method.get("variant") == "reference"
+            self._looks[key] = Look.of(made, step.words if judged else Words(), self.scale, fired, reference)
+        return self._looks[key]
+
+    def room_of(self, made: Continuation) -> int:
+        """How many pieces of a continuation may be drawn one by one."""
+        return self.room.get(id(made), 0)
+
+    def answer(self) -> Iterator[tuple[int, str, Origin | None, Look | None]]:
+        """The answer text in order: a step's number where its passages came in (0: none), the text before a part,
+        where that part was written, and its look; the last one is what remains of the text."""
+        trace, place = self.trace, 0
+        runs: dict[int, list[Origin]] = {}
+        for origin in origins(trace):
+            runs.setdefault(id(origin.step), []).append(origin)
+        for step in trace.steps:
+            sign = step.index + 1 if step.query is not None else 0
+            for origin in runs.get(id(step), []):
+                here, sign = (sign, 0) if origin.made is step.continuation else (0, sign)
+                yield here, trace.text[place : origin.start], origin, self.look(origin.made, step)
+                place = origin.stop
+            if sign:
+                yield sign, "", None, None
+        yield 0, trace.text[place:], None, None
+
+    def left_out(self) -> str:
+        """What to say about pieces that are not drawn one by one; "" where all are."""
+        whole, drawn = sum(len(c) for _, _, c in written(self.trace.steps)), sum(self.room.values())
+        if drawn == whole:
+            return ""
+        return f"{drawn:,} of {count(whole, 'piece')} are drawn one by one, the others stand as plain text or in short."
+
+    def figures(self, look: Look) -> tuple[list[str], list[list[str]]]:
+        """The figures of a look's pieces as a table, as far as the view still has rows for them."""
+        names, rows = look.figures(self.rows)
+        self.rows -= len(rows)
+        return names, rows
+
+    def first_found(self, passage: Passage, step: Step) -> int:
+        """The number of the earlier step that found a passage; 0 where it is new."""
+        number = step.index + 1
+        before = self._passages.setdefault(passage.id, number)
+        return before if before != number else 0
+
+    def segments(self, prompt: Prompt, number: int) -> Iterator[tuple[str, str, int]]:
+        """``(name, text, step that showed it)``; exemplars are written out once per view, the step is 0 at first."""
+        for name, start, stop in sections.segments(prompt):
+            text = prompt.text[start:stop]
+            before = self._exemplars.get(text, 0) if name == "exemplars" else 0
+            if name == "exemplars":
+                self._exemplars.setdefault(text, number)
+            yield name, text, before

@@ -1,0 +1,114 @@
+"""The templates of the views and their CSS: HTML with autoescape, ``.txt`` for what stands in a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dragin_lab.views import sections, strip
+from dragin_lab.views.heat import BELOW, ramp_css
+from dragin_lab.views.html import attempt, classes, clip, clipped, count, esc, num, percent, printable, short
+from dragin_lab.views.kept import before_after, kept_of, resumed
+from dragin_lab.views.pieces import Cell, Look, windowed
+
+SNIP = '<i class="snip" title="cut here"><b>✂</b></i>'
+GEM = Markup('<span class="gem" aria-hidden="true">◆</span>')
+
+
+def safely(what: str, fallback: str = "", *, caller: Callable[[], str]) -> Markup:
+    """``attempt`` for a template's ``{% call safely(…) %}``; ``fallback`` is text."""
+    return attempt(what, caller, lambda: esc(fallback))
+
+
+@cache
+def environment() -> Environment:
+    """The templates: HTML with autoescape, and ``.txt`` for what stands in a terminal; unknown names are errors."""
+    made = Environment(
+        loader=PackageLoader("dragin_lab.views"),
+        autoescape=lambda name: not str(name).endswith(".txt"),
+        finalize=lambda value: value if type(value) is Markup else printable(value),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    tools = (num, short, percent, count, clip, clipped, classes, safely, id, zip)
+    shared = (*tools, windowed, kept_of, resumed, before_after, pieces, columns)
+    made.globals |= {tool.__name__: tool for tool in shared} | {
+        "sections": sections,
+        "strips": strip,
+        "BELOW": BELOW,
+        "GEM": GEM,
+    }
+    return made
+
+
+def render(template: str, **context: Any) -> str:
+    """A template of the views' folder, filled in."""
+    return environment().get_template(template).render(context)
+
+
+def macro(template: str, name: str, *values: Any, **options: Any) -> str:
+    """One macro of a template, for what is drawn by itself, such as a widget's part."""
+    return str(getattr(environment().get_template(template).module, name)(*values, **options))
+
+
+# What is drawn once per piece is drawn here: as loops of a template these would take twice as long.
+
+
+def _css(cell: Cell, **flags: bool) -> str:
+    names = ([f"h{cell.level}"] if cell.level else []) + [name for name, on in flags.items() if on]
+    return f' class="{" ".join(names)}"' if names else ""
+
+
+def pieces(look: Look, inside: list[tuple[str, Cell]], tips: bool) -> Markup:
+    """Cells within a text with the text before each but the first: coloured, with figures on hover (``tips``)."""
+    out: list[str] = []
+    for before, cell in inside:
+        css = _css(cell, sp=cell.special, fired=cell.fired)
+        tip = f' data-i="{escape(printable(look.about(cell)))}"' if tips else ""
+        body = escape(printable(cell.text.replace("\n", "↵\n")))
+        out += [escape(printable(before)) if out else "", f"<span{css}{tip}>{body}</span>" if css or tip else body]
+    return Markup("".join(out))
+
+
+def columns(look: Look, line: list[strip.Column], axes: strip.Axes) -> Markup:
+    """A line of cells over their bars."""
+    out: list[str] = []
+    judged = look.judged
+    for col in line:
+        cell, bars, first = col.cell, strip.bars(look, col, axes), col.cell.hit and col.opens
+        flags = {"w": col.opens, "s": col.stop and judged, "gone": col.gone}
+        names = " ".join([n for n, on in flags.items() if on] + ["over"] * (judged and col.score > axes.threshold))
+        css, style = f' class="{names}"' if names else "", f' style="{bars}"' if bars else ""
+        focus, sign = (' tabindex="0"', f'{GEM}<bdi class="vh">hit: </bdi>') if first else ("", "")
+        inner = _css(cell, hit=cell.hit, fired=cell.fired, sp=cell.special)
+        snip = SNIP if col.snip else ""
+        tip = escape(printable(look.about(cell)))
+        out.append(f'{snip}<i{css}{style} data-i="{tip}"{focus}><b{inner}>{sign}{escape(col.text)}</b></i>')
+    return Markup("".join(out))
+
+
+@cache
+def stylesheet(*more: str) -> str:
+    """The views' CSS, as small as it is sent: without comments and needless white space.
+
+    ``more`` names sheets beside ``style.css``, such as "strip".
+    """
+    folder = resources.files("dragin_lab.views") / "templates"
+    css = "".join((folder / f"{name}.css").read_text(encoding="utf-8") for name in ("style", *more))
+    css = css.replace("/*ramp*/", ramp_css())
+    css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
+    css = re.sub(r"\s+", " ", css)
+    return re.sub(r" ?([{};,>]) ?", r"\1", css).strip()
+
+
+def page(title: str, body: str) -> str:
+    """One complete document around a view, to be opened from a file."""
+    return render("page.html", title=title, body=Markup(body)) + "\n"
