@@ -9,7 +9,17 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "Cache": "run.cache",
+    "Call": "core.call",
     "Continuation": "core.trace",
+    "Draft": "core.draft",
+    "Place": "core.place",
+    "What": "core.what",
+    "When": "core.trigger",
+    "methods": "core.method",
+    "what": "core.what",
+    "whats": "core.method",
+    "when": "core.trigger",
+    "whens": "core.method",
     "Cluster": "run.cluster",
     "Corpus": "retrieval.corpus",
     "BM25": "retrieval.bm25",

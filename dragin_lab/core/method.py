@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dragin_lab.core.call import Call
-from dragin_lab.core.parts import Registry, choice, count
+from dragin_lab.core.parts import Entry, Registry, choice, count
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trigger import WHENS, When
 from dragin_lab.core.what import WHATS, What
@@ -49,7 +49,7 @@ class Method:
     def settings(self) -> dict[str, Any]:
         """Everything a trace records about the method, as plain data."""
         loop = {"name": self.name, "variant": self.variant, "when": self.when.name, "what": self.what.name}
-        loop |= {key: getattr(self, key) for key in _LOOP} | {"threshold": self.threshold}
+        loop |= {key: getattr(self, key) for key in _LOOP} | {"threshold": self.threshold, "measure": self.when.measure}
         own = {part.name: part.fingerprint for part in (self.when, self.what) if part.fingerprint}
         parts = self.when.settings | self.what.settings
         return loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
@@ -165,6 +165,25 @@ def _shared(when: When, what: What, settings: Mapping[str, Any]) -> tuple[When, 
         elif value is not None:
             raise SettingError(f"{key}={value!r} has no meaning for when={when.name!r} and what={what.name!r}")
     return when, what
+
+
+def whens() -> list[Entry]:
+    """Every when there is: the package's, one's own, and those of installed packages."""
+    return WHENS.listing()
+
+
+def whats() -> list[Entry]:
+    """Every what there is: the package's, one's own, and those of installed packages."""
+    return WHATS.listing()
+
+
+def methods() -> list[Entry]:
+    """Every method with the settings of its when and its what (DRAGIN, Table 1)."""
+    found = []
+    for name, (when, what) in METHODS.items():
+        settings = WHENS.settings_of(when) | WHATS.settings_of(what)
+        found.append(Entry(name, settings, WHENS.named(when).source, f"{when} x {what}"))
+    return found
 
 
 # -- what a method is called ------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
+from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
@@ -93,32 +94,56 @@ class Part:
         return self.name + (f"({inside})" if inside else "") + at
 
 
+@dataclass(frozen=True)
+class Entry:
+    """One row of a table of whens, whats or methods."""
+
+    name: str
+    settings: dict[str, Any]  # setting -> default
+    source: str  # a paper's section or equation
+    line: str  # what it does
+
+    def __str__(self) -> str:
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.settings.items())
+        return f"{self.name}({settings}): {self.line}" + (f" [{self.source}]" if self.source else "")
+
+
 class Registry(Generic[P]):
     """The table of whens or of whats. What is not in it is looked for among the entry points of installed packages."""
 
-    def __init__(self, kind: str, base: type[P], group: str) -> None:
-        self.kind, self.base, self.group = kind, base, group
+    def __init__(self, kind: str, base: type[P], group: str, shipped: tuple[str, ...]) -> None:
+        self.kind, self.base, self.group, self.shipped = kind, base, group, shipped
         self._found: dict[str, type[P]] = {}
 
     def add(self, part: type[P]) -> type[P]:
         """Enter a class under its name. Defining one's own again replaces it; the package's names are taken."""
         if not re.fullmatch(r"[A-Za-z][\w-]*", part.name):
             raise SettingError(f"{part.name!r} cannot name a {self.kind}; use letters, digits and -, such as 'margin'")
+        own = not part.__module__.startswith("dragin_lab.")
+        if own:
+            self._load()
         taken = self._found.get(part.name)
-        if taken is not None and taken.__module__.startswith("dragin_lab.") and taken is not part:
+        if own and taken is not None and taken.__module__.startswith("dragin_lab."):
             raise SettingError(f"{part.name!r} is the name of a {self.kind} of dragin_lab; choose another one")
         self._found[part.name] = part
         return part
+
+    def _load(self) -> None:
+        """Have the package's own parts in the table, before anything else is looked at."""
+        for module in self.shipped:
+            import_module(module)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def names(self) -> tuple[str, ...]:
         """Every name, in the order of definition, those of installed packages last."""
+        self._load()
         return (*self._found, *(name for name in self._installed() if name not in self._found))
 
     def named(self, name: str) -> type[P]:
         """The class of that name. Raises ``SettingError`` with the nearest name where there is none."""
+        self._load()
         if name not in self._found and name in (installed := self._installed()):
             loaded = installed[name].load()
             if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
@@ -158,6 +183,11 @@ class Registry(Generic[P]):
     def settings_of(self, name: str) -> dict[str, Any]:
         """Setting -> default of the part of that name."""
         return {f.name: f.default for f in fields(self.named(name)) if f.default is not MISSING}
+
+    def listing(self) -> list[Entry]:
+        """One entry per part, in the order of ``names``."""
+        found = [(name, self.named(name)) for name in self.names()]
+        return [Entry(name, self.settings_of(name), part.source, _first_line(part)) for name, part in found]
 
     def any_has(self, setting: str) -> bool:
         """Whether some part has a setting of that name."""
@@ -214,6 +244,10 @@ def part_of_function(
     )
     made.__module__, made.__doc__ = function.__module__, function.__doc__
     return made
+
+
+def _first_line(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
 
 
 def _fingerprint(thing: Any) -> str:

@@ -225,7 +225,7 @@ class ReferenceLoop(Loop):
             pipeline=self.method.pipeline,
             tokenizer=self.tokenizer,
             variant="reference",
-            doubt_limit=theta if when.measure == "1 - p" else None,
+            doubt_limit=theta if when.on_doubt else None,
             before=f"{self.question} {draft.answer_so_far} {kept} ",
         )
         return Found(table, self._decision(made, laid.sentences, fired, seen.peaks[fired], loudest), place, kept)

@@ -24,7 +24,7 @@ from dragin_lab.core.trace import Trace
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import not_saved, write_whole
 
-FORMAT = "dragin_lab.core.trace"
+FORMAT = "dragin_lab.trace"
 VERSION = 1
 #: safetensors refuses to read a longer header.
 LONGEST_HEADER = 100_000_000

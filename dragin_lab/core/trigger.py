@@ -70,6 +70,7 @@ class When(Part):
     rereads = False  # reference variant: whether it takes the attention of the generated ids by themselves
     rewrites_rest = False  # reference variant: write all that follows again, not one sentence
     paper_only: ClassVar[tuple[str, ...]] = ()  # settings without a meaning in the reference variant
+    on_doubt = False  # whether θ is held against 1 - p, which a formulator may then share
     measure = "score"  # what the scores are, for people
     keep_passages = True  # paper variant: whether the prompt keeps the passages until the next retrieval
 
@@ -253,7 +254,7 @@ class When(Part):
         return f"{word!r} in sentence {number + 1} {self.says(peak)}, above θ {self.theta:g}"
 
 
-WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens")
+WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens", ("dragin_lab.core.when", "dragin_lab.core.call"))
 
 
 def when(
@@ -308,6 +309,7 @@ def when(
             needs=tuple(needs),
             source=source,
             rewrites_rest=unit == "draft",
+            measure=name,
         )
         return WHENS.add(made)
 

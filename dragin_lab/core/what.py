@@ -55,7 +55,7 @@ class What(Part):
         return Query(text, text, note=self.note(place))
 
 
-WHATS: Registry[What] = Registry("what", What, "dragin_lab.whats")
+WHATS: Registry[What] = Registry("what", What, "dragin_lab.whats", ())
 
 
 def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[What]]:

@@ -98,7 +98,8 @@ class Probability(When):
 
     name, source = "probability", "FLARE §3.2; reference-behaviour §5"
     thresholds: ClassVar = {"reference": 0.1, "paper": 0.2}
-    ahead, cut, asks_first, rewrites_rest, measure = "sentence", "sentence", True, True, "1 - p"
+    ahead, cut, asks_first, rewrites_rest = "sentence", "sentence", True, True
+    on_doubt, measure = True, "1 − probability"
     threshold: float | None = None
     sentence_solver: str = "avg"  # reference variant
 

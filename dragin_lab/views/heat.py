@@ -141,8 +141,8 @@ def threshold_of(trace: Trace) -> float:
 
 def score_name(trace: Trace) -> str:
     """How the score of the trace's trigger is called."""
-    names = {"rind": "RIND score", "probability": "1 − probability"}
-    return names.get(str(trace.method.get("when")), "trigger's score")
+    earlier = {"rind": "RIND score", "probability": "1 − probability"}  # in traces that do not record its name
+    return str(trace.method.get("measure") or earlier.get(str(trace.method.get("when")), "trigger's score"))
 
 
 def scale_of(trace: Trace) -> Scale:

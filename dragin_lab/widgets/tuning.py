@@ -104,7 +104,7 @@ class Tuner(Running):
         method, out = first.method, []
         for name in first.tunable:
             value = method.settings[name]
-            if name == "threshold" and method.when.measure != "1 - p":
+            if name == "threshold" and not method.when.on_doubt:
                 top = _nice(max(1.5 * value, *(self._top(r) for r in self._replays)))
                 said = ("θ", "on the RIND score")
                 out.append(_slider(name, said, value, 0, top, top / STEPS))

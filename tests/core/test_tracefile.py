@@ -81,6 +81,12 @@ def test_a_trace_comes_back_as_it_was(tmp_path: Path, attention: bool) -> None:
     assert os.listdir(tmp_path) == [path.name]
 
 
+def test_the_format_keeps_its_name(tmp_path: Path) -> None:
+    """Files of earlier versions are known by it, wherever the code that reads them lives."""
+    with safetensors.safe_open(make_trace().save(tmp_path / "t.trace"), "numpy") as file:
+        assert file.metadata()["format"] == "dragin_lab.trace"
+
+
 def test_an_empty_trace_comes_back(tmp_path: Path) -> None:
     trace = Trace(Question("", ""), {}, steps=[Step(0)])
     assert_same(trace, load_trace(save_trace(trace, tmp_path / "t")))
