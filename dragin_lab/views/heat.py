@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dragin_lab.core.trace import Continuation, Trace, Words
+from dragin_lab.core.when import WHENS
 
 LEVELS = 9
 BELOW = 5  # levels at or below the threshold
@@ -140,9 +141,10 @@ def threshold_of(trace: Trace) -> float:
 
 
 def score_name(trace: Trace) -> str:
-    """How the score of the trace's trigger is called."""
-    names = {"rind": "RIND score", "probability": "1 − probability"}
-    return names.get(str(trace.method.get("when")), "trigger's score")
+    """What the score of the trace's trigger is called; the trigger need not be known here."""
+    when = str(trace.method.get("when") or "trigger's")
+    measure = WHENS.named(when).measure if when in WHENS.names() else "score"
+    return f"{when} score" if measure == "score" else measure.replace("1 - p", "1 − probability")
 
 
 def scale_of(trace: Trace) -> Scale:
