@@ -119,7 +119,8 @@ def resumed(trace: Trace, step: Step) -> tuple[str, str]:
     A search call that was taken out is not a text that another one has replaced.
     """
     place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
-    if trace.method.get("when") == "search-call" or place == 0 or step.draft is None:
+    taken_out = trace.method.get("stays", trace.method.get("when") != "search-call") is False
+    if taken_out or place == 0 or step.draft is None:
         return "", ""
     last = trace.steps[place - 1]
     if last.query is None or last.continuation is not None or last.decision is None:

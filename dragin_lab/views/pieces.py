@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
+from math import isfinite
 
 import numpy as np
 
@@ -184,17 +185,23 @@ class Look:
 
     def reckoned(self, word: int) -> list[str]:
         """How a word got its score: a product where it is one, else each figure by itself; nothing unmeasured."""
-        w, factor = self.words, self.factors[word]
-        measured = {"entropy": w.entropy[word], "attention": w.attention[word], "score": w.score[word]}
-        shown = {name: f"{name} {float(value):.4g}" for name, value in measured.items() if np.isfinite(value)}
-        if len(shown) < len(measured) or not np.isfinite(factor):
-            return list(shown.values())
-        product = [shown["entropy"], shown["attention"]]
-        if w.stop[word] and w.score[word] == 0:
+        entropy, attention, score, factor, stop = self._measured_words[word]
+        measured = (("entropy", entropy), ("attention", attention), ("score", score))
+        shown = [f"{name} {value:.4g}" for name, value in measured if isfinite(value)]
+        if len(shown) < len(measured) or not isfinite(factor):
+            return shown
+        *product, total = shown
+        if stop and score == 0:
             product.append("stop word 0")
         elif abs(factor - 1) > SAME:
             product.append(f"sentence {factor:.4g}")
-        return [f"{' × '.join(product)} = {shown['score']}"]
+        return [f"{' × '.join(product)} = {total}"]
+
+    @cached_property
+    def _measured_words(self) -> list[tuple[float, float, float, float, bool]]:
+        w = self.words
+        figures = (w.entropy, w.attention, w.score, self.factors, w.stop)
+        return list(zip(*(values.tolist() for values in figures), strict=True))
 
     @cached_property
     def factors(self) -> np.ndarray:

@@ -92,11 +92,11 @@ def summary(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     whole = sum(o.whole for o in outcomes)
     least = "" if whole == len(outcomes) else "at least "
     total, before = sum(o.retrievals for o in outcomes), sum(o.trace.retrievals_count for o in outcomes)
-    same = f"{whole} of {count(len(outcomes), 'trace')}" if len(outcomes) > 1 else until(outcomes[0])
+    same = f"{whole} of {count(len(outcomes), 'trace')} to its end" if len(outcomes) > 1 else until(outcomes[0])
     parts = [
         ("settings", changes_of(outcomes[0]), ""),
         ("retrievals", f"{least}{total:,}", f"was {before:,}"),
-        ("still the stored episode", same, ""),
+        ("follows the stored text", same, ""),
     ]
     counted = sum((o.count for o in outcomes), Count())
     if counted != Count():

@@ -15,10 +15,10 @@ import traitlets
 from dragin_lab.views.frame import View
 from dragin_lab.views.rendering import stylesheet
 
-#: The static view as an output before the widget's own: JupyterLab marks a lost widget by a class and a text alone.
+#: The static view as an output before the widget's own, which is not shown until the widget is there.
 STAND_IN = (
-    '<div class="dl-stand-in" data-widget="{id}"><style>.jp-OutputArea-child:has(.dl-stand-in) + .jp-OutputArea-child '
-    "> .jp-OutputArea-output.jupyter-widgets:not(:has(.dl-host)) {{ display: none }}</style>{html}</div>"
+    '<div class="dl-stand-in" data-widget="{id}"><style>.jp-OutputArea-child:has(.dl-stand-in) + '
+    ".jp-OutputArea-child:not(:has(.dl-host)) {{ display: none }}</style>{html}</div>"
 )
 
 

@@ -20,6 +20,7 @@ from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
 from dragin_lab.views import replays
 from dragin_lab.views.frame import View, message, opened, view
+from dragin_lab.views.heat import score_name
 from dragin_lab.views.html import clip
 from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Running, script, style
@@ -106,7 +107,7 @@ class Tuner(Running):
             value = method.settings[name]
             if name == "threshold" and not method.when.on_doubt:
                 top = _nice(max(1.5 * value, *(self._top(r) for r in self._replays)))
-                said = ("θ", "on the RIND score")
+                said = ("θ", f"on the {score_name(first.trace)}")
                 out.append(_slider(name, said, value, 0, top, top / STEPS))
             elif name == "threshold":
                 out.append(_slider(name, ("θ on 1 − p", "a piece less certain than this fires"), value, 0, 1, 0.01))

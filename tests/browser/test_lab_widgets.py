@@ -215,7 +215,8 @@ trace = shown.samples.almanac_trace()""",
     again.page.locator(".dl-stand-in .dl").first.wait_for()
     assert [view.is_visible() for view in again.page.locator(".dl-stand-in .dl-out > .dl").all()] == [True, True]
     again.page.screenshot(path=picture("reopened"), full_page=True)
-    assert not again.page.get_by_text("model not found").first.is_visible()
+    for said in ("model not found", "Loading widget"):
+        assert not any(text.is_visible() for text in again.page.get_by_text(said).all())
     again.end()
     for context in pages.contexts[1:]:
         context.close()

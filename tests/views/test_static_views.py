@@ -178,6 +178,14 @@ def test_the_figures_shown_multiply_to_the_score(variant):
     assert all("=" not in said for word in range(len(own.words)) for said in own.reckoned(word))
 
 
+def test_a_trigger_that_is_not_known_here_gives_its_name_to_the_score():
+    for when, named in (("margin", "margin score"), ("rind", "RIND score"), ("probability", "1 − probability")):
+        trace = samples.almanac_trace()
+        trace.method["when"] = when
+        assert scale_of(trace).name == named
+        assert named in Reader(views.heatmap(trace).html).text
+
+
 def test_the_legend_says_what_is_judged_and_what_the_frame_means():
     for variant, unit in (("reference", "sentence"), ("paper", "word")):
         text = Reader(views.trace_html(samples.almanac_trace(variant))).text
