@@ -12,12 +12,12 @@ import pytest
 from answering import DRAGIN, answer, questions
 from clustered import ScriptedRecipe
 from command import Command
+from dragin_lab.run.cluster_link import check_address
 from ray_nodes import free_port
 
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.run.cluster import Cluster, check_numbers
-from dragin_lab.run.cluster_link import check_address
 from dragin_lab.run.cluster_worker import Recipe, Worker, library
 
 

@@ -221,6 +221,7 @@ def test_the_code_that_the_page_names_is_there() -> None:
             "when",
             "stops",
             "what",
+            "place",
             "scores",
             "paper",
             "released",
