@@ -9,6 +9,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.core.method import label
+from dragin_lab.core.what import DEFAULT_TOP_N
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.tables.layouts import RESULTS, Want, layout
 from tools.pages import runs
