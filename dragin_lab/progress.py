@@ -95,7 +95,7 @@ class Progress:
 def _bar(**options: Any) -> Any:
     from tqdm import tqdm
 
-    return tqdm(unit="q", leave=False, **options)
+    return tqdm(unit="q", leave=False, smoothing=0, **options)  # an estimate by the whole run is steady
 
 
 def _interval(seconds: float) -> str:

@@ -39,7 +39,7 @@ def write_run(
         "format": FORMAT,
         "method": made.settings,
         "model": {"model": model, "weights_sha256": "0" * 64},
-        "retriever": None if retriever is None or made.when == "never" else {"kind": retriever, "corpus": "psgs_w100"},
+        "retriever": None if retriever is None or not made.retrieves else {"kind": retriever, "corpus": "psgs_w100"},
         "template": {"exemplars": [{}, {}], "instruction": "", "layout": "dragin", "answer_rule": "hotpotqa"},
         "dataset": {"name": dataset, "split": "test", "questions": asked or len(em), "fingerprint": "f"},
         "seed": 0,

@@ -176,7 +176,7 @@ def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
     with tqdm(desc=name, unit="B", unit_scale=True, disable=None, leave=False) as bar:  # None: only on a terminal
 
         def advance(have: int, total: int | None) -> None:
-            if have < bar.n or not bar.n:  # it begins, maybe where an earlier download ended, which is no rate of this
+            if have < bar.n or not bar.n:  # what an earlier download left says nothing of this one's rate
                 bar.reset(total)
                 bar.n = bar.initial = bar.last_print_n = have
             bar.update(have - bar.n)

@@ -51,13 +51,13 @@ from dragin_lab.run.sweeps import run_together
     "--when",
     type=Names(WHENS.names()),
     panel="Method",
-    help="When to retrieve, instead of the methods' own; or several.",
+    help="When to retrieve, instead of their own; or several.",
 )
 @click.option(
     "--what",
     type=Names(WHATS.names()),
     panel="Method",
-    help="What to ask for, instead of the methods' own; or several.",
+    help="What to ask for, instead of their own; or several.",
 )
 @click.option(
     "--threshold",

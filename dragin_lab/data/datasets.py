@@ -17,7 +17,7 @@ from pathlib import Path
 
 from dragin_lab import almanac
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.trace import Passage, Question
+from dragin_lab.core.trace import Question
 from dragin_lab.data import formats
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
 from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN, DataError
@@ -107,50 +107,6 @@ def _sample(questions: list[Question], count: int, seed: int) -> list[Question]:
     return [q for q in questions if q.id in chosen]
 
 
-def paragraphs(source: str | Path, *, split: str | None = None) -> list[Passage]:
-    """The paragraphs that come with a benchmark's questions, each once, in the order of their file.
-
-    2WikiMultihopQA and HotpotQA: the contexts, sentences joined as their files have them. StrategyQA: the file
-    ``…_paragraphs.json`` beside the questions. IIRC: the passages asked about (some copies give them no title). Ids are
-    StrategyQA's and IIRC's own; else the question's id and the paragraph's number.
-
-    Raises:
-        DataError: as ``load``; a file of one's own, which has no paragraphs.
-    """
-    path, kind, records = _with_paragraphs(source, split)
-    if kind == "strategyqa":
-        found = formats.read_strategy_paragraphs(_paragraphs_file(path))
-    elif kind == "iirc":
-        found = [formats.read_iirc_passage(where, record, n) for n, (where, record) in enumerate(records)]
-    else:
-        glue = " " if kind == "2wikimultihopqa" else ""
-        found = [p for where, record in records for p in formats.read_context(where, record, glue)]
-    return list({(passage.title, passage.text): passage for passage in reversed(found)}.values())[::-1]
-
-
-def gold_titles(source: str | Path, *, split: str | None = None) -> dict[str, tuple[str, ...]]:
-    """The titles of the paragraphs that each question's answer rests on, by the question's id.
-
-    2WikiMultihopQA and HotpotQA: of the supporting facts. StrategyQA: of every annotator's evidence. IIRC: of the
-    evidence, as its links spell them (a passage asked about has no title in some copies, and is then left out);
-    questions without an answer are among them.
-
-    Raises:
-        DataError: as ``paragraphs``; evidence that names a paragraph which is not there.
-    """
-    path, kind, records = _with_paragraphs(source, split)
-    titles = (
-        {p.id: p.title for p in formats.read_strategy_paragraphs(_paragraphs_file(path))}
-        if kind == "strategyqa"
-        else {}
-    )
-    found = {}
-    for number, (where, record, parent) in enumerate(formats.each_question(kind, records), 1):
-        qid = formats.question_id(where, kind, record, number)
-        found[qid] = tuple(formats.read_titles(f"{where} ({qid})", kind, record, parent, titles))
-    return found
-
-
 def benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, read off its first record; ``PLAIN`` for a file of one's own questions."""
     if (kind := _of_almanac(source)) is not None:
@@ -196,19 +152,6 @@ def _own_exemplars(name: str, kind: str) -> tuple[Exemplar, ...]:
 
 
 # -- files --------------------------------------------------------------------------------------------------------
-
-
-def _with_paragraphs(source: str | Path, split: str | None) -> tuple[Path, str, list[formats.Placed]]:
-    path = find(source, split)
-    records = formats.read_records(path)
-    kind = formats.kind_of(path, records)
-    if kind == PLAIN:
-        raise DataError(f"{path}: questions of one's own bring no paragraphs; give a corpus instead")
-    return path, kind, records
-
-
-def _paragraphs_file(path: Path) -> Path:
-    return path.with_name(f"{path.stem}_paragraphs.json")
 
 
 def data_folder() -> Path:

@@ -68,7 +68,7 @@ def download(url: str, path: Path, *, sha256: str | None = None, advance: Advanc
         FetchError: the server's answer, no connection, a disk that is full, or other bytes than ``sha256`` says.
     """
     if not re.match(r"https?://[^/]", url):
-        raise FetchError(f"{url}: is no web address; it must begin with http:// or https://")
+        raise FetchError(f"{url}: is not a web address; it must begin with http:// or https://")
     part, left = part_of(path), TRIES
     most = _length(part)
     while True:
@@ -115,7 +115,7 @@ def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=asked), timeout=SILENCE)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416:  # there is no rest: the part is the whole file, or is of another one
+        if error.code == 416:  # nothing is left to send: the part is the whole file, or part of another one
             if error.headers.get("Content-Range", "") == f"bytes */{have}":
                 return
             _discard(part)
@@ -125,8 +125,8 @@ def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
         raise FetchError(
             f"{url}: the server answers {error.code} {error.reason}; give another address with --url"
         ) from None
-    except (ValueError, http.client.InvalidURL) as error:  # a port that is no number, a space in the address
-        raise FetchError(f"{url}: is no web address ({error})") from None
+    except (ValueError, http.client.InvalidURL) as error:  # a port that is not a number, a space in the address
+        raise FetchError(f"{url}: is not a web address ({error})") from None
     except (OSError, http.client.HTTPException) as error:
         raise _CutError(
             f"cannot be reached ({getattr(error, 'reason', None) or error or type(error).__name__})"

@@ -45,7 +45,7 @@ def load_template(path: Path, form: str = "reasoning") -> PromptTemplate:
     texts = {name: rows.get(name, "") for name in ("preamble", "instruction")}
     for name in rows:
         if name != "exemplars" and not isinstance(texts.get(name), str):
-            raise SettingError(f"{path}: {name!r} is no text; write exemplars, preamble and instruction")
+            raise SettingError(f"{path}: {name!r} is not text; write exemplars, preamble and instruction")
     return PromptTemplate(_exemplars(path, rows.get("exemplars")), form=form, **texts)
 
 

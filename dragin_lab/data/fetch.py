@@ -117,12 +117,12 @@ def fetch(
         advance: is told the bytes that are there and their number, where that is known.
 
     Raises:
-        FetchError: what went wrong and what to do; the bytes that came are kept, and the next call goes on from there.
+        FetchError: what went wrong and what to do; the bytes received are kept, and the next call goes on from there.
     """
     if name not in ORIGINS:
         raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}")
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
-        raise FetchError(f"the checksum {sha256!r} is no SHA-256; give its 64 hexadecimal digits")
+        raise FetchError(f"the checksum {sha256!r} is not a SHA-256; give its 64 hexadecimal digits")
     origin = ORIGINS[name]
     folder = folder_of(name)
     targets = tuple(folder / file for file in origin.files)
@@ -176,7 +176,7 @@ def _check(targets: tuple[Path, ...], there: list[Path], known: dict[str, str]) 
         if path.name in known and (found := sha256_of(path)) != known[path.name]:
             raise FetchError(
                 f"{path}: has the SHA-256 {found} and not {known[path.name]}, with which it was fetched; "
-                "--again fetches it anew"
+                "--again fetches it again"
             )
     if all(path.name in known for path in there):
         return Fetched(targets, "already there, as it was fetched")
@@ -197,7 +197,8 @@ def _read_sums(folder: Path) -> dict[str, str]:
     for number, line in enumerate(lines, 1):
         match = re.fullmatch(r"([0-9a-fA-F]{64}) [ *](.+)", line)
         if match is None:
-            raise FetchError(f"{folder / SUMS}, line {number}: is no checksum and file; mend it, or remove the file")
+            where = f"{folder / SUMS}, line {number}"
+            raise FetchError(f"{where}: is not a checksum and a file name; mend it, or remove the file")
         sums[match[2]] = match[1].lower()
     return sums
 
@@ -245,7 +246,8 @@ def unpack(archive: Path, targets: tuple[Path, ...]) -> None:
     try:
         _unpack(archive, targets)
     except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
-        raise ArchiveError(f"{archive}: is no sound archive ({' '.join(str(error).split())}); run it again") from None
+        why = " ".join(str(error).split())
+        raise ArchiveError(f"{archive}: is not a sound archive ({why}); run it again") from None
 
 
 def _unpack(archive: Path, targets: tuple[Path, ...]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.trace import Passage, Question
+from dragin_lab.core.trace import Question
 from dragin_lab.errors import DraginLabError
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
@@ -121,7 +121,7 @@ def _field(where: str, record: Any, name: str, kind: type | tuple[type, ...]) ->
 def _texts(where: str, record: Any, name: str) -> list[str]:
     values = _field(where, record, name, list)
     if not all(isinstance(value, str) for value in values):
-        raise DataError(f"{where}: field {name!r} holds something that is no text")
+        raise DataError(f"{where}: field {name!r} holds something that is not text")
     return values
 
 
@@ -191,76 +191,3 @@ def _plain_golds(where: str, record: Any) -> list[str]:
     if not any(gold.strip() for gold in golds):
         raise DataError(f"{where}: field {name!r} is empty; give at least one text that counts as right")
     return golds
-
-
-# -- what the answers rest on -----------------------------------------------------------------------------------------
-
-
-def read_context(where: str, record: Any, glue: str) -> list[Passage]:
-    """The paragraphs that come with a question of 2WikiMultihopQA or HotpotQA; ids are ``QUESTION-NUMBER`` from 0."""
-    qid = _field(where, record, "_id", str)
-    found = []
-    for number, entry in enumerate(_field(f"{where} ({qid})", record, "context", list)):
-        if not (_is_pair(entry, list) and all(isinstance(s, str) for s in entry[1])):
-            raise DataError(f"{where} ({qid}): field 'context' holds something else than [title, [sentences]]")
-        found.append(Passage(f"{qid}-{number}", str(entry[0]), glue.join(entry[1]).strip()))
-    return found
-
-
-def read_strategy_paragraphs(path: Path) -> list[Passage]:
-    """StrategyQA's paragraphs with their own ids."""
-    records = _parsed(path, _text(path))
-    if not isinstance(records, dict):
-        raise DataError(f"{path}: holds no mapping of paragraph ids")
-    found = []
-    for name, record in records.items():
-        where = f"{path}, {name!r}"
-        found.append(Passage(name, _field(where, record, "title", str), _field(where, record, "content", str)))
-    return found
-
-
-def read_iirc_passage(where: str, record: Any, number: int) -> Passage:
-    """The passage that IIRC's questions were asked about; without a ``pid`` its number is its id."""
-    name = _field(where, record, "pid", str) if "pid" in record else f"p_{number}"
-    title = _field(where, record, "title", str) if "title" in record else ""
-    return Passage(name, title, _field(where, record, "text", str))
-
-
-def read_titles(where: str, kind: str, record: Any, parent: Any, titles: dict[str, str]) -> list[str]:
-    """Titles of the paragraphs that a question's answer rests on, each once, in the order of the record.
-
-    ``parent`` is IIRC's passage record, ``titles`` maps StrategyQA's paragraph ids to titles.
-    """
-    if kind in ("2wikimultihopqa", "hotpotqa"):
-        facts = _field(where, record, "supporting_facts", list)
-        if not all(_is_pair(fact, int) for fact in facts):
-            raise DataError(f"{where}: field 'supporting_facts' holds something else than [title, sentence number]")
-        found = [fact[0] for fact in facts]
-    elif kind == "strategyqa":
-        found = [_title_of(where, name, titles) for name in _evidence(_field(where, record, "evidence", list))]
-    else:
-        found = []
-        for piece in _field(where, record, "context", list):
-            name = _field(f"{where}, context", piece, "passage", str)
-            found.append(parent.get("title", "") if name == "main" else name)
-    return list(dict.fromkeys(title for title in found if title))
-
-
-def _is_pair(value: Any, second: type) -> bool:
-    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], second)
-
-
-def _evidence(value: Any) -> Iterator[str]:
-    """The paragraph ids in StrategyQA's nested evidence: annotators, steps, lists of ids beside bare words."""
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, str):
-            if one not in ("operation", "no_evidence"):
-                yield one
-        else:
-            yield from _evidence(one)
-
-
-def _title_of(where: str, name: str, titles: dict[str, str]) -> str:
-    if name not in titles:
-        raise DataError(f"{where}: field 'evidence' names the paragraph {name!r}, which the paragraphs' file lacks")
-    return titles[name]

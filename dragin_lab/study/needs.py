@@ -1,7 +1,7 @@
 """Ground truth of *when*: did a trigger's score rise where the model could not know, and nowhere else?
 
 Each fact of a gold reasoning is labelled: could the model know it or not (``labels``)? The reasoning is forced on the
-model behind the question's direct prompt, every trigger scores every piece, and a fact's score is the largest over its
+model after the question's direct prompt, every trigger scores every piece, and a fact's score is the largest over its
 value's pieces. A second reading looks at what the model writes by itself, up to its first wrong fact.
 """
 
@@ -55,7 +55,7 @@ TRIGGERS = {
 #: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
 #: its sentence and the end of its value.
 CLOCKS = ("every-sentence", "every-n")
-SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all facts anew
+SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all facts again
 
 
 class NeedsError(DraginLabError):
@@ -69,7 +69,7 @@ class Item:
     ``degree`` is the fact's (``labels.DEGREES``); of a sentence, that of the fact in it that is known least, "none"
     where it has none. ``missing``: the model could not know it. ``said``: the model's own first choice at each piece of
     the value was that piece; None where it does not apply. ``own`` are a forced fact's scores over the pieces up to the
-    first that the model would not have written: what comes behind it, no draft of its own would have shown.
+    first that the model would not have written: what follows it would not have stood in a draft of its own.
     """
 
     qid: str
@@ -221,7 +221,7 @@ def find_facts(text: str, facts: Iterable[Fact], wordings: Mapping[str, Sequence
 
 
 def _find_value(text: str, place: int, fact: Fact, wordings: Mapping[str, Sequence[str]]) -> tuple[int, int] | None:
-    """The value's characters in the first sentence behind ``place`` that states the fact; the most specific wording."""
+    """The value's characters in the first sentence after ``place`` that states the fact; the most specific wording."""
     value = r"\d+" if fact.value.isdigit() else r"[A-Z][^.?!]*?"
     matches = []
     for key, ways in wordings.items():

@@ -31,7 +31,7 @@ from dragin_lab.core.when import Rind
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
 
-DEPTH = 10  # passages searched, so that ranks behind the third are known
+DEPTH = 10  # passages searched, so that ranks after the third are known
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ def _sentences(made: Continuation, words: Words) -> list[tuple[int, int]]:
 
 
 def truths(trace: Trace, labels: Labelled) -> list[Truth | None]:
-    """For each step what its draft states; None without a draft, and behind a wrong value, where no truth is known.
+    """For each step what its draft states; None without a draft, and after a wrong value, where no truth is known.
 
     Raises ``SettingError`` for the labels of another question.
     """

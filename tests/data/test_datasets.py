@@ -10,7 +10,7 @@ import pytest
 
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
-from dragin_lab.data.datasets import BENCHMARKS, DataError, gold_titles, load, paragraphs, template, template_of
+from dragin_lab.data.datasets import BENCHMARKS, DataError, load, template, template_of
 from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import DraginLabError
 
@@ -72,28 +72,6 @@ def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
     write(tmp_path, "hotpot_dev_distractor_v1.json", [HOTPOT])
     assert datasets.benchmark(tmp_path) == "hotpotqa"
     assert len(load(tmp_path)) == 1
-
-
-def test_paragraphs_of_each_format(tmp_path: Path) -> None:
-    context = [["A", ["One.", " Two."]], ["B", ["Three."]]]
-    aliases(tmp_path)
-    wiki = TWOWIKI | {"context": [["A", ["One.", "Two."]], ["B", ["Three."]]]}
-    path = write(tmp_path, "dev.json", [wiki, wiki | {"_id": "a2"}])
-    assert [(p.id, p.title, p.text) for p in paragraphs(path)] == [("a1-0", "A", "One. Two."), ("a1-1", "B", "Three.")]
-    assert paragraphs(write(tmp_path, "h.json", [HOTPOT | {"context": context}]))[0].text == "One. Two."
-    write(tmp_path, "s_paragraphs.json", {"A-1": {"title": "A", "content": "One.", "para_index": 1}})
-    assert [(p.id, p.text) for p in paragraphs(write(tmp_path, "s.json", [STRATEGY]))] == [("A-1", "One.")]
-    assert [(p.id, p.title) for p in paragraphs(write(tmp_path, "i.json", iirc()))] == [("p", "")]
-
-
-def test_paragraphs_that_are_wrong_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"s_paragraphs\.json: cannot be read"):
-        paragraphs(write(tmp_path, "s.json", [STRATEGY]))
-    write(tmp_path, "s_paragraphs.json", {"A-1": {"title": "A"}})
-    with pytest.raises(DataError, match="'A-1': has no field 'content'"):
-        paragraphs(tmp_path / "s.json")
-    with pytest.raises(DataError, match=r"record 1 \(h1\): field 'context' holds something else"):
-        paragraphs(write(tmp_path, "h.json", [HOTPOT | {"context": [["A", [1]]]}]))
 
 
 @pytest.mark.parametrize(
@@ -194,8 +172,6 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
     assert datasets.benchmark(path) == "plain"
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # as Windows editors begin their files
     assert load(path, limit=2) == found[:2]
-    with pytest.raises(DataError, match="bring no paragraphs"):
-        paragraphs(path)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +185,7 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
         ([{"question": "Who?", "answer": True}], "field 'answer' is bool, not str or list"),
         ([{"question": "Who?", "answer": 3}], "field 'answer' is int"),
         ([{"question": "Who?", "answers": []}], "field 'answers' is empty; give at least one"),
-        ([{"question": "Who?", "answers": ["a", 1]}], "field 'answers' holds something that is no text"),
+        ([{"question": "Who?", "answers": ["a", 1]}], "field 'answers' holds something that is not text"),
         ([{"question": "Who?", "answer": "a", "answers": ["a"]}], "both 'answer' and 'answers'"),
         ([{"id": 1.5, "question": "Who?", "answer": "a"}], "field 'id' is float"),
         ([{"id": "2", "question": "Who?", "answer": "a"}, "", {"question": "Who?", "answer": "a"}],
@@ -247,27 +223,6 @@ def test_a_value_with_and_without_its_unit(tmp_path: Path) -> None:
     assert [q.golds for q in load(path)] == [("60",), ("60",), ("6.5",)]
     with pytest.raises(DataError, match="field 'answer_value' is bool, not str or int or float"):
         load(write(tmp_path, "i.json", iirc({"type": "value", "answer_value": True})))
-
-
-def test_gold_titles_of_each_format(tmp_path: Path) -> None:
-    facts = {"supporting_facts": [["A", 0], ["B", 2], ["A", 1]]}
-    assert gold_titles(write(tmp_path, "h.json", [HOTPOT | facts])) == {"h1": ("A", "B")}
-    write(tmp_path, "s_paragraphs.json", {f"{t}-{i}": {"title": t, "content": "x"} for i, t in enumerate("ABC")})
-    evidence = [[[["B-1", "A-0"]], ["operation"]], [["no_evidence", ["C-2"]], [["A-0"]]]]
-    assert gold_titles(write(tmp_path, "s.json", [STRATEGY | {"evidence": evidence}])) == {"s1": ("B", "A", "C")}
-    rows = iirc({"type": "none"}, {"type": "value", "answer_value": "6"})
-    for row, passages in zip(rows[0]["questions"], ([], ["main", "ada", "main"]), strict=True):
-        row["context"] = [{"text": "x", "passage": p} for p in passages]
-    assert gold_titles(write(tmp_path, "i.json", rows)) == {"q0": (), "q1": ("ada",)}
-    rows[0]["title"] = "Bea"
-    assert gold_titles(write(tmp_path, "i.json", rows))["q1"] == ("Bea", "ada")
-    for broken, message in (
-        ([HOTPOT | {"supporting_facts": [["A"]]}], r"record 1 \(h1\): field 'supporting_facts' holds something else"),
-        ([STRATEGY | {"evidence": [[["D-1"]]]}], "'D-1', which the paragraphs' file lacks"),
-        ([STRATEGY], "has no field 'evidence'"),
-    ):
-        with pytest.raises(DataError, match=message):
-            gold_titles(write(tmp_path, "s.json", broken))
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
@@ -328,28 +283,6 @@ def test_the_real_files(real: str) -> None:
             assert question.golds[0] == answer.strip()
     if real == "2wikimultihopqa":
         assert any(len(q.golds) > 1 for q in questions)
-
-
-@every
-def test_gold_titles_of_the_real_files(real: str) -> None:
-    titles = gold_titles(real)
-    have = {p.title for p in paragraphs(real)}
-    assert {q.id for q in load(real)} <= set(titles)
-    if real != "iirc":  # whose evidence stands in linked articles
-        assert {t for found in titles.values() for t in found} <= have
-        assert all(titles.values()) or real == "strategyqa"
-    listed = datasets.data_folder() / "passages" / "gold.jsonl"
-    if not listed.is_file():
-        pytest.skip(f"{listed} is not there to compare with")
-    rows = [json.loads(line) for line in listed.read_text(encoding="utf-8").splitlines()]
-    wanted = {row["id"]: set(row["titles"]) for row in rows if row["dataset"] == real}
-    assert {qid: set(found) for qid, found in titles.items()} == wanted
-
-
-@every
-def test_real_paragraphs_have_ids_of_their_own(real: str) -> None:
-    found = paragraphs(real)
-    assert len({p.id for p in found}) == len(found)
 
 
 @every

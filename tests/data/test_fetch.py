@@ -178,7 +178,7 @@ def test_another_address(web: Web, command: Command) -> None:
     web.files["mirror"] = served("iirc")
     command.refused("data", "fetch", "iirc", "--url", web.url("gone"), code=cli.FAILED, says=("answers 404", "--url"))
     command.refused("data", "fetch", "iirc", "--url", "mirror", code=cli.FAILED, says=("must begin with http",))
-    command.refused("data", "fetch", "iirc", "--sha256", "abc", code=cli.FAILED, says=("'abc' is no SHA-256",))
+    command.refused("data", "fetch", "iirc", "--sha256", "abc", code=cli.FAILED, says=("'abc' is not a SHA-256",))
     ran = command("data", "fetch", "iirc", "--url", web.url("mirror"))
     assert ran.code == cli.DONE, ran.err
 
@@ -217,7 +217,7 @@ def test_what_is_there_is_left_and_checked(web: Web, command: Command) -> None:
     with pytest.raises(FetchError, match=r"dev\.json: has the SHA-256 .* with which it was fetched; --again"):
         fetch.fetch("2wikimultihopqa")
     (folder / "SHA256SUMS").write_text("nonsense\n")
-    with pytest.raises(FetchError, match=r"SHA256SUMS, line 1: is no checksum and file"):
+    with pytest.raises(FetchError, match=r"SHA256SUMS, line 1: is not a checksum and a file name"):
         fetch.fetch("2wikimultihopqa")
 
 
@@ -264,8 +264,8 @@ def test_archives_that_are_refused(web: Web, command: Command) -> None:
     for data, says in (
         (zipped({"a/dev.json": b"[]", "b/dev.json": b"[]"}), "holds 2 files named dev.json"),
         (zipped({"x": b""}), "holds no file named dev.json"),
-        (b"<html>", "is no sound archive"),
-        (tarred({"dev.json": b"[]" * 50_000})[:-30], "is no sound archive"),
+        (b"<html>", "is not a sound archive"),
+        (tarred({"dev.json": b"[]" * 50_000})[:-30], "is not a sound archive"),
     ):
         web.files["iirc_train_dev.tgz"] = data
         sha256 = hashlib.sha256(data).hexdigest()

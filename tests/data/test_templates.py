@@ -136,8 +136,8 @@ def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> No
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("preamble: 3\nexemplars: []\n", "'preamble' is no text"),
-        ("heading: a\nexemplars: []\n", "'heading' is no text"),
+        ("preamble: 3\nexemplars: []\n", "'preamble' is not text"),
+        ("heading: a\nexemplars: []\n", "'heading' is not text"),
         ("preamble: a\n", "holds no list"),
         ("exemplars:\n- question: a\n", "exemplar 1 has no text 'rationale', 'answer'"),
     ],

@@ -218,8 +218,11 @@ def test_the_code_that_the_page_names_is_there() -> None:
     classes = {
         name: value
         for home in (
-            "trigger",
-            "rind",
+            "when",
+            "stops",
+            "what",
+            "place",
+            "scores",
             "paper",
             "released",
             "loop",

@@ -9,6 +9,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.core.method import label
+from dragin_lab.core.what import DEFAULT_TOP_N
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.tables.layouts import RESULTS, Want, layout
 from tools.pages import runs
@@ -27,7 +28,8 @@ def test_settings_are_those_that_the_page_on_almanac_chose() -> None:
     assert thetas["FLARE"] == runs.made("flare").threshold
     assert int(words[1]) == runs.made("dragin").top_n
     assert int(words[2]) == runs.made("dragin", "paper").top_n
-    assert runs.made("dragin", what="last-n").top_n == 25  # what the page chose for it, and the method's own
+    assert runs.made("dragin", what="last-n").top_n is None  # the page chose 25, which is its own default
+    assert DEFAULT_TOP_N == 25
 
 
 def test_every_cell_of_the_papers_result_tables_has_a_run() -> None:
@@ -36,7 +38,7 @@ def test_every_cell_of_the_papers_result_tables_has_a_run() -> None:
 
     def fills(want: Want, part: str, method: dl.methods.Method) -> bool:  # type: ignore[name-defined]
         dense = part == "retrievers"
-        same = (method.when, method.what) == (want.when, want.what) and method.variant == "reference"
+        same = (method.when.name, method.what.name) == (want.when, want.what) and method.variant == "reference"
         return same and want.threshold in (None, method.threshold) and dense == (want.retriever == "dense")
 
     for number in RESULTS:

@@ -148,7 +148,7 @@ class Work:
             return prediction(dl.ask(method, self.lm, self.retriever, question, prompt=template, cache=self.cache))
 
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
-        words = "" if method.what != "qfs" else f".n{method.top_n}"
+        words = "" if method.what.name != "qfs" else f".n{method.top_n}"
         name = f"episodes.{split}.{benchmark}.{key}{theta}{words}"
         return self.each(name, self.questions[benchmark, split][:limit], work, until=split == "test")
 

@@ -7,7 +7,7 @@ a request otherwise, so that the method's own code stays as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,22 @@ def every_word() -> Pipeline:
     return EveryWord(f"{plain.name}; every word has content", plain.nlp, plain.tags)
 
 
+@dataclass(frozen=True)
+class OtherCut(Method):
+    """A method whose queries are cut to another length than its variant's."""
+
+    pieces: int | None = None
+
+    @property
+    def query_pieces(self) -> int | None:
+        return self.pieces
+
+
+def cut_to(made: Method, pieces: int | None) -> Method:
+    """The method with its queries cut to their last ``pieces``, or whole."""
+    return OtherCut(**{one.name: getattr(made, one.name) for one in fields(made)}, pieces=pieces)
+
+
 # -- whole episodes -----------------------------------------------------------------------------------------------
 
 
@@ -111,7 +127,7 @@ class Run:
         made = dl.method(
             self.name, variant=self.variant, threshold=theta, max_new_tokens=max_new_tokens, **self.settings
         )
-        return made if isinstance(self.query_pieces, str) else replace(made, query_pieces=self.query_pieces)
+        return made if isinstance(self.query_pieces, str) else cut_to(made, self.query_pieces)
 
     def template(self, template: PromptTemplate) -> PromptTemplate:
         return replace(template, layout=self.layout)
@@ -238,7 +254,8 @@ def whats() -> tuple[WhatSwap, ...]:
 
     reference, paper = made("reference"), made("paper")
     shared = ("confident-sentence", "current", "current-without-hits", "last-sentence", "last-n", "full-context")
-    limit = {"doubt_limit": 0.4}  # the same in both variants, so that how pieces are left out is all that differs
+    # The same limit in both variants, so that they differ only in how pieces are left out.
+    limit = {"confident-sentence": {"doubt_limit": 0.4}}
     return (
         WhatSwap("reference qfs", reference),
         WhatSwap("paper qfs", paper, "reference qfs", "whole qfs"),
@@ -252,15 +269,15 @@ def whats() -> tuple[WhatSwap, ...]:
         WhatSwap("reference qfs, 5 words", made("reference", top_n=5), "reference qfs", "Q6"),
         WhatSwap("paper qfs, 40 words", made("paper", top_n=40), "paper qfs", "Q6"),
         WhatSwap("paper qfs, 5 words", made("paper", top_n=5), "paper qfs", "Q6"),
-        WhatSwap("reference qfs, whole queries", replace(reference, query_pieces=None), "reference qfs", "Q8"),
-        WhatSwap("paper qfs, queries of 64 pieces", replace(paper, query_pieces=64), "paper qfs", "Q8"),
+        WhatSwap("reference qfs, whole queries", cut_to(reference, None), "reference qfs", "Q8"),
+        WhatSwap("paper qfs, queries of 64 pieces", cut_to(paper, 64), "paper qfs", "Q8"),
         *(
             swap
             for what in shared
             for swap in (
-                WhatSwap(f"reference {what}", made("reference", what, **limit)),
+                WhatSwap(f"reference {what}", made("reference", what, **limit.get(what, {}))),
                 WhatSwap(
-                    f"paper {what}", made("paper", what, **limit), f"reference {what}",
+                    f"paper {what}", made("paper", what, **limit.get(what, {})), f"reference {what}",
                     "F5" if what == "confident-sentence" else "B4",
                 ),
             )
