@@ -10,6 +10,8 @@ FULL := .venv/.full
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 # One worker per core and one thread per worker, set before torch is imported.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
+# The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
+BOOKS := --nbmake --nbmake-timeout=1200
 
 .PHONY: help demo lab test test-slow test-all test-browser bench lint docs gallery clean
 
@@ -47,13 +49,13 @@ lab: $(LAB)
 	$(BIN)/jupyter lab notebooks/
 
 test: $(FULL)
-	$(PYTEST) --nbmake tests notebooks
+	$(PYTEST) $(BOOKS) notebooks tests
 
 test-slow: $(FULL)
 	$(PYTEST) --tier slow tests
 
 test-all: $(FULL)
-	$(PYTEST) --tier all --nbmake tests notebooks
+	$(PYTEST) --tier all $(BOOKS) notebooks tests
 
 test-browser: $(FULL)
 	$(BIN)/python -m pytest tests/browser

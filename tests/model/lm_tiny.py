@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as tf
@@ -14,6 +15,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 PARITY = Path(__file__).parents[1] / "parity" / "models"
 PROMPT = "Question: Who is the mother of the director of Elm Road?\nAnswer:"
+GAP = 1e-4  # nats between the two likeliest pieces; float32 rounding comes to 1e-5
 WINDOW = 12  # of the sliding layers: smaller than the prompt
 
 _SMALL: dict[str, Any] = {
@@ -132,6 +134,14 @@ def byte_fallback() -> Any:
     raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     raw.add_special_tokens(["<unk>", "<s>", "</s>"])
     return tf.PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+def chosen_alike(a: Any, b: Any) -> None:
+    """Two continuations have the same pieces, each likelier than the next one by more than rounding can turn."""
+    np.testing.assert_array_equal(a.ids, b.ids)
+    probs = a.alternative_probs.astype(np.float64)  # (n, k)
+    gap = np.log(probs[:, 0]) - np.log(probs[:, 1])  # (n,) nats
+    assert gap.min() > GAP, "choose another prompt: on another processor another piece may be the likeliest here"
 
 
 def config_of(kind: str) -> Any:

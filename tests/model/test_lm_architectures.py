@@ -42,6 +42,7 @@ def agree(made: Continuation, logits: np.ndarray, attention: np.ndarray) -> None
     np.testing.assert_allclose(made.entropy, entropy, atol=20 * CLOSE)
     np.testing.assert_allclose(made.logprob, logs[np.arange(n), made.ids], atol=20 * CLOSE)
     np.testing.assert_array_equal(made.ids, logs.argmax(-1))
+    lm_tiny.chosen_alike(made, made)
     np.testing.assert_array_equal(made.alternative_ids[:, 0], made.ids)
     np.testing.assert_allclose(made.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE)
 
