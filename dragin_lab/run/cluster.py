@@ -295,7 +295,9 @@ class Cluster:
             return self._ray.get(reference)
         except errors.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, Exception) else error
-            raise ClusterError(f"{member}: {what_happened(cause)}") from error
+            raise ClusterError(
+                str(cause) if isinstance(cause, ClusterError) else f"{member}: {what_happened(cause)}"
+            ) from error
         except errors.RayError as error:
             raise _LostError(_in_one_sentence(str(error)) or type(error).__name__) from error
 
