@@ -90,6 +90,9 @@ class Worker:
         self._lm: LanguageModel | None = None
         self._retriever: Retriever | None = None
 
+    def begin(self) -> None:
+        """Nothing: what is asked first is answered once the worker is there, before it loads."""
+
     def load(self, wanted: dict[str, str]) -> Identity:
         """Load the model and the retriever, and say what they are.
 

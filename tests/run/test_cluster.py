@@ -261,7 +261,9 @@ def test_a_cluster_without_room_says_what_is_waited_for(head: Nodes, monkeypatch
         warnings.simplefilter("error")
         with pytest.raises(UserWarning) as said:
             cluster.provenance()
-    assert "no worker is ready after 0.5 seconds: each takes 64 CPUs, and of 3 CPUs and 1 GPU in the" in str(said.value)
+    assert "no worker has begun after 0.5 seconds: each takes 64 CPUs, and of 3 CPUs and 1 GPU in the" in str(
+        said.value
+    )
     assert "cluster 3 CPUs and 1 GPU are free" in str(said.value)
     assert "Ctrl-C ends the waiting" in str(said.value)
 
