@@ -112,6 +112,7 @@ class Cluster:
         self._members: list[_Member] = []
         self._first: Identity | None = None
         self._failed = 0  # workers in a row that ended before they were ready
+        self._reason = ""  # of the last of them
         self._asked = math.inf  # when the first worker was asked for, until a warning says that none has begun
         self._ours = not self._ray.is_initialized()
         if self._ours:
@@ -223,6 +224,8 @@ class Cluster:
 
     def _fill(self, questions: int) -> None:
         """Ask for the workers that are missing, no more than there are questions."""
+        if self._failed >= TRIES and not self._members:
+            raise ClusterError(f"{self._failed} workers in a row ended before they were ready: {self._reason}")
         while self._failed < TRIES and len(self._members) < min(self._wanted, questions):
             actor = self._new.remote(self.recipe, max(1, int(self._need["CPU"])))
             self._members.append(_Member(actor, actor.begin.remote(), actor.load.remote(library())))
@@ -253,10 +256,8 @@ class Cluster:
         try:
             member.identity, member.task = self._got(member, member.task), None
         except _LostError as error:
-            self._failed += 1
+            self._failed, self._reason = self._failed + 1, str(error)
             self._dismiss(member)
-            if self._failed >= TRIES and not self._members:
-                raise ClusterError(f"{self._failed} workers in a row ended before they were ready: {error}") from error
             warnings.warn(f"a worker ended before it was ready ({error})", stacklevel=2)
             return
         self._first = self._first or member.identity
