@@ -34,7 +34,7 @@ from dragin_lab.run.serving import refused, what_happened
 TRIES = 3
 #: Batches that a worker is given at once: when an episode ends, the next question should be there.
 AHEAD = 4
-#: Seconds until a warning says that workers have no room.
+#: Seconds until a warning says that no worker has room.
 PATIENCE = 10.0
 #: Seconds that an address is given to answer.
 ANSWERS_WITHIN = 5.0
@@ -46,6 +46,7 @@ class _Member:
     """A worker of the pool. ``task`` is what it was asked for, None where it has nothing to do."""
 
     actor: Any
+    begun: Any  # ready once it has room
     task: Any
     identity: Identity | None = None  # once it has loaded
     questions: dict[str, Question] = field(default_factory=dict)  # given to it and not answered
@@ -111,6 +112,7 @@ class Cluster:
         self._members: list[_Member] = []
         self._first: Identity | None = None
         self._failed = 0  # workers in a row that ended before they were ready
+        self._reason = ""  # of the last of them
         self._asked = math.inf  # when the first worker was asked for, until a warning says that none has begun
         self._ours = not self._ray.is_initialized()
         if self._ours:
@@ -222,35 +224,40 @@ class Cluster:
 
     def _fill(self, questions: int) -> None:
         """Ask for the workers that are missing, no more than there are questions."""
+        if self._failed >= TRIES and not self._members:
+            raise ClusterError(f"{self._failed} workers in a row ended before they were ready: {self._reason}")
         while self._failed < TRIES and len(self._members) < min(self._wanted, questions):
             actor = self._new.remote(self.recipe, max(1, int(self._need["CPU"])))
-            self._members.append(_Member(actor, actor.load.remote(library())))
+            self._members.append(_Member(actor, actor.begin.remote(), actor.load.remote(library())))
             self._asked = min(self._asked, time.monotonic())
 
     def _wait(self) -> list[_Member]:
         """Wait a little for a worker that has something to say."""
         waiting = {member.task: member for member in self._members if member.task is not None}
         ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=_TICK, fetch_local=False)
-        if not ready and self._first is None and time.monotonic() - self._asked >= PATIENCE:
+        if not ready and time.monotonic() - self._asked >= PATIENCE:
             self._asked = math.inf
+            self._say_what_is_waited_for()
+        return [waiting[one] for one in ready]
+
+    def _say_what_is_waited_for(self) -> None:
+        begun, _ = self._ray.wait([member.begun for member in self._members], timeout=0)
+        if not begun:
             total, free = self._ray.cluster_resources(), self._ray.available_resources()
             warnings.warn(
-                f"no worker is ready after {PATIENCE:g} seconds: each takes {_amounts(self._need)}, and of "
-                f"{_amounts(total)} in the cluster {_amounts(free)} are free. They load, or wait for a machine to "
-                "join; Ctrl-C ends the waiting",
-                stacklevel=2,
+                f"no worker has begun after {PATIENCE:g} seconds: each takes {_amounts(self._need)}, and of "
+                f"{_amounts(total)} in the cluster {_amounts(free)} are free. A machine has to join, or something else "
+                "to end there; Ctrl-C ends the waiting",
+                stacklevel=3,
             )
-        return [waiting[one] for one in ready]
 
     def _admit(self, member: _Member) -> None:
         """A worker has loaded: it must be like the first one."""
         try:
             member.identity, member.task = self._got(member, member.task), None
         except _LostError as error:
-            self._failed += 1
+            self._failed, self._reason = self._failed + 1, str(error)
             self._dismiss(member)
-            if self._failed >= TRIES and not self._members:
-                raise ClusterError(f"{self._failed} workers in a row ended before they were ready: {error}") from error
             warnings.warn(f"a worker ended before it was ready ({error})", stacklevel=2)
             return
         self._first = self._first or member.identity
@@ -295,7 +302,9 @@ class Cluster:
             return self._ray.get(reference)
         except errors.RayTaskError as error:
             cause = error.cause if isinstance(error.cause, Exception) else error
-            raise ClusterError(f"{member}: {what_happened(cause)}") from error
+            raise ClusterError(
+                str(cause) if isinstance(cause, ClusterError) else f"{member}: {what_happened(cause)}"
+            ) from error
         except errors.RayError as error:
             raise _LostError(_in_one_sentence(str(error)) or type(error).__name__) from error
 

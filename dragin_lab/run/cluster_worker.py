@@ -22,7 +22,7 @@ from dragin_lab.core.trace import Question
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.benchmark import finished
 from dragin_lab.run.lines import Finished
-from dragin_lab.run.serving import described
+from dragin_lab.run.serving import described, what_happened
 
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever
@@ -90,9 +90,22 @@ class Worker:
         self._lm: LanguageModel | None = None
         self._retriever: Retriever | None = None
 
+    def begin(self) -> None:
+        """Nothing: what is asked first is answered once the worker is there, before it loads."""
+
     def load(self, wanted: dict[str, str]) -> Identity:
-        """Load the model and the retriever, and say what they are; ``ClusterError`` for another ``library``."""
-        name, there = f"{socket.gethostname()}, process {os.getpid()}", library()
+        """Load the model and the retriever, and say what they are.
+
+        Raises ``ClusterError`` that names this process, for another ``library`` and for what cannot be loaded.
+        """
+        name = f"{socket.gethostname()}, process {os.getpid()}"
+        try:
+            return self._load(name, wanted)
+        except Exception as error:
+            raise ClusterError(f"the worker on {name}: {what_happened(error)}") from error
+
+    def _load(self, name: str, wanted: dict[str, str]) -> Identity:
+        there = library()
         if there != wanted:
             raise ClusterError(
                 f"has another dragin_lab: version {there['version']}, source {there['source'][:12]}; the process that "

@@ -156,7 +156,7 @@ def test_definitions_are_checked_where_they_are_made() -> None:
     with pytest.raises(SettingError, match="cannot be read"):
         WHENS.make("surprise(weight=draft)")
     dl.when("bare")(lambda draft: draft.entropy)
-    with pytest.raises(SettingError, match="when 'bare' needs a threshold, such as bare@0.6"):
+    with pytest.raises(SettingError, match=r"when 'bare' needs a threshold, such as bare@0\.6"):
         dl.method(when="bare")
 
 

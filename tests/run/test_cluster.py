@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from answering import DRAGIN, answer, questions
 from clustered import ScriptedRecipe, answer_on
 from command import PATIENCE, Command, start
-from ray_nodes import Nodes, end, free_port, started, two_nodes, wait_for, whole_lines
+from ray_nodes import Nodes, end, started, two_nodes, wait_for, whole_lines
 
 from dragin_lab.cli import app as cli
 from dragin_lab.core.method import method
-from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.errors import SettingError
 from dragin_lab.run import cluster as cluster_module
 from dragin_lab.run.benchmark import run_benchmark
-from dragin_lab.run.cluster import Cluster, check_address, check_numbers
-from dragin_lab.run.cluster_worker import ClusterError, Recipe, Worker, library
+from dragin_lab.run.cluster import Cluster
+from dragin_lab.run.cluster_worker import ClusterError, library
 from dragin_lab.run.rundir import RunError, read_run
 
 COUNT = 10
@@ -266,7 +261,9 @@ def test_a_cluster_without_room_says_what_is_waited_for(head: Nodes, monkeypatch
         warnings.simplefilter("error")
         with pytest.raises(UserWarning) as said:
             cluster.provenance()
-    assert "no worker is ready after 0.5 seconds: each takes 64 CPUs, and of 3 CPUs and 1 GPU in the" in str(said.value)
+    assert "no worker has begun after 0.5 seconds: each takes 64 CPUs, and of 3 CPUs and 1 GPU in the" in str(
+        said.value
+    )
     assert "cluster 3 CPUs and 1 GPU are free" in str(said.value)
     assert "Ctrl-C ends the waiting" in str(said.value)
 
@@ -277,79 +274,3 @@ def test_a_second_connection_is_refused(head: Nodes) -> None:
             Cluster("local", ScriptedRecipe())
         with Cluster("auto", ScriptedRecipe(), actors=1) as second:
             assert second.provenance()["model"] == {"id": "scripted"}
-
-
-# -- without a cluster ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (["--ray", "local", "--actors", "0"], ("actors=0", "at least 1")),
-        (["--ray", "local", "--gpus-per-actor", "1.5"], ("gpus_per_actor=1.5", "a fraction")),
-        (["--ray", "local", "--gpus-per-actor", "-1"], ("gpus_per_actor=-1",)),
-        (["--ray", "local", "--cpus-per-actor", "-1"], ("cpus_per_actor=-1",)),
-        (["--actors", "2"], ("--actors", "give --ray too")),
-        (["--ray", "head"], ("'head'", "HOST:PORT")),
-        (["--ray", "head:0"], ("'head:0'", "HOST:PORT")),
-        (["--ray", "ray://head:10001"], ("'ray://head:10001'", "ray job submit")),
-    ],
-)
-def test_wrong_usage(command: Command, args: list[str], says: tuple[str, ...], tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    command.refused("run", *args, "--output", tmp_path / "o", says=says)
-    assert not (tmp_path / "o").exists()
-
-
-def test_an_address_where_nobody_answers(command: Command, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    address = f"127.0.0.1:{free_port()}"
-    command.refused("run", "--ray", address, "--output", tmp_path / "o", says=(f"nobody answers at {address}",))
-
-
-def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackageError, match=r"needs ray; pip install 'dragin_lab\[cluster\]'"):
-        Cluster("local")
-    command.refused("run", "--ray", "local", "--output", tmp_path / "o", says=("dragin_lab[cluster]",))
-
-
-@pytest.mark.parametrize("given", [(0, None, 1.0), (True, None, 1.0), (1.5, None, 1.0), (1, float("nan"), 1.0)])
-def test_numbers_that_no_worker_can_be_made_of(given: Any) -> None:
-    with pytest.raises(SettingError):
-        check_numbers(*given)
-
-
-def test_addresses() -> None:
-    for address in ("local", "auto"):
-        check_address(address)
-    for address in ("", ":6379", "host:", "host:99999", "http://host:1"):
-        with pytest.raises(SettingError):
-            check_address(address)
-
-
-def test_a_worker_gives_what_a_run_writes(whole: bytes) -> None:
-    worker = Worker(ScriptedRecipe())
-    identity = worker.load(library())
-    assert identity.model["model"] == {"id": "scripted"}
-    assert identity.retriever == {"kind": "ScriptedRetriever"}
-    options = {"seed": 0, "batch_size": 1, "traces": False}
-    found = list(worker.answer(DRAGIN, questions(2), PromptTemplate(), options))
-    assert [one.line for one in found] == [json.loads(line) for line in whole.splitlines()[:2]]
-    assert found[0].trace is None
-    idle = Worker(ScriptedRecipe(searches=False))
-    assert idle.load(library()).retriever is None
-
-
-def test_a_recipe_opens_what_the_command_line_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "wiki").mkdir()
-    recipe = Recipe(model="org/model", corpus="wiki").absolute()
-    assert (recipe.model, recipe.corpus) == ("org/model", str(tmp_path / "wiki"))
-    assert replace(recipe, corpus=None) == Recipe(model="org/model")
-
-
-def test_the_source_of_the_library_is_told_apart(tmp_path: Path) -> None:
-    found = library()
-    assert len(found["source"]) == 64
-    assert found == library()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +16,9 @@ from ray_nodes import free_port
 
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError, SettingError
-from dragin_lab.run.cluster import Cluster, check_numbers
-from dragin_lab.run.cluster_worker import Recipe, Worker, library
+from dragin_lab.run.cluster import Cluster, check_address, check_numbers
+from dragin_lab.run.cluster_worker import ClusterError, Recipe, Worker, library
+from dragin_lab.run.lines import PREDICTION, decode
 
 
 @pytest.fixture
@@ -76,22 +76,28 @@ def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:
     answer(tmp_path / "run", 2)
     written = (tmp_path / "run" / "predictions.jsonl").read_bytes()
     worker = Worker(ScriptedRecipe())
-    assert worker.hello() == {"name": worker.hello()["name"]} | library()
-    identity = worker.load()
+    identity = worker.load(library())
     assert identity.model["model"] == {"id": "scripted"}
     assert identity.retriever == {"kind": "ScriptedRetriever"}
     options = {"seed": 0, "batch_size": 1, "traces": False}
     found = list(worker.answer(DRAGIN, questions(2), PromptTemplate(), options))
-    assert [one.line for one in found] == [json.loads(line) for line in written.splitlines()]
+    assert [one.line for one in found] == [decode(line, PREDICTION) for line in written.splitlines()]
     assert found[0].trace is None
     idle = Worker(ScriptedRecipe(searches=False))
-    assert idle.load().retriever is None
+    assert idle.load(library()).retriever is None
+
+
+def test_what_keeps_a_worker_from_loading_is_said_with_its_place() -> None:
+    with pytest.raises(ClusterError, match=r"^the worker on .*, process \d+: has another dragin_lab: version 0"):
+        Worker(ScriptedRecipe()).load(library() | {"version": "9.9"})
+    with pytest.raises(ClusterError, match=r"^the worker on .*, process \d+: .*/no/such/model"):
+        Worker(Recipe(model="/no/such/model")).load(library())
 
 
 def test_a_recipe_opens_what_the_command_line_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wiki").mkdir()
-    recipe = Recipe(model="org/model", corpus="wiki").whole_paths()
+    recipe = Recipe(model="org/model", corpus="wiki").absolute()
     assert (recipe.model, recipe.corpus) == ("org/model", str(tmp_path / "wiki"))
     assert replace(recipe, corpus=None) == Recipe(model="org/model")
 
