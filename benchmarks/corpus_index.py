@@ -29,8 +29,9 @@ WIKIPEDIA = 21_015_324
 
 def build(folder: Path, workers: int) -> dict[str, Any]:
     from dragin_lab.retrieval.bm25s_index import BM25S
-    from dragin_lab.retrieval.corpus import Corpus
     from dragin_lab.retrieval.indexes import index_folder
+
+    from dragin_lab.retrieval.corpus import Corpus
 
     corpus = Corpus.load(folder)
     target = index_folder(corpus, BM25S.kind)
