@@ -78,12 +78,12 @@ debug_option = click.option(
 )
 corpus_option = click.option(
     "--corpus", panel="Passages",
-    help="A built corpus; or .jsonl, .csv, .tsv (or .gz of them), .parquet, a folder of .txt and .md, a BEIR folder, or "
-    "hub:NAME. Default the embedded passages.",
+    help="A built corpus; or .jsonl, .csv, .tsv (or .gz of them), .parquet, a folder of .txt and .md, a BEIR folder, "
+    "or hub:NAME. Default the embedded passages.",
 )  # fmt: skip
 retriever_option = click.option(
     "--retriever", metavar="SPEC", panel="Passages",
-    help="bm25, bm25s, dense:MODEL, milvus:URI or elasticsearch:URL. Default bm25, above 200,000 passages bm25s.",
+    help="bm25, tantivy, dense:MODEL, milvus:URI or elasticsearch:URL. Default tantivy for a built corpus, else bm25.",
 )  # fmt: skip
 layout_option = click.option(
     "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",

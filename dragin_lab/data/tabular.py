@@ -243,6 +243,8 @@ def pick(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, s
         raise DataError(f"{placed.place}: has no field {fields[name]!r} ({name}); {listed(placed)}")
     key = fields.get(name) or next((one for one in usual if one in record), None)
     value = None if key is None else record[key]
+    if isinstance(value, str):
+        return value
     return None if type(value).__name__ in ("NAType", "NaTType") or _is_nan(value) else value
 
 

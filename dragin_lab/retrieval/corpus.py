@@ -50,7 +50,8 @@ class Corpus(Sequence[Passage]):
         Args:
             source: a folder that ``build`` made, whose passages stay on disk; or what it can be made from: JSON lines,
                 CSV, TSV (DPR's ``psgs_w100.tsv.gz`` too) or parquet files, a BEIR folder, a folder of .txt and .md
-                files, a DataFrame, an iterable of dictionaries, a Hugging Face data set, its saved folder, or ``hub:NAME``.
+                files, a DataFrame, an iterable of dictionaries, a Hugging Face data set, its saved folder, or
+                ``hub:NAME``.
             fields: which of its fields is the id, title and text, where they have other names:
                 ``"id=doc_id,title=headline,text=contents"`` or a mapping. A missing id is made from the row.
             progress: a bar on the error output; by default where that is a terminal.

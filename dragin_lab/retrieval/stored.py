@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from json.encoder import encode_basestring as quoted  # json.dumps takes four times as long
 from pathlib import Path
 from typing import Any, overload
 
@@ -59,7 +60,7 @@ def open_index(folder: Path, *, new: bool = False) -> Any:
 
 def json_line(id: str, title: str, text: str) -> bytes:
     """A passage as the line of JSON that it is stored as, and that fingerprints are taken over."""
-    return (json.dumps({"id": id, "title": title, "text": text}, ensure_ascii=False) + "\n").encode()
+    return f'{{"id": {quoted(id)}, "title": {quoted(title)}, "text": {quoted(text)}}}\n'.encode()
 
 
 class Stored(Sequence[Passage]):
