@@ -187,8 +187,8 @@ def show(result: dict[str, Any]) -> None:
     searched, checked = result["search"], result["check"]
     print(f"  a query {searched['ours_ms']:.2f} ms, bare {searched['bare_ms']:.2f} ms")
     print(
-        f"  ratios: build {result['build_ratio']:.2f}, with the same terms {result['build_ratio_same_terms']:.2f}, query "
-        f"{result['search_ratio']:.2f}"
+        f"  ratios: build {result['build_ratio']:.2f}, with the same terms {result['build_ratio_same_terms']:.2f}, "
+        f"query {result['search_ratio']:.2f}"
     )
     print(f"  opened in {searched['open_seconds']:.2f} s, {searched['resident_MiB']:.0f} MiB resident while searching")
     print(f"  full check {checked['seconds']:.1f} s, {checked['wrong']} wrong")

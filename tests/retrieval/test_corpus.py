@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import sys
 import warnings
 from pathlib import Path
 
