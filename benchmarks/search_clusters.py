@@ -4,7 +4,7 @@
   Milvus' own full-text function (analyzer, idf and all) over title and text in one field: the questions whose three are
   the same in the same order, and the mean share of the three that both find;
 - rates, for so many passages of ``zipf.py``: passages a second filled, milliseconds a query one by one and many in a
-  request (with ``BM25S``, the same queries, where bm25s is installed), resident memory of the process.
+  request (with ``Tantivy``, the same queries), resident memory of the process.
 
     python benchmarks/search_clusters.py --passages 20000 --out search_clusters.json
 """
@@ -26,10 +26,9 @@ import zipf
 from pymilvus import DataType, Function, FunctionType, MilvusClient
 
 from dragin_lab.core.trace import Passage
-from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.bm25 import BM25, Tantivy
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.milvus import Milvus
-from dragin_lab.retrieval.milvus_fill import fill
+from dragin_lab.retrieval.milvus import Milvus, fill
 from dragin_lab.run import benchmark as bench
 
 K = 3
@@ -95,12 +94,8 @@ def rates(folder: Path, passages: int, asked: int) -> dict[str, Any]:
     with Milvus(str(folder / "zipf.db"), corpus) as retriever:
         found = {"milvus": timed(retriever, queries)}
         resident = psutil.Process().memory_info().rss
-    try:
-        from dragin_lab.retrieval.bm25s_index import BM25S
-
-        found["bm25s"] = timed(BM25S(corpus), queries)
-    except ImportError:
-        pass
+    rows = ({"id": p.id, "title": p.title, "text": p.text} for p in corpus)
+    found["tantivy"] = timed(Tantivy(Corpus.build(rows, folder / "built", progress=False)), queries)
     return {
         "passages": passages,
         "filled_per_second": passages / filled,

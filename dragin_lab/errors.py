@@ -11,6 +11,10 @@ class ModelError(DraginLabError):
     """A model or tokenizer that cannot be loaded or cannot be captured."""
 
 
+class DataError(DraginLabError):
+    """A source of questions or passages that is missing, is not what it should be, or lacks a field."""
+
+
 class CorpusError(DraginLabError):
     """A corpus that cannot be read; names the file and the line."""
 

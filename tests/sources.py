@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 from dragin_lab.core.trace import Passage
+from dragin_lab.retrieval.corpus import Corpus
 
 WORDS = ["harbour", "Zażółć", 'the "old" mill', "電影", "river", "senate", "1887", "opened", "quarry", "bridge's", "of"]
 
@@ -35,6 +36,7 @@ def write_json_lines(path: Path, passages: list[Passage]) -> Path:
     return path
 
 
-def left_in(folder: Path) -> dict[str, str]:
-    """The files of a folder and the checksum of each."""
-    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
+def on_disk(passages: Iterable[Passage], folder: Path) -> Corpus:
+    """A corpus of these passages, built in a folder."""
+    rows = ({"id": p.id, "title": p.title, "text": p.text} for p in passages)
+    return Corpus.build(rows, folder / "built")

@@ -16,9 +16,8 @@ from dragin_lab.errors import BrokenOffError
     "--retriever",
     "spec",
     metavar="SPEC",
-    default="bm25s",
-    show_default=True,
-    help="bm25s; dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac; or milvus:URI.",
+    required=True,
+    help="dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac; or milvus:URI.",
 )
 @click.option("--model", help="milvus: fill it with the vectors of this model (as in dense:MODEL), not for BM25.")
 @click.option(
@@ -26,19 +25,18 @@ from dragin_lab.errors import BrokenOffError
     default=None,
     help="dense: compare with every passage, or with those of the nearest groups. Default exact to 200,000 passages.",
 )
-@click.option("--workers", type=click.IntRange(min=1), help="bm25s: processes that analyse; default one a core.")
 @click.option("--device", help="dense: cpu or cuda; default the first GPU, else the CPU.")
-@click.option("--force", is_flag=True, help="Begin anew, whatever index is there.")
+@click.option("--force", is_flag=True, help="Begin again, whatever index is there.")
 @debug_option
-def index(
-    corpus: str, spec: str, exact: bool | None, workers: int | None, device: str | None, force: bool, model: str | None
-) -> None:
+def index(corpus: str, spec: str, exact: bool | None, device: str | None, force: bool, model: str | None) -> None:
     """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder; or fill Milvus with it.
+
+    BM25 needs none: a built corpus is its own index.
 
     An index that was killed, interrupted or ran out of disk goes on where it stopped when this is run again.
     """
     check_corpus(corpus)
-    build_index(corpus, spec, exact=exact, workers=workers, device=device, force=force, model=model)
+    build_index(corpus, spec, exact=exact, device=device, force=force, model=model)
 
 
 def build_index(corpus: str, spec: str, **options: object) -> None:

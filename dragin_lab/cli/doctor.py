@@ -12,13 +12,13 @@ from dragin_lab.errors import DraginLabError
 
 Line = tuple[str, bool]
 
-_NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "safetensors", "pandas", "numpy")
+_NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensors", "pandas", "numpy")
 _OPTIONAL = {
     "jupyterlab": "notebooks want it",
     "ipywidgets": "notebooks want it",
     "plotly": "notebooks want it",
     "anywidget": "notebooks want it",
-    "bm25s": "large corpora want it",
+    "datasets": "corpora and questions from the Hugging Face Hub want it",
 }
 
 

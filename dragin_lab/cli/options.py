@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,11 +78,12 @@ debug_option = click.option(
 )
 corpus_option = click.option(
     "--corpus", panel="Passages",
-    help="A built corpus, .tsv[.gz], .jsonl[.gz] or folder of .txt; default the embedded passages.",
+    help="A built corpus; or .jsonl, .csv, .tsv (or .gz of them), .parquet, a folder of .txt and .md, a BEIR folder, "
+    "or hub:NAME. Default the embedded passages.",
 )  # fmt: skip
 retriever_option = click.option(
     "--retriever", metavar="SPEC", panel="Passages",
-    help="bm25, bm25s, dense:MODEL, milvus:URI or elasticsearch:URL. Default bm25, above 200,000 passages bm25s.",
+    help="bm25, tantivy, dense:MODEL, milvus:URI or elasticsearch:URL. Default tantivy for a built corpus, else bm25.",
 )  # fmt: skip
 layout_option = click.option(
     "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",
@@ -212,14 +213,13 @@ def check_corpus(corpus: str | None) -> None:
     """Find out by its first passage whether this is a corpus, before a model is loaded."""
     if corpus is None:
         return
-    from dragin_lab.retrieval.corpora.files import read_rows, total_bytes
+    from dragin_lab.retrieval.sources import find_source
+    from dragin_lab.retrieval.stored import Stored, is_stored
 
-    path = Path(corpus).expanduser()
-    if not path.exists():
-        raise click.UsageError(f"--corpus {corpus}: no such file or folder")
-    with suppress(OSError):  # reading it all names what is wrong
-        if total_bytes(path):
-            next(read_rows(path, lambda _: None), None)
+    if is_stored(path := Path(corpus).expanduser()):
+        Stored(path)
+    elif not corpus.startswith("hub:"):
+        next(find_source(corpus).rows(lambda count: None), None)
 
 
 def check_retriever(spec: str | None) -> None:

@@ -2,9 +2,8 @@
 
 2WikiMultihopQA (``dev.json`` with ``id_aliases.json`` beside it), HotpotQA (distractor file), StrategyQA
 (``strategyqa_train.json`` with ``…_paragraphs.json`` beside it), IIRC (passages with questions). Almanac's questions
-come with the package. Questions of one's own are a ``.jsonl`` file, one JSON object per line: ``question``, then
-``answer`` (a text) or ``answers`` (a list of texts, any of which counts), and ``id`` where they have one; else the
-question's number in the file, from 1, is the id.
+come with the package. Questions of one's own are rows (``questions``): JSON lines, CSV, parquet, a DataFrame, a Hugging
+Face data set, with ``question``, ``answer`` (a text) or ``answers`` (a list, any of which counts), maybe ``id``.
 """
 
 from __future__ import annotations
@@ -12,15 +11,18 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from dragin_lab import almanac
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.data import formats
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
-from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN, DataError
+from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN
+from dragin_lab.data.questions import is_own, read_questions
+from dragin_lab.errors import DataError
 
 #: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
 FILES = {
@@ -39,18 +41,21 @@ INSTRUCTIONS = {
 
 
 def load(
-    source: str | Path, limit: int | None = None, *, split: str | None = None, sample: int | None = None, seed: int = 0
-) -> list[Question]:
+    source: Any, limit: int | None = None, *, split: str | None = None, sample: int | None = None, seed: int = 0,
+    fields: str | Mapping[str, str] | None = None,
+) -> list[Question]:  # fmt: skip
     """The questions of a benchmark, in the order of their file.
 
     Args:
         source: a benchmark's name (``BENCHMARKS``), looked for below ``DRAGIN_LAB_DATA`` (default ``data``);
-            ``almanac/NAME`` for Almanac's; or a file, or a folder that holds the original file.
+            ``almanac/NAME`` for Almanac's; or a file, or a folder that holds the original file; or rows of questions
+            (``questions.read_questions``).
         limit: take the first so many only, as the authors do (reference-behaviour §6).
         split: Almanac's "train", "dev" or "test" (default); the real files hold one split each.
         sample: take so many at random instead, in the order of the file. The same ``seed`` takes the same questions
             everywhere, and a larger sample holds every smaller one.
         seed: of the sample.
+        fields: of rows of questions, where their fields have other names: "question=q,answer=gold".
 
     Gold answers: 2WikiMultihopQA the answer, then the aliases of its ``answer_id``; IIRC each span, or the bare value
     without its unit; StrategyQA yes or no. IIRC questions without an answer are left out (reference-behaviour §6).
@@ -66,6 +71,8 @@ def load(
         raise DataError(f"limit={limit} and sample={sample}: give one of them, the first so many or a random choice")
     if (kind := _of_almanac(source)) is not None:
         questions = _almanac(kind, split or "test")[:limit]
+    elif is_own(source):
+        questions = read_questions(source, fields)[:limit]
     else:
         questions = _read(find(source, split), limit)
     return questions if sample is None else _sample(questions, sample, seed)
@@ -78,8 +85,8 @@ def _read(path: Path, limit: int | None) -> list[Question]:
     names = formats.read_aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
     questions: list[Question] = []
     seen: dict[str, str] = {}
-    for number, (where, record, _) in enumerate(formats.each_question(kind, records), 1):
-        question = formats.read_question(where, kind, record, names, number)
+    for where, record, _ in formats.each_question(kind, records):
+        question = formats.read_question(where, kind, record, names)
         if question is None:
             continue
         if question.id in seen:
@@ -111,6 +118,8 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, read off its first record; ``PLAIN`` for a file of one's own questions."""
     if (kind := _of_almanac(source)) is not None:
         return kind
+    if is_own(source):
+        return PLAIN
     path = find(source, split)
     return formats.kind_of(path, formats.read_records(path))
 

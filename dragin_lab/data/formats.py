@@ -1,4 +1,4 @@
-"""The original question files of the four benchmarks, and a plain JSON-lines form, read record by record.
+"""The original question files of the four benchmarks, read record by record.
 
 Everything raises ``DataError`` with the file, the record (or line) and the field that is wrong. What is wrong is
 refused, never repaired or left out.
@@ -12,19 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.core.trace import Question
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import DataError
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
-#: The kind of a file of one's own questions: JSON lines with ``question``, ``answer`` or ``answers``, and maybe ``id``.
+#: The kind of questions of one's own (``questions``).
 PLAIN = "plain"
 ALIASES = "id_aliases.json"
 
 Record = dict[str, Any]
 Placed = tuple[str, Any]  # a record's place for messages, and the record
-
-
-class DataError(DraginLabError):
-    """A question file that is missing, is not what it should be, or lacks a field."""
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -59,12 +55,7 @@ def _lines(path: Path) -> Iterator[Placed]:
 
 
 def read_records(path: Path) -> list[Placed]:
-    """The records of a question file: a JSON list, or JSON lines where the name ends in ``.jsonl``."""
-    if path.suffix.lower() == ".jsonl":
-        placed = list(_lines(path))
-        if not placed:
-            raise DataError(f"{path}: holds no line with a question")
-        return placed
+    """The records of a question file: a JSON list."""
     records = _parsed(path, _text(path))
     if not isinstance(records, list) or not records:
         raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
@@ -72,9 +63,7 @@ def read_records(path: Path) -> list[Placed]:
 
 
 def kind_of(path: Path, records: list[Placed]) -> str:
-    """Which benchmark a file is of, by the fields of its first record; ``PLAIN`` for JSON lines of one's own."""
-    if path.suffix.lower() == ".jsonl":
-        return PLAIN
+    """Which benchmark a file is of, by the fields of its first record."""
     first = records[0][1] if isinstance(records[0][1], dict) else {}
     if "questions" in first:
         return "iirc"
@@ -87,7 +76,7 @@ def kind_of(path: Path, records: list[Placed]) -> str:
     fields = ", ".join(sorted(first)) or "none"
     raise DataError(
         f"{path}, record 1: is of none of the formats {', '.join(BENCHMARKS)} (its fields: {fields}); "
-        "name a file of your own questions .jsonl, one JSON object a line"
+        "give questions of your own as .jsonl, .csv or .parquet"
     )
 
 
@@ -135,21 +124,16 @@ def each_question(kind: str, records: list[Placed]) -> Iterator[tuple[str, Any, 
             yield f"{where}, question {count}", question, record
 
 
-def question_id(where: str, kind: str, record: Any, number: int) -> str:
-    """The id of a question; of a plain one without, its ``number``."""
-    if kind != PLAIN:
-        return _field(where, record, "qid" if kind in ("strategyqa", "iirc") else "_id", str)
-    if not isinstance(record, dict) or record.get("id") is None:
-        return str(number)
-    return str(_field(where, record, "id", (str, int)))
+def question_id(where: str, kind: str, record: Any) -> str:
+    return _field(where, record, "qid" if kind in ("strategyqa", "iirc") else "_id", str)
 
 
-def read_question(where: str, kind: str, record: Any, names: dict[str, list[str]], number: int) -> Question | None:
+def read_question(where: str, kind: str, record: Any, names: dict[str, list[str]]) -> Question | None:
     """A question with its gold answers; ``None`` for one without an answer (IIRC's ``none``).
 
-    ``names`` are 2WikiMultihopQA's aliases, ``number`` the id of a plain question that has none.
+    ``names`` are 2WikiMultihopQA's aliases.
     """
-    qid = question_id(where, kind, record, number)
+    qid = question_id(where, kind, record)
     where = f"{where} ({qid})"
     text = _field(where, record, "question", str).strip()
     if kind == "strategyqa":
@@ -158,8 +142,6 @@ def read_question(where: str, kind: str, record: Any, names: dict[str, list[str]
         golds = _iirc_golds(where, _field(where, record, "answer", dict))
         if not golds:
             return None
-    elif kind == PLAIN:
-        golds = _plain_golds(where, record)
     else:
         golds = [_field(where, record, "answer", str)]
         if kind == "2wikimultihopqa":
@@ -180,14 +162,3 @@ def _iirc_golds(where: str, answer: Record) -> list[str]:
     if kind in ("value", "binary"):  # the bare value: a unit is not part of the gold (reference-behaviour §6.5)
         return [str(_field(where, answer, "answer_value", (str, int, float)))]
     raise DataError(f"{where}: field 'type' is {kind!r}; it must be span, value, binary or none")
-
-
-def _plain_golds(where: str, record: Any) -> list[str]:
-    if "answer" in record and "answers" in record:
-        raise DataError(f"{where}: has both 'answer' and 'answers'; give one of them")
-    name = "answers" if "answers" in record else "answer"
-    value = _field(where, record, name, (str, list))
-    golds = [value] if isinstance(value, str) else _texts(where, record, name)
-    if not any(gold.strip() for gold in golds):
-        raise DataError(f"{where}: field {name!r} is empty; give at least one text that counts as right")
-    return golds

@@ -1,23 +1,131 @@
-"""BM25 over passages, in memory, scored as Elasticsearch scores them.
+"""BM25 over title and text as Elasticsearch's ``best_fields`` scores them, in memory (rank-bm25) or on disk (tantivy).
 
-Up to some hundred thousand passages: the index keeps a few hundred bytes a passage, and a query looks at the passages
-that hold one of its terms.
+Both rank by the same scores: analysis, formula and statistics are shared, and equal scores come in corpus order.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 import rank_bm25
 
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.retrieval import analysis
-from dragin_lab.retrieval.best_fields import BestFields
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.postings import sum_scores
+from dragin_lab.retrieval.stored import TEXT, TITLE, Stored, remedy
+
+#: What the DRAGIN authors retrieve with (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.
+K1, B, TIE_BREAKER = 1.2, 0.75, 0.5
+_SCORES_AT_ONCE = 1 << 21  # of all queries together that are answered at a time
+#: tantivy rounds a field's length down, by less than 1 in 8, so its score is at least ours and less than 8/7 of it.
+_ROUNDED = 7 / 8
+#: What tantivy's float32 may be off by: a share of the score, and of each of a query's terms, whose idf is ln(1 + x).
+_RELATIVE, _PER_TERM = 1e-5, 2.5e-7
+
+
+def idf(passages: int, df: int) -> float:
+    """log(1 + (N - df + 0.5) / (df + 0.5)); N counts all passages, as tantivy does and Lucene (those with the field)
+    does not.
+    """
+    return math.log1p((passages - df + 0.5) / (df + 0.5))
+
+
+def check_number(k: int, most: int | None = None) -> int:
+    """The number of passages asked for; raises ``SettingError`` for what is not a whole number from 1 (to ``most``)."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1 or (most is not None and k > most):
+        limit = "of at least 1" if most is None else f"from 1 to {most:,}"
+        raise SettingError(f"k={k!r}: the number of passages asked for must be a whole number {limit}")
+    return int(k)
+
+
+class _Lexical:
+    """What both have beside their searches."""
+
+    kind = library = ""
+    corpus: Corpus
+    chosen: str | None = None  # why this retriever, where nobody asked for it by name
+    k1, b, tie_breaker = K1, B, TIE_BREAKER
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """The at most k best passages, best first, with their scores; equal scores in corpus order.
+
+        A passage that holds no term of the query is never among them; a query of stop words alone finds nothing.
+        """
+        return self.search_many([query], k)[0]
+
+    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """``search`` for each query."""
+        raise NotImplementedError
+
+    def provenance(self) -> dict[str, Any]:
+        """Everything that a repetition of these searches needs, as plain data."""
+        return {
+            "kind": self.kind,
+            "library": f"{self.library} {version(self.library)}",
+            "k1": self.k1,
+            "b": self.b,
+            "tie_breaker": self.tie_breaker,
+            "analysis": analysis.NAME,
+            "corpus": self.corpus.name,
+            "corpus_fingerprint": self.corpus.fingerprint,
+            "passages": len(self.corpus),
+        } | ({} if self.chosen is None else {"chosen": self.chosen})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) over the settings, the analysis and the corpus's own fingerprint."""
+        settings = {key: self.provenance()[key] for key in ("kind", "k1", "b", "tie_breaker", "analysis")}
+        return hashlib.sha256(json.dumps([settings, self.corpus.fingerprint], sort_keys=True).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.corpus!r}, k1={self.k1:g}, b={self.b:g})"
+
+
+class BM25(_Lexical):
+    """A ``Retriever`` over rank-bm25's counts, in memory, for up to some hundred thousand passages.
+
+    Keeps a few hundred bytes per passage; scores are float64. Raises ``SettingError`` for settings for which the
+    formula makes no sense.
+    """
+
+    kind, library = "bm25", "rank-bm25"
+
+    def __init__(self, corpus: Corpus, *, k1: float = K1, b: float = B, tie_breaker: float = TIE_BREAKER) -> None:
+        if not (math.isfinite(k1) and k1 >= 0):
+            raise SettingError(f"k1={k1!r}: must be a finite number of at least 0 (usual: {K1})")
+        for name, value in (("b", b), ("tie_breaker", tie_breaker)):
+            if not 0 <= value <= 1:
+                raise SettingError(f"{name}={value!r}: must lie between 0 and 1")
+        self.corpus = corpus
+        self.k1, self.b, self.tie_breaker = float(k1), float(b), float(tie_breaker)
+        self._titles = _Field((analysis.terms(p.title) for p in corpus), self.k1, self.b)
+        self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
+
+    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """``search`` for each query, some together: a term that several of them hold is looked up once."""
+        wanted = check_number(k)
+        together = max(1, _SCORES_AT_ONCE // len(self.corpus))
+        found = []
+        for start in range(0, len(queries), together):
+            terms = [analysis.terms(query) for query in queries[start : start + together]]
+            title, text = self._titles.get_many_scores(terms), self._texts.get_many_scores(terms)
+            scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)  # (queries, passages)
+            found += [self._passages(row, best_positions(row, wanted)) for row in scores]
+        return found
+
+    def _passages(self, scores: np.ndarray, positions: np.ndarray) -> list[Passage]:
+        return [replace(self.corpus[i], score=float(scores[i])) for i in positions.tolist()]
 
 
 class _Field(rank_bm25.BM25):
@@ -35,14 +143,13 @@ class _Field(rank_bm25.BM25):
         super().__init__(documents)
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
-        """Lucene's idf, log(1 + (N - df + 0.5) / (df + 0.5)); as there, N and avgdl count passages that have the field.
+        """What a term adds is idf * tf / (tf + k1 (1 - b + b dl / avgdl)).
 
-        What a term adds is idf * tf / (tf + k1 (1 - b + b dl / avgdl)): since version 8 Lucene leaves out the constant
-        factor k1 + 1, which changes no order. Lengths are exact; Lucene rounds those above 40 to fit one byte.
+        Since version 8 Lucene leaves out the constant factor k1 + 1, which changes no order. Lengths are exact; Lucene
+        and tantivy round those above 40 to fit one byte.
         """
-        filled = sum(length > 0 for length in self.doc_len)
-        self.avgdl = sum(self.doc_len) / max(filled, 1)
-        self.idf = {term: math.log1p((filled - df + 0.5) / (df + 0.5)) for term, df in nd.items()}
+        self.avgdl = sum(self.doc_len) / self.corpus_size
+        self.idf = {term: idf(self.corpus_size, df) for term, df in nd.items()}
         self._row = {term: row for row, term in enumerate(nd)}
         rows, frequencies = array("i"), array("i")
         for counts in self.doc_freqs:
@@ -53,19 +160,27 @@ class _Field(rank_bm25.BM25):
         self._holders = holders[order]  # (postings,)
         tf = np.asarray(frequencies, np.float64)[order]  # (postings,)
         dl = np.asarray(self.doc_len, np.float64)[self._holders]  # (postings,)
-        idf = np.repeat(list(self.idf.values()), list(nd.values()))  # (postings,)
-        self._adds = idf * tf / (tf + self.k1 * (1 - self.b + self.b * dl / (self.avgdl or 1)))  # (postings,)
+        weights = np.repeat(list(self.idf.values()), list(nd.values()))  # (postings,)
+        self._adds = weights * tf / (tf + self.k1 * (1 - self.b + self.b * dl / (self.avgdl or 1)))  # (postings,)
         self._start = np.concatenate([[0], np.cumsum(list(nd.values()), dtype=np.int64)])  # (terms + 1,)
         self.doc_freqs = []  # the postings hold all of it
 
     def get_many_scores(self, queries: Sequence[Sequence[str]]) -> np.ndarray:
-        """The score of every passage, (queries, passages) float64; a term that a query repeats counts each time."""
-        numbers = [Counter(self._row[term] for term in query if term in self._row) for query in queries]
-        return sum_scores(numbers, self._postings, self.corpus_size, np.float64)
+        """The score of every passage, (queries, passages) float64; a term that a query repeats counts each time.
 
-    def _postings(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        span = slice(self._start[row], self._start[row + 1])
-        return self._holders[span], self._adds[span]
+        Terms are added in one order for all queries, so a query scores the same to the last bit whatever is asked
+        beside it.
+        """
+        scores = np.zeros((len(queries), self.corpus_size))
+        wanted: dict[int, list[tuple[np.ndarray, int]]] = {}
+        for row, query in zip(scores, queries, strict=True):
+            for number, times in Counter(self._row[term] for term in query if term in self._row).items():
+                wanted.setdefault(number, []).append((row, times))
+        for number in sorted(wanted):
+            span = slice(self._start[number], self._start[number + 1])
+            for row, times in wanted[number]:
+                row[self._holders[span]] += self._adds[span] * times
+        return scores
 
     def get_scores(self, query: Sequence[str]) -> np.ndarray:
         """The score of every passage, (passages,) float64."""
@@ -78,17 +193,93 @@ class _Field(rank_bm25.BM25):
         return scores
 
 
-class BM25(BestFields):
-    """``BestFields`` over rank-bm25's counts, in memory; scores are float64."""
+def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
+    """The positions of the k highest scores above 0, best first, equal ones in order; (at most k,) int64."""
+    found = np.flatnonzero(scores)  # (hits,) in corpus order, which the stable sort keeps among equals
+    values = scores[found]
+    if len(found) > k:  # sort no more than those that may be among the first k
+        enough = values >= np.partition(values, len(values) - k)[len(values) - k]
+        found, values = found[enough], values[enough]
+    return found[np.argsort(-values, kind="stable")[:k]]
 
-    kind = "bm25"
-    library = "rank-bm25"
 
-    def __init__(self, corpus: Corpus, *, k1: float = 1.2, b: float = 0.75, tie_breaker: float = 0.5) -> None:
-        super().__init__(corpus, k1=k1, b=b, tie_breaker=tie_breaker)
-        self._titles = _Field((analysis.terms(p.title) for p in corpus), self.k1, self.b)
-        self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
+class Tantivy(_Lexical):
+    """A ``Retriever`` over a built corpus's own index, mapped from disk.
 
-    def field_scores(self, queries: Sequence[list[str]]) -> tuple[np.ndarray, np.ndarray]:
-        """Title's and text's scores of every passage, each (queries, passages) float64."""
-        return self._titles.get_many_scores(queries), self._texts.get_many_scores(queries)
+    tantivy finds the candidates; their scores are computed again from their text, with exact lengths and in float64,
+    until none that is left can be better. So they are ``BM25``'s, whatever the index's segments, and a passage whose
+    score the index got wrong is an error.
+    """
+
+    kind = library = "tantivy"
+
+    def __init__(self, corpus: Corpus) -> None:
+        if not isinstance(corpus.passages, Stored):
+            raise SettingError(
+                f"{corpus!r} is held in memory; search it with BM25, or build it: Corpus.build(SOURCE, FOLDER)"
+            )
+        self.corpus = corpus
+        self._stored: Stored = corpus.passages
+        self._mean = {name: float(self._stored.about["mean_length"][name]) for name in (TITLE, TEXT)}
+
+    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """``search`` for each query, one after another."""
+        wanted = check_number(k)
+        self._stored.check_unchanged()
+        return [self._search(Counter(analysis.terms(query)), wanted) for query in queries]
+
+    def _search(self, terms: Mapping[str, int], k: int) -> list[Passage]:
+        if not terms:
+            return []
+        query, weights, off = self._query(terms), self._weights(terms), _PER_TERM * sum(terms.values())
+        best: list[tuple[float, int, Passage]] = []  # -score, row
+        limit, seen = 2 * k + 10, 0
+        while True:
+            hits = self._stored.searcher.search(query, limit, count=False).hits
+            rows = self._stored.rows([address for _, address in hits])
+            for (found, address), row in zip(hits[seen:], rows[seen:], strict=True):
+                rough = found / (K1 + 1)  # the factor that we leave out
+                highest = rough * (1 + _RELATIVE) + off
+                if len(best) >= k and highest < -best[k - 1][0]:
+                    return [passage for _, _, passage in best[:k]]
+                passage = self._stored.passage(address)
+                score = self._score(passage, terms, weights)
+                if not rough * _ROUNDED * (1 - _RELATIVE) - off <= score <= highest:
+                    folder = self._stored.folder
+                    raise CorpusError(
+                        f"{folder}: the index and passage {passage.id!r} contradict each other; {remedy(folder)}"
+                    )
+                best.append((-score, row, replace(passage, score=score)))
+                best.sort(key=lambda one: one[:2])
+            if len(hits) < limit:
+                return [passage for _, _, passage in best[:k]]
+            seen, limit = len(hits), 4 * limit
+
+    def _query(self, terms: Mapping[str, int]) -> Any:
+        from tantivy import Occur, Query
+
+        schema, fields = self._stored.schema, []
+        for name in (TITLE, TEXT):
+            parts = [
+                (Query.term_query(schema, name, term, index_option="freq"), times) for term, times in terms.items()
+            ]
+            should = [(Occur.Should, Query.boost_query(part, times) if times > 1 else part) for part, times in parts]
+            fields.append(Query.boolean_query(should))
+        return Query.disjunction_max_query(fields, tie_breaker=TIE_BREAKER)
+
+    def _weights(self, terms: Mapping[str, int]) -> dict[str, dict[str, float]]:
+        """idf times how often the query has it, by field and term."""
+        frequency, count = self._stored.searcher.doc_freq, len(self.corpus)
+        return {
+            name: {term: times * idf(count, frequency(name, term)) for term, times in terms.items()}
+            for name in (TITLE, TEXT)
+        }
+
+    def _score(self, passage: Passage, terms: Mapping[str, int], weights: Mapping[str, Mapping[str, float]]) -> float:
+        scores = []
+        for name, value in ((TITLE, passage.title), (TEXT, passage.text)):
+            found = analysis.terms(value)
+            norm = K1 * (1 - B + B * len(found) / (self._mean[name] or 1))
+            held = Counter(term for term in found if term in terms)
+            scores.append(sum(weights[name][term] * tf / (tf + norm) for term, tf in sorted(held.items())))
+        return max(scores) + TIE_BREAKER * min(scores)

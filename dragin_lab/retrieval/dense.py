@@ -25,11 +25,12 @@ from tqdm.auto import tqdm
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
-from dragin_lab.files import LOCK, locked, not_saved, write_whole
-from dragin_lab.retrieval.best_fields import check_number
+from dragin_lab.files import LOCK, locked, not_saved, user_cache, write_whole
+from dragin_lab.retrieval.bm25 import check_number
+from dragin_lab.retrieval.check import ABOUT, INDEXES
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
-from dragin_lab.retrieval.indexes import ABOUT, index_folder, read_about, write_about
+from dragin_lab.retrieval.manifest import read_manifest, write_manifest
 
 #: Of a folder's layout; another number is refused.
 FORMAT = 1
@@ -37,6 +38,7 @@ FORMAT = 1
 EXACT = 200_000
 #: Share of the exact first ten that an approximate index must find among its first ten, when it is built.
 RECALL = 0.95
+_AGAIN = "build it again with 'dragin-lab corpus index --force'"
 VECTORS, INDEX, PROGRESS = "vectors.f32", "index.faiss", "encoding.partial.json"
 _BLOCK = 256  # passages that are encoded, and sorted by length, together
 _CHECKPOINT_SECONDS = 10.0
@@ -95,7 +97,7 @@ class Dense:
         Args:
             folder: default that of the corpus, or one in the user's cache (``folder_of``).
             exact: compare a query with every passage; by default up to ``EXACT`` passages.
-            force: begin anew, whatever the folder holds.
+            force: begin again, whatever the folder holds.
             progress: a bar on the error output; by default where that is a terminal.
 
         Raises ``CorpusError`` where the folder holds the encoding of something else or another process writes it,
@@ -112,7 +114,7 @@ class Dense:
                     for name in (ABOUT, PROGRESS, VECTORS, INDEX):
                         (target / name).unlink(missing_ok=True)
                 if (target / ABOUT).exists():
-                    about = read_about(target, facts)
+                    about = read_manifest(target / ABOUT, _AGAIN, facts)
                     if about["exact"] == exactly:
                         return cls.load(target, corpus, encoder)
                     _note(target, facts, len(corpus), about["zeros"])
@@ -121,7 +123,8 @@ class Dense:
                 vectors = _mapped(target / VECTORS, len(corpus), encoder.dimension)
                 index, how = _flat(library, vectors) if exactly else _grouped(library, vectors, corpus, encoder)
                 _write_index(library, index, target / INDEX)
-                write_about(target, facts | how | {"zeros": zeros, "faiss": version("faiss-cpu")}, (VECTORS, INDEX))
+                about = facts | how | {"zeros": zeros, "faiss": version("faiss-cpu")}
+                write_manifest(target / ABOUT, about, (target / VECTORS, target / INDEX))
                 (target / PROGRESS).unlink(missing_ok=True)
         except OSError as error:
             raise BrokenOffError(
@@ -140,15 +143,15 @@ class Dense:
         source = Path(folder).expanduser()
         if (source / PROGRESS).exists() and not (source / ABOUT).exists():
             raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
-        about = read_about(source, _facts(corpus, encoder))
+        about = read_manifest(source / ABOUT, _AGAIN, _facts(corpus, encoder))
         try:
             index = library.read_index(str(source / INDEX), library.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
-            raise CorpusError(f"{source / INDEX}: cannot be read ({str(error)[:200]}); build it anew") from None
+            raise CorpusError(f"{source / INDEX}: cannot be read ({str(error)[:200]}); build it again") from None
         if (index.ntotal, index.d) != (len(corpus), encoder.dimension):
             raise CorpusError(
                 f"{source / INDEX}: holds {index.ntotal:,} vectors of {index.d} and not {len(corpus):,} of "
-                f"{encoder.dimension}; build it anew"
+                f"{encoder.dimension}; build it again"
             )
         if not about["exact"]:
             library.extract_index_ivf(index).nprobe = about["groups_searched"]
@@ -201,7 +204,8 @@ def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
     """The folder of a corpus's index by an encoder; models of one name and other weights have another."""
     facts = encoder.provenance()
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
-    return index_folder(corpus, f"dense-{short[:80]}-{str(facts['weights_sha256'])[:8]}")
+    above = user_cache() / INDEXES / corpus.fingerprint[:32] if corpus.folder is None else corpus.folder / INDEXES
+    return above / f"dense-{short[:80]}-{str(facts['weights_sha256'])[:8]}"
 
 
 # -- encoding ---------------------------------------------------------------------------------------------------------

@@ -5,31 +5,93 @@ Its documents are passages: ``_id``, and the fields ``title`` and ``txt``. What 
 0.5, ``dfs_query_then_fetch``. Where that code takes a failed search for one that found nothing, and a partial answer
 for a whole one, both are errors here.
 
-Plain HTTP by the standard library: three requests need no client, and the one of Elasticsearch refuses OpenSearch.
+urllib3 does the talking: five requests need no client, and Elasticsearch's own refuses OpenSearch.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import time
+import urllib.request
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
+import urllib3
 
+from dragin_lab import __version__
+from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import ClusterError, SettingError
+from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.elasticsearch_server import PASSING, Address, Server
 
-TITLE, TEXT = "title", "txt"
-TIE_BREAKER = 0.5
-#: What one search may ask for (``index.max_result_window``), and queries a request.
+INDEX, TITLE, TEXT = "wiki", "title", "txt"
+#: What one search may ask for (``index.max_result_window``), and queries per request.
 MOST_HITS, TOGETHER = 10_000, 64
 #: Passages of the given corpus, spread evenly, that are compared with those of the index when it is opened.
 GLANCES = 20
+#: Seconds without an answer after which a request counts as lost; times it is sent in all; seconds that the pauses
+#: between begin with, doubling, and the longest that a server may ask for by ``Retry-After``.
+TIMEOUT, TRIES, PAUSE, LONGEST_PAUSE = 60.0, 5, 0.5, 30
+#: Statuses of a server that has too much to do, or is not there for a moment.
+PASSING = (429, 502, 503, 504)
 _DFS = "dfs_query_then_fetch"  # statistics of all shards together, so that their number changes no score
+_FORM = "elasticsearch:http://host:9200/wiki"
+_REMEDIES = {
+    401: "give a user in the address, or set ELASTICSEARCH_API_KEY",
+    403: "give a user in the address, or set ELASTICSEARCH_API_KEY",
+    404: "give the address of an index that is there",
+}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an index is. ``secret`` is no part of ``str``, so it comes into no message, trace or record."""
+
+    server: str
+    index: str = INDEX
+    secret: str = field(default="", repr=False)  # the value of the header Authorization
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """``http[s]://host:port[/path][/index]``, with ``elasticsearch:`` before.
+
+        Who asks stands in the address (``http://user:password@host``), in ``ELASTICSEARCH_API_KEY`` or in
+        ``ELASTICSEARCH_USER`` and ``ELASTICSEARCH_PASSWORD``.
+        """
+        shown = without_secrets(text)
+        parts = urlsplit(text.removeprefix("elasticsearch:"))
+        try:
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise SettingError(f"{shown} is not an address ({error}); give {_FORM}") from None
+        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
+            raise SettingError(f"{shown} is not an address of Elasticsearch; give {_FORM}")
+        path, _, index = parts.path.rstrip("/").rpartition("/")
+        if not re.fullmatch(r"[^A-Z\s#\\*?\"<>|,:_+-][^A-Z\s#\\*?\"<>|,:]*", index := index or INDEX):
+            raise SettingError(f"{shown}: {index!r} is not the name of one index; give {_FORM}")
+        place = f"[{host}]" if ":" in host else host
+        server = f"{parts.scheme}://{place}" + (f":{port}" if port else "") + path
+        return cls(server, index, _secret(parts.username, parts.password))
+
+    def __str__(self) -> str:
+        return f"{self.server}/{self.index}"
+
+
+def _secret(user: str | None, password: str | None) -> str:
+    if user is None and (key := os.environ.get("ELASTICSEARCH_API_KEY")):
+        return f"ApiKey {key}"
+    if user is None:
+        name, word = os.environ.get("ELASTICSEARCH_USER", ""), os.environ.get("ELASTICSEARCH_PASSWORD", "")
+    else:
+        name, word = unquote(user), unquote(password or "")
+    return urllib3.make_headers(basic_auth=f"{name}:{word}")["authorization"] if name else ""
 
 
 class Elasticsearch:
@@ -48,7 +110,9 @@ class Elasticsearch:
 
     def __init__(self, address: str | Address, corpus: Corpus | None = None) -> None:
         self.address = address if isinstance(address, Address) else Address.parse(address)
-        self._server = Server(self.address)
+        proxy = urllib.request.getproxies().get(urlsplit(self.address.server).scheme)
+        bypassed = proxy is None or urllib.request.proxy_bypass(urlsplit(self.address.server).hostname or "")
+        self._pool = urllib3.PoolManager() if bypassed else urllib3.ProxyManager(str(proxy))
         self._about = self._describe()
         self._passages = int(self._ask("GET", "_count")["count"])
         self._corpus = corpus
@@ -57,10 +121,62 @@ class Elasticsearch:
         if corpus is not None:
             self._compare(corpus)
 
-    def _ask(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        answer = self._server.ask(method, f"{self.address.index}/{path}".rstrip("/"), body)
-        _check_shards(self.address, answer)
-        return answer
+    def search(self, query: str, k: int) -> list[Passage]:
+        """The at most k best passages, best first, with their scores."""
+        body = json.dumps(_query(query, check_number(k, MOST_HITS))).encode()
+        return self._hits(self._ask("POST", f"_search?search_type={_DFS}", body))
+
+    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
+        """``search`` for each query, many in one request; of these only those that were refused are sent again."""
+        size = check_number(k, MOST_HITS)
+        found: dict[int, list[Passage]] = {}
+        for start in range(0, len(queries), TOGETHER):
+            left = list(range(start, min(start + TOGETHER, len(queries))))
+            for tried in range(TRIES):
+                left = self._together(queries, left, size, found)
+                if not left:
+                    break
+                if tried < TRIES - 1:
+                    time.sleep(PAUSE * 2**tried)
+            else:
+                raise ClusterError(f"{self.address}: gives no answer, {TRIES} times (it is too busy); try again later")
+        return [found[number] for number in range(len(queries))]
+
+    def _together(
+        self, queries: Sequence[str], asked: list[int], size: int, found: dict[int, list[Passage]]
+    ) -> list[int]:
+        """Send some searches in one request; keep what they find, and return those that were refused for the moment."""
+        lines = [part for number in asked for part in ({"search_type": _DFS}, _query(queries[number], size))]
+        answer = self._ask("POST", "_msearch", "".join(json.dumps(line) + "\n" for line in lines).encode())
+        answers = answer.get("responses", [])
+        if len(answers) != len(asked):
+            raise ClusterError(f"{self.address}: answers {len(answers)} of {len(asked)} searches")
+        refused = []
+        for number, each in zip(asked, answers, strict=True):
+            if each.get("status") in PASSING:
+                refused.append(number)
+            else:
+                self._check_shards(each)
+                found[number] = self._hits(each)
+        return refused
+
+    def provenance(self) -> dict[str, Any]:
+        """Everything that a repetition of these searches needs, as plain data; no secrets."""
+        return self._about | {
+            "kind": self.kind,
+            "address": str(self.address),
+            "tie_breaker": TIE_BREAKER,
+            "corpus": self.address.index if self._corpus is None else self._corpus.name,
+            "passages": self._passages,
+        }
+
+    def __len__(self) -> int:
+        return self._passages
+
+    def __repr__(self) -> str:
+        return f"Elasticsearch({str(self.address)!r}, {self._passages:,} passages)"
+
+    # -- what the index is --------------------------------------------------------------------------------------------
 
     def _describe(self) -> dict[str, Any]:
         """What the index says of itself; it must have the fields."""
@@ -86,13 +202,22 @@ class Elasticsearch:
             "similarity": settings.get("similarity", "default (BM25, k1 1.2, b 0.75)"),
             "index_uuid": settings.get("uuid"),
             "shards": settings.get("number_of_shards"),
+            "server": self._version(),
         }
 
+    def _version(self) -> str:
+        """``elasticsearch 8.15.0``, ``opensearch 2.11.0``; "unknown" where we may not ask."""
+        try:
+            about = self._ask("GET", "", of_server=True).get("version", {})
+        except ClusterError:
+            return "unknown"
+        return f"{about.get('distribution', 'elasticsearch')} {about.get('number', '?')}"
+
     def _compare(self, corpus: Corpus) -> None:
+        again = "give the corpus that was indexed, or index this one"
         if self._passages != len(corpus):
             raise ClusterError(
-                f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; "
-                "give the corpus that was indexed, or index this one"
+                f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; {again}"
             )
         rows = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), GLANCES)).astype(int)).tolist()
         some = [corpus[row] for row in rows]
@@ -100,52 +225,8 @@ class Elasticsearch:
         for passage, document in zip(some, found, strict=True):
             if not document.get("found") or self._passage(document) != replace(passage, score=0.0):
                 raise ClusterError(
-                    f"{self.address}: passage {passage.id!r} of {corpus.name} is not there or has another text; "
-                    "give the corpus that was indexed, or index this one"
+                    f"{self.address}: passage {passage.id!r} of {corpus.name} is not there or has another text; {again}"
                 )
-
-    def __len__(self) -> int:
-        return self._passages
-
-    # -- searching ----------------------------------------------------------------------------------------------------
-
-    def search(self, query: str, k: int) -> list[Passage]:
-        """The at most k best passages, best first, with their scores."""
-        body = json.dumps(_query(query, _checked(k))).encode()
-        return self._hits(self._ask("POST", f"_search?search_type={_DFS}", body))
-
-    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, many in one request."""
-        size = _checked(k)
-        found: list[list[Passage]] = []
-        for start in range(0, len(queries), TOGETHER):
-            found += self._together(list(queries[start : start + TOGETHER]), size)
-        return found
-
-    def _together(self, queries: list[str], size: int) -> list[list[Passage]]:
-        found: list[list[Passage]] = [[] for _ in queries]
-        left = list(range(len(queries)))
-
-        def busy(answer: dict[str, Any]) -> bool:
-            """Keep what was found; whether some searches of the request were refused for the moment."""
-            nonlocal left
-            answers = answer.get("responses", [])
-            if len(answers) != len(left):
-                raise ClusterError(f"{self.address}: answers {len(answers)} of {len(left)} searches")
-            refused = [number for number, each in zip(left, answers, strict=True) if each.get("status") in PASSING]
-            for number, each in zip(left, answers, strict=True):
-                if number not in refused:
-                    _check_shards(self.address, each)
-                    found[number] = self._hits(each)
-            left = refused
-            return bool(left)
-
-        def body() -> bytes:
-            lines = [part for number in left for part in ({"search_type": _DFS}, _query(queries[number], size))]
-            return "".join(json.dumps(line) + "\n" for line in lines).encode()
-
-        self._server.ask("POST", f"{self.address.index}/_msearch", body, again=busy)
-        return found
 
     def _hits(self, answer: dict[str, Any]) -> list[Passage]:
         return [replace(self._passage(hit), score=float(hit["_score"])) for hit in answer["hits"]["hits"]]
@@ -156,50 +237,70 @@ class Elasticsearch:
             return Passage(str(document["_id"]), str(source.get(TITLE) or ""), str(source[TEXT]), 0.0)
         except (KeyError, TypeError, AttributeError):
             raise ClusterError(
-                f"{self.address}: document {document.get('_id')!r} has no {TEXT}, so this is no index of passages"
+                f"{self.address}: document {document.get('_id')!r} has no {TEXT}; give an index of passages"
             ) from None
 
-    def provenance(self) -> dict[str, Any]:
-        """Everything that a repetition of these searches needs, as plain data; no secrets."""
-        return self._about | {
-            "kind": self.kind,
-            "server": self._server.version,
-            "address": str(self.address),
-            "tie_breaker": TIE_BREAKER,
-            "corpus": self.address.index if self._corpus is None else self._corpus.name,
-            "passages": self._passages,
-        }
+    # -- requests -----------------------------------------------------------------------------------------------------
 
-    def __repr__(self) -> str:
-        return f"Elasticsearch({str(self.address)!r}, {self._passages:,} passages)"
+    def _ask(self, method: str, path: str, body: bytes | None = None, *, of_server: bool = False) -> dict[str, Any]:
+        """The answer to a request, which is sent again with longer and longer pauses where it gets none.
+
+        Raises ``ClusterError`` after ``TRIES`` times, or for an answer that will not change.
+        """
+        headers = {"User-Agent": f"dragin-lab/{__version__}", "Accept": "application/json"}
+        headers["Content-Type"] = "application/x-ndjson" if path == "_msearch" else "application/json"
+        if self.address.secret:
+            headers["Authorization"] = self.address.secret
+        again = urllib3.Retry(
+            TRIES - 1, redirect=False, status_forcelist=PASSING, allowed_methods=None, backoff_factor=PAUSE,
+            retry_after_max=LONGEST_PAUSE, raise_on_status=False,
+        )  # fmt: skip
+        where = self.address.server if of_server else f"{self.address}/{path}"
+        silent = f"{self.address}: gives no answer, {TRIES} times"
+        try:
+            response = self._pool.request(
+                method, where.rstrip("/"), body=body, headers=headers, retries=again, timeout=TIMEOUT, redirect=False
+            )
+        except urllib3.exceptions.HTTPError as error:
+            why = getattr(error, "reason", None) or error
+            raise ClusterError(f"{silent} ({str(why)[-200:]}); check that it runs and try again") from None
+        if response.status in PASSING:
+            raise ClusterError(f"{silent} (it answers {response.status}); check that it runs and try again")
+        try:
+            answer = json.loads(response.data)
+        except ValueError:
+            answer = None
+        if response.status >= 300:
+            points = "give the address that it points to" if response.status < 400 else "see the server's log"
+            remedy = _REMEDIES.get(response.status, points)
+            said = f" ({_reason(answer['error'])})" if isinstance(answer, dict) and answer.get("error") else ""
+            raise ClusterError(f"{self.address}: the server answers {response.status}{said}; {remedy}")
+        if not isinstance(answer, dict):
+            raise ClusterError(f"{self.address}: answers with something other than JSON; is this Elasticsearch?")
+        self._check_shards(answer)
+        return answer
+
+    def _check_shards(self, answer: dict[str, Any]) -> None:
+        """Refuse an answer that comes from a part of the index only."""
+        shards = answer.get("_shards", {})
+        if answer.get("error"):
+            raise ClusterError(f"{self.address}: refuses the search ({_reason(answer['error'])})")
+        if answer.get("timed_out") or shards.get("failed"):
+            raise ClusterError(
+                f"{self.address}: answers for a part of the index only ({shards.get('failed', 0)} of "
+                f"{shards.get('total', '?')} shards failed, or the time was up); look after the cluster's health, and "
+                "run it again"
+            )
 
 
-def open_retriever(address: str, corpus: str | None) -> Elasticsearch:
+def open_retriever(address: str, corpus: Corpus | None) -> Elasticsearch:
     """The index at an address; where a corpus is given, it must be the one that the index holds."""
-    return Elasticsearch(address, None if corpus is None else Corpus.load(corpus))
-
-
-def _checked(k: int) -> int:
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or not 1 <= k <= MOST_HITS:
-        raise SettingError(f"k={k!r}: the number of passages must be a whole number from 1 to {MOST_HITS:,}")
-    return int(k)
+    return Elasticsearch(address, corpus)
 
 
 def _query(query: str, size: int) -> dict[str, Any]:
     match = {"query": query, "type": "best_fields", "fields": [TITLE, TEXT], "tie_breaker": TIE_BREAKER}
     return {"_source": True, "query": {"multi_match": match}, "size": size}
-
-
-def _check_shards(address: Address, answer: dict[str, Any]) -> None:
-    """Refuse an answer that comes from a part of the index only."""
-    shards = answer.get("_shards", {})
-    if answer.get("error"):
-        raise ClusterError(f"{address}: refuses the search ({_reason(answer['error'])})")
-    if answer.get("timed_out") or shards.get("failed"):
-        raise ClusterError(
-            f"{address}: answers for a part of the index only ({shards.get('failed', 0)} of {shards.get('total', '?')} "
-            "shards failed, or the time was up); look after the cluster's health, and run it again"
-        )
 
 
 def _reason(error: Any) -> str:

@@ -55,7 +55,7 @@ def test_packages_that_are_missing(command: Command, monkeypatch: pytest.MonkeyP
         return real(name, *args)
 
     def unknown(name: str) -> str:
-        if name == "bm25s":
+        if name == "datasets":
             raise metadata.PackageNotFoundError(name)
         return version(name)
 
@@ -64,7 +64,7 @@ def test_packages_that_are_missing(command: Command, monkeypatch: pytest.MonkeyP
     ran = command("doctor")
     assert ran.code == cli.FAILED
     assert "FAIL  safetensors cannot be imported (no such library); install it again" in ran.out
-    assert "ok    bm25s is not installed; large corpora want it" in ran.out
+    assert "ok    datasets is not installed; corpora and questions from the Hugging Face Hub want it" in ran.out
 
 
 def test_a_part_that_breaks_does_not_hide_the_others(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.trace import Question
 from dragin_lab.data import datasets
 from dragin_lab.data.datasets import BENCHMARKS, DataError, load, template, template_of
 from dragin_lab.data.exemplars import load_exemplars
@@ -179,24 +180,43 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
     [
         (["{"], r"own\.jsonl, line 1: is not JSON"),
         (["", '{"question": "a"'], r"own\.jsonl, line 2: is not JSON"),
-        (["", ""], "holds no line with a question"),
-        (["[1]"], r"line 1 \(1\): has no field 'question'"),
-        ([{"question": "Who?"}], r"line 1 \(1\): has no field 'answer'"),
-        ([{"question": "Who?", "answer": True}], "field 'answer' is bool, not str or list"),
-        ([{"question": "Who?", "answer": 3}], "field 'answer' is int"),
-        ([{"question": "Who?", "answers": []}], "field 'answers' is empty; give at least one"),
-        ([{"question": "Who?", "answers": ["a", 1]}], "field 'answers' holds something that is not text"),
+        (["", ""], "holds no question"),
+        (["[1]"], "line 1: is a JSON list; every line is one JSON object"),
+        ([{"question": "Who?"}], "line 1: has no answer; its fields are question; say which is which with --fields"),
+        ([{"question": "Who?", "answer": True}], "the answer is bool 'True'; it must be a text"),
+        ([{"question": "Who?", "answer": {}}], "the answer is dict"),
+        ([{"question": "Who?", "answers": []}], "the answer is empty; give at least one"),
+        ([{"question": "Who?", "answers": ["a", None]}], "the answer is NoneType"),
         ([{"question": "Who?", "answer": "a", "answers": ["a"]}], "both 'answer' and 'answers'"),
-        ([{"id": 1.5, "question": "Who?", "answer": "a"}], "field 'id' is float"),
+        ([{"id": 1.5, "question": "Who?", "answer": "a"}], "the id is float '1.5'"),
         ([{"id": "2", "question": "Who?", "answer": "a"}, "", {"question": "Who?", "answer": "a"}],
          r"line 3: the id '2' was used before, at .*line 1; give every question its own"),
-        (["[" * 100_000], "line 1: is not JSON that can be read"),
-        (['{"question": ' + "9" * 5000 + "}"], "line 1: is not JSON that can be read"),
+        (["[" * 100_000], "line 1: is not JSON \\(a number too long or lists too deep"),
+        (['{"question": ' + "9" * 5000 + "}"], "line 1: is not JSON \\(a number too long or lists too deep"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_questions_of_ones_own(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load(lines(tmp_path, *rows))
+
+
+def test_questions_of_every_usual_source(tmp_path: Path) -> None:
+    pandas, hub = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    rows = [{"nr": 1, "q": "Who?", "gold": ["Ada", "Ada L."]}, {"nr": 2, "q": "When?", "gold": ["1850"]}]
+    frame, names = pandas.DataFrame(rows), "id=nr,question=q,answer=gold"
+    frame.to_parquet(tmp_path / "q.parquet")
+    hub.Dataset.from_list(rows).save_to_disk(str(tmp_path / "saved"))
+    wanted = [Question("1", "Who?", ("Ada", "Ada L.")), Question("2", "When?", ("1850",))]
+    for source in (tmp_path / "q.parquet", tmp_path / "saved", frame, hub.Dataset.from_list(rows), rows):
+        assert load(source, fields=names) == wanted, source
+        assert datasets.benchmark(source) == "plain"
+    frame.assign(gold=["Ada|Ada L.", 1850]).to_csv(tmp_path / "q.csv", index=False)
+    assert load(tmp_path / "q.csv", fields=f"{names},separator=|") == wanted
+    assert load(frame.rename(columns={"q": "question", "gold": "answers"}), limit=1) == wanted[:1]
+    with pytest.raises(DataError, match=r"q\.csv, line 2: has no question; its fields are nr, q, gold"):
+        load(tmp_path / "q.csv")
+    with pytest.raises(DataError, match="'golds' cannot be set so; write id=COLUMN,question=COLUMN"):
+        load(frame, fields="golds=gold")
 
 
 def test_a_sample_is_the_same_everywhere_and_grows(tmp_path: Path) -> None:

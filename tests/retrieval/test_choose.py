@@ -12,11 +12,11 @@ from run_folders import read_config, write_run
 from sources import some_passages, write_json_lines
 
 from dragin_lab.core.method import method, run_label
-from dragin_lab.errors import CorpusError, MissingPackageError, SettingError
+from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.retrieval import choose
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.choose import Spec, open_retriever, read_spec
-from dragin_lab.retrieval.corpora.build import build
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.runwriter import check_settings
 
 
@@ -40,11 +40,11 @@ def test_a_spec_is_a_kind_and_what_it_is_opened_with(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "does not exist; one of bm25, bm25s, dense:MODEL"),
+        ("", "does not exist; one of bm25, tantivy, dense:MODEL"),
         ("BM26", "does not exist"),
         ("dense", "say which MODEL, as in dense:MODEL"),
         ("milvus:", "say which URI"),
-        ("bm25:x", "bm25 takes nothing behind it"),
+        ("bm25:x", "bm25 takes nothing after it"),
     ],
 )
 def test_what_names_no_retriever_is_refused(text: str, says: str) -> None:
@@ -52,40 +52,41 @@ def test_what_names_no_retriever_is_refused(text: str, says: str) -> None:
         read_spec(text)
 
 
-@pytest.mark.parametrize(("text", "module", "extra"), [("bm25s", "bm25s", "corpora"), ("dense:x", "faiss", "dense")])
+@pytest.mark.parametrize(
+    ("text", "module", "extra"), [("milvus:x", "pymilvus", "cluster"), ("dense:x", "faiss", "dense")]
+)
 def test_a_missing_package_is_named(text: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingPackageError, match=rf"pip install 'dragin_lab\[{extra}\]'"):
+    with pytest.raises(MissingPackageError, match=rf"pip install 'dragin-lab\[{extra}\]'"):
         read_spec(text)
 
 
-def test_by_default_the_number_of_passages_decides_and_it_is_said(
-    passages: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("bm25s", reason="bm25s is not installed (extra: corpora)")
-    assert open_retriever("bm25", passages).provenance() == BM25(open_retriever(None, passages).corpus).provenance()
-    small = open_retriever(None, passages).provenance()
-    assert (small["kind"], small["chosen"]) == ("bm25", "by default: bm25 up to 200,000 passages, bm25s above")
+def test_by_default_a_built_corpus_is_searched_on_disk_and_it_is_said(passages: str, tmp_path: Path) -> None:
+    assert open_retriever("bm25", passages).provenance() == BM25(Corpus.load(passages)).provenance()
+    Corpus.build(passages, tmp_path / "built")
+    for corpus, kind in (
+        (passages, "bm25"),
+        (tmp_path / "built", "tantivy"),
+        (Corpus.load(tmp_path / "built"), "tantivy"),
+    ):
+        facts = open_retriever(None, corpus).provenance()
+        assert (facts["kind"], facts["chosen"]) == (kind, "by default: tantivy for a built corpus, else bm25")
+
+
+def test_bm25_of_many_passages_says_what_would_be_better(passages: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "IN_MEMORY", 19)
-    large = open_retriever(None, passages).provenance()
-    assert (large["kind"], large["chosen"]) == ("bm25s", "by default: bm25 up to 19 passages, bm25s above")
-
-
-def test_a_built_corpus_without_its_index_says_how_to_make_it(passages: str, tmp_path: Path) -> None:
-    pytest.importorskip("bm25s", reason="bm25s is not installed (extra: corpora)")
-    folder = build(passages, tmp_path / "built").store.folder
-    with pytest.raises(CorpusError, match=f"dragin-lab corpus index {folder}"):
-        open_retriever("bm25s", str(folder))
+    with pytest.warns(UserWarning, match="holds 20 passages in memory; above 19 build the corpus"):
+        open_retriever(None, passages)
 
 
 def test_a_run_is_called_by_its_retriever_where_it_is_not_the_usual_one() -> None:
     dragin, never = method("dragin"), method("wo-rag")
     assert run_label(dragin) == run_label(dragin, "bm25") == "dragin"
-    assert run_label(dragin, "bm25s") == "dragin-bm25s"
+    assert run_label(dragin, "tantivy") == "dragin-tantivy"
     assert run_label(dragin, "dense:Muennighoff/SGPT-125M") == "dragin-dense-SGPT-125M"
     assert run_label(dragin, "dense:/models/my encoder/") == "dragin-dense-my-encoder"
     assert run_label(dragin, "elasticsearch:https://ann:s3cret@host:9200") == "dragin-elasticsearch-host-9200"
-    assert run_label(never, "bm25s") == "wo-rag"
+    assert run_label(never, "tantivy") == "wo-rag"
 
 
 def test_who_chose_the_retriever_is_no_other_run(tmp_path: Path) -> None:

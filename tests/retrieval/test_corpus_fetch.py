@@ -13,8 +13,8 @@ from web import Web, serve
 
 from dragin_lab.cli import DONE, FAILED, USAGE
 from dragin_lab.data.download import FetchError
-from dragin_lab.retrieval.corpora import fetch as corpus_fetch
-from dragin_lab.retrieval.corpora.fetch import PUBLISHED, fetch
+from dragin_lab.retrieval import fetch as corpus_fetch
+from dragin_lab.retrieval.fetch import PUBLISHED, fetch
 
 DATA = gzip.compress(b"id\ttext\ttitle\n1\tone\tT\n2\ttwo\tT\n")
 
@@ -60,5 +60,5 @@ def test_another_file_is_refused(tmp_path: Path, data: bytes, capsys: pytest.Cap
 
 def test_names_that_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     Command(capsys).refused("corpus", "fetch", "wikipedia", says=("wikipedia-dpr",), code=USAGE)
-    with pytest.raises(FetchError, match="nothing is known of 'wikipedia'"):
+    with pytest.raises(FetchError, match="'wikipedia' cannot be fetched"):
         fetch("wikipedia")

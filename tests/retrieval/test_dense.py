@@ -19,11 +19,11 @@ from sources import some_passages, write_json_lines
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SettingError
 from dragin_lab.retrieval import dense
+from dragin_lab.retrieval.build import build
+from dragin_lab.retrieval.check import ABOUT
 from dragin_lab.retrieval.choose import open_retriever
-from dragin_lab.retrieval.corpora.build import build
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, folder_of, nearest, recall_of
-from dragin_lab.retrieval.indexes import ABOUT
 from dragin_lab.study.tables.table import table
 
 faiss = pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
@@ -149,7 +149,7 @@ def test_opened_again_it_finds_the_same(corpus: Corpus, tmp_path: Path) -> None:
 
 
 def test_an_index_of_something_else_is_refused(corpus: Corpus, tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match="holds no whole index"):
+    with pytest.raises(CorpusError, match="holds nothing that was finished"):
         Dense.load(tmp_path, corpus, WordEncoder())
     Dense.build(corpus, WordEncoder(), tmp_path)
     with pytest.raises(CorpusError, match="built with corpus_fingerprint"):
@@ -173,7 +173,7 @@ def test_files_that_are_damaged_cut_short_or_gone_are_found(corpus: Corpus, tmp_
     path = tmp_path / name
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(CorpusError, match="does not have the SHA-256"):
+    with pytest.raises(CorpusError, match="is damaged"):
         Dense.load(tmp_path, corpus, WordEncoder())
     path.write_bytes(whole[:-4])
     with pytest.raises(CorpusError, match="bytes and not"):
@@ -321,7 +321,7 @@ def test_the_whole_path_on_the_embedded_model(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     passages = Corpus.load()[:12]
     source = write_json_lines(tmp_path / "p.jsonl", passages)
-    folder = build(source, tmp_path / "built").store.folder
+    folder = build(source, tmp_path / "built").folder
     search = ("corpus", "search", passages[7].text, "--retriever", "dense:almanac", "--top-k", 1, "--json")
     refused = command.refused(*search, "--corpus", folder)
     assert f"dragin-lab corpus index {folder} --retriever dense:almanac" in refused.err
@@ -340,7 +340,7 @@ def test_the_whole_path_on_the_embedded_model(
 
 def test_what_has_no_index_of_its_own(command: Command, tmp_path: Path) -> None:
     source = write_json_lines(tmp_path / "p.jsonl", some_passages(5))
-    command.refused("corpus", "index", source, "--retriever", "bm25", says=("bm25 is not filled from here",))
+    command.refused("corpus", "index", source, "--retriever", "bm25", says=("bm25 needs no index of its own",))
 
 
 def test_both_halves_of_table_7_from_the_command_line(

@@ -22,15 +22,13 @@ from sources import some_passages, write_json_lines
 from dragin_lab.cli import DONE, FAILED
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, ClusterError, CorpusError, MissingPackageError, SettingError
-from dragin_lab.retrieval import analysis, dense_encoders, milvus_fill, milvus_server
+from dragin_lab.retrieval import analysis, dense_encoders, milvus
 from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.build import build
+from dragin_lab.retrieval.check import ask_canaries
 from dragin_lab.retrieval.choose import open_retriever
-from dragin_lab.retrieval.corpora.build import build
-from dragin_lab.retrieval.corpora.check import ask_canaries
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.milvus import Milvus
-from dragin_lab.retrieval.milvus_fill import Filled, fill
-from dragin_lab.retrieval.milvus_server import Address, Server
+from dragin_lab.retrieval.milvus import Address, Collection, Milvus, fill
 from dragin_lab.run import benchmark as bench
 
 pymilvus = pytest.importorskip("pymilvus", reason="pymilvus is not installed (extra: cluster)")
@@ -51,7 +49,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A built corpus of 240 passages."""
     folder = tmp_path_factory.mktemp("corpus")
     source = write_json_lines(folder / "p.jsonl", [*some_passages(200), *ALIKE])
-    return build(source, folder / "built").store.folder
+    return build(source, folder / "built").folder
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +82,7 @@ def running(file: Path) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def filled(file: Path, corpus: Corpus) -> str:
     address = f"milvus:{file}"
-    assert fill(address, corpus, progress=False) == Filled(240, 0)
+    assert fill(address, corpus, progress=False) == 0
     return address
 
 
@@ -129,7 +127,7 @@ def test_equal_scores_are_in_corpus_order_however_many_there_are(filled: str) ->
 
 
 def test_the_canaries_are_found(filled: str, built: Path) -> None:
-    assert [line for line, good in ask_canaries(built, Milvus(filled)) if not good] == []
+    assert [line for line, good in ask_canaries(Corpus.load(built), Milvus(filled)) if not good] == []
 
 
 def test_finds_on_almanac_what_bm25_finds(file: Path) -> None:
@@ -170,7 +168,7 @@ def test_dense_vectors_are_searched_by_their_inner_product(
     file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, encoder = at(file, "dense"), HashedTerms()
-    assert fill(address, corpus, encoder=encoder, progress=False) == Filled(240, 0)
+    assert fill(address, corpus, encoder=encoder, progress=False) == 0
     retriever = Milvus(address, corpus, encoder=encoder)
     vectors = encoder.encode_passages(list(corpus))  # (240, 16)
     rows = {passage.id: row for row, passage in enumerate(corpus)}
@@ -193,7 +191,7 @@ def test_dense_vectors_are_searched_by_their_inner_product(
 def test_an_approximate_index_finds_a_passage_by_its_own_text(
     file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(milvus_fill, "EXACT", 100)
+    monkeypatch.setattr(milvus, "EXACT", 100)
     address, encoder = at(file, "approximate"), HashedTerms()
     fill(address, corpus, encoder=encoder, progress=False)
     found = Milvus(address, corpus, encoder=encoder).search(f"{corpus[16].title} {corpus[16].text}", 3)
@@ -214,22 +212,22 @@ def test_the_commands_fill_check_and_search(file: Path, built: Path, corpus: Cor
     assert ran.code == DONE
     assert "240 of its passages, which are the corpus's" in ran.out
     assert "canary queries, each of which found its passage" in ran.out
-    with Server(Address.parse(spec)) as server:
-        row = server.get(6, 7, ("row", "id", "title", "text", "title_led", "text_led"))[0]
-        server.put([row | {"text": "changed"}])
+    with closing(Collection(Address.parse(spec))) as collection:
+        every = ["row", "id", "title", "text", "title_led", "text_led"]
+        collection.ask("upsert", [dict(collection.ask("query", ids=[6], output_fields=every)[0]) | {"text": "changed"}])
     ran = command("corpus", "check", built, "--retriever", spec)
     assert ran.code == FAILED
     assert "FAIL  " + f"{spec}: passage 7 (id '7') has another text" in ran.out
-    other = build(write_json_lines(file.parent / "o.jsonl", some_passages(9)), file.parent / "other").store.folder
+    other = build(write_json_lines(file.parent / "o.jsonl", some_passages(9)), file.parent / "other").folder
     assert (
         f"FAIL  {spec}: was filled with corpus_fingerprint"
         in command("corpus", "check", other, "--retriever", spec).out
     )
     command.refused("corpus", "search", "x", "--corpus", other, "--retriever", spec, says=("corpus_fingerprint",))
-    command.refused("corpus", "index", built, "--retriever", "milvus:nowhere", says=("is no address of Milvus",))
-    command.refused("corpus", "index", built, "--retriever", "bm25s", "--model", "m", says=("is for milvus:URI",))
+    command.refused("corpus", "index", built, "--retriever", "milvus:nowhere", says=("is not an address of Milvus",))
+    command.refused("corpus", "index", built, "--retriever", "tantivy", "--model", "m", says=("is for milvus:URI",))
     command.refused(
-        "corpus", "index", built, "--retriever", "elasticsearch:http://h", says=("is not filled from here",)
+        "corpus", "index", built, "--retriever", "elasticsearch:http://h", says=("needs no index of its own",)
     )
 
 
@@ -260,13 +258,11 @@ def test_a_collection_of_another_corpus_or_analysis_or_version_is_refused(
     refused(filled, "corpus_fingerprint", "of built (240 passages)", "--force", corpus=other)
     with pytest.raises(ClusterError, match=r"was filled with corpus_fingerprint .*240 passages.*--force"):
         fill(filled, other, progress=False)
-    with pytest.raises(ClusterError, match=r"was filled with k1 1\.2, and this is 0\.9"):
-        fill(filled, corpus, k1=0.9, progress=False)
     monkeypatch.setattr(analysis, "NAME", "english-2")
     refused(filled, "was filled with analysis 'english-1', and this is 'english-2'")
     monkeypatch.undo()
-    monkeypatch.setattr("dragin_lab.retrieval.milvus.FORMAT", 2)
-    refused(filled, "was filled with format 1, and this is 2")
+    monkeypatch.setattr(milvus, "FORMAT", 3)
+    refused(filled, "was filled with format 2, and this is 3")
 
 
 def test_a_collection_of_something_else_is_neither_read_nor_replaced(file: Path, corpus: Corpus) -> None:
@@ -286,10 +282,10 @@ def test_files_that_are_none(tmp_path: Path, corpus: Corpus) -> None:
     refused(str(tmp_path / "no.db"), "no such database")
     assert not (tmp_path / "no.db").exists()
     (tmp_path / "old.db").write_bytes(b"SQLite format 3")
-    refused(str(tmp_path / "old.db"), "whose database is a folder")
+    refused(str(tmp_path / "old.db"), "is not a database of this Milvus Lite, which is a folder")
     (tmp_path / "else.db").mkdir()
     (tmp_path / "else.db" / "notes.txt").write_text("mine")
-    with pytest.raises(ClusterError, match="folder of something else"):
+    with pytest.raises(ClusterError, match="is not a database of this Milvus Lite"):
         fill(str(tmp_path / "else.db"), corpus)
     with pytest.raises(ClusterError, match="its folder does not exist"):
         fill(str(tmp_path / "no" / "wiki.db"), corpus)
@@ -321,8 +317,6 @@ def test_a_passage_that_is_too_long_is_named_before_anything_is_sent_or_dropped(
     with pytest.raises(CorpusError, match="cut the corpus into shorter passages"):
         fill(at(file, "short"), long, force=True, progress=False)
     assert len(Milvus(at(file, "short"), corpus)) == 240
-    with pytest.raises(SettingError, match="b=2: must lie between 0 and 1"):
-        fill(at(file, "short"), corpus, b=2, force=True, progress=False)
 
 
 def test_an_encoder_that_gives_no_vectors_is_refused(file: Path, corpus: Corpus) -> None:
@@ -335,8 +329,8 @@ def test_an_encoder_that_gives_no_vectors_is_refused(file: Path, corpus: Corpus)
 @pytest.mark.parametrize("package", ["pymilvus", "milvus_lite.server_manager"])
 def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'dragin_lab\[cluster\]'"):
-        Server(Address.parse(str(tmp_path / "wiki.db")), create=True)
+    with pytest.raises(MissingPackageError, match=r"pip install 'dragin-lab\[cluster\]'"):
+        Collection(Address.parse(str(tmp_path / "wiki.db")), create=True)
 
 
 # -- what goes wrong on the way ---------------------------------------------------------------------------------------
@@ -344,7 +338,7 @@ def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: p
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(milvus_fill, "BATCH", 50)
+    monkeypatch.setattr(milvus, "BATCH", 50)
 
 
 @pytest.fixture
@@ -382,12 +376,12 @@ def test_a_filling_that_was_broken_off_goes_on(
         patched.setattr(pymilvus.MilvusClient, "upsert", failing)
         with pytest.raises(BrokenOffError, match=f"{says}.*; then run it again, and it goes on where it stopped"):
             fill(address, corpus, progress=False)
-    refused(address, "holds 120 of 240 passages of built", "run the same 'dragin-lab corpus index' to go on")
+    refused(address, "holds 120 of 240 passages of built", "dragin-lab corpus index' to go on")
     del puts[:]
-    assert fill(address, corpus, progress=False) == Filled(240, 120)
+    assert fill(address, corpus, progress=False) == 120
     assert puts == [[*range(120, 150)], [*range(150, 200)], [*range(200, 240)]]
     renamed = Corpus.from_passages(corpus, name="renamed")
-    assert fill(address, renamed, progress=False) == Filled(240, 240)
+    assert fill(address, renamed, progress=False) == 240
     assert [p.id for p in Milvus(address, corpus).search("twins", 3)] == ["alike0", "alike1", "alike2"]
 
 
@@ -396,15 +390,14 @@ def test_a_collection_that_is_replaced_on_the_way_is_left_alone(
     file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, other = at(file, "both"), Corpus.from_passages(some_passages(30, seed=1), name="other")
-    batches = milvus_fill._batches
+    send = milvus._send
 
-    def meanwhile(passages: Corpus) -> Iterator[tuple[int, list[Passage]]]:
-        for number, batch in enumerate(batches(passages)):
-            if number == 2 and passages is corpus:
-                assert fill(address, other, force=True, progress=False) == Filled(30, 0)
-            yield batch
+    def meanwhile(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
+        if start == 100 and said["corpus"] == corpus.name:
+            assert fill(address, other, force=True, progress=False) == 0
+        send(collection, said, start, *rest)
 
-    monkeypatch.setattr(milvus_fill, "_batches", meanwhile)
+    monkeypatch.setattr(milvus, "_send", meanwhile)
     with pytest.raises(CorpusError, match="another 'corpus index --force' replaced this collection"):
         fill(address, corpus, progress=False)
     monkeypatch.undo()
@@ -413,52 +406,51 @@ def test_a_collection_that_is_replaced_on_the_way_is_left_alone(
 
 def test_two_fillings_of_one_corpus_make_one(file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     address = at(file, "two")
-    monkeypatch.setattr(milvus_fill, "BATCH", 80)
-    batches = milvus_fill._batches
-    nested: list[Filled] = []
+    monkeypatch.setattr(milvus, "BATCH", 80)
+    send = milvus._send
+    nested: list[int] = []
 
-    def meanwhile(passages: Corpus) -> Iterator[tuple[int, list[Passage]]]:
-        for number, batch in enumerate(batches(passages)):
-            if number == 1 and not nested:
-                nested.append(Filled(0, 0))
-                nested[0] = fill(address, corpus, progress=False)
-            yield batch
+    def meanwhile(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
+        if start == 80 and not nested:
+            nested.append(0)
+            nested[0] = fill(address, corpus, progress=False)
+        send(collection, said, start, *rest)
 
-    monkeypatch.setattr(milvus_fill, "_batches", meanwhile)
-    assert fill(address, corpus, progress=False) == Filled(240, 0)
-    assert nested == [Filled(240, 80)]
+    monkeypatch.setattr(milvus, "_send", meanwhile)
+    assert fill(address, corpus, progress=False) == 0
+    assert nested == [80]
     assert len(Milvus(address, corpus)) == 240
 
 
 def test_force_replaces_a_collection(file: Path, corpus: Corpus) -> None:
     address, other = at(file, "forced"), Corpus.from_passages(some_passages(5), name="other")
     fill(address, other, progress=False)
-    assert fill(address, corpus, force=True, progress=False) == Filled(240, 0)
+    assert fill(address, corpus, force=True, progress=False) == 0
 
 
 @pytest.mark.slow
 def test_a_filling_killed_before_its_first_row_begins_anew(file: Path, corpus: Corpus) -> None:
     address = at(file, "begun")
-    with Server(Address.parse(address)) as server:
-        server.create({"title_led": None, "text_led": None})
+    with closing(Collection(Address.parse(address))) as collection:
+        collection.create({"title_led": None, "text_led": None}, exact=True)
     refused(address, "holds no such collection")
     other = Corpus.from_passages(some_passages(5), name="other")
-    assert fill(address, other, progress=False) == Filled(5, 0)
+    assert fill(address, other, progress=False) == 0
 
 
 KILLED = """
 import os, signal, sys
 import pymilvus
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval import milvus_fill
-milvus_fill.BATCH = 50
+from dragin_lab.retrieval import milvus
+milvus.BATCH = 50
 upsert = pymilvus.MilvusClient.upsert
 def killing(self, name, rows, **options):
     upsert(self, name, rows, **options)
     if rows[0]["row"] == 100:
         os.kill(os.getpid(), signal.SIGKILL)
 pymilvus.MilvusClient.upsert = killing
-milvus_fill.fill(sys.argv[1], Corpus.load(sys.argv[2]))
+milvus.fill(sys.argv[1], Corpus.load(sys.argv[2]))
 """
 
 
@@ -470,19 +462,19 @@ def test_a_filling_that_was_killed_goes_on_and_one_process_at_a_time_opens_a_fil
     ran = subprocess.run([sys.executable, "-c", KILLED, file, built], env=environment(), capture_output=True)
     assert ran.returncode == -signal.SIGKILL, ran.stderr.decode()
     refused(f"milvus:{file}", "holds 150 of 240 passages")
-    assert fill(file.as_posix(), corpus, progress=False) == Filled(240, 150)
+    assert fill(file.as_posix(), corpus, progress=False) == 150
     assert [p.id for p in Milvus(f"milvus:{file}", corpus).search("word200x0", 1)] == ["200"]
     with Milvus(str(file)) as one, Milvus(str(file)) as another:
         one.close()
         assert another.search("word200x0", 1)[0].id == "200"
     second = "import sys; from dragin_lab.retrieval.milvus import Milvus; Milvus(sys.argv[1])"
     ran = subprocess.run([sys.executable, "-c", second, file], env=environment(), capture_output=True)
-    assert b"another process has it open" in ran.stderr
+    assert b"end any other that has it open" in ran.stderr
     assert b"DataDirLockedError" not in ran.stderr.replace(b"milvus_lite.exceptions", b"").split(b"ClusterError")[-1]
 
 
 def test_a_server_that_is_down_or_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(milvus_server, "CONNECT", 0.3)
+    monkeypatch.setattr(milvus, "CONNECT", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         refused(
@@ -501,6 +493,7 @@ def process(tmp_path: Path) -> Iterator[MilvusProcess]:
     process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
     process: MilvusProcess, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
@@ -509,31 +502,30 @@ def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
     with pytest.raises(BrokenOffError, match=r"File too large.*it goes on where it stopped"):
         fill(process.uri, corpus, progress=False)
     process.kill()
-    monkeypatch.setattr(milvus_server, "CONNECT", 2)
+    monkeypatch.setattr(milvus, "CONNECT", 2)
     with pytest.raises(ClusterError, match="Fail connecting to server"):
         fill(process.uri, corpus, progress=False)
-    monkeypatch.setattr(milvus_server, "CONNECT", 30)
+    monkeypatch.setattr(milvus, "CONNECT", 30)
     process.start()
-    batches = milvus_fill._batches
+    send = milvus._send
 
-    def dying(passages: Corpus) -> Iterator[tuple[int, list[Passage]]]:
-        for number, batch in enumerate(batches(passages)):
-            if number == 4:
-                process.kill()
-            yield batch
+    def dying(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
+        if start == 200:
+            process.kill()
+        send(collection, said, start, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(milvus_fill, "_batches", dying)
-        patched.setattr(milvus_server, "TIMEOUT", 4)
+        patched.setattr(milvus, "_send", dying)
+        patched.setattr(milvus, "TIMEOUT", 4)
         with pytest.raises(BrokenOffError, match="it goes on where it stopped"):
             fill(process.uri, corpus, progress=False)
-    monkeypatch.setattr(milvus_server, "CONNECT", 30)
+    monkeypatch.setattr(milvus, "CONNECT", 30)
     process.start()
     refused(process.uri, "holds 200 of 240 passages")
-    assert fill(process.uri, corpus, progress=False) == Filled(240, 200)
+    assert fill(process.uri, corpus, progress=False) == 200
     with Milvus(process.uri, corpus) as retriever:
         assert [p.id for p in retriever.search("word200x0", 1)] == ["200"]
         process.kill()
-        monkeypatch.setattr(milvus_server, "TIMEOUT", 2)
+        monkeypatch.setattr(milvus, "TIMEOUT", 2)
         with pytest.raises(ClusterError, match=f"{process.uri}: Milvus fails"):
             retriever.search("word200x0", 1)

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab.core.trace import Passage
-from dragin_lab.retrieval import sparse
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.sparse import NOTHING, Sparse, Weigher, dimension, query_vector
+from dragin_lab.retrieval.milvus import _NOTHING as NOTHING
+from dragin_lab.retrieval.milvus import Sparse, dimension, query_vector
+from dragin_lab.retrieval.milvus import _Weigher as Weigher
 
 word = st.sampled_from(["cat", "dogs", "dog", "film", "war", "the", "of", "Russia's", "1,000", "é"])
 text = st.lists(word, max_size=8).map(" ".join)
@@ -23,29 +24,20 @@ def product(a: Sparse, b: Sparse) -> float:
 @given(
     rows=st.lists(st.tuples(text, text.map("x {}".format)), min_size=1, max_size=8),
     query=text,
-    k1=st.sampled_from([0.0, 0.9, 1.2]),
-    b=st.sampled_from([0.0, 0.75, 1.0]),
-    tie_breaker=st.sampled_from([0.0, 0.5, 1.0]),
 )
-def test_the_larger_product_is_the_score(
-    rows: list[tuple[str, str]], query: str, k1: float, b: float, tie_breaker: float
-) -> None:
+def test_the_larger_product_is_the_score(rows: list[tuple[str, str]], query: str) -> None:
     corpus = Corpus.from_passages(Passage(str(i), *row) for i, row in enumerate(rows))
-    options = {"k1": k1, "b": b, "tie_breaker": tie_breaker}
-    weigher, found = Weigher(corpus, **options), BM25(corpus, **options).search(query, len(corpus))
+    weigher, found = Weigher(corpus), BM25(corpus).search(query, len(corpus))
     asked, expected = query_vector(query), {passage.id: passage.score for passage in found}
     for passage in corpus:
         score = max(product(asked, side) for side in weigher.vectors(passage))
         assert score == pytest.approx(expected.get(passage.id, 0.0), rel=1e-9)
 
 
-def test_a_dimension_is_the_same_everywhere_and_no_term_has_that_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dimension_is_the_same_everywhere_and_no_term_has_that_of_nothing() -> None:
     assert [dimension(term) for term in ("cat", "電影")] == [2349752874, 2193568348]
     assert all(0 < dimension(f"term{i}") <= 2**32 - 2 for i in range(2000))
-    dimension.cache_clear()
-    monkeypatch.setattr(sparse, "_DIMENSIONS", 1)
-    assert dimension("cat") == 1 > NOTHING
-    dimension.cache_clear()
+    assert NOTHING == 0
 
 
 def test_a_query_counts_its_terms_and_a_passage_without_any_has_a_vector_that_none_meets() -> None:

@@ -11,7 +11,6 @@ import pytest
 from answering import DRAGIN, answer, questions
 from clustered import ScriptedRecipe
 from command import Command
-from dragin_lab.run.cluster_link import check_address
 from ray_nodes import free_port
 
 from dragin_lab.core.prompts import PromptTemplate

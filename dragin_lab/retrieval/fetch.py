@@ -60,14 +60,14 @@ def fetch(
         FetchError: what went wrong and what to do; the bytes that came are kept, and the next call goes on from there.
     """
     if name not in PUBLISHED:
-        raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(PUBLISHED)}")
+        raise FetchError(f"{name!r} cannot be fetched; one of {', '.join(PUBLISHED)}")
     published = PUBLISHED[name]
     folder = data_folder() / name if folder is None else folder
     path = folder / published.name
     if path.is_file() and not again:
         say(f"{path} is there; comparing its checksum")
         if problem := _problem(path, published):
-            raise ChecksumError(f"{path}: {problem}; --again fetches it anew")
+            raise ChecksumError(f"{path}: {problem}; --again fetches it again")
         return path
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,77 @@
+"""Questions of one's own, from whatever holds rows (``tabular``): a question, its answers, and maybe an id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dragin_lab.core.trace import Question
+from dragin_lab.data import tabular
+from dragin_lab.data.tabular import Placed
+from dragin_lab.errors import DataError
+
+FIELDS = {"id": ("id", "_id"), "question": ("question",), "answer": ("answers", "answer"), "separator": ()}
+
+
+def is_own(source: object) -> bool:
+    """Whether a source holds rows of questions, and is not one of the benchmarks' original files."""
+    if isinstance(source, str | Path) and not str(source).startswith(tabular.HUB):
+        return Path(source).expanduser().exists() and tabular.is_tabular(source)
+    return tabular.is_tabular(source)
+
+
+def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -> list[Question]:
+    """The questions of a file, a saved data set, a DataFrame, a Hugging Face data set or an iterable of dictionaries.
+
+    Args:
+        source: what ``tabular.read_rows`` takes.
+        fields: where the fields have other names than ``question``, ``answers`` (or ``answer``) and ``id``, and what
+            stands between several answers in one text: ``"question=q,answer=gold,separator=|"`` or a mapping.
+
+    An id that is missing is made from the row. Raises ``DataError`` with the place and field that is wrong.
+    """
+    chosen = tabular.parse_fields(fields, FIELDS)
+    found: dict[str, Question] = {}
+    places: dict[str, str] = {}
+    for placed in tabular.read_rows(source):
+        question = _question(placed, chosen)
+        if question.id in found:
+            raise DataError(
+                f"{placed.place}: the id {question.id!r} was used before, at {places[question.id]}; give every "
+                "question its own"
+            )
+        found[question.id], places[question.id] = question, placed.place
+    if not found:
+        shown = source if isinstance(source, str | Path) else type(source).__name__
+        raise DataError(f"{shown}: holds no question")
+    return list(found.values())
+
+
+def _question(placed: Placed, fields: Mapping[str, str]) -> Question:
+    if "answer" in placed.record and "answers" in placed.record and "answer" not in fields:
+        raise DataError(
+            f"{placed.place}: has both 'answer' and 'answers'; give one of them, or say which with --fields"
+        )
+    found = {name: tabular.pick(placed, name, FIELDS[name], fields) for name in ("id", "question", "answer")}
+    for name in ("question", "answer"):
+        if found[name] is None:
+            raise DataError(f"{placed.place}: has no {name}; {tabular.listed(placed)}, as in --fields {name}=COLUMN")
+    text = tabular.text_of(placed, "question", found["question"]).strip()
+    if not text:
+        raise DataError(f"{placed.place}: the question is empty")
+    id = str(placed.number) if found["id"] is None else tabular.text_of(placed, "id", found["id"])
+    return Question(id, text, _golds(placed, found["answer"], fields.get("separator")))
+
+
+def _golds(placed: Placed, value: Any, separator: str | None) -> tuple[str, ...]:
+    """The answers in a text, split where a separator is given, or in a list; each once."""
+    if isinstance(value, str):
+        values: Iterable[Any] = value.split(separator) if separator else [value]
+    else:
+        listed = value.tolist() if hasattr(value, "tolist") else value  # an array, as pandas reads lists from parquet
+        values = listed if isinstance(listed, list | tuple) else [listed]
+    golds = [tabular.text_of(placed, "answer", one).strip() for one in values]
+    if not any(golds):
+        raise DataError(f"{placed.place}: the answer is empty; give at least one text that counts as right")
+    return tuple(dict.fromkeys(gold for gold in golds if gold))

@@ -1,0 +1,266 @@
+"""Records of passages and questions, from whatever holds rows: files, folders, data frames, Hugging Face data sets.
+
+Each record comes with its place ("FILE, line 3") for messages. Files are read row by row, never whole.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import math
+import numbers
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dragin_lab.errors import DataError, MissingPackageError
+
+Record = Mapping[str, Any]
+Advance = Callable[[int], Any]  # told the bytes of a file that were read, packed or not
+
+HUB = "hub:"
+JSON_LINES, TABLES, PARQUET = (".jsonl", ".jsonl.gz"), (".csv", ".csv.gz", ".tsv", ".tsv.gz"), (".parquet",)
+#: What `datasets` leaves in a folder it saves to.
+_SAVED = ("dataset_dict.json", "state.json")
+_LONGEST_FIELD = 8 << 20
+_NOT_ROWS = (str, bytes, Mapping, numbers.Number)
+ACCEPTED = (
+    f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}NAME[#SPLIT], a DataFrame, a "
+    "datasets.Dataset or an iterable of dictionaries"
+)
+
+
+class Placed(NamedTuple):
+    """A record and where it stands: ``place`` for messages, ``number`` its row from 1."""
+
+    place: str
+    number: int
+    record: Record
+
+
+def is_tabular(source: object) -> bool:
+    """Whether ``read_rows`` takes this; of a path, by its name and the names in it."""
+    if not isinstance(source, str | Path):
+        return not isinstance(source, _NOT_ROWS) and isinstance(source, Iterable)
+    path = Path(source).expanduser()
+    if path.is_dir():
+        return any((path / name).is_file() for name in _SAVED)
+    return str(source).startswith(HUB) or path.name.lower().endswith(JSON_LINES + TABLES + PARQUET)
+
+
+def read_rows(source: Any, advance: Advance = lambda count: None) -> Iterator[Placed]:
+    """The records of a source (``ACCEPTED``), in order.
+
+    Raises ``DataError`` with the file and the line or row that is wrong and what would be accepted,
+    ``MissingPackageError`` where the package that reads the source is not installed.
+    """
+    if not is_tabular(source):
+        shown = source if isinstance(source, str | Path) else f"{type(source).__name__} {str(source)[:40]!r}"
+        raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
+    if not isinstance(source, str | Path):
+        return _objects(source)
+    name, path = str(source), Path(source).expanduser()
+    if name.startswith(HUB):
+        return _datasets(name, partial(_load_from_hub, name))
+    if path.is_dir():
+        return _datasets(name, partial(_load_from_disk, path))
+    if name.lower().endswith(PARQUET):
+        return _parquet(path, advance)
+    return (json_rows if name.lower().endswith(JSON_LINES) else _table)(path, advance)
+
+
+# -- files ------------------------------------------------------------------------------------------------------------
+
+
+def read_lines(path: Path, advance: Advance = lambda count: None) -> Iterator[str]:
+    """The lines of a UTF-8 file with their ends, unpacked where its name ends in .gz."""
+    number = 0
+    try:
+        with path.open("rb") as raw:
+            file = gzip.open(raw) if path.name.lower().endswith(".gz") else raw  # noqa: SIM115 - `raw` is closed
+            read = 0
+            for number, line in enumerate(file, 1):
+                if (now := raw.tell()) != read:
+                    advance(now - read)
+                    read = now
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}: byte {error.start + 1} is not UTF-8; save it as UTF-8, or name it .gz if it "
+            "is packed"
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}, after line {number}: is not a sound .gz file ({error}); fetch it again") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+
+
+def json_rows(path: Path, advance: Advance = lambda count: None) -> Iterator[Placed]:
+    """The objects of a file of JSON lines, whatever its name; blank lines are skipped."""
+    count = 0
+    for number, line in enumerate(read_lines(path, advance), 1):
+        if not line.strip():
+            continue
+        count += 1
+        place = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            why = error.msg if isinstance(error, json.JSONDecodeError) else "a number too long or lists too deep"
+            raise DataError(f"{place}: is not JSON ({why}); every line is one JSON object") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{place}: is a JSON {type(record).__name__}; every line is one JSON object")
+        yield Placed(place, count, record)
+
+
+def _table(path: Path, advance: Advance) -> Iterator[Placed]:
+    """Rows below a header, between commas or tabs, quoted the way a CSV writer does it."""
+    tabs = ".tsv" in path.name.lower()
+    csv.field_size_limit(
+        max(csv.field_size_limit(), _LONGEST_FIELD)
+    )  # a setting of the whole process, only ever raised
+    reader = csv.reader(read_lines(path, advance), delimiter="\t" if tabs else ",", strict=True)
+    names: list[str] = []
+    begun, count = 1, 0  # the line on which the record under way starts; the records so far
+    try:
+        for fields in reader:
+            place, begun = f"{path}, line {begun}", reader.line_num + 1
+            if not fields:
+                continue
+            if not names:
+                names = fields
+            elif len(fields) == len(names):
+                count += 1
+                yield Placed(place, count, dict(zip(names, fields, strict=True)))
+            else:
+                between = "tabs" if tabs else "commas"
+                raise DataError(
+                    f"{place}: has {len(fields)} fields between {between} and not {len(names)} as the first line; "
+                    f"quote fields that hold {between} or line ends"
+                )
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {begun}: a field is not closed or not quoted as a CSV writer does it ({error}); quote the "
+            "whole field and double the quotes inside it"
+        ) from None
+
+
+def _parquet(path: Path, advance: Advance) -> Iterator[Placed]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingPackageError(f"{path}: needs pyarrow; pip install 'dragin-lab[corpora]'") from None
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            count, size, number = max(file.metadata.num_rows, 1), path.stat().st_size, 0
+            for batch in file.iter_batches(4096):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield Placed(f"{path}, row {number}", number, record)
+                advance(size * batch.num_rows // count)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path}: is not a sound parquet file ({str(error)[:200]}); fetch or write it again") from None
+
+
+# -- objects ----------------------------------------------------------------------------------------------------------
+
+
+def _objects(source: Any) -> Iterator[Placed]:
+    """The rows of a DataFrame, a data set, or an iterable of dictionaries."""
+    name = type(source).__name__
+    if hasattr(source, "itertuples"):  # a DataFrame
+        columns = [str(column) for column in source.columns]
+        records: Iterable[Any] = (dict(zip(columns, row, strict=True)) for row in source.itertuples(index=False))
+    else:
+        records = source
+    for number, record in enumerate(records, 1):
+        place = f"{name}, row {number}"
+        if not isinstance(record, Mapping):
+            raise DataError(f"{place}: is {type(record).__name__} {str(record)[:40]!r}; every row is a dictionary")
+        yield Placed(place, number, record)
+
+
+def _datasets(name: str, load: Callable[[], Any]) -> Iterator[Placed]:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingPackageError(f"{name}: needs datasets; pip install 'dragin-lab[corpora]'") from None
+    try:
+        found = load()
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f"{name}: cannot be loaded by datasets ({str(error).splitlines()[0][:200]})") from None
+    if isinstance(found, datasets.DatasetDict | datasets.IterableDatasetDict):
+        if len(found) != 1:
+            raise DataError(f"{name}: holds the splits {', '.join(found)}; say which, as {HUB}NAME#SPLIT, or give it")
+        found = next(iter(found.values()))
+    for placed in _objects(found):
+        yield placed._replace(place=f"{name}, row {placed.number}")
+
+
+def _load_from_disk(path: Path) -> Any:
+    import datasets
+
+    return datasets.load_from_disk(str(path))
+
+
+def _load_from_hub(name: str) -> Any:
+    import datasets
+
+    title, _, split = name.removeprefix(HUB).partition("#")
+    return datasets.load_dataset(title, split=split or None)
+
+
+# -- fields -----------------------------------------------------------------------------------------------------------
+
+
+def parse_fields(text: str | Mapping[str, str] | None, names: Iterable[str]) -> dict[str, str]:
+    """``"id=doc_id,text=contents"`` as {"id": "doc_id", "text": "contents"}; the keys must be among ``names``."""
+    if isinstance(text, str):
+        pairs = [part.partition("=") for part in text.split(",")]
+        fields = {key.strip(): value.strip() for key, _, value in pairs}
+    else:
+        fields = dict(text or {})
+    known = list(names)
+    wrong = [key for key, value in fields.items() if key not in known or not value]
+    if wrong:
+        form = ",".join(f"{name}=COLUMN" for name in known)
+        raise DataError(f"fields {text!r}: {wrong[0]!r} cannot be set so; write {form}, as many of them as needed")
+    return fields
+
+
+def pick(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, str]) -> Any:
+    """What a record holds under a field's own name in ``fields``, else under the first of the ``usual`` ones.
+
+    None where a usual field is absent, and for what stands for nothing (NaN, pandas' NA). Raises ``DataError`` where
+    the record lacks a field that was named.
+    """
+    record = placed.record
+    if name in fields and fields[name] not in record:
+        raise DataError(f"{placed.place}: has no field {fields[name]!r} ({name}); {listed(placed)}")
+    key = fields.get(name) or next((one for one in usual if one in record), None)
+    value = None if key is None else record[key]
+    if isinstance(value, str):
+        return value
+    return None if type(value).__name__ in ("NAType", "NaTType") or _is_nan(value) else value
+
+
+def text_of(placed: Placed, name: str, value: Any) -> str:
+    """A value that must be a text; a whole number counts as one. Raises ``DataError`` naming place and field."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return str(int(value))
+    raise DataError(f"{placed.place}: the {name} is {type(value).__name__} {str(value)[:40]!r}; it must be a text")
+
+
+def listed(placed: Placed) -> str:
+    """The fields that a record has, and how to say which is which."""
+    return f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which with --fields"
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)

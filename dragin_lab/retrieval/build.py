@@ -1,0 +1,245 @@
+"""``dragin-lab corpus build``: from a source to a corpus on disk (``stored``), in bounded memory.
+
+The index is built in a folder of its own beside the target, its manifest is written last, and one rename puts it in
+place: what stands at the target is whole or is what was there before. A build that was killed leaves that folder, which
+the next one clears; one that failed or was interrupted leaves nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from array import array
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from dragin_lab import __version__
+from dragin_lab.errors import BrokenOffError, CorpusError
+from dragin_lab.files import LOCK, locked, not_saved
+from dragin_lab.retrieval import analysis
+from dragin_lab.retrieval.manifest import write_manifest
+from dragin_lab.retrieval.sources import Row, Source, find_source, long_passage, long_warning
+from dragin_lab.retrieval.stored import FORMAT, INDEX, MANIFEST, TEXT, TITLE, Stored, is_stored, json_line, open_index
+
+#: Bytes that tantivy collects before it writes a segment. Together with the merges of segments it decides the peak.
+_HEAP = 128 << 20
+#: Canary queries, their words, and the passages among which the one that each was made from must be found.
+_CANARIES, _WORDS, DEPTH = 8, 6, 10
+
+
+def build(
+    source: Any,
+    out: str | Path,
+    *,
+    fields: str | Mapping[str, str] | None = None,
+    expect: int | None = None,
+    force: bool = False,
+    progress: bool | None = None,
+) -> Stored:
+    """Build a corpus in the folder ``out``.
+
+    Args:
+        source: what ``sources.find_source`` recognises: a file, a folder, a DataFrame, a Hugging Face data set, an
+            iterable of dictionaries.
+        fields: which of the source's fields is the id, title and text, where they have other names:
+            ``"id=doc_id,text=contents"`` or a mapping.
+        expect: refuse to finish with another number of passages.
+        force: replace the corpus that the folder holds.
+        progress: a bar on the error output; by default where that is a terminal.
+
+    Raises:
+        CorpusError: what is wrong with the source, with file and line, or with the folder.
+        BrokenOffError: it could not be written to its end, for want of space for one.
+    """
+    folder = Path(out).expanduser()
+    found = find_source(source, fields)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        if not is_stored(folder):
+            raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --out")
+        if not force:
+            raise CorpusError(f"{folder}: holds a corpus already; give another --out, or --force to replace it")
+    try:
+        with _workplace(folder) as work:
+            _write(found, work, expect, progress)
+            _put_in_place(work, folder)
+    except OSError as error:
+        raise BrokenOffError(f"{not_saved(error.filename or folder, error)}; nothing was left behind") from error
+    return Stored(folder)
+
+
+@contextmanager
+def _workplace(folder: Path) -> Iterator[Path]:
+    """An empty folder beside the target, which no other build uses; it is gone afterwards, renamed or removed."""
+    work = folder.absolute().with_name(f".{folder.absolute().name}.building")
+    work.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(work, "another build of this corpus is under way; wait for it, or give another --out"):
+            _clear(work)  # of what a build left that was killed
+            try:
+                (work / "new").mkdir()
+                yield work / "new"
+            finally:
+                _clear(work)
+    finally:
+        with suppress(OSError):  # another build has just begun there
+            work.rmdir()
+
+
+def _clear(work: Path) -> None:
+    for left in work.iterdir():
+        if left.is_dir():
+            shutil.rmtree(left)
+        elif left.name != LOCK:
+            left.unlink()
+
+
+def _put_in_place(work: Path, folder: Path) -> None:
+    old = folder.absolute().with_name(f".{folder.absolute().name}.replaced")
+    shutil.rmtree(old, ignore_errors=True)
+    if folder.exists():
+        os.replace(folder, old)
+    os.replace(work, folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _write(source: Source, work: Path, expect: int | None, progress: bool | None) -> None:
+    (work / INDEX).mkdir()
+    index = open_index(work / INDEX, new=True)
+    writer = index.writer(heap_size=_HEAP, num_threads=1)
+    disable = None if progress is None else not progress
+    size = {"total": source.bytes, "unit": "B", "unit_scale": True} if source.bytes else {"unit": " passages"}
+    try:
+        with tqdm(desc=source.name, disable=disable, leave=False, **size) as bar:
+            added = _Added(writer)
+            for row in source.rows(bar.update if source.bytes else lambda count: None):
+                added.add(row)
+                if not source.bytes:
+                    bar.update()
+        added.check_ids(source)
+        count = len(added.ids)
+        if not count:
+            raise CorpusError(f"{source.name}: holds no passages")
+        if expect is not None and count != expect:
+            raise CorpusError(
+                f"{source.name}: gives {count:,} passages and not {expect:,} as expected; it may be cut off, so fetch "
+                "it again"
+            )
+        writer.commit()
+    except ValueError as error:  # tantivy's: the disk is full, for one
+        raise BrokenOffError(
+            f"{work}: tantivy cannot write ({str(error)[:200]}); free some space and run it again"
+        ) from error
+    finally:
+        writer.wait_merging_threads()
+    index.reload()
+    facts = {
+        "format": FORMAT,
+        "passages": count,
+        "fingerprint": added.fingerprint.hexdigest(),
+        "analysis": analysis.NAME,
+        "analysis_sha256": analysis.fingerprint(),
+        "mean_length": {name: _mean_length(index, name, added.samples.get(name)) for name in (TITLE, TEXT)},
+        "source": {"name": source.name, "kind": source.kind, "bytes": source.bytes},
+        "cut": source.cut,
+        "canaries": _canaries(index, count),
+        "warnings": [long_warning(added.long, added.first_long)] if added.first_long else [],
+        "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
+    }
+    write_manifest(work / MANIFEST, facts, sorted(one for one in (work / INDEX).iterdir() if one.is_file()))
+
+
+class _Added:
+    """The passages that were given to a writer, and what the manifest says of them."""
+
+    def __init__(self, writer: Any) -> None:
+        from tantivy import Document
+
+        self._add, self._document = writer.add_document, Document
+        self.ids = array("Q")  # a hash of each
+        self.fingerprint = hashlib.sha256()
+        self.samples: dict[str, str] = {}  # a term of each field
+        self.long = 0
+        self.first_long: Row | None = None
+
+    def add(self, row: Row) -> None:
+        line = json_line(row.id, row.title, row.text)
+        self.fingerprint.update(line)
+        title, text = analysis.joined(row.title), analysis.joined(row.text)
+        self._add(self._document(row=len(self.ids), id=row.id, passage=line, title_terms=title, text_terms=text))
+        self.ids.append(_id_hash(row.id))
+        if len(self.samples) < 2:
+            for name, value in ((TITLE, title), (TEXT, text)):
+                if value:
+                    self.samples.setdefault(name, value.split()[0])
+        if long_passage(row):
+            self.long += 1
+            self.first_long = self.first_long or row
+
+    def check_ids(self, source: Source) -> None:
+        """Refuse an id that was used twice; the source is read once more to say where."""
+        ids = np.frombuffer(self.ids, np.uint64)
+        ordered = np.sort(ids)
+        twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+        if not twice:
+            return
+        seen: dict[str, str] = {}
+        for row in source.rows(lambda count: None):
+            if _id_hash(row.id) in twice and (first := seen.setdefault(row.id, row.place)) != row.place:
+                raise CorpusError(
+                    f"{row.place}: the id {row.id!r} was used before, at {first}; give every passage its own"
+                )
+        if not seen:  # an iterator, which cannot be read again
+            raise CorpusError(f"{source.name}: {len(twice):,} ids are used more than once; give every passage its own")
+
+
+def _id_hash(id: str) -> int:
+    return int.from_bytes(hashlib.blake2b(id.encode(), digest_size=8).digest(), "little")
+
+
+def _mean_length(index: Any, field: str, term: str | None) -> float:
+    """Terms of a field per passage, from tantivy's explanation of a score; 0 where no passage has any."""
+    from tantivy import Query
+
+    if term is None:
+        return 0.0
+    searcher = index.searcher()
+    query = Query.term_query(index.schema, field, term, index_option="freq")
+    said = json.loads(query.explain(searcher, searcher.search(query, 1, count=False).hits[0][1]).to_json())
+    return float(next(value for text, value in _said(said) if text.startswith("avgdl")))
+
+
+def _said(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    yield explanation["description"], explanation["value"]
+    for detail in explanation.get("details", ()):
+        yield from _said(detail)
+
+
+def _canaries(index: Any, count: int) -> list[dict[str, str]]:
+    """Queries of a passage's own rarest words, for passages spread from the first to the last.
+
+    None for a passage whose words are all as common as a search returns passages: others may rank above it.
+    """
+    from tantivy import Query
+
+    searcher = index.searcher()
+    found = []
+    for row in np.unique(np.linspace(0, count - 1, _CANARIES).astype(int)).tolist():
+        hits = searcher.search(Query.term_query(index.schema, "row", row), 1, count=False).hits
+        passage = json.loads(searcher.doc(hits[0][1]).get_first("passage"))
+        held = {
+            word: searcher.doc_freq(TEXT, made[0])
+            for word in passage["text"].split()
+            if len(made := analysis.terms(word)) == 1
+        }
+        rarest = sorted(held, key=lambda word: (held[word], -len(word), word))[:_WORDS]
+        if rarest and held[rarest[0]] <= DEPTH // 2:
+            found.append({"id": passage["id"], "query": " ".join(rarest)})
+    return found

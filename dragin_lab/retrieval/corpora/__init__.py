@@ -1,1 +1,0 @@
-"""Corpora on disk: sources read in any size, the store they are built into, checks that it is whole."""

@@ -1,0 +1,169 @@
+"""Anything that finds passages as a retriever: an object with ``search``, or a plain function of query and k."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import DraginLabError, SettingError
+
+#: What a retriever without ``provenance`` is asked, so that a run never goes on over another index.
+PROBES = ("the first king", "a river in the north", "who wrote the book", "music and film", "1900")
+_PROBE_K = 3
+_ACCEPTED = (
+    "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe id, title, score"
+)
+
+
+class RetrieverError(DraginLabError):
+    """A retriever of one's own that failed, or answered with what cannot be read as passages."""
+
+
+class Opened:
+    """A ``Retriever`` over one's own: its answers as passages, its identity as ``provenance``."""
+
+    def __init__(self, own: Any, search: Callable[[str, int], Any], name: str) -> None:
+        self.own = own
+        self.name = name
+        self._search = search
+        self._provenance: dict[str, Any] | None = None
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        """At most k passages, best first; of more, the first k.
+
+        Raises ``RetrieverError`` naming the retriever, the query and what it answered.
+        """
+        try:
+            found = self._search(query, k)
+        except DraginLabError:
+            raise
+        except Exception as error:  # whatever a user's own code raises
+            raise RetrieverError(
+                f"retriever {self.name} failed for {query[:80]!r}: {type(error).__name__}: {str(error)[:200]}"
+            ) from error
+        return as_passages(found, k, self.name, query)
+
+    def provenance(self) -> dict[str, Any]:
+        """Its own, as plain data; else its name and a fingerprint of its answers to ``PROBES``."""
+        if self._provenance is None:
+            said = getattr(self.own, "provenance", None)
+            if callable(said):
+                self._provenance = _plain(said(), self.name)
+            else:
+                answers = [[(p.id, p.title, p.text) for p in self.search(query, _PROBE_K)] for query in PROBES]
+                digest = hashlib.sha256(json.dumps(answers).encode()).hexdigest()
+                self._provenance = {"kind": self.name, "answers_sha256": digest}
+        return dict(self._provenance)
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of ``provenance``."""
+        return hashlib.sha256(json.dumps(self.provenance(), sort_keys=True).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"retriever {self.name}"
+
+
+def as_retriever(thing: Any) -> Any:
+    """A retriever made of an object with ``search(query, k)``, or of a function of a query and k.
+
+    The package's own are returned as they are. Raises ``SettingError`` for what cannot be asked so.
+    """
+    if isinstance(thing, Opened) or type(thing).__module__.startswith("dragin_lab."):
+        return thing
+    if isinstance(thing, type):
+        raise SettingError(f"retriever {thing.__name__} is a class; give an object of it: {thing.__name__}(...)")
+    search = getattr(thing, "search", thing)
+    if not callable(search):
+        raise SettingError(
+            f"retriever {str(thing)[:60]!r} is {type(thing).__name__}; give an object with search(query, k) or a "
+            "function"
+        )
+    name = getattr(thing, "__name__", type(thing).__name__)
+    if inspect.iscoroutinefunction(search):
+        raise SettingError(f"retriever {name} is asynchronous; give a plain function, such as one that awaits it")
+    try:
+        inspect.signature(search).bind("query", 1)
+    except TypeError as error:
+        raise SettingError(
+            f"retriever {name} must take a query and a number, as in search(query, k): {error}"
+        ) from None
+    except ValueError:
+        pass  # a function in C, whose parameters cannot be seen
+    return Opened(thing, search, name)
+
+
+def as_passages(found: Any, k: int, name: str, query: str) -> list[Passage]:
+    """What a retriever answered as the first k passages; ``RetrieverError`` for what cannot be read so."""
+    where = f"retriever {name} answered {query[:80]!r}"
+    if isinstance(found, str | bytes | Mapping | Passage) or not isinstance(found, Iterable):
+        raise RetrieverError(f"{where} with {type(found).__name__} {str(found)[:60]!r}; it must be {_ACCEPTED}")
+    passages: list[Passage] = []
+    for number, one in enumerate(found, 1):
+        if len(passages) == k:
+            break
+        passages.append(_as_passage(one, f"{where}: result {number}"))
+    ids = [passage.id for passage in passages]
+    if twice := next((id for id in ids if ids.count(id) > 1), None):
+        raise RetrieverError(f"{where} with the id {twice!r} twice; give every passage its own")
+    return passages
+
+
+def _as_passage(one: Any, where: str) -> Passage:
+    if isinstance(one, Passage):
+        values: dict[str, Any] = {"id": one.id, "title": one.title, "text": one.text, "score": one.score}
+    elif isinstance(one, str):
+        values = {"text": one}
+    elif isinstance(one, Mapping):
+        if "text" not in one:
+            raise RetrieverError(
+                f"{where} has no text, only {', '.join(map(str, one))[:80]}; it must be in {_ACCEPTED}"
+            )
+        values = {key: one[key] for key in ("id", "title", "text", "score") if one.get(key) is not None}
+    elif isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(part, str) for part in one):
+        values = {"title": one[0], "text": one[1]}
+    else:
+        raise RetrieverError(f"{where} is {type(one).__name__} {str(one)[:60]!r}; it must be in {_ACCEPTED}")
+    title, text = values.get("title", ""), values.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise RetrieverError(f"{where} has the text {str(text)[:60]!r}; it must be a text that is not empty")
+    if not isinstance(title, str):
+        raise RetrieverError(f"{where} has the title {str(title)[:60]!r}; it must be a text")
+    return Passage(_id(values.get("id"), title, text, where), title, text, _score(values.get("score"), where))
+
+
+def _id(id: Any, title: str, text: str, where: str) -> str:
+    """A text or whole number; where there is none, made from the passage."""
+    if id is None:
+        return hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:12]
+    if isinstance(id, str) and id.strip():
+        return id
+    if isinstance(id, numbers.Integral) and not isinstance(id, bool):
+        return str(int(id))
+    raise RetrieverError(f"{where} has the id {str(id)[:60]!r}; it must be a text or a whole number")
+
+
+def _score(score: Any, where: str) -> float:
+    if score is None:
+        return math.nan
+    if isinstance(score, numbers.Real) and not isinstance(score, bool):
+        return float(score)
+    raise RetrieverError(f"{where} has the score {str(score)[:60]!r}; it must be a number")
+
+
+def _plain(said: Any, name: str) -> dict[str, Any]:
+    try:
+        plain: Any = json.loads(json.dumps(said))
+    except (TypeError, ValueError) as error:
+        raise RetrieverError(f"retriever {name}: provenance() is not plain data ({error})") from None
+    if not isinstance(plain, dict) or not plain:
+        raise RetrieverError(
+            f"retriever {name}: provenance() gives {str(said)[:60]!r}; it must be a dictionary of facts"
+        )
+    return plain

@@ -1,0 +1,208 @@
+"""What a corpus is made of: the rows of whatever holds passages, and folders of texts cut into passages.
+
+``read_passages`` reads every kind of source (the table in docs/corpora.md), one passage at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dragin_lab.core.trace import Passage
+from dragin_lab.data import tabular
+from dragin_lab.data.tabular import Advance, Placed
+from dragin_lab.errors import CorpusError, DataError
+
+FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text",)}
+#: Words of a passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.
+WORDS, OVERLAP = 100, 20
+#: A passage of more words is read and searched, and announced: no prompt will hold it.
+LONG_PASSAGE_WORDS = 10_000
+_TEXTS = (".txt", ".md")
+_BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
+_ARTICLES = re.compile(r"wiki_\d+")  # as WikiExtractor names its files, in folders AA, AB, ...
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)^(?:---|\.\.\.)\s*$\n?", re.DOTALL | re.MULTILINE)
+_ACCEPTED = f"{tabular.ACCEPTED}, a BEIR folder, or a folder of .txt and .md files"
+
+
+class Row(NamedTuple):
+    """One passage and where it stands, for messages."""
+
+    place: str
+    id: str
+    title: str
+    text: str
+
+
+class Source(NamedTuple):
+    """A source that was recognised: what it is, its size in bytes (0 where unknown), and its rows."""
+
+    name: str
+    kind: str
+    bytes: int
+    rows: Callable[[Advance], Iterator[Row]]
+    cut: Mapping[str, int] | None = None  # words and overlap of passages cut from longer texts
+
+
+def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> Source:
+    """Recognise a source; its first row is not read yet. Raises ``CorpusError`` for what is none."""
+    try:
+        chosen = tabular.parse_fields(fields, FIELDS)
+    except DataError as error:
+        raise CorpusError(str(error)) from None
+
+    def tabled(of: Any) -> Callable[[Advance], Iterator[Row]]:
+        return lambda advance: _checked(_row(placed, chosen) for placed in tabular.read_rows(of, advance))
+
+    if not isinstance(source, str | Path):
+        if not tabular.is_tabular(source):
+            raise CorpusError(f"{type(source).__name__} {str(source)[:40]!r}: holds no passages; give {_ACCEPTED}")
+        return Source(type(source).__name__, "rows", 0, tabled(source))
+    path = Path(source).expanduser()
+    if not path.exists() and not str(source).startswith(tabular.HUB):
+        raise CorpusError(f"{source}: no such file or folder")
+    if path.is_dir():
+        beir = next((path / name for name in _BEIR if (path / name).is_file()), None)
+        if beir is not None:
+            return Source(path.resolve().name, "BEIR", beir.stat().st_size, tabled(beir))
+        articles = sorted(p for p in path.rglob("wiki_*") if _ARTICLES.fullmatch(p.name))
+        texts = articles or sorted(p for p in path.rglob("*") if p.suffix.lower() in _TEXTS and p.is_file())
+        if not tabular.is_tabular(path):
+            if not texts:
+                raise CorpusError(f"{path}: holds no passages; give {_ACCEPTED}")
+            read = _articles if articles else _texts
+            return Source(
+                path.resolve().name,
+                "WikiExtractor" if articles else "texts",
+                sum(p.stat().st_size for p in texts),
+                lambda advance: _checked(read(path, texts, advance)),
+                {"words": WORDS, "overlap": 0 if articles else OVERLAP},
+            )
+    elif not tabular.is_tabular(source):
+        raise CorpusError(f"{source}: cannot tell by its name what this is; give {_ACCEPTED}")
+    size = path.stat().st_size if path.is_file() else 0
+    if path.is_file() and not size:
+        raise CorpusError(f"{path}: is empty")
+    return Source(path.name, "rows", size, tabled(source))
+
+
+def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
+    """The passage of a record; an id that is missing is made from the row, a title that is missing is empty."""
+    found = {name: tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items()}
+    if found["text"] is None:
+        raise DataError(f"{placed.place}: has no text; {tabular.listed(placed)}, as in --fields text=contents")
+    if found["id"] is None:
+        found["id"] = str(placed.number)
+    values = {name: tabular.text_of(placed, name, "" if value is None else value) for name, value in found.items()}
+    return Row(placed.place, **values)
+
+
+def _checked(rows: Iterable[Row]) -> Iterator[Row]:
+    """Refuse what no retriever could use."""
+    try:
+        for row in rows:
+            if not row.id.strip():
+                raise CorpusError(f"{row.place}: the id is empty; give it one, or leave the field out")
+            if not row.text.strip():
+                raise CorpusError(
+                    f"{row.place}: the text of passage {row.id!r} is empty; give it one, or remove the row"
+                )
+            for name, value in zip(Row._fields[1:], row[1:], strict=True):
+                if "\0" in value:
+                    raise CorpusError(f"{row.place}: the {name} holds a NUL character; remove it")
+                if not value.isascii():
+                    try:
+                        value.encode()
+                    except UnicodeEncodeError as error:
+                        raise CorpusError(
+                            f"{row.place}: character {error.start + 1} of the {name} is half a surrogate pair; "
+                            "remove it"
+                        ) from None
+            yield row
+    except DataError as error:
+        raise CorpusError(str(error)) from None
+
+
+def long_passage(row: Row) -> bool:
+    """Whether no prompt will hold this passage."""
+    return len(row.text) > 2 * LONG_PASSAGE_WORDS - 2 and len(row.text.split()) > LONG_PASSAGE_WORDS
+
+
+def long_warning(count: int, first: Row) -> str:
+    return (
+        f"passages longer than {LONG_PASSAGE_WORDS:,} words will not fit into a prompt; cut them: {count:,}, the first "
+        f"{first.place} (id {first.id!r})"
+    )
+
+
+def as_rows(passages: Iterable[Passage], name: str) -> Iterator[Row]:
+    """Rows of passages that were made elsewhere, held to the same rules as a file's."""
+    return _checked(Row(f"{name}, number {n}", p.id, p.title, p.text) for n, p in enumerate(passages, 1))
+
+
+# -- texts ------------------------------------------------------------------------------------------------------------
+
+
+def cut(text: str, words: int = WORDS, overlap: int = OVERLAP) -> Iterator[str]:
+    """A text as passages of so many words; each begins with the last ``overlap`` words of the one before."""
+    found = text.split()
+    step = words - overlap
+    for start in range(0, max(len(found) - overlap, 1), step):
+        yield " ".join(found[start : start + words])
+
+
+def _texts(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Row]:
+    for path in paths:
+        text, title = "".join(tabular.read_lines(path, advance)), ""
+        if path.suffix.lower() == ".md":
+            text, title = _plain(text.replace("\r\n", "\n"))
+        name = path.relative_to(folder).as_posix()
+        for number, part in enumerate(cut(text), 1):
+            if part:
+                yield Row(f"{path}, passage {number}", f"{name}#{number}", title or path.stem, part)
+
+
+def _plain(markdown: str) -> tuple[str, str]:
+    """A Markdown text without front matter and marks, and its title: that of the front matter, or the first heading."""
+    import yaml
+    from markdown_it import MarkdownIt
+
+    title, front = "", _FRONT_MATTER.match(markdown)
+    if front:
+        try:
+            facts = yaml.safe_load(front[1])
+        except yaml.YAMLError:
+            facts = None  # it is left out all the same; the title is then the heading's
+        title = str(facts.get("title") or "") if isinstance(facts, dict) else ""
+        markdown = markdown[front.end() :]
+    parts: list[str] = []
+    heading = False
+    for token in MarkdownIt("commonmark").enable("table").parse(markdown):
+        heading = token.type == "heading_open" or (heading and token.type != "heading_close")
+        if token.type in ("fence", "code_block"):
+            parts.append(token.content)
+        for child in token.children or ():
+            parts.append("\n" if child.type in ("softbreak", "hardbreak") else child.content)
+        if token.type == "inline":
+            parts.append("\n")
+            if heading and not title:
+                title = "".join(child.content for child in token.children or ()).strip()
+    return "".join(parts), title
+
+
+def _articles(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Row]:
+    """WikiExtractor's ``--json``: an article a line, cut as the paper's corpus is (100 words, no overlap).
+
+    Older versions begin the text with the title on a line of its own, which is left out, as articles without text are
+    (redirects).
+    """
+    for path in paths:
+        for placed in tabular.json_rows(path, advance):
+            row = _row(Placed(placed.place, placed.number, {"text": ""} | dict(placed.record)), {})
+            text = row.text.lstrip()
+            text = text[len(row.title) :] if row.title and text.startswith(f"{row.title}\n") else text
+            for number, part in enumerate(cut(text, overlap=0), 1):
+                if part:
+                    yield row._replace(id=f"{row.id}#{number}", text=part)

@@ -1,0 +1,153 @@
+"""A corpus on disk: one tantivy index that holds the passages and finds them.
+
+``corpus.json`` is the manifest, ``tantivy/`` the index: of each passage its row, its id, its analysed title and text,
+and the passage itself as a line of JSON. Passages are read one by one, so a corpus may be larger than memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from json.encoder import encode_basestring as quoted  # json.dumps takes four times as long
+from pathlib import Path
+from typing import Any, overload
+
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import CorpusError
+from dragin_lab.retrieval import analysis
+from dragin_lab.retrieval.manifest import read_manifest
+
+MANIFEST, INDEX = "corpus.json", "tantivy"
+#: Of the folder's layout; another number is refused.
+FORMAT = 2
+#: Index fields of a passage's analysed title and text.
+TITLE, TEXT = FIELDS = ("title_terms", "text_terms")
+_ANALYZER = "terms"
+_ROWS_AT_ONCE = 4096
+
+
+def is_stored(folder: Path) -> bool:
+    """Whether a folder holds a built corpus."""
+    return (folder / MANIFEST).is_file()
+
+
+def remedy(folder: Path) -> str:
+    return f"build it again: dragin-lab corpus build SOURCE --out {folder} --force"
+
+
+def schema() -> Any:
+    """The fields of the index. Frequencies are indexed, positions are not: no query asks for phrases."""
+    from tantivy import SchemaBuilder
+
+    fields = SchemaBuilder()
+    fields.add_integer_field("row", indexed=True, fast=True)
+    fields.add_text_field("id", tokenizer_name="raw", index_option="basic")
+    fields.add_bytes_field("passage", stored=True)
+    for name in FIELDS:
+        fields.add_text_field(name, tokenizer_name=_ANALYZER, index_option="freq")
+    return fields.build()
+
+
+def open_index(folder: Path, *, new: bool = False) -> Any:
+    """The ``tantivy.Index`` in a folder; what it indexes comes analysed, as terms between spaces."""
+    import tantivy
+
+    index = tantivy.Index(schema(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
+    index.register_tokenizer(_ANALYZER, tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+    return index
+
+
+def json_line(id: str, title: str, text: str) -> bytes:
+    """A passage as the line of JSON that it is stored as, and that fingerprints are taken over."""
+    return f'{{"id": {quoted(id)}, "title": {quoted(title)}, "text": {quoted(text)}}}\n'.encode()
+
+
+class Stored(Sequence[Passage]):
+    """The passages of a built corpus, by row. ``about`` is the manifest.
+
+    Raises ``CorpusError`` where the folder is unfinished, damaged, or was built by another version: every byte of it is
+    compared with the manifest when it is opened.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        wanted = {"format": FORMAT, "analysis": analysis.NAME, "analysis_sha256": analysis.fingerprint()}
+        self.about = read_manifest(self.folder / MANIFEST, remedy(self.folder), wanted)
+        self._tantivy = open_index(self.folder / INDEX)
+        self._tantivy.config_reader(reload_policy="manual")  # no thread that watches the files
+        self.searcher = self._tantivy.searcher()
+        self.schema = self._tantivy.schema
+        if self.searcher.num_docs != self.about["passages"]:
+            raise CorpusError(
+                f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {self.about['passages']:,}; "
+                + remedy(self.folder)
+            )
+        self._stamps = self._stamped()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stored, (self.folder,)
+
+    def __len__(self) -> int:
+        count: int = self.about["passages"]
+        return count
+
+    @overload
+    def __getitem__(self, index: int) -> Passage: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Passage]: ...
+    def __getitem__(self, index: int | slice) -> Passage | list[Passage]:
+        rows = range(len(self))[index]
+        if isinstance(rows, int):
+            return self._between(rows, rows + 1)[0]
+        if rows.step == 1 and len(rows) <= _ROWS_AT_ONCE:
+            return self._between(rows.start, rows.stop) if rows else []
+        return [self[row] for row in rows]
+
+    def __iter__(self) -> Iterator[Passage]:
+        for start in range(0, len(self), _ROWS_AT_ONCE):
+            yield from self._between(start, min(start + _ROWS_AT_ONCE, len(self)))
+
+    def _between(self, start: int, stop: int) -> list[Passage]:
+        from tantivy import FieldType, Order, Query
+
+        self.check_unchanged()
+        query = Query.range_query(
+            self.schema, "row", FieldType.Integer, start, stop, include_upper=False, use_inverted_index=True
+        )
+        found = self.searcher.search(query, stop - start, count=False, order_by_field="row", order=Order.Asc).hits
+        if [row for row, _ in found] != [*range(start, stop)]:
+            raise CorpusError(f"{self.folder}: lacks some of the rows {start} to {stop - 1}; {remedy(self.folder)}")
+        return [self.passage(address) for _, address in found]
+
+    def row_of(self, id: str) -> int:
+        """The row of the passage with this id; ``KeyError`` where there is none."""
+        from tantivy import Query
+
+        self.check_unchanged()
+        query = Query.term_query(self.schema, "id", id, index_option="basic")
+        hits = self.searcher.search(query, 1, count=False).hits
+        if not hits:
+            raise KeyError(id)
+        return self.rows([hits[0][1]])[0]
+
+    def check_unchanged(self) -> None:
+        """Refuse to read files that changed since they were compared; a mapped file that was cut would end Python."""
+        if self._stamped() != self._stamps:
+            raise CorpusError(f"{self.folder}: its files changed since it was opened; open it again")
+
+    def _stamped(self) -> list[tuple[int, int]]:
+        try:
+            stats = [os.stat(self.folder / name) for name in self.about["files"]]
+        except OSError:
+            return []
+        return [(one.st_size, one.st_mtime_ns) for one in stats]
+
+    def passage(self, address: Any) -> Passage:
+        """The passage at a ``tantivy.DocAddress``."""
+        return Passage(**json.loads(self.searcher.doc(address).get_first("passage")))
+
+    def rows(self, addresses: Sequence[Any]) -> list[int]:
+        """The rows of the passages at some addresses."""
+        found: list[int] = self.searcher.fast_field_values("row", list(addresses))
+        return found

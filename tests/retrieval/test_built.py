@@ -1,0 +1,349 @@
+"""Corpora on disk: the same as in memory, whole or not there, and searched as BM25 in memory ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command import Command, environment
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sources import on_disk, some_passages, write_json_lines, write_table
+
+import dragin_lab as dl
+from dragin_lab.cli import DONE, FAILED
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import BrokenOffError, CorpusError, SettingError
+from dragin_lab.files import locked
+from dragin_lab.retrieval import build as building
+from dragin_lab.retrieval.bm25 import BM25, Tantivy
+from dragin_lab.retrieval.build import build
+from dragin_lab.retrieval.check import ask_canaries, check
+from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.stored import INDEX, MANIFEST
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_json_lines(tmp_path / "p.jsonl", some_passages(200))
+
+
+@pytest.fixture
+def folder(source: Path, tmp_path: Path) -> Path:
+    return build(source, tmp_path / "built").folder
+
+
+def wrong(folder: Path, *, full: bool = True) -> list[str]:
+    return [line for line, good in check(folder, full=full) if not good]
+
+
+def beside(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.parent.iterdir())
+
+
+# -- what is built ----------------------------------------------------------------------------------------------------
+
+
+def test_it_is_the_corpus_that_is_loaded_from_the_source(tmp_path: Path) -> None:
+    table = write_table(tmp_path / "p.tsv", some_passages(5000))
+    memory, disk = Corpus.load(table), Corpus.build(table, tmp_path / "built")
+    assert list(disk) == [*disk] == disk[:] == disk[0:5000] == memory[:]
+    assert disk.fingerprint == memory.fingerprint == Corpus.load(tmp_path / "built").fingerprint
+    assert (disk[-1], disk[17:12:-2], disk.get("4711")) == (memory[-1], memory[17:12:-2], memory.get("4711"))
+    assert (disk.folder, disk.name, len(disk)) == (tmp_path / "built", "built", 5000)
+    assert pickle.loads(pickle.dumps(disk.passages))[3] == memory[3]
+    with pytest.raises(KeyError):
+        disk.get("nowhere")
+    with pytest.raises(IndexError):
+        disk[5000]
+
+
+def test_the_manifest_says_what_was_read(folder: Path) -> None:
+    about = json.loads((folder / MANIFEST).read_text())
+    assert about["source"]["name"] == "p.jsonl"
+    assert about["passages"] == 200
+    assert {"tantivy", "dragin_lab"} == about["versions"].keys()
+    assert all(facts.keys() == {"bytes", "crc32", "sha256"} for facts in about["files"].values())
+
+
+def test_nothing_depends_on_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "_HEAP", 15_000_000)  # the least that tantivy takes: several segments, and merges
+    passages = [Passage(str(i), p.title, p.text * 40) for i, p in enumerate(some_passages(3000))]
+    memory = Corpus.from_passages(passages)
+    several, one = on_disk(passages, tmp_path / "a"), BM25(memory)
+    assert several[:] == memory[:]
+    for query in ("harbour", "old mill river", "word17x0", "senate 1887"):
+        assert [p.id for p in Tantivy(several).search(query, 20)] == [p.id for p in one.search(query, 20)]
+
+
+def test_an_id_that_was_used_before_is_named_with_both_places(tmp_path: Path) -> None:
+    source = write_json_lines(tmp_path / "p.jsonl", [*some_passages(30), Passage("7", "", "again")])
+    with pytest.raises(CorpusError, match=r"p.jsonl, line 31: the id '7' was used before, at .*p.jsonl, line 7;"):
+        build(source, tmp_path / "built")
+    rows = ({"id": "x", "text": "one"} for _ in range(2))
+    with pytest.raises(CorpusError, match="1 ids are used more than once"):
+        build(rows, tmp_path / "built")
+    assert beside(tmp_path / "built") == ["p.jsonl"]
+
+
+def test_nothing_is_left_of_a_source_that_is_wrong(tmp_path: Path, source: Path, command: Command) -> None:
+    with source.open("a") as file:
+        file.write("not JSON\n")
+    command.refused("corpus", "build", source, "--out", tmp_path / "built", says=("p.jsonl, line 201", "is not JSON"))
+    assert beside(tmp_path / "built") == ["p.jsonl"]
+
+
+def test_another_count_than_expected(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="gives 200 passages and not 201"):
+        build(source, tmp_path / "built", expect=201)
+    assert len(build(source, tmp_path / "built", expect=200)) == 200
+
+
+def test_folders_that_hold_something(source: Path, tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "note").write_text("mine")
+    with pytest.raises(CorpusError, match="is not empty and holds no corpus"):
+        build(source, tmp_path / "other", force=True)
+    with pytest.raises(CorpusError, match="holds a corpus already; give another --out, or --force"):
+        build(source, folder)
+    less = write_json_lines(tmp_path / "less.jsonl", some_passages(10))
+    assert len(build(less, folder, force=True)) == 10
+    (tmp_path / "empty").mkdir()
+    assert len(build(less, tmp_path / "empty")) == 10
+    assert beside(folder) == ["built", "empty", "less.jsonl", "other", "p.jsonl"]
+
+
+def test_two_builds_of_one_corpus(source: Path, tmp_path: Path) -> None:
+    work = tmp_path / ".built.building"
+    work.mkdir()
+    with locked(work, ""), pytest.raises(CorpusError, match="another build of this corpus is under way"):
+        build(source, tmp_path / "built")
+
+
+def test_a_disk_that_is_full_leaves_nothing(
+    source: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(building, "write_manifest", full)
+    out = tmp_path / "built"
+    command.refused("corpus", "build", source, "--out", out, says=("No space left", "free some space"), code=FAILED)
+    assert beside(out) == ["p.jsonl"]
+    with pytest.raises(BrokenOffError):
+        build(source, out)
+
+
+def test_an_interrupted_build_leaves_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: object, row: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building._Added, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build(source, tmp_path / "built")
+    assert beside(tmp_path / "built") == ["p.jsonl"]
+
+
+KILLED = """
+import sys
+from dragin_lab.retrieval.build import build
+print("begun", flush=True)
+build(sys.argv[1], sys.argv[2], force=True)
+"""
+
+
+@pytest.mark.slow
+def test_a_build_killed_at_any_moment_is_begun_again(tmp_path: Path) -> None:
+    """Twenty kills between the first passage and the last file, over nothing and over a corpus that is there."""
+    source = write_json_lines(tmp_path / "p.jsonl", some_passages(20_000))
+    out, draw = tmp_path / "built", random.Random(0)
+    began = time.monotonic()
+    whole = Corpus.build(source, out).fingerprint
+    took = time.monotonic() - began
+    for number in range(20):
+        if number == 10:
+            assert wrong(out) == []
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(source), str(out)], env=environment(), stdout=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(draw.uniform(0, 1.2 * took))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        assert not out.exists() or Corpus.load(out).fingerprint == whole, number
+    assert Corpus.build(source, out, force=True).fingerprint == whole
+    assert beside(out) == ["built", "p.jsonl"]
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+def damage(path: Path, draw: random.Random) -> None:
+    """Flip a byte, or cut the end off."""
+    data = bytearray(path.read_bytes())
+    if draw.random() < 0.5:
+        data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+    else:
+        del data[draw.randrange(len(data)) :]
+    path.write_bytes(data)
+
+
+def test_a_sound_corpus(folder: Path) -> None:
+    assert wrong(folder) == []
+    corpus = Corpus.load(folder)
+    assert len(corpus.passages.about["canaries"]) == 8  # type: ignore[union-attr]
+    assert all(good for _, good in ask_canaries(corpus, BM25(corpus)))
+
+
+@pytest.mark.slow
+def test_a_hundred_flips_and_cuts_over_all_files_are_each_found_and_no_search_answers(folder: Path) -> None:
+    draw = random.Random(0)
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size]
+    for number in range(100):
+        path = files[number % len(files)]
+        sound = path.read_bytes()
+        damage(path, draw)
+        assert wrong(folder), path
+        with pytest.raises(CorpusError):
+            open_retriever(None, folder).search("harbour", 3)
+        path.write_bytes(sound)
+    assert wrong(folder) == []
+
+
+@pytest.mark.parametrize("name", [MANIFEST, "meta.json", ".idx", ".store"])
+def test_a_damaged_file_is_found_when_the_corpus_is_opened(folder: Path, name: str, command: Command) -> None:
+    path = next(path for path in folder.rglob("*") if path.name.endswith(name))
+    damage(path, random.Random(0))
+    with pytest.raises(CorpusError, match=r"build it again: dragin-lab corpus build SOURCE"):
+        Corpus.load(folder)
+    ran = command("corpus", "check", folder)
+    assert (ran.code, "FAIL" in ran.out) == (FAILED, True)
+    command.refused("ask", "Who?", "--corpus", folder, says=(path.name,))
+
+
+def test_files_that_change_under_an_open_corpus_are_not_read(folder: Path) -> None:
+    corpus = Corpus.load(folder)
+    next((folder / INDEX).glob("*.idx")).touch()
+    for read in (lambda: Tantivy(corpus).search("harbour", 3), lambda: corpus[0], lambda: corpus.get("7")):
+        with pytest.raises(CorpusError, match="changed since it was opened"):
+            read()
+
+
+def test_what_is_there_but_was_not_built(folder: Path, tmp_path: Path) -> None:
+    about = json.loads((folder / MANIFEST).read_text())
+    (folder / MANIFEST).write_text(json.dumps(about | {"format": 1}))
+    with pytest.raises(CorpusError, match="was built with format 1, and this is 2"):
+        Corpus.load(folder)
+    (folder / MANIFEST).unlink()
+    with pytest.raises(CorpusError, match="holds no passages"):
+        Corpus.load(folder)
+    for manifest in ("[1]", "{", "null", "1" * 9999):
+        (folder / MANIFEST).write_text(manifest)
+        assert wrong(folder)
+
+
+def test_an_index_that_contradicts_its_passages_does_not_answer(folder: Path) -> None:
+    retriever = Tantivy(Corpus.load(folder))
+    retriever._mean = {name: 10 * mean for name, mean in retriever._mean.items()}  # as a damaged statistic would
+    with pytest.raises(CorpusError, match="contradict each other"):
+        retriever.search("harbour", 3)
+
+
+def test_an_index_that_holds_a_part_of_the_corpus_is_found_out(folder: Path) -> None:
+    corpus = Corpus.load(folder)
+    findings = ask_canaries(corpus, BM25(Corpus.from_passages(corpus[:150])))
+    assert any("does not find passage" in line for line, good in findings if not good)
+
+
+# -- searches ---------------------------------------------------------------------------------------------------------
+
+word = st.sampled_from(["cat", "dogs", "dog", "film", "war", "the", "of", "Russia's", "1,000", "é"])
+text = st.lists(word, min_size=1, max_size=60).map(" ".join)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    rows=st.lists(st.tuples(st.one_of(st.just(""), text), text), min_size=1, max_size=12),
+    queries=st.lists(text, min_size=1, max_size=5),
+    k=st.integers(1, 14),
+)
+def test_agrees_with_bm25_in_memory_on_anything(
+    rows: list[tuple[str, str]], queries: list[str], k: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    passages = [Passage(str(i), title, body) for i, (title, body) in enumerate(rows)]
+    tantivy = Tantivy(on_disk(passages, tmp_path_factory.mktemp("any")))
+    one, other = BM25(Corpus.from_passages(passages)).search_many(queries, k), tantivy.search_many(queries, k)
+    for left, right in zip(one, other, strict=True):
+        assert [p.score for p in left] == pytest.approx([p.score for p in right], rel=1e-6)
+        assert [passages[int(p.id)].text for p in right] == [p.text for p in right]
+
+
+def test_equal_scores_are_in_corpus_order_however_many_there_are(tmp_path: Path) -> None:
+    passages = [Passage(str(i), "", "same text") for i in range(300)] + [Passage("best", "", "same")]
+    tantivy = Tantivy(on_disk(passages, tmp_path))
+    assert [p.id for p in tantivy.search("same", 5)] == ["best", "0", "1", "2", "3"]
+    assert len(tantivy.search("same", 1000)) == 301
+    assert tantivy.search("the of", 3) == tantivy.search("unheard", 3) == []
+
+
+def test_provenance_and_names(folder: Path) -> None:
+    tantivy = open_retriever(None, folder)
+    facts = tantivy.provenance()  # type: ignore[attr-defined]
+    assert isinstance(tantivy, dl.Tantivy)
+    assert (facts["kind"], facts["passages"]) == ("tantivy", 200)
+    assert facts["chosen"] == "by default: tantivy for a built corpus, else bm25"
+    assert repr(tantivy) == "Tantivy(Corpus(built, 200 passages), k1=1.2, b=0.75)"
+    assert tantivy.fingerprint == Tantivy(Corpus.load(folder)).fingerprint
+    with pytest.raises(SettingError, match="held in memory; search it with BM25, or build it"):
+        Tantivy(Corpus.from_passages(some_passages(3)))
+    with pytest.raises(SettingError, match="at least 1"):
+        tantivy.search("x", 0)
+
+
+# -- the commands -----------------------------------------------------------------------------------------------------
+
+
+def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Path, command: Command) -> None:
+    out = tmp_path / "out"
+    ran = command("corpus", "build", source, "--out", out)
+    assert ran.code == DONE, ran.err
+    assert f"200 passages in {out}" in ran.out
+    assert "MiB on disk, at most" in ran.err
+    ran = command("corpus", "check", out, "--full")
+    assert ran.code == DONE, ran.out
+    assert ran.out.count("ok ") == 3
+    assert "8 canary queries, each of which found its passage" in ran.out
+    found = command("corpus", "search", "word7x0", "--corpus", out, "--json")
+    assert json.loads(found.out.splitlines()[0])["id"] == "7"
+    assert command("corpus", "check", out, "--retriever", "bm25").code == DONE
+    command.refused("corpus", "check", tmp_path, says=("holds no corpus", "corpus build"))
+    command.refused("corpus", "build", source, says=("--out",))
+    command.refused("corpus", "index", out, "--retriever", "tantivy", says=("needs no index of its own",))
+
+
+def test_fields_of_other_names_from_the_command_line(tmp_path: Path, command: Command) -> None:
+    source = tmp_path / "p.csv"
+    source.write_text("doc_id,headline,contents\nx1,A king,He ruled.\n")
+    out = tmp_path / "out"
+    command.refused("corpus", "build", source, "--out", out, says=("has no text", "doc_id, headline, contents"))
+    ran = command("corpus", "build", source, "--out", out, "--fields", "id=doc_id,title=headline,text=contents")
+    assert ran.code == DONE, ran.err
+    assert Corpus.load(out)[0] == Passage("x1", "A king", "He ruled.", score=pytest.approx(float("nan"), nan_ok=True))
+    assert not os.path.exists(tmp_path / ".out.building")
+    assert (out / INDEX).is_dir()

@@ -1,0 +1,122 @@
+"""Retrievers of one's own: what is taken, what is refused by name, and how a run knows them again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import SettingError
+from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.open import Opened, RetrieverError, as_retriever
+
+
+def answering(found: Any) -> Opened:
+    def mine(query: str, k: int) -> Any:
+        return found
+
+    opened: Opened = as_retriever(mine)
+    return opened
+
+
+def test_an_object_with_search_or_a_function_is_a_retriever() -> None:
+    class Mine:
+        def search(self, query: str, k: int) -> list[Passage]:
+            return [Passage("1", "T", query, 2.0)][:k]
+
+    assert as_retriever(Mine()).search("who", 3) == [Passage("1", "T", "who", 2.0)]
+    assert repr(as_retriever(Mine())) == "retriever Mine"
+    assert as_retriever(lambda query, k: [query]).search("who", 1)[0].text == "who"
+    ours = BM25(Corpus.from_passages([Passage("1", "", "x")]))
+    assert as_retriever(ours) is ours
+    opened = as_retriever(Mine())
+    assert as_retriever(opened) is opened
+
+
+def test_what_is_plainly_meant_is_taken() -> None:
+    found = answering(
+        ["one", ("T", "two"), {"id": 7, "text": "three", "score": 1, "more": None}, Passage("p", "", "x")]
+    )
+    passages = found.search("q", 10)
+    assert [p.text for p in passages] == ["one", "two", "three", "x"]
+    assert [p.title for p in passages] == ["", "T", "", ""]
+    assert (passages[2].id, passages[2].score, passages[3].id) == ("7", 1.0, "p")
+    assert math.isnan(passages[0].score)
+    assert len({p.id for p in passages}) == 4
+    assert found.search("q", 10)[0].id == passages[0].id, "made from the text"
+    assert [p.text for p in found.search("q", 2)] == ["one", "two"], "of more than k the first k"
+    assert [p.text for p in answering(text for text in ("a", "b")).search("q", 3)] == ["a", "b"]
+    assert answering([]).search("q", 3) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        ("a text", "with str 'a text'; it must be a list of dl.Passage"),
+        (None, "with NoneType"),
+        ({"text": "one"}, "with dict"),
+        ([3], "result 1 is int '3'"),
+        (["one", None], "result 2 is NoneType"),
+        ([{"title": "T"}], "result 1 has no text, only title"),
+        ([{"text": " "}], "result 1 has the text ' '; it must be a text that is not empty"),
+        ([{"text": "x", "title": 3}], "result 1 has the title '3'"),
+        ([{"text": "x", "id": 1.5}], "result 1 has the id '1.5'; it must be a text or a whole number"),
+        ([{"text": "x", "score": "high"}], "result 1 has the score 'high'; it must be a number"),
+        ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "with the id '1' twice"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(found: Any, says: str) -> None:
+    with pytest.raises(RetrieverError, match=r"^retriever mine answered 'who\?'") as caught:
+        answering(found).search("who?", 3)
+    assert says in str(caught.value)
+
+
+def test_a_failure_names_the_retriever_and_the_query() -> None:
+    def broken(query: str, k: int) -> list[str]:
+        raise KeyError("index")
+
+    with pytest.raises(RetrieverError, match="retriever broken failed for 'who': KeyError: 'index'"):
+        as_retriever(broken).search("who", 3)
+
+
+async def later(query: str, k: int) -> list[str]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("thing", "says"),
+    [
+        ("bm25", "is str; give an object with search"),
+        (3, "is int"),
+        (BM25.mro()[2], "is a class; give an object of it"),
+        (lambda query: [], "must take a query and a number"),
+        (later, "is asynchronous"),
+    ],
+)
+def test_what_is_not_a_retriever(thing: Any, says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        as_retriever(thing)
+
+
+def test_its_identity_is_its_provenance_or_its_answers() -> None:
+    class Told:
+        def __init__(self, **facts: Any) -> None:
+            self.facts = facts
+
+        def search(self, query: str, k: int) -> list[str]:
+            return [query]
+
+        def provenance(self) -> dict[str, Any]:
+            return self.facts
+
+    assert as_retriever(Told(kind="mine", n=3)).provenance() == {"kind": "mine", "n": 3}
+    for facts in ({}, {"f": print}):
+        with pytest.raises(RetrieverError, match=r"retriever Told: provenance\(\)"):
+            as_retriever(Told(**facts)).provenance()
+    one, same, other = (as_retriever(lambda query, k, text=text: [text]) for text in ("a", "a", "b"))
+    assert one.provenance() == same.provenance() != other.provenance()
+    assert one.fingerprint == same.fingerprint != other.fingerprint
+    assert one.provenance()["kind"] == "<lambda>"
