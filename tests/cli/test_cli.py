@@ -334,7 +334,6 @@ def test_files_that_are_no_traces(command: Command, stored: Path, tmp_path: Path
         bad.write_bytes(content)
         command.refused("show", bad, says=("bad.trace", "not a trace"))
     command.refused("show", embedded_model_path() / "model.safetensors", says=("not a trace",))
-    command.refused("show", tmp_path, says=("not a regular file",))
     command.refused("show", stored, "--html", tmp_path / "no" / "a.html", says=("make it first",))
 
 
