@@ -133,7 +133,7 @@ def long_passage(row: Row) -> bool:
 def long_warning(count: int, first: Row) -> str:
     return (
         f"passages longer than {LONG_PASSAGE_WORDS:,} words will not fit into a prompt; cut them: {count:,}, the first "
-        f"{first.place} (id {first.id!r})"
+        f"{first.place} (id {first.id!r}, {len(first.text.split()):,} words)"
     )
 
 

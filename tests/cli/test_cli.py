@@ -230,12 +230,12 @@ def test_wrong_usage_is_two_lines_and_status_2(
     [
         ("c.tsv", b"", ("is empty",)),
         ("c.jsonl", b"\n\n", ("holds no passages",)),
-        ("c.tsv.gz", gzip.compress(HEADER + os.urandom(4000).hex().encode())[:900], ("line", "cut off")),
-        ("c.tsv", b"title\tbody\nx\ty\n", ("line 1", "no column id, text")),
+        ("c.tsv.gz", gzip.compress(HEADER + os.urandom(4000).hex().encode())[:900], ("line", "not a sound .gz file")),
+        ("c.tsv", b"title\tbody\nx\ty\n", ("line 2", "has no text", "--fields")),
         ("c.tsv", HEADER + b"1\tone\n", ("line 2", "2 fields")),
         ("c.tsv", HEADER + "1\tcafé\tT\n".encode("latin-1"), ("line 2", "UTF-8")),
-        ("c.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2}\n', ("line 2", "'text'")),
-        ("c.csv", b"id,text,title\n", ("c.csv", ".tsv")),
+        ("c.jsonl", b'{"id": 1, "text": "a"}\n{"id": 2}\n', ("line 2", "has no text")),
+        ("c.doc", b"id,text,title\n", ("c.doc", ".tsv")),
     ],
 )
 def test_a_bad_corpus_names_file_and_line(
@@ -247,7 +247,7 @@ def test_a_bad_corpus_names_file_and_line(
 
 
 def test_an_empty_folder_is_no_corpus(command: Command, tmp_path: Path) -> None:
-    command.refused("ask", QUESTION, "--corpus", tmp_path, says=("no .txt files",))
+    command.refused("ask", QUESTION, "--corpus", tmp_path, says=("holds no passages", "a folder of .txt and .md files"))
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
