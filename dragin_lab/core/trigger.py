@@ -309,7 +309,7 @@ def when(
             needs=tuple(needs),
             source=source,
             rewrites_rest=unit == "draft",
-            measure=name,
+            measure=f"{name} score",
         )
         return WHENS.add(made)
 

@@ -305,10 +305,10 @@ def test_precision_and_recall_of_a_labelled_question(world: World) -> None:
 def test_the_view_says_what_changes_and_how_far_it_tells(world: World) -> None:
     traces = [world.run(method("dragin"), q) for q in QUESTIONS]
     view = replayed(traces, threshold=50)
-    assert "From here on the stored text no longer tells" in view.html
+    assert "From here the stored text cannot say what would happen" in view.html
     assert "no longer retrieves" in view.text
     assert view.html.count('data-trace="') == 2
     same = replayed(traces[0])
-    assert "no longer tells" not in same.html
+    assert "cannot say what would happen" not in same.html
     with pytest.raises(SettingError, match="no trace"):
         replayed([])
