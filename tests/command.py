@@ -54,7 +54,7 @@ class Command:
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of a process that runs this tree's package."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "100"} | more
+    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COLUMNS": "200"} | more
 
 
 def start(*args: object, **options: Any) -> subprocess.Popen[bytes]:

@@ -127,7 +127,7 @@ def counted(count: int, thing: str) -> str:
 
 def terminal_width() -> int:
     """Columns of the terminal; enough for any table where the output goes elsewhere."""
-    return shutil.get_terminal_size((WIDE, 24)).columns if sys.stdout.isatty() else WIDE
+    return shutil.get_terminal_size((WIDE, 24)).columns
 
 
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
