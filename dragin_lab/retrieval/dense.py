@@ -33,7 +33,7 @@ from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.manifest import read_manifest, write_manifest
 
 #: Of a folder's layout; another number is refused.
-FORMAT = 1
+FORMAT = 2  # 1 had other checksums of its files
 #: Passages up to which every one is compared.
 EXACT = 200_000
 #: Share of the exact first ten that an approximate index must find among its first ten, when it is built.
@@ -204,7 +204,8 @@ def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
     """The folder of a corpus's index by an encoder; models of one name and other weights have another."""
     facts = encoder.provenance()
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
-    above = user_cache() / INDEXES / corpus.fingerprint[:32] if corpus.folder is None else corpus.folder / INDEXES
+    own = user_cache() / f"{INDEXES}-{FORMAT}" / corpus.fingerprint[:32]
+    above = own if corpus.folder is None else corpus.folder / INDEXES
     return above / f"dense-{short[:80]}-{str(facts['weights_sha256'])[:8]}"
 
 
