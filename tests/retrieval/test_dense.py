@@ -160,7 +160,7 @@ def test_an_index_of_something_else_is_refused(corpus: Corpus, tmp_path: Path) -
         Dense.build(corpus, WordEncoder(weights="1" * 64), tmp_path)
     about = json.loads((tmp_path / ABOUT).read_text())
     (tmp_path / ABOUT).write_text(json.dumps(about | {"format": 0}))
-    with pytest.raises(CorpusError, match="built with format 0, and this is 1"):
+    with pytest.raises(CorpusError, match="built with format 0, and this is 2"):
         Dense.load(tmp_path, corpus, WordEncoder())
     (tmp_path / ABOUT).write_text(json.dumps(about | {"zeros": 2}))
     with pytest.raises(CorpusError, match="does not match its own checksum"):
