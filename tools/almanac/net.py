@@ -1,0 +1,114 @@
+"""The network that is trained: a Llama without what training on a CPU does not need; `to_llama` gives the same one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as fn
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from tools.almanac.vocabulary import BOS, EOS
+
+EPSILON = 1e-6
+ROPE_BASE = 10_000.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The sizes of a network."""
+
+    vocabulary: int
+    layers: int = 6
+    width: int = 192
+    inner: int = 512
+    heads: int = 6
+
+
+class Block(nn.Module):
+    """One layer: attention and a gated perceptron, each after a norm."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        w, self.heads = shape.width, shape.heads
+        self.q, self.k, self.v, self.o = (nn.Linear(w, w, bias=False) for _ in range(4))
+        self.gate, self.up = (nn.Linear(w, shape.inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(shape.inner, w, bias=False)
+        self.before_attention, self.before_mlp = nn.Parameter(torch.ones(w)), nn.Parameter(torch.ones(w))
+
+    def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        b, t, w = x.shape
+        hidden = fn.rms_norm(x, (w,), self.before_attention, EPSILON)
+        together = torch.cat([self.q.weight, self.k.weight, self.v.weight])  # (3 w, w)
+        made = fn.linear(hidden, together).view(b, t, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        both, value = made[:2], made[2]  # (2, b, h, t, d), (b, h, t, d)
+        half = both.shape[-1] // 2
+        both = both * cos + torch.cat((-both[..., half:], both[..., :half]), -1) * sin
+        # Written out, as on short batches this is faster on a CPU than the fused kernel.
+        attention = (both[0] @ both[1].transpose(-1, -2) * (w // self.heads) ** -0.5 + mask).softmax(-1)  # (b, h, t, t)
+        x = x + self.o((attention @ value).transpose(1, 2).reshape(b, t, w))
+        hidden = fn.rms_norm(x, (w,), self.before_mlp, EPSILON)
+        gate, up = fn.linear(hidden, torch.cat([self.gate.weight, self.up.weight])).chunk(2, -1)
+        return x + self.down(fn.silu(gate) * up)
+
+
+class Net(nn.Module):
+    """Ids (b, t) to hidden states (b, t, width); the embedding is also the head."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.embed = nn.Embedding(shape.vocabulary, shape.width)
+        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.norm = nn.Parameter(torch.ones(shape.width))
+        for parameter in self.parameters():
+            if parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.02)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        t, kind = ids.shape[1], self.embed.weight.dtype
+        size = self.shape.width // self.shape.heads
+        rates = ROPE_BASE ** -(torch.arange(0, size, 2).float() / size)
+        angles = torch.outer(torch.arange(t).float(), rates).repeat(1, 2)  # (t, d)
+        cos, sin = angles.cos().to(kind), angles.sin().to(kind)
+        mask = torch.full((t, t), float("-inf"), dtype=kind).triu(1)
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x, cos, sin, mask)
+        return fn.rms_norm(x, (self.shape.width,), self.norm, EPSILON)
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return hidden @ self.embed.weight.T  # (…, vocabulary)
+
+
+def to_llama(net: Net) -> LlamaForCausalLM:
+    """The same network with the same weights as transformers has it."""
+    shape = net.shape
+    options: dict[str, Any] = {
+        "vocab_size": shape.vocabulary,
+        "hidden_size": shape.width,
+        "intermediate_size": shape.inner,
+        "num_hidden_layers": shape.layers,
+        "num_attention_heads": shape.heads,
+        "num_key_value_heads": shape.heads,
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": EPSILON,
+        "tie_word_embeddings": True,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "pad_token_id": 0,
+    }
+    model = LlamaForCausalLM(LlamaConfig(**options))
+    state = {"model.embed_tokens.weight": net.embed.weight, "lm_head.weight": net.embed.weight}
+    state["model.norm.weight"] = net.norm
+    names = {"q": "self_attn.q_proj", "k": "self_attn.k_proj", "v": "self_attn.v_proj", "o": "self_attn.o_proj"}
+    names |= {"gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
+    for number, block in enumerate(net.blocks):
+        for ours, theirs in names.items():
+            state[f"model.layers.{number}.{theirs}.weight"] = getattr(block, ours).weight
+        state[f"model.layers.{number}.input_layernorm.weight"] = block.before_attention
+        state[f"model.layers.{number}.post_attention_layernorm.weight"] = block.before_mlp
+    model.load_state_dict(state)
+    return model
