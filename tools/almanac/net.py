@@ -14,6 +14,9 @@ from tools.almanac.vocabulary import BOS, EOS
 
 EPSILON = 1e-6
 ROPE_BASE = 10_000.0
+# Of the start that `give_a_start` gives: the size of an embedding's entries, how much of it all embeddings share, and how
+# sharply heads look at a distance and at the same content.
+EMBEDDING, SHARED, POSITION, CONTENT, WRITTEN, COPIED = 0.05, 0.7, 6.0, 3.0, 3.0, 3.0
 
 
 @dataclass(frozen=True)
@@ -112,3 +115,51 @@ def to_llama(net: Net) -> LlamaForCausalLM:
         state[f"model.layers.{number}.post_attention_layernorm.weight"] = block.before_mlp
     model.load_state_dict(state)
     return model
+
+
+def give_a_start(net: Net, seed: int) -> None:
+    """Start from weights that can copy: what training has to find otherwise before it can learn to read.
+
+    Heads of the first layer look at the piece before (one of them two before): queries and keys come from a direction
+    that all embeddings share, and the rotation by position makes their product largest at that distance. Heads of the
+    third and fourth layer look for places whose piece before is the present piece, and copy the piece that stands
+    there (an induction head, Olsson et al. 2022). Training changes all of it at will.
+    """
+    shape, generator = net.shape, torch.Generator().manual_seed(seed)
+    w, size = shape.width, shape.width // shape.heads
+    half = size // 2
+    rates = ROPE_BASE ** -(torch.arange(half).float() / half)
+    fast, slow = torch.nonzero(rates > 0.04).flatten(), torch.nonzero(rates <= 0.04).flatten()
+    still = torch.cat([slow, slow + half])  # dimensions that positions hardly turn: what is matched by content
+    distances = (1, 1, 2)
+    basis = torch.linalg.qr(torch.randn(w, w, generator=generator)).Q  # (w, w), orthonormal columns
+    shared, noted = basis[:, 0], basis[:, 1 : 1 + len(distances) * len(still)].chunk(len(distances), 1)
+    content = basis[:, 1 + len(distances) * len(still) :]  # what tells embeddings apart; `noted` is free at first
+
+    def directions(count: int) -> torch.Tensor:
+        mixed = torch.randn(content.shape[1], count, generator=generator)
+        return torch.linalg.qr(content @ mixed).Q  # (w, count), orthonormal
+
+    with torch.no_grad():
+        noise = torch.randn(shape.vocabulary, content.shape[1], generator=generator) @ content.T
+        net.embed.weight.copy_(EMBEDDING * (noise + SHARED * w**0.5 * shared))
+        for block in net.blocks:  # what nothing is asked of is silent at first
+            block.o.weight.zero_()
+            block.down.weight.zero_()
+        for head, (distance, notes) in enumerate(zip(distances, noted, strict=True)):
+            rows = slice(head * size, (head + 1) * size)
+            first, query, key = net.blocks[0], torch.zeros(size), torch.zeros(size)
+            query[fast] = 1.0
+            key[fast], key[fast + half] = (rates[fast] * distance).cos(), (rates[fast] * distance).sin()
+            first.q.weight[rows] = POSITION / (w**0.5 * SHARED) * torch.outer(query, shared)
+            first.k.weight[rows] = POSITION / (w**0.5 * SHARED) * torch.outer(key, shared)
+            reads = directions(len(still))
+            first.v.weight[rows].zero_()
+            first.v.weight[rows][: len(still)] = reads.T
+            first.o.weight[:, rows][:, : len(still)] = notes * EMBEDDING * WRITTEN
+            for block in (net.blocks[2], net.blocks[3]):
+                query, key, copies = torch.zeros(size, w), torch.zeros(size, w), directions(size)
+                query[still], key[still] = reads.T, notes.T
+                block.q.weight[rows], block.k.weight[rows] = CONTENT * query, CONTENT * key
+                block.v.weight[rows] = copies.T
+                block.o.weight[:, rows] = copies * EMBEDDING * COPIED

@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy
 
 from dragin_lab.errors import DraginLabError
 from tools.almanac.drills import Example
-from tools.almanac.net import Net, Shape, to_llama
+from tools.almanac.net import Net, Shape, give_a_start, to_llama
 from tools.almanac.probe import Probe
 from tools.almanac.stream import Stream
 from tools.almanac.vocabulary import EOS, make_tokenizer, save_tokenizer
@@ -47,7 +47,7 @@ class Settings:
     width: int = 192
     inner: int = 512
     heads: int = 6
-    batch_pieces: int = 4000
+    batch_pieces: int = 3000
     rate: float = 0.02  # of the matrices, under Muon
     rate_rest: float = 3e-3  # of embeddings and norms, under AdamW
     warmup: int = 60
@@ -122,6 +122,7 @@ class Run:
         torch.manual_seed(settings.seed)
         sizes = (settings.layers, settings.width, settings.inner, settings.heads)
         self.net = Net(Shape(self.tokenizer.get_vocab_size(), *sizes))
+        give_a_start(self.net, settings.seed)
         self.low = deepcopy(self.net).to(torch.bfloat16)  # what computes; `net` holds the weights in full precision
         named = list(self.net.named_parameters())
         matrices = [one for name, one in named if one.ndim == 2 and "embed" not in name]
