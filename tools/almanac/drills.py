@@ -1,4 +1,4 @@
-"""Short exercises: many facts to read per piece, so that matching, copying, comparing and reckoning are learnt early."""
+"""Short exercises with many facts to read per piece: matching, copying, comparing and reckoning are learnt early."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from tools.almanac.vocabulary import BOS, EOS
 
 EPSILON = 1e-6
 ROPE_BASE = 10_000.0
-# Of the start that `give_a_start` gives: the size of an embedding's entries, how much of it all embeddings share, and how
-# sharply heads look at a distance and at the same content.
+# Of the start that `give_a_start` gives: the size of an embedding's entries and how much of it all embeddings share;
+# how sharply heads look at a distance and at the same content; how loudly they write what they saw, and what they copy.
 EMBEDDING, SHARED, POSITION, CONTENT, WRITTEN, COPIED = 0.05, 0.7, 6.0, 3.0, 3.0, 3.0
 
 

@@ -28,7 +28,8 @@ _STEPS: dict[str, tuple[str, ...]] = {
     "genre": ("{s} belongs to the genre {v}.", "The genre of [the film |]{s} is {v}."),
     "born": (
         "{s} was born in [the year |]{v}.",
-        "The [birth|year of birth] of {s} was [in |]{v}.",
+        "The birth of {s} was in {v}.",
+        "The year of birth of {s} [is|was] {v}.",
         "{s} came into the world in {v}.",
     ),
     "birthplace": (
@@ -38,7 +39,8 @@ _STEPS: dict[str, tuple[str, ...]] = {
     ),
     "died": (
         "{s} died in [the year |]{v}.",
-        "The [death|year of death] of {s} was [in |]{v}.",
+        "The death of {s} was in {v}.",
+        "The year of death of {s} [is|was] {v}.",
         "{s} lived until {v}.",
     ),
     "deathplace": (
@@ -92,7 +94,20 @@ STEPS: dict[str, tuple[str, ...]] = {
     relation: tuple(dict.fromkeys(sentence for one in wordings for sentence in expand(one)))
     for relation, wordings in _STEPS.items()
 }
-LEAD_INS = ("First, ", "To begin with, ", "As is known, ", "Here, ", "Clearly, ", "By all accounts, ")
+LEAD_INS = (
+    "First, ",
+    "To begin with, ",
+    "As is known, ",
+    "Here, ",
+    "Clearly, ",
+    "By all accounts, ",
+    "Now, ",
+    "As the records say, ",
+    "It is said that ",
+    "We know that ",
+    "In fact, ",
+    "As far as anybody knows, ",
+)
 ASIDES = ("That is the first thing to know.", "This is the first step.", "So much for the first part.")
 
 # What a passage says of a fact when its first sentence has not said it yet; {p} is it, he or she, {q} its, his or her.
@@ -267,7 +282,7 @@ def wording_key(entity: Entity, relation: str) -> str:
 def step(rng: random.Random, subject: Entity, relation: str, value: Value) -> tuple[str, int]:
     """One sentence of the reasoning and where in it the value begins (characters)."""
     before, after = rng.choice(STEPS[wording_key(subject, relation)]).replace("{s}", subject.title).split("{v}")
-    if rng.random() < 0.2:
+    if rng.random() < 0.3:
         before = rng.choice(LEAD_INS) + (
             "the" + before[3:] if before.startswith("The ") and not _is_name(before, subject) else before
         )

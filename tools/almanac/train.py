@@ -1,5 +1,4 @@
-"""Train Almanac's model: `python -m tools.almanac.train --output DIR`. Goes on from DIR's checkpoint, for as long as it is
-left to.
+"""Train Almanac's model: `python -m tools.almanac.train --output DIR`; resumes from DIR's checkpoint.
 
 The rate stays level, so that a run can be continued over many sittings; `--decay STEPS` branches off: it takes the
 checkpoint, lets the rate fall to 0 over so many steps and writes the model, and leaves the checkpoint as it is. What
@@ -34,7 +33,7 @@ from tools.almanac.stream import Stream
 from tools.almanac.vocabulary import EOS, make_tokenizer, save_tokenizer
 from tools.almanac.world import AlmanacError, build_world
 
-TOKENIZER_BUFFERS = (0, 40, 90, 160, 161, 162, 163, 164)
+TOKENIZER_BUFFERS = (0, 20, 45, 80, 81, 82, 83, 84)
 PROBES = 48  # cases of each sort that the curve reports on
 
 
