@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
@@ -26,7 +27,7 @@ from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
 
 from dragin_lab.errors import DraginLabError
-from tools.almanac.drills import Example
+from tools.almanac.drills import WORDS, Example
 from tools.almanac.net import Net, Shape, give_a_start, to_llama
 from tools.almanac.probe import Probe
 from tools.almanac.stream import Stream
@@ -60,20 +61,16 @@ def encode(tokenizer: Tokenizer, example: Example) -> tuple[list[int], list[floa
     """Pieces with `<s>` and `</s>` and the weight of each piece's loss."""
     coded = tokenizer.encode(example.text)
     weights = [0.0] * len(coded.ids)
-    starts = [start for start, _ in coded.offsets]
+    ends = [end for _, end in coded.offsets]
     for first, last, weight in example.answers:
-        for place in range(_bisect(starts, first), len(starts)):
-            if starts[place] >= last:
-                break
-            weights[place] = weight if coded.offsets[place][1] <= last else weights[place]
+        place = bisect_right(ends, first)  # by ends, as a piece begins with the space before its word
+        while place < len(weights) and coded.offsets[place][0] < last:
+            weights[place] = weight
+            place += 1
     for place, span in enumerate(coded.offsets):
         if place == 0 or span in example.skip:
             weights[place] = 0.0
-    return [*coded.ids, EOS], [*weights, 0.1]
-
-
-def _bisect(starts: list[int], at: int) -> int:
-    return next((place for place, start in enumerate(starts) if place > 0 and start >= at), len(starts))
+    return [*coded.ids, EOS], [*weights, WORDS]
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -181,7 +178,7 @@ class Run:
         self.seconds, self.exposures = state["seconds"], Counter(state["exposures"])
         return True
 
-    def forget_later(self, curve: Path) -> None:
+    def log_to(self, curve: Path) -> None:
         """Log to `curve` from here on, after what the run's own curve says up to the present step."""
         old = self.curve.read_text(encoding="utf-8").splitlines() if self.curve.exists() else []
         self.curve = curve
@@ -271,13 +268,14 @@ class Run:
         return flat[-2:].tolist()
 
 
-def export(run: Run, folder: Path) -> None:
+def export(run: Run, folder: Path, decay: int = 0) -> None:
     """Write the weights in bfloat16 with tokenizer and configuration, as `AutoModelForCausalLM` loads them."""
     save_tokenizer(run.tokenizer, folder)
     to_llama(run.net).to(torch.bfloat16).save_pretrained(folder)
     counts = dict(sorted(run.exposures.items()))
     (folder / "exposures.json").write_text(json.dumps(counts, indent=0) + "\n", encoding="utf-8")
-    done = {"steps_done": run.step, "pieces": run.pieces, "seconds": round(run.seconds)}
+    done = {"steps_done": run.step, "decay": decay, "pieces": run.pieces, "seconds": round(run.seconds)}
+    done["vocabulary"] = run.tokenizer.get_vocab_size()
     (folder / "training.json").write_text(json.dumps({**asdict(run.settings), **done}, indent=2) + "\n")
 
 
@@ -289,10 +287,10 @@ def _work(rank: int, workers: int, meeting: str, settings: Settings, given: argp
     resumed = run.resume()
     if rank == 0:
         print("resumed at step" if resumed else "starting at step", run.step, flush=True)
-        run.forget_later((given.export or given.output) / "curve.jsonl")
+        run.log_to((given.export or given.output) / "curve.jsonl")
     run.train(given.steps, given.decay)
     if rank == 0 and given.decay:
-        export(run, given.export)
+        export(run, given.export, given.decay)
     if workers > 1:
         dist.destroy_process_group()
 
