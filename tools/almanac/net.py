@@ -16,7 +16,8 @@ EPSILON = 1e-6
 ROPE_BASE = 10_000.0
 # Of the start that `give_a_start` gives: the size of an embedding's entries and how much of it all embeddings share;
 # how sharply heads look at a distance and at the same content; how loudly they write what they saw, and what they copy.
-EMBEDDING, SHARED, POSITION, CONTENT, WRITTEN, COPIED = 0.05, 0.7, 6.0, 3.0, 3.0, 3.0
+# Embeddings are large, so that a step of Muon does not drown them; the last norm makes up for it in the logits.
+EMBEDDING, SHARED, POSITION, CONTENT, WRITTEN, COPIED, LAST_NORM = 0.5, 0.7, 6.0, 3.0, 3.0, 3.0, 0.1
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ def give_a_start(net: Net, seed: int) -> None:
     with torch.no_grad():
         noise = torch.randn(shape.vocabulary, content.shape[1], generator=generator) @ content.T
         net.embed.weight.copy_(EMBEDDING * (noise + SHARED * w**0.5 * shared))
+        net.norm.fill_(LAST_NORM)
         for block in net.blocks:  # what nothing is asked of is silent at first
             block.o.weight.zero_()
             block.down.weight.zero_()

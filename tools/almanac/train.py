@@ -49,7 +49,7 @@ class Settings:
     heads: int = 6
     batch_pieces: int = 3000
     rate: float = 0.02  # of the matrices, under Muon
-    rate_rest: float = 3e-3  # of embeddings and norms, under AdamW
+    rate_rest: float = 0.01  # of embeddings and norms, under AdamW
     warmup: int = 60
 
 
