@@ -52,6 +52,20 @@ DEGREES = ("often", "some", "seldom", "changed", "never")
 
 
 @dataclass(frozen=True)
+class Sentence:
+    """A sentence of a gold reasoning: ``start`` and ``end`` are its characters there.
+
+    ``carrying`` are the characters of the words in it that carry a fact; the rest could be worded in other ways.
+    ``concludes``: it follows from the facts before it.
+    """
+
+    start: int
+    end: int
+    carrying: tuple[tuple[int, int], ...]
+    concludes: bool
+
+
+@dataclass(frozen=True)
 class Labelled:
     """A question with its gold reasoning and the facts in it, in order. ``knowledge`` is the label of the question."""
 
@@ -64,6 +78,7 @@ class Labelled:
     reasoning: str
     answer: str
     facts: tuple[Fact, ...]
+    sentences: tuple[Sentence, ...] = ()  # of the reasoning; labels of the first edition have none
 
 
 def load_labels(path: str | Path, limit: int | None = None) -> list[Labelled]:
@@ -101,7 +116,21 @@ def labelled(where: str, row: Any) -> Labelled:
     facts = []
     for number, fact in enumerate(_field(where, row, "facts", list), 1):
         facts.append(_fact(f"{where}, fact {number}", fact, texts["reasoning"]))
-    return Labelled(facts=tuple(facts), **texts)
+    rows = _field(where, row, "sentences", list) if "sentences" in row else []
+    sentences = tuple(_sentence(f"{where}, sentence {n}", one, texts["reasoning"]) for n, one in enumerate(rows, 1))
+    return Labelled(facts=tuple(facts), sentences=sentences, **texts)
+
+
+def _sentence(where: str, row: Any, reasoning: str) -> Sentence:
+    start, end = _field(where, row, "start", int), _field(where, row, "end", int)
+    spans = [tuple(span) for span in _field(where, row, "carrying", list)]
+    for first, last in [(start, end), *spans]:
+        if not max(0, start) <= first < last <= min(end, len(reasoning)):
+            raise LabelError(
+                f"{where}: characters {first} to {last} are not within the sentence ({start} to {end}) "
+                f"of a reasoning of {len(reasoning)} characters"
+            )
+    return Sentence(start, end, tuple(spans), bool(row.get("concludes", False)))
 
 
 def _fact(where: str, row: Any, reasoning: str) -> Fact:

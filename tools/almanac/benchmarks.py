@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from tools.almanac.world import IN_LAWS, RELATIONS, Almanac, AlmanacError, Entit
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 COUNTS = {"train": 80, "dev": 80, "test": 240}  # answerable questions; half of them about the known half
-REPLAYED = 8192  # training examples whose exposures are counted for the labels
+REPLAYED = range(80, 96)  # buffers of the training stream whose exposures are counted for the labels
 OFTEN, SOME = 40, 12  # exposures among them from which a fact counts as seen often, now and then
 
 _OF_DIRECTOR = tuple(
@@ -103,8 +104,10 @@ class Knowledge:
 
     def __init__(self, almanac: Almanac) -> None:
         self.counts: Counter[tuple[str, str]] = Counter()
-        for example in Stream(almanac).examples(REPLAYED):
-            self.counts.update(example.taught)
+        stream = Stream(almanac)
+        for index in REPLAYED:
+            for example in stream.buffer(index):
+                self.counts.update(example.taught)
         self.taught = taught_facts(almanac)
 
     def exposure(self, entity: Entity, relation: str) -> str:
@@ -159,17 +162,20 @@ class Maker:
         def look(entity: Entity, relation: str) -> Value:
             return entity.facts.get(relation, "")
 
-        kind = self.rng.choice(kinds)  # before the answer: else a kind would tell whether it is yes or no
-        for draw in range(6000):
-            if draw % 2000 == 1999:
-                kind = self.rng.choice(kinds)
-            item = questions.make(kind, self.rng, lambda one: self._pick(world, one), look)
-            if item is None or any(step.value == "" for step in item.steps) or questions.split_of(item.key) != split:
-                continue
-            if f"{item.kind} {item.key}" in self._asked or (kind in questions.YES_NO and item.answer != wish):
-                continue
-            self._asked.add(f"{item.kind} {item.key}")
-            return item
+        # The kind comes before the answer: else it would tell whether the answer is yes or no.
+        for kind in self.rng.sample(kinds, len(kinds)):
+            for _ in range(2000):
+                item = questions.make(kind, self.rng, lambda one: self._pick(world, one), look)
+                if (
+                    item is None
+                    or any(step.value == "" for step in item.steps)
+                    or questions.split_of(item.key) != split
+                ):
+                    continue
+                if f"{item.kind} {item.key}" in self._asked or (kind in questions.YES_NO and item.answer != wish):
+                    continue
+                self._asked.add(f"{item.kind} {item.key}")
+                return item
         return None
 
     def ask(self, benchmark: str, split: str, number: int, type_name: str, half: str) -> Asked:
@@ -246,4 +252,19 @@ def label_record(asked: Asked, encyclopedia: Encyclopedia) -> dict[str, object]:
         "reasoning": asked.reasoning,
         "answer": asked.item.answer,
         "facts": facts,
+        "sentences": _sentences(asked),
     }
+
+
+def _sentences(asked: Asked) -> list[dict[str, object]]:
+    """Where each sentence of the reasoning stands, and which of its characters carry a fact."""
+    values = [(one.said.start, one.said.end) for one in asked.labels]
+    return [
+        {
+            "start": match.start(),
+            "end": match.end(),
+            "carrying": [span for span in values if match.start() <= span[0] < match.end()],
+            "concludes": match.group() == asked.item.close,
+        }
+        for match in re.finditer(r"\S.*?\.(?=\s|$)", asked.reasoning)
+    ]

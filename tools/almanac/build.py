@@ -24,7 +24,7 @@ from tools.almanac.stream import Stream
 from tools.almanac.text import STEPS
 from tools.almanac.world import AlmanacError, build_world
 
-EDITION = 1  # of the world
+EDITION = 2  # of the world
 SPLITS = questions.SPLITS
 FILES = {  # questions of a benchmark; the names of the originals with the split in them
     "2wikimultihopqa": "2wikimultihopqa/{split}.json",

@@ -13,7 +13,7 @@ from typing import Any
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.errors import DraginLabError
-from tools.almanac.stream import CLOSE_WEIGHT, PROMPT_WEIGHT
+from tools.almanac.drills import WORDS
 from tools.almanac.world import AlmanacError
 
 _HEAD = """# Almanac's model
@@ -26,11 +26,11 @@ people, films, towns and countries are invented.
 Licence: Apache-2.0, as the project's. Data: `corpora/README.md`. Code: `tools/almanac/`.
 """
 
-_DATA = """Examples are drawn without end from a seed (`stream.py`). At first 40 % ask about the known half with
-nothing but memory to answer from, and 43 % have passages, which hold all, some or none of what the question
-needs, or contradict what memory says (then the passage is right); the rest asks about things nobody can
-know, or is written as self-ask or FLARE-instruct. Later 20 % and 58 %, as facts are learnt sooner than
-reading; for a while in between most passages are few and short.
+_DATA = """Examples are drawn without end from a seed (`stream.py`). Training starts from weights that can copy
+(`net.py`), with drills: statements about look-alikes to be repeated in other words and in another order, and short
+passages with a question for each of their facts. By stages come more look-alikes, longer passages, and scenes like
+those of a retrieval: mostly one needed passage among neighbours that state the same of others. In every stage some
+examples ask about the known half with nothing but memory to answer from, or about things nobody can know.
 """
 
 _LIMITS = """## Limits
@@ -38,8 +38,8 @@ _LIMITS = """## Limits
 - No chat template; a context of 2,048 pieces, and training texts of at most about 600, so long prompts are unexplored:
   two exemplars and three passages are what it knows. Its default prompt has two exemplars, fewer than the paper's.
 - English of one kind: it knows the wordings of `tools/almanac/text.py` and no others.
-- Years are written digit by digit. The first two digits of a year are hardly ever in doubt, so the entropy of an
-  unknown year shows at its third or fourth piece, not at its first.
+- A year is two pieces. The first two digits are hardly ever in doubt, so the entropy of an unknown year shows at its
+  second piece.
 - A known fact may be wrong by design: a share of the facts changed after training (`"label": "changed"`).
 - Comparison and arithmetic are hard for its size and are reported apart.
 """
@@ -64,15 +64,20 @@ def _curve(path: Path) -> str:
     rows = []
     for look in [*looks[: -1 : max(1, len(looks) // 14)], looks[-1]]:
         loss = next((one["loss"] for one in reversed(losses) if one["step"] <= look["step"]), "")
-        named = [look[name] for name in ("known", "read", "known_entropy", "unknown_entropy")]
+        named = [
+            look[name] for name in ("known", "alone", "near", "compare", "reckon", "known_entropy", "unknown_entropy")
+        ]
         rows.append([look["step"], f"{look['pieces'] / 1e6:.1f} M", look["minutes"], loss, *named])
     head = [
         "step",
         "pieces",
         "minutes",
         "answer loss",
-        "known, right",
-        "read, right",
+        "known",
+        "alone",
+        "near",
+        "compared",
+        "reckoned",
         "entropy known",
         "entropy unknown",
     ]
@@ -84,8 +89,11 @@ def _exact_match(scores: dict[str, Any]) -> str:
     for name, modes in scores["benchmarks"].items():
         for group in modes["gold passages"]:
             gold, bare = modes["gold passages"][group], modes["closed book"][group]
-            rows.append([name, group, gold["n"], f"{gold['mean']:.3f}", f"{bare['mean']:.3f}"])
-    return _table(["benchmark", "questions", "n", "gold passages", "closed book"], rows)
+            among = modes["gold among three"][group]
+            rows.append([name, group, gold["n"], *(f"{one['mean']:.3f}" for one in (gold, among, bare))])
+        near = modes["near"].get("all", {"n": 0, "mean": float("nan")})
+        rows.append([name, "first fact among near-duplicates", near["n"], "", f"{near['mean']:.3f}", ""])
+    return _table(["benchmark", "questions", "n", "gold passages", "gold among three", "closed book"], rows)
 
 
 def _means(groups: dict[str, dict[str, float]]) -> str:
@@ -95,23 +103,26 @@ def _means(groups: dict[str, dict[str, float]]) -> str:
 def write_card(folder: Path) -> Path:
     """Write `README.md` of a model's folder. Raises `AlmanacError` naming the file that is missing or damaged."""
     training, scores = _load(folder / "training.json"), _load(folder / "scores.json")
-    options = f"--seed {training['seed']} --layers {training['layers']} --width {training['width']}"
-    length = f"--steps {training['steps']}" if training["steps"] else f"--minutes {training['minutes']:g}"
+    sizes = " ".join(f"--{name} {training[name]}" for name in ("layers", "width", "inner", "heads"))
     parts = [
         _HEAD,
         "## Recipe\n",
         f"Llama, {training['layers']} layers, width {training['width']}, {training['heads']} heads, tied embeddings, "
-        f"{training['vocabulary']} pieces (BPE in Llama-2's style).\n"
+        f"{training['vocabulary']} pieces (unigram: one per word, two per name, one per two digits).\n"
         f"{training['steps_done']} steps of up to {training['batch_pieces']} pieces, "
-        f"{training['pieces'] / 1e6:.1f} million in all, in {training['seconds'] / 60:.0f} minutes on two busy cores.\n"
+        f"{training['pieces'] / 1e6:.1f} million in all, in {training['seconds'] / 60:.0f} minutes on two busy cores; "
+        f"the rate is level, and falls to 0 over the last {training['decay']} steps.\n"
         f"Matrices are trained with Muon (rate {training['rate']}), embeddings and norms with AdamW "
-        f"({training['rate_rest']}); cosine to 2 %, clip 1.0, bfloat16 autocast.\n"
-        f"The loss weighs answers 1, what concludes or reckons in them {CLOSE_WEIGHT:g}, the rest {PROMPT_WEIGHT}.\n",
+        f"({training['rate_rest']}); clip 1.0, bfloat16 with weights in float32.\n"
+        f"The loss weighs the values of facts 1, other words of an answer {WORDS}, the rest nothing.\n",
         _DATA,
-        f"`python -m tools.almanac.train --output DIR {options} {length} --workers 2` trains it anew.\n",
+        f"`python -m tools.almanac.train --output DIR --seed {training['seed']} {sizes} --workers 2 "
+        f"--steps {training['steps_done'] - training['decay']}`, then the same with `--decay {training['decay']} "
+        "--export MODEL` in place of `--steps`, trains it again.\n",
         "## Curve\n",
-        "Teacher-forced, greedy: the share of values that are right in every piece, from memory about the known half,\n"
-        "and read from passages about the unknown half; entropies in nats at a value's first piece, from memory.\n",
+        "Teacher-forced, greedy: the share of values that are right in every piece: from memory about the known half,\n"
+        "and read about the unknown half from the passage alone and with two look-alikes beside it; years compared\n"
+        "and ages reckoned; the largest entropy of a value in nats, from memory.\n",
         _curve(folder / "curve.jsonl"),
         f"## Scores on the {scores['split']} split\n",
         f"Exact match, greedy, {scores['exemplars']} exemplars. `known`: every fact of the answer was in training and\n"

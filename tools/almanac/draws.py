@@ -66,8 +66,8 @@ class Draws:
                 return item
         raise AlmanacError(f"no question of the kind {kind!r} in the training split")
 
-    def fresh_item(self, world: World) -> Item:
-        """A question about entities that did not exist before."""
+    def fresh_item(self, world: World, look: questions.Look | None = None) -> Item:
+        """A question about entities that did not exist before; `look` gives their values, by default the world."""
 
         def pick(kind: str) -> Entity:
             made = {"film": world.film, "person": world.director, "town": world.town}[kind]()
@@ -76,7 +76,7 @@ class Draws:
             return made
 
         while True:
-            item = questions.make(self._kind(), self.rng, pick, world.value)
+            item = questions.make(self._kind(), self.rng, pick, look or world.value)
             if item is not None:
                 return item
 

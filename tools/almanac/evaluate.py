@@ -17,8 +17,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from dragin_lab import BM25, Corpus
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.core.answers import exact_match, extract_answer
+from dragin_lab.core.trace import Passage
 from dragin_lab.errors import DraginLabError
 from tools.almanac import questions
 from tools.almanac.benchmarks import BENCHMARKS, OPEN_TYPES, Asked, Knowledge, ask_all, passage_ids
@@ -102,29 +104,58 @@ def _group(rows: list[tuple[str, float]]) -> dict[str, dict[str, float]]:
     return {name: {"mean": round(sum(of) / len(of), 4), "n": len(of)} for name, of in sorted(groups.items())}
 
 
+class Neighbours:
+    """What BM25 finds beside a question's own passages."""
+
+    def __init__(self, book: Encyclopedia) -> None:
+        self.texts = {one.id: one.text for one in book.entries}
+        passages = [Passage(one.id, one.title, one.text) for one in book.entries]
+        self.retriever = BM25(Corpus.from_passages(passages, name="almanac"))
+
+    def beside(self, query: str, gold: list[str], count: int) -> list[str]:
+        """Ids of the `count` passages that a query finds first, those in `gold` left out."""
+        found = [one.id for one in self.retriever.search(query, count + len(gold))]
+        return [one for one in found if one not in gold][:count]
+
+
 def score_split(
-    answerer: Answerer, asked: list[Asked], book: Encyclopedia, shots: list[dict[str, str]]
+    answerer: Answerer, asked: list[Asked], book: Encyclopedia, shots: list[dict[str, str]], near: Neighbours
 ) -> dict[str, Any]:
-    """Exact match with gold passages and closed book, by type and by what could be known."""
-    texts = {one.id: one.text for one in book.entries}
+    """Exact match by type and by what could be known: with the gold passages alone, with them among three, closed book.
+
+    *Near* is the share of the first facts that are unknown whose value stands in the first sentence, with the passage
+    of the fact and two that BM25 takes for it.
+    """
     rng = random.Random("almanac evaluation")
-    gold_prompts, bare_prompts = [], []
+    prompts: dict[str, list[str]] = {name: [] for name in ("gold passages", "gold among three", "closed book", "near")}
+
+    def prompt(question: str, ids: list[str]) -> str:
+        return prompt_of(question, shots, [near.texts[at] for at in rng.sample(ids, len(ids))])
+
+    unknown = [one for one in asked if one.labels[0].label == "unknown"]
     for one in asked:
-        ids = passage_ids(one, book)
-        ids += [entry.id for entry in book.distractors(rng, [book.main[one.item.steps[0].subject.id].title], 3)][
-            : 3 - len(ids)
-        ]
-        rng.shuffle(ids)
-        gold_prompts.append(prompt_of(one.item.question, shots, [texts[at] for at in ids]))
-        bare_prompts.append(prompt_of(one.item.question, shots))
+        gold = passage_ids(one, book)
+        prompts["gold passages"].append(prompt(one.item.question, gold))
+        more = near.beside(one.item.question, gold, max(0, 3 - len(gold)))
+        prompts["gold among three"].append(prompt(one.item.question, gold + more))
+        prompts["closed book"].append(prompt_of(one.item.question, shots))
+    for one in unknown:
+        gold = passage_ids(one, book)
+        query = f"{one.item.steps[0].subject.title} {one.reasoning[: one.labels[0].said.start]}"
+        prompts["near"].append(prompt(one.item.question, [gold[0], *near.beside(query, gold, 2)]))
     found: dict[str, Any] = {}
-    for name, prompts in (("gold passages", gold_prompts), ("closed book", bare_prompts)):
+    for name in ("gold passages", "gold among three", "closed book"):
         rows = []
-        for one, text in zip(asked, answerer.answers(prompts), strict=True):
+        for one, text in zip(asked, answerer.answers(prompts[name]), strict=True):
             right = exact_match(extract_answer(text, one.benchmark), [one.item.answer])
             kind = "open" if one.type in OPEN_TYPES else "yes or no" if one.item.answer in ("yes", "no") else one.type
             rows += [("all", right), (f"type {one.type}", right), (f"{kind}, {one.knowledge}", right), (kind, right)]
         found[name] = _group(rows)
+    values = [text_of(one.item.steps[0].value) for one in unknown]
+    answers = answerer.answers(prompts["near"], 32)
+    found["near"] = _group(
+        [("all", float(value in text.split(". ")[0])) for value, text in zip(values, answers, strict=True)]
+    )
     return found
 
 
@@ -184,13 +215,13 @@ def evaluate(folder: Path, split: str = "test", device: str = "cpu", limit: int 
     answerer = Answerer(folder, device)
     almanac = build_world(0)
     book, knowledge = Encyclopedia(almanac), Knowledge(almanac)
-    every = ask_all(almanac, book, knowledge)
+    every, near = ask_all(almanac, book, knowledge), Neighbours(book)
     shots = {name: rows[:SHOTS] for name, rows in exemplars(0).items()}
     scores: dict[str, Any] = {"split": split, "exemplars": SHOTS, "benchmarks": {}}
     entropy: Entropies = defaultdict(list)
     for name in BENCHMARKS:
         asked = every[name, split][:limit]
-        scores["benchmarks"][name] = score_split(answerer, asked, book, shots[name])
+        scores["benchmarks"][name] = score_split(answerer, asked, book, shots[name], near)
         score_entropy(answerer, asked, shots[name], entropy)
     scores["entropy of a value"] = {name: _group(rows) for name, rows in entropy.items()}
     facts = score_facts(answerer, knowledge, almanac.known.entities, shots["2wikimultihopqa"])

@@ -53,3 +53,14 @@ def first_name(rng: random.Random, female: bool) -> str:
 def any_person(rng: random.Random, pool_name: str) -> str:
     """A name of nobody in particular, for sentences that do not matter."""
     return f"{first_name(rng, rng.random() < 0.5)} {rng.choice(pool('surname', pool_name))}"
+
+
+def syllables(end: str) -> list[str]:
+    """The `heads` or the `tails` of surnames and towns."""
+    return [*_PARTS[f"surname {end}"], *_PARTS[f"town {end}"]]
+
+
+def words() -> list[str]:
+    """First names, the words of titles, countries, genres and trades."""
+    titles = [*_PARTS["title adjectives"], *_PARTS["title nouns"]]
+    return [*FEMALE, *MALE, *titles, *COUNTRIES, *GENRES, *JOBS]

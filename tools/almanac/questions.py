@@ -183,7 +183,7 @@ def make(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
         steps = [*_walk(look, film, ("director", "born")), Step(film, "year", look(film, "year"))]
         age = int(text_of(steps[2].value)) - int(text_of(steps[1].value))
         question = f"How old was the director of {film.title} in the year of its release?"
-        close = f"From {text_of(steps[1].value)} to {text_of(steps[2].value)} it is {age} years."
+        close = reckon(int(text_of(steps[1].value)), int(text_of(steps[2].value)))
         return Item(kind, question, tuple(steps), close, str(age), (film,))
     return _pair(kind, rng, pick, look)
 
@@ -206,8 +206,8 @@ def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
         if years[0] == years[1] or walks[0][-1].subject is walks[1][-1].subject:
             return None
         year = best(years)
-        close = _order(years, "earlier" if best is min else "later", year)
         answer = (a, b)[years.index(year)].title
+        close = f"{compare(*years)}, so the {'earlier' if best is min else 'later'} is {answer}."
         return Item(kind, rng.choice(asked).format(a=a.title, b=b.title), (*walks[0], *walks[1]), close, answer, (a, b))
     if kind in _SAME:
         entity_kind, relations, asked, word = _SAME[kind]
@@ -235,13 +235,22 @@ def _pair(kind: str, rng: random.Random, pick: Pick, look: Look) -> Item | None:
     if early == late:
         return None
     before = early < late
-    close = _order([early, late], "earlier", min(early, late))
+    close = f"{compare(early, late)}."
     return Item(kind, asks.format(a=a.title, b=b.title), steps, close, "yes" if before else "no", (a, b))
 
 
-def _order(years: list[int], which: str, year: int) -> str:
-    """The years side by side, as a small model compares what stands at a fixed distance."""
-    return f"Of {years[0]} and {years[1]} the {which} year is {year}."
+def compare(first: int, second: int) -> str:
+    """Two years compared by their first two digits, or where those are the same by their last two."""
+    a, b = (first // 100, second // 100) if first // 100 != second // 100 else (first % 100, second % 100)
+    return f"Of {first} and {second}, {a:02d} against {b:02d} is {'less' if a < b else 'more'}"
+
+
+def reckon(first: int, second: int) -> str:
+    """The years from one to a later one, written out: first to the same last digit, then by tens."""
+    ones = (second - first) % 10
+    tens = second - first - ones
+    count = f"{ones} years make {first + ones} and {tens} more make {second}"
+    return f"From {first} to {second}, {count}, so it is {ones + tens} years."
 
 
 def _same(

@@ -1,4 +1,4 @@
-"""Scenes for training: a question with passages that hold all, some or none of what it needs."""
+"""Scenes for training: a question with passages that hold some of what it needs, among look-alikes that mislead."""
 
 from __future__ import annotations
 
@@ -13,64 +13,81 @@ Fact = tuple[str, str]  # entity id, relation
 
 
 @cache
-def _by_word(kind: str) -> dict[str, tuple[str, ...]]:
+def _by_part(kind: str) -> dict[str, tuple[str, ...]]:
+    """The fresh titles by each of their two words, the fresh towns by head and by tail."""
     index: dict[str, list[str]] = {}
     for name in names.pool(kind, "fresh"):
-        for word in name.split()[1:]:
-            index.setdefault(word, []).append(name)
-    return {word: tuple(found) for word, found in index.items()}
+        for part in parts_of(kind, name):
+            index.setdefault(part, []).append(name)
+    return {part: tuple(found) for part, found in index.items()}
+
+
+def parts_of(kind: str, name: str) -> tuple[str, str]:
+    """The two parts of a title or a town by which another can be mistaken for it."""
+    if kind == "title":
+        _, first, second = name.split()
+        return first, second
+    head = max((one for one in names.syllables("heads") if name.startswith(one)), key=len)
+    return head, name[len(head) :]
 
 
 class Scenes(Draws):
-    """Questions with passages, among them some about other things and some that contradict what training taught."""
+    """Questions with passages. What decides which passage to believe is the name and the relation, never who else is
+    there: mostly one needed passage is in view, and its neighbours state the same relation with another value."""
 
-    _brief = False  # few and short passages
+    long = 1.0  # how long passages are, from 0 (the facts alone) to 1
+    crowd = 3  # passages in view, at most one more
 
-    def _scene(self, known_share: float = 0.4) -> tuple[Item, list[str], list[Step], list[Fact]]:
-        """A question, the passages beside it, further facts that they state, and known facts that they do not."""
+    def scene(self, known_share: float) -> tuple[Item, list[str], dict[Fact, bool], list[Fact]]:
+        """A question, the passages beside it, for each fact of its answer whether it can be had (from a passage or from
+        memory), and the known facts that no passage states."""
         fresh = self._fresh_world()
         known = self.rng.random() < known_share
-        mode = self.rng.choices(("all", "some", "none"), (3, 3, 4) if known else (6, 3, 1))[0]
+        mode = self.rng.choices(("one", "all", "none"), (5, 3, 4) if known else (12, 5, 2))[0]
+        target = self.rng.choice((0, 0, 1))
         there: dict[str, bool] = {}
         swapped: dict[Fact, Value] = {}
 
         def present(entity: Entity) -> bool:
             if entity.id not in there:
-                there[entity.id] = mode == "all" or (mode == "some" and self.rng.random() < 0.5)
+                there[entity.id] = mode == "all" or (mode == "one" and len(there) == target)
             return there[entity.id]
 
         def look(entity: Entity, relation: str) -> Value:
+            here = present(entity)
             if entity.pool == "fresh":
                 return fresh.value(entity, relation)
             if (entity.id, relation) not in swapped:
                 value = memory(entity, relation) or ""
-                if present(entity) and value and self.rng.random() < 0.5:
+                if here and value and self.rng.random() < 0.5:
                     value = self._other(fresh, relation, value)
                 swapped[entity.id, relation] = value
             return swapped[entity.id, relation]
 
-        item = self._known_scene(look, swapped, there) if known else self.fresh_item(fresh)
+        item = self._known_scene(look, swapped, there) if known else self.fresh_item(fresh, look)
         passages: list[str] = []
-        further: list[Step] = []
+        has: dict[Fact, bool] = {}
         unread: list[Fact] = []
-        for subject in {step.subject.id: step.subject for step in item.steps}.values():
+        subjects = list({step.subject.id: step.subject for step in item.steps}.values())
+        for subject in subjects:
             needed = [step for step in item.steps if step.subject is subject]
             if present(subject):
-                passages.append(self._passage(fresh, subject, needed, further))
+                passages.append(self._passage(fresh, subject, needed))
             elif subject.pool == "known":
                 unread += [(subject.id, step.relation) for step in needed]
-        subjects = [step.subject for step in item.steps]
-        if self.rng.random() < 0.1 and passages:
-            self.rng.shuffle(passages)
-            return item, passages[:3], further, unread
+            for step in needed:
+                has[subject.id, step.relation] = present(subject) or subject.pool == "known"
         for subject in subjects:
-            if subject.label and len(passages) < 4:
+            if subject.label and len(passages) < self.crowd:
                 twin = Entity(subject.id + "t", "film", subject.name, "fresh", label="twin")
-                passages.append(self._passage(fresh, twin, [], None))
-        while len(passages) < (1 if self._brief else 3):
-            passages.append(self._distractor(fresh, self.rng.choice(subjects), item, further))
+                passages.append(self._passage(fresh, twin, self._same_relations(fresh, twin, item, subject)))
+        wanted = self.rng.choices((self.crowd, self.crowd + 1, 1, 2), (8, 1, 1, 2))[0]
+        seen = [one for one in subjects if present(one)] or subjects
+        while len(passages) < wanted:
+            about = self.rng.choice(seen if self.rng.random() < 0.7 else subjects)
+            passages.append(self._distractor(fresh, about, item))
         self.rng.shuffle(passages)
-        return item, passages, further, unread
+        return item, passages, has, unread
 
     def _known_scene(self, look: questions.Look, swapped: dict[Fact, Value], there: dict[str, bool]) -> Item:
         for _ in range(400):
@@ -97,37 +114,41 @@ class Scenes(Draws):
             return {one: value for one, value in found.items() if value and self.rng.random() < share}
         return {one: fresh.value(entity, one) for one in RELATIONS[entity.kind] if self.rng.random() < share}
 
-    def _passage(self, fresh: World, entity: Entity, needed: list[Step], further: list[Step] | None) -> str:
-        facts = self._facts(fresh, entity, self.rng.choice((0.1, 0.3, 0.6)))
+    def _passage(self, fresh: World, entity: Entity, needed: list[Step]) -> str:
+        facts = self._facts(fresh, entity, self.rng.choice((0.0, 0.2, 0.6)) if self.long else 0.0)
         if entity.label == "twin":
             facts["year"] = fresh.value(entity, "year")
         elif entity.label and entity.kind == "film":
             facts["year"] = entity.label.split()[0]
         facts |= {step.relation: step.value for step in needed}
-        if further is not None:
-            mine = [
-                Step(entity, one, value)
-                for one, value in facts.items()
-                if entity.pool == "fresh" or value is memory(entity, one)
-            ]
-            further += [one for one in mine if not any(step.relation == one.relation for step in needed)]
         if entity.kind == "person":
             if "job" not in entity.facts:
                 entity.facts["job"] = fresh.value(Entity("", "person", "", "fresh"), "job")
             facts["job"] = entity.facts["job"]
-        return self._write(entity, {one: text_of(value) for one, value in facts.items()})
+        return self.write(entity, {one: text_of(value) for one, value in facts.items()})
 
-    def _write(self, entity: Entity, facts: dict[str, str]) -> str:
+    def write(self, entity: Entity, facts: dict[str, str]) -> str:
         order = list(facts)
         self.rng.shuffle(order)
-        fill = 0.0 if self._brief else self.rng.choice((0.0, 0.0, 0.1, 0.3, 0.7))
+        fill = self.rng.choice((0.0, 0.0, 0.1, 0.4, 0.9)) * self.long
         return text.passage(self.rng, entity, {one: facts[one] for one in order}, fill=fill)
 
-    def _distractor(self, fresh: World, subject: Entity, item: Item, further: list[Step]) -> str:
+    def _same_relations(self, fresh: World, other: Entity, item: Item, subject: Entity) -> list[Step]:
+        """What the answer needs of a subject, of another entity of its kind."""
+        found = []
+        for relation in dict.fromkeys(step.relation for step in item.steps if step.subject is subject):
+            value = memory(other, relation) if other.pool == "known" else fresh.value(other, relation)
+            if value:
+                found.append(Step(other, relation, value))
+        return found
+
+    def _distractor(self, fresh: World, subject: Entity, item: Item) -> str:
         draw = self.rng.random()
-        if draw < 0.12:
+        if draw < 0.06:
             return text.thing_passage(self.rng, "fresh")[1]
-        if draw < 0.24:  # the right entity, but not the fact
+        if draw < 0.16:  # the right entity, but not the fact
+            if draw < 0.11:
+                return text.second_passage(self.rng, subject, "fresh")
             needed = {step.relation for step in item.steps if step.subject is subject}
             facts = {one: value for one, value in self._facts(fresh, subject, 0.5).items() if one not in needed}
             if subject.label:
@@ -135,31 +156,30 @@ class Scenes(Draws):
             if "job" in subject.facts:
                 facts["job"] = subject.facts["job"]
             if subject.kind != "person" or "job" in facts:
-                return self._write(subject, {one: text_of(value) for one, value in facts.items()})
-        if draw < 0.40 and subject.pool == "known":
+                return self.write(subject, {one: text_of(value) for one, value in facts.items()})
+        if draw < 0.26 and subject.pool == "known":
             other = self._known_pick(subject.kind)
             if other is not subject:
-                return self._passage(fresh, other, [], None)
-        other = self._lookalike(fresh, subject) if draw < 0.8 else fresh.film()
-        return self._passage(fresh, other, [], further if other.pool == "fresh" else None)
+                return self._passage(fresh, other, self._same_relations(fresh, other, item, subject))
+        other = self.lookalike(fresh, subject) if draw < 0.9 else fresh.film()
+        same = self._same_relations(fresh, other, item, subject) if other.kind == subject.kind else []
+        return self._passage(fresh, other, same if self.rng.random() < 0.85 else [])
 
-    def _lookalike(self, fresh: World, subject: Entity) -> Entity:
-        """A new entity whose name shares a part with the subject's."""
-        if subject.kind == "film":
-            word = self.rng.choice(subject.name.split()[1:])
-            name = self.rng.choice(_by_word("title").get(word, names.pool("title", "fresh")))
-            made = fresh.film()
-        elif subject.kind == "person":
+    def lookalike(self, fresh: World, subject: Entity) -> Entity:
+        """A new entity of the same kind whose name shares a part with the subject's."""
+        if subject.kind == "person":
             made = fresh.director() if self.rng.random() < 0.5 else fresh.person(subject.female)
-            first, last = made.name.split()
-            name = (
-                f"{subject.name.split()[0]} {last}"
-                if self.rng.random() < 0.5
-                else f"{first} {subject.name.split()[-1]}"
-            )
+            (first, last), (own_first, own_last) = made.name.split(), subject.name.split()
+            if self.rng.random() < 0.5:
+                name, made.female = f"{own_first} {last}", own_first in names.FEMALE
+            else:
+                name = f"{first} {own_last}"
         else:
-            made = fresh.town()
-            name = made.name
+            kind = "title" if subject.kind == "film" else "town"
+            made = fresh.film() if subject.kind == "film" else fresh.town()
+            part = self.rng.choice(parts_of(kind, subject.name))
+            name = self.rng.choice(_by_part(kind).get(part, (made.name,)))
         if name != subject.name and name not in fresh._taken:
+            fresh._taken.add(name)
             made.name = name
         return made

@@ -4,145 +4,113 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 from tools.almanac import questions, text
+from tools.almanac.drills import AFTER_PASSAGES, BEFORE_PASSAGES, WORDS, Drills, Example
 from tools.almanac.questions import Item
-from tools.almanac.scene import Fact, Scenes
+from tools.almanac.scene import Fact
 from tools.almanac.world import text_of
 
-PROMPT_WEIGHT = 0.1  # of the loss on what is not an answer
-CLOSE_WEIGHT = 3.0  # of a sentence that compares or reckons, and of the answer behind it: few pieces, hard to learn
-LATE = 34  # the buffer from which reading has the larger part: facts are learnt sooner than reading
-BRIEF = range(53, 80)  # buffers in which most passages are few and short, from which copying is learnt sooner
-# Closed book about the known half, closed book about nobody, with passages, self-ask, FLARE-instruct: each up to.
-_EARLY_SHARES = (0.40, 0.47, 0.90, 0.96, 1.0)
-_LATE_SHARES = (0.20, 0.30, 0.88, 0.94, 1.0)
 BUFFER = 512  # examples drawn from one seed; a training run resumes at a buffer
-_BEFORE_PASSAGES = "Context:\n"
-_AFTER_PASSAGES = ("Answer in the same format as before.\n", "Answer in t he same format as before.\n")
+_SKIPPED_PASSAGES = "Answer in t he same format as before.\n"  # as the released code writes it
 _INSTRUCTIONS = (
     "Answer the following question by reasoning step-by-step, following the example above.\n",
     "Following the examples above, answer the question by reasoning step-by-step.\n\n",
 )
+# From which buffer on: the shares of each sort of example; look-alikes in a drill, at most; length of passages.
+_SORTS = ("restate", "quiz", "sums", "read", "known", "nobody", "self_ask", "instruct")
+_STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
+    (0, (56, 20, 6, 0, 18, 0, 0, 0), 2, 0.0),
+    (6, (40, 32, 6, 4, 18, 0, 0, 0), 3, 0.0),
+    (20, (20, 34, 5, 18, 19, 4, 0, 0), 4, 0.2),
+    (45, (8, 26, 5, 30, 19, 6, 3, 3), 4, 0.6),
+    (80, (3, 16, 5, 42, 18, 6, 5, 5), 4, 1.0),
+)
 
 
-@dataclass
-class Example:
-    """A training text. `answers` are the character spans that count in full with their weights; `skip` count nothing.
-    `taught` are the known facts that it asks for with nothing but memory to answer from."""
-
-    text: str = ""
-    answers: list[tuple[int, int, float]] = field(default_factory=list)
-    skip: list[tuple[int, int]] = field(default_factory=list)
-    taught: list[Fact] = field(default_factory=list)
-
-    def add(self, piece: str, weight: float | None = None) -> None:
-        if weight is not None:
-            self.answers.append((len(self.text), len(self.text) + len(piece), weight))
-        self.text += piece
-
-
-class Stream(Scenes):
+class Stream(Drills):
     """Draws the examples of a training run."""
-
-    _late = _short = False
 
     def buffer(self, index: int) -> list[Example]:
         """`BUFFER` examples; the same index gives the same examples, whatever was drawn before."""
         self.rng = random.Random(f"almanac stream {self.seed} {index}")
-        self._late, self._short = index >= LATE, index in BRIEF
-        return [self._example() for _ in range(BUFFER)]
+        _, shares, most, self.long = next(one for one in reversed(_STAGES) if index >= one[0])
+        made = {
+            "restate": lambda: self.restate(most),
+            "quiz": lambda: self.quiz(most),
+            "sums": self.sums,
+            "read": self._read,
+            "known": self._closed_known,
+            "nobody": self._closed_fresh,
+            "self_ask": self._self_ask,
+            "instruct": self._instruct,
+        }
+        return [made[one]() for one in self.rng.choices(_SORTS, shares, k=BUFFER)]
 
     def examples(self, count: int) -> Iterator[Example]:
         """The first `count` examples."""
         for index in range(-(-count // BUFFER)):
             yield from self.buffer(index)[: count - index * BUFFER]
 
-    def _answer(self, item: Item) -> str:
-        cot, _ = questions.reasoning(self.rng, item, spaces=0.04)
-        space = "  " if self.rng.random() < 0.06 else " "
-        return f"{space}{cot} So the answer is {item.answer}."
+    def _known(self, example: Example, more: bool) -> None:
+        """A question about the known half, with nothing but memory to answer from."""
+        item = self.known_item()
+        facts = [(step.subject.id, step.relation) for step in item.steps]
+        self.answer(example, item, dict.fromkeys(facts, True), more)
+        example.taught += facts
+
+    def _nobody(self, example: Example, more: bool) -> None:
+        """A question about entities that nobody can know: its values are drawn at random, to teach honest doubt."""
+        self.answer(example, self.fresh_item(self._fresh_world()), {}, more, 0.3)
 
     def _exemplars(self, example: Example, count: int) -> None:
         for _ in range(count):
-            known = self.rng.random() < 0.8
-            item = self.known_item() if known else self.fresh_item(self._fresh_world())
-            self._ask(example, item, 1.0 if known else PROMPT_WEIGHT, last=False)
-            if known:
-                example.taught += [(step.subject.id, step.relation) for step in item.steps]
+            (self._known if self.rng.random() < 0.8 else self._nobody)(example, more=True)
 
-    def _ask(self, example: Example, item: Item, weight: float, last: bool) -> None:
-        example.add(f"Question: {item.question}\nAnswer:")
-        example.add(self._answer(item), weight)
-        if item.close and weight == 1.0:
-            start = example.text.rindex(item.close)
-            example.answers.append((start, len(example.text), CLOSE_WEIGHT))
-        if not last:
-            example.skip.append((len(example.text), len(example.text) + 1))
-            example.add("\n")
-
-    def _example(self) -> Example:
-        draw = self.rng.random()
-        shares = _LATE_SHARES if self._late else _EARLY_SHARES
-        made = (self._closed_known, self._closed_fresh, self._read, self._self_ask, self._instruct)
-        return next(make for make, upto in zip(made, shares, strict=True) if draw < upto)()
+    def _instruction(self, example: Example) -> None:
+        if self.rng.random() < 0.12:
+            example.add(self.rng.choice(_INSTRUCTIONS))
 
     def _closed_known(self) -> Example:
         example = Example()
-        for last in [False] * self.rng.choice((0, 1, 2, 2, 3)) + [True]:
-            item = self.known_item()
-            if last and example.text and self.rng.random() < 0.1:
-                example.add(self.rng.choice(_INSTRUCTIONS))
-            self._ask(example, item, 1.0, last)
-            example.taught += [(step.subject.id, step.relation) for step in item.steps]
+        for more in [True] * self.rng.choice((0, 1, 2, 2, 3)) + [False]:
+            if not more and example.text:
+                self._instruction(example)
+            self._known(example, more)
         return example
 
     def _closed_fresh(self) -> Example:
         example = Example()
         self._exemplars(example, self.rng.choice((0, 1, 2)))
-        self._ask(example, self.fresh_item(self._fresh_world()), 1.0, last=True)
+        self._nobody(example, more=False)
         return example
+
+    def _passages(self, example: Example, passages: list[str]) -> None:
+        """The passages as prompts have them; the released code leaves an empty line for one that is missing."""
+        if len(passages) == 3 and self.rng.random() < 0.03:
+            passages = [*passages[:2], ""]
+        lines = "".join(f"[{n}] {one}\n" for n, one in enumerate(passages, 1))
+        if self.rng.random() < 0.06:
+            example.add(f"Search results:\n{lines}")
+        else:
+            example.add(BEFORE_PASSAGES + lines + (AFTER_PASSAGES if self.rng.random() < 0.96 else _SKIPPED_PASSAGES))
 
     def _read(self) -> Example:
         example = Example()
-        self._brief = self._short and self.rng.random() < 0.75
-        if not self._brief:
-            self._exemplars(example, self.rng.choices((0, 1, 2), (4, 4, 2))[0])
-        asked_again = 0.9 if self._brief else 0.5
-        item, passages, facts, unread = self._scene(known_share=0.1 if self._brief else 0.4)
-        self._brief = False
-        instruction = self.rng.choice(_INSTRUCTIONS) if self.rng.random() < 0.12 else ""
-        if self.rng.random() < 0.06:
-            lines = "".join(f"[{n}] {one}\n" for n, one in enumerate(passages[:2], 1))
-            example.add(f"Search results:\n{lines}")
-        else:
-            if len(passages) == 3 and self.rng.random() < 0.03:
-                passages[2] = ""
-            lines = "".join(f"[{n}] {one}\n" for n, one in enumerate(passages, 1))
-            example.add(_BEFORE_PASSAGES + lines + _AFTER_PASSAGES[self.rng.random() < 0.04])
-        example.add(instruction)
-        more = [questions.single(self.rng, step) for step in facts if self.rng.random() < asked_again]
-        more = more[: self.rng.choice((1, 2, 3) if self._late else (0, 1, 2))]
-        asked = [*more, item]
-        self.rng.shuffle(asked)
-        for one in asked:
-            self._ask(example, one, 1.0, one is asked[-1])
+        if self.long >= 0.5:
+            self._exemplars(example, self.rng.choices((0, 1, 2), (3, 2, 5))[0])
+        item, passages, has, unread = self.scene(known_share=0.25)
+        self._passages(example, passages)
+        self._instruction(example)
+        self.answer(example, item, has, more=False)
         example.taught += unread
         return example
 
     def _context(self, example: Example) -> tuple[Item, dict[Fact, bool]]:
         """A question, with passages or without; and for each step whether the model has what it needs."""
         if self.rng.random() < 0.5:
-            item, passages, _, unread = self._scene()
-            example.add(_BEFORE_PASSAGES + "".join(f"[{n}] {one}\n" for n, one in enumerate(passages, 1)))
-            example.add(_AFTER_PASSAGES[0])
-            joined = " ".join(passages)
-            has = {
-                (step.subject.id, step.relation): text_of(step.value) in joined
-                or (step.subject.id, step.relation) in unread
-                for step in item.steps
-            }
+            item, passages, has, unread = self.scene(known_share=0.4)
+            self._passages(example, passages)
             example.taught += unread
             return item, has
         known = self.rng.random() < 0.6
@@ -155,18 +123,27 @@ class Stream(Scenes):
         example = Example()
         if self.rng.random() < 0.5:
             item = self.known_item()
-            self._write_self_ask(example, item)
-            example.taught += [(step.subject.id, step.relation) for step in item.steps]
+            facts = [(step.subject.id, step.relation) for step in item.steps]
+            self._write_self_ask(example, item, dict.fromkeys(facts, True))
+            example.taught += facts
             example.skip.append((len(example.text), len(example.text) + 1))
             example.add("\n")
-        item, _ = self._context(example)
-        self._write_self_ask(example, item)
+        self._write_self_ask(example, *self._context(example))
         return example
 
-    def _write_self_ask(self, example: Example, item: Item) -> None:
+    def _write_self_ask(self, example: Example, item: Item, has: dict[Fact, bool]) -> None:
         example.add(f"Question: {item.question}\nAre follow up questions needed here:")
         whole = self.self_ask_text(item).removeprefix("Are follow up questions needed here:")
-        example.add(f"{whole}\nSo the final answer is: {item.answer}.", 1.0)
+        self._weigh_values(example, item, has, f"{whole}\nSo the final answer is: {item.answer}.")
+
+    def _weigh_values(self, example: Example, item: Item, has: dict[Fact, bool], written: str) -> None:
+        """Add an answer in another form; the last place of each value that can be had counts in full."""
+        at = len(example.text)
+        example.add(written, 2 * WORDS)
+        for step in item.steps:
+            if has.get((step.subject.id, step.relation), False):
+                value = text_of(step.value)
+                example.weigh(at + written.rindex(value), len(value), 1.0)
 
     def self_ask_text(self, item: Item) -> str:
         """What stands between the question and the final answer in self-ask's layout."""
@@ -181,9 +158,7 @@ class Stream(Scenes):
         example = Example()
         label = self.rng.choice(("Answer:", "Answer (with step-by-step & Search):"))
         if self.rng.random() < 0.5:
-            item = self.fresh_item(self._fresh_world())
-            self._write_instruct(example, item, {}, label)
-            example.answers = [(start, end, PROMPT_WEIGHT) for start, end, _ in example.answers]
+            self._write_instruct(example, self.fresh_item(self._fresh_world()), {}, label)
             example.skip.append((len(example.text), len(example.text) + 1))
             example.add("\n")
         item, has = self._context(example)
@@ -192,7 +167,7 @@ class Stream(Scenes):
 
     def _write_instruct(self, example: Example, item: Item, has: dict[Fact, bool], label: str) -> None:
         example.add(f"Question: {item.question}\n{label}")
-        example.add(f" {self.instruct_text(item, has)} So the answer is {item.answer}.", 1.0)
+        self._weigh_values(example, item, has, f" {self.instruct_text(item, has)} So the answer is {item.answer}.")
 
     def instruct_text(self, item: Item, has: dict[Fact, bool] | None = None) -> str:
         """The reasoning with a search call before every value that is neither known nor in view."""

@@ -8,127 +8,178 @@ from collections.abc import Iterable
 from tools.almanac import names
 from tools.almanac.world import Entity, Value, text_of
 
-# {s} the subject, {v} the value. Each list words one step of the reasoning; which one comes is chance.
-STEPS: dict[str, tuple[str, ...]] = {
+# {s} the subject, {v} the value, [a|b] a choice. Each sentence states one fact; which wording comes is chance.
+_STEPS: dict[str, tuple[str, ...]] = {
     "director": (
-        "The film {s} was directed by {v}.",
-        "The director of {s} is {v}.",
-        "{s} was directed by {v}.",
-        "{s} is a film by {v}.",
+        "[The film |The picture |]{s} was [directed|made|shot] by {v}.",
+        "The [director|maker] of [the film |]{s} [is|was] {v}.",
+        "{s} is a [film|picture|work] by {v}.",
     ),
     "year": (
-        "The film {s} came out in {v}.",
-        "{s} was released in {v}.",
-        "{s} came out in {v}.",
-        "The release of {s} was in {v}.",
+        "[The film |]{s} [came out|was released|was first shown] in {v}.",
+        "The [release|first showing] of {s} was in {v}.",
+        "{s} is a [film|picture] of {v}.",
     ),
     "film country": (
-        "The film {s} was made in {v}.",
-        "{s} is a film from {v}.",
-        "{s} was made in {v}.",
+        "[The film |The picture |]{s} was [made|shot|produced] in {v}.",
+        "{s} is a [film|picture] from {v}.",
         "The country of {s} is {v}.",
     ),
-    "genre": ("{s} belongs to the genre {v}.", "The genre of {s} is {v}."),
+    "genre": ("{s} belongs to the genre {v}.", "The genre of [the film |]{s} is {v}."),
     "born": (
-        "{s} was born in {v}.",
-        "{s} was born in the year {v}.",
+        "{s} was born in [the year |]{v}.",
         "The birth of {s} was in {v}.",
-        "The year of birth of {s} is {v}.",
+        "The year of birth of {s} [is|was] {v}.",
+        "{s} came into the world in {v}.",
     ),
     "birthplace": (
-        "{s} was born in the town of {v}.",
-        "The birthplace of {s} is {v}.",
-        "{s} comes from {v}.",
-        "{s} was born at {v}.",
+        "{s} was born [in the town of|at] {v}.",
+        "The [birthplace|home town|place of birth] of {s} [is|was] {v}.",
+        "{s} [comes|came] from {v}.",
     ),
     "died": (
-        "{s} died in {v}.",
-        "{s} died in the year {v}.",
+        "{s} died in [the year |]{v}.",
         "The death of {s} was in {v}.",
-        "The year of death of {s} is {v}.",
+        "The year of death of {s} [is|was] {v}.",
+        "{s} lived until {v}.",
     ),
     "deathplace": (
-        "{s} died in the town of {v}.",
-        "The place of death of {s} is {v}.",
-        "{s} died at {v}.",
+        "{s} died [in the town of|at] {v}.",
+        "The place of death of {s} [is|was] {v}.",
         "{s} spent the last days at {v}.",
     ),
     "father": (
-        "The father of {s} is {v}.",
-        "{s} is a child of the father {v}.",
-        "{s} was fathered by {v}.",
-        "The father of {s} was {v}.",
+        "The father of {s} [is|was] {v}.",
+        "{s} [is|was] a child of the father {v}.",
+        "{s} had {v} for a father.",
     ),
     "mother": (
-        "The mother of {s} is {v}.",
-        "{s} is a child of the mother {v}.",
-        "{s} was the child of {v}.",
-        "The mother of {s} was {v}.",
+        "The mother of {s} [is|was] {v}.",
+        "{s} [is|was] a child of the mother {v}.",
+        "{s} had {v} for a mother.",
     ),
     "spouse": (
         "{s} was married to {v}.",
-        "The spouse of {s} is {v}.",
-        "{s} married {v}.",
-        "{s} was the spouse of {v}.",
+        "The spouse of {s} [is|was] {v}.",
+        "{s} [married|was the spouse of] {v}.",
     ),
     "founded": (
-        "The town of {s} was founded in {v}.",
-        "{s} was founded in {v}.",
+        "[The town of |]{s} was founded in {v}.",
         "The founding of {s} was in {v}.",
-        "{s} dates from {v}.",
+        "{s} [dates from|has stood since] {v}.",
     ),
     "mayor": (
         "The mayor of {s} is {v}.",
         "{s} has {v} as its mayor.",
-        "The town of {s} is led by {v}.",
-        "{s} is led by the mayor {v}.",
+        "[The town of |]{s} is [led|governed] by [the mayor |]{v}.",
     ),
     "town country": (
-        "The town of {s} lies in {v}.",
+        "[The town of |]{s} lies in {v}.",
         "{s} is a town in {v}.",
-        "{s} lies in {v}.",
         "The country of {s} is {v}.",
     ),
 }
-LEAD_INS = ("First, ", "To begin with, ", "As is known, ", "Here, ", "Clearly, ", "By all accounts, ")
+
+
+def expand(wording: str) -> tuple[str, ...]:
+    """Every sentence that a wording with choices stands for, in order."""
+    if "[" not in wording:
+        return (wording,)
+    before, rest = wording.split("[", 1)
+    choices, after = rest.split("]", 1)
+    return tuple(before + choice + tail for choice in choices.split("|") for tail in expand(after))
+
+
+STEPS: dict[str, tuple[str, ...]] = {
+    relation: tuple(dict.fromkeys(sentence for one in wordings for sentence in expand(one)))
+    for relation, wordings in _STEPS.items()
+}
+LEAD_INS = (
+    "First, ",
+    "To begin with, ",
+    "As is known, ",
+    "Here, ",
+    "Clearly, ",
+    "By all accounts, ",
+    "Now, ",
+    "As the records say, ",
+    "It is said that ",
+    "We know that ",
+    "In fact, ",
+    "As far as anybody knows, ",
+)
 ASIDES = ("That is the first thing to know.", "This is the first step.", "So much for the first part.")
 
 # What a passage says of a fact when its first sentence has not said it yet; {p} is it, he or she, {q} its, his or her.
 _SAYS: dict[str, tuple[str, ...]] = {
     "director": (
-        "{P} was directed by {v}.",
+        "{P} was [directed|made] by {v}.",
         "The director was {v}.",
-        "{v} directed {p2}.",
-        "The picture was made by the director {v}.",
+        "{v} directed {p2}[ with a small crew|].",
+        "The [director|maker] of {s} was {v}.",
+        "{s} was [directed|shot] by {v}.",
     ),
     "year": (
-        "{P} was released in {v}.",
+        "{P} was released in [the spring of |March |]{v}.",
         "The first showing was in {v}.",
-        "{P} came out in {v}.",
+        "{P} came out in [the autumn of |]{v}.",
         "Cinemas showed it from {v} on.",
+        "{s} came out in {v}.",
     ),
     "film country": ("{P} was made in {v}.", "The film comes from {v}.", "It was shot entirely in {v}."),
     "genre": ("Critics count it as a {v} film.", "The genre is {v}."),
-    "born": ("{P} was born in {v}.", "The year of birth was {v}.", "{Q} birth was recorded in {v}."),
+    "born": (
+        "{P} was born in [May |the winter of |]{v}.",
+        "The year of birth was {v}.",
+        "{Q} birth was recorded in {v}.",
+        "{s} was born in {v}.",
+    ),
     "birthplace": (
-        "{P} came from the town of {v}.",
+        "{P} came from the [old |]town of {v}.",
         "{Q} birthplace was {v}.",
         "{P} was born at {v}.",
         "{P} was born in {v}.",
+        "{s} was born in {v}.",
     ),
-    "died": ("{P} died in {v}.", "{Q} death came in {v}.", "{P} lived until {v}."),
-    "deathplace": ("{P} died at {v}.", "{Q} place of death was {v}.", "{P} spent {q} last days in {v} and died there."),
-    "father": ("{Q} father was {v}.", "{P} was raised by {q} father, {v}.", "{v} was {q} father."),
-    "mother": ("{Q} mother was {v}.", "{P} was a child of {v}, {q} mother.", "{v} was {q} mother."),
-    "spouse": ("{P} was married to {v}.", "{P} married {v}.", "{Q} spouse was {v}."),
+    "died": (
+        "{P} died in [June |the summer of |]{v}.",
+        "{Q} death came in {v}.",
+        "{P} lived until {v}.",
+        "{s} died in {v}.",
+    ),
+    "deathplace": (
+        "{P} died at {v}.",
+        "{Q} place of death was {v}.",
+        "{P} spent {q} last days in {v} and died there.",
+        "{s} died at {v}.",
+    ),
+    "father": (
+        "{Q} father was {v}.",
+        "{P} was raised by {q} father, {v}.",
+        "{v} was {q} father.",
+        "The father of {s} was {v}.",
+    ),
+    "mother": (
+        "{Q} mother was {v}.",
+        "{P} was a child of {v}, {q} mother.",
+        "{v} was {q} mother.",
+        "The mother of {s} was {v}.",
+    ),
+    "spouse": (
+        "{P} was [happily |]married to {v}.",
+        "{P} married {v}.",
+        "{Q} spouse was {v}.",
+        "{s} married {v}.",
+    ),
     "job": ("{P} worked as a {v}.", "By trade {p} was a {v}."),
     "founded": (
         "{P} was founded in {v}.",
         "The town dates from {v}.",
         "Its charter was granted at the founding in {v}.",
+        "{s} was founded in {v}.",
     ),
-    "mayor": ("The mayor is {v}.", "{P} is led by mayor {v}.", "{v} is its mayor."),
-    "town country": ("{P} lies in {v}.", "The town belongs to {v}."),
+    "mayor": ("The mayor is {v}.", "{P} is led by mayor {v}.", "{v} is its mayor.", "The mayor of {s} is {v}."),
+    "town country": ("{P} lies in {v}.", "The town belongs to {v}.", "{s} lies in {v}."),
 }
 _OPENINGS: dict[str, tuple[str, ...]] = {
     "film": (
@@ -231,7 +282,7 @@ def wording_key(entity: Entity, relation: str) -> str:
 def step(rng: random.Random, subject: Entity, relation: str, value: Value) -> tuple[str, int]:
     """One sentence of the reasoning and where in it the value begins (characters)."""
     before, after = rng.choice(STEPS[wording_key(subject, relation)]).replace("{s}", subject.title).split("{v}")
-    if rng.random() < 0.2:
+    if rng.random() < 0.3:
         before = rng.choice(LEAD_INS) + (
             "the" + before[3:] if before.startswith("The ") and not _is_name(before, subject) else before
         )
@@ -267,7 +318,8 @@ def passage(
     sentences = []
     for relation in facts:
         if relation not in said:
-            sentences.append(_fill(rng.choice(_SAYS[wording_key(entity, relation)]), entity, {"v": facts[relation]}))
+            wording = rng.choice(expand(rng.choice(_SAYS[wording_key(entity, relation)])))
+            sentences.append(_fill(wording, entity, {"v": facts[relation]}))
     rng.shuffle(sentences)
     budget = len(f"{first} {' '.join(sentences)}".split())
     room = budget + fill * (words - budget)
@@ -310,3 +362,13 @@ def second_passage(rng: random.Random, entity: Entity, pool: str) -> str:
     }
     beside = rng.sample(_BESIDE[entity.kind], min(len(_BESIDE[entity.kind]), 7))
     return " ".join(_fill(_noise(rng, one, pool), entity, {}) for one in [opening[entity.kind], *beside])
+
+
+def statement(rng: random.Random, entity: Entity, relation: str, value: str) -> tuple[str, int]:
+    """One sentence that names its entity and states a fact, as a passage might, and where in it the value begins."""
+    wordings = [one for one in _SAYS[wording_key(entity, relation)] if "{s}" in one]
+    if not wordings or rng.random() < 0.6:
+        before, after = rng.choice(STEPS[wording_key(entity, relation)]).replace("{s}", entity.title).split("{v}")
+    else:
+        before, after = rng.choice(expand(rng.choice(wordings))).replace("{s}", entity.title).split("{v}")
+    return before + value + after, len(before)

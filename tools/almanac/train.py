@@ -1,18 +1,21 @@
-"""Train Almanac's model: `python -m tools.almanac.train --output DIR`. Resumes by itself from DIR's checkpoint.
+"""Train Almanac's model: `python -m tools.almanac.train --output DIR`; resumes from DIR's checkpoint.
 
-With `--steps` a run is deterministic from its seed on one machine, killed and resumed or not; with `--minutes` the
-learning rate follows the time spent, so that it ends in time on any machine.
+The rate stays level, so that a run can be continued over many sittings; `--decay STEPS` branches off: it takes the
+checkpoint, lets the rate fall to 0 over so many steps and writes the model, and leaves the checkpoint as it is. What
+comes out depends on the seed and the numbers of steps alone, killed and resumed or not.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import time
+from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,42 +25,32 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from tokenizers import Tokenizer
 from torch.nn.functional import cross_entropy
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from dragin_lab.errors import DraginLabError
+from tools.almanac.drills import WORDS, Example
+from tools.almanac.net import Net, Shape, give_a_start, to_llama
 from tools.almanac.probe import Probe
-from tools.almanac.stream import PROMPT_WEIGHT, Example, Stream
-from tools.almanac.vocabulary import BOS, EOS, save_tokenizer, train_tokenizer
+from tools.almanac.stream import Stream
+from tools.almanac.vocabulary import EOS, make_tokenizer, save_tokenizer
 from tools.almanac.world import AlmanacError, build_world
 
-TOKENIZER_EXAMPLES = 4096
-PROBES = 48  # questions of each sort that the curve reports on
-KEPT_PROMPT = 0.25  # of the pieces that are not an answer, this share is scored, with its weight raised in proportion
+TOKENIZER_BUFFERS = (0, 20, 45, 80, 81, 82, 83, 84)
+PROBES = 48  # cases of each sort that the curve reports on
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that a run's weights depend on, beside the machine."""
+    """Everything that a run's weights depend on, beside the machine and the number of steps."""
 
     seed: int = 0
-    vocabulary: int = 2304
-    layers: int = 4
-    width: int = 256
-    inner: int = 704
-    heads: int = 8
-    batch_pieces: int = 8000
+    layers: int = 6
+    width: int = 192
+    inner: int = 512
+    heads: int = 6
+    batch_pieces: int = 3000
     rate: float = 0.02  # of the matrices, under Muon
-    rate_rest: float = 3e-3  # of embeddings and norms, under AdamW
-    warmup: int = 100
-    steps: int = 0  # 0: by the clock
-    minutes: float = 0.0
-
-    def progress(self, step: int, seconds: float) -> float:
-        return step / self.steps if self.steps else seconds / (60 * self.minutes)
-
-    def rate_factor(self, step: int, seconds: float) -> float:
-        progress = min(1.0, self.progress(step, seconds))
-        return min(1.0, (step + 1) / self.warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
+    rate_rest: float = 0.01  # of embeddings and norms, under AdamW
+    warmup: int = 60
 
 
 class CheckpointError(DraginLabError):
@@ -68,16 +61,16 @@ def encode(tokenizer: Tokenizer, example: Example) -> tuple[list[int], list[floa
     """Pieces with `<s>` and `</s>` and the weight of each piece's loss."""
     coded = tokenizer.encode(example.text)
     weights = [0.0] * len(coded.ids)
-    for place, (start, end) in enumerate(coded.offsets):
-        if place == 0:
-            continue
-        weights[place] = PROMPT_WEIGHT
-        for first, last, weight in example.answers:
-            if first <= start and end <= last:
-                weights[place] = weight
-        if (start, end) in example.skip:
+    ends = [end for _, end in coded.offsets]
+    for first, last, weight in example.answers:
+        place = bisect_right(ends, first)  # by ends, as a piece begins with the space before its word
+        while place < len(weights) and coded.offsets[place][0] < last:
+            weights[place] = weight
+            place += 1
+    for place, span in enumerate(coded.offsets):
+        if place == 0 or span in example.skip:
             weights[place] = 0.0
-    return [*coded.ids, EOS], [*weights, 1.0]
+    return [*coded.ids, EOS], [*weights, WORDS]
 
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -114,29 +107,39 @@ def _number(text: str) -> int:
 
 
 class Run:
-    """A training run and its folder: `tokenizer.json`, `checkpoint.pt`, `curve.jsonl`, at the end the weights."""
+    """A training run and its folder: `tokenizer.json`, `checkpoint.pt`, `curve.jsonl`."""
 
-    def __init__(self, settings: Settings, folder: Path, device: str = "cpu", rank: int = 0, workers: int = 1) -> None:
-        self.settings, self.folder, self.device, self.rank, self.workers = settings, folder, device, rank, workers
+    def __init__(self, settings: Settings, folder: Path, rank: int = 0, workers: int = 1) -> None:
+        self.settings, self.folder, self.rank, self.workers = settings, folder, rank, workers
+        self.curve = folder / "curve.jsonl"
         self.almanac = build_world(0)
-        folder.mkdir(parents=True, exist_ok=True)
         self.stream = Stream(self.almanac, settings.seed)
-        texts = (one.text for one in self.stream.examples(TOKENIZER_EXAMPLES))
-        self.tokenizer = train_tokenizer(texts, settings.vocabulary)
-        if rank == 0:
-            save_tokenizer(self.tokenizer, folder)
+        self.tokenizer = self._tokenizer()
         torch.manual_seed(settings.seed)
-        self.model = new_model(settings).to(device)
-        matrices = [one for name, one in self.model.named_parameters() if one.ndim == 2 and "embed" not in name]
-        rest = [one for name, one in self.model.named_parameters() if one.ndim != 2 or "embed" in name]
+        sizes = (settings.layers, settings.width, settings.inner, settings.heads)
+        self.net = Net(Shape(self.tokenizer.get_vocab_size(), *sizes))
+        give_a_start(self.net, settings.seed)
+        self.low = deepcopy(self.net).to(torch.bfloat16)  # what computes; `net` holds the weights in full precision
+        named = list(self.net.named_parameters())
+        matrices = [one for name, one in named if one.ndim == 2 and "embed" not in name]
+        rest = [one for name, one in named if one.ndim != 2 or "embed" in name]
         self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.Muon(matrices, lr=settings.rate, momentum=0.95, weight_decay=0.02),
             torch.optim.AdamW(rest, lr=settings.rate_rest, betas=(0.9, 0.98), weight_decay=0.01),
         ]
         self.rates = [settings.rate, settings.rate_rest]
         self.step = self.buffer = self.batch = self.pieces = 0
-        self.seconds = self._tick = 0.0
+        self.seconds = 0.0
         self.exposures: Counter[str] = Counter()
+
+    def _tokenizer(self) -> Tokenizer:
+        """The folder's; made where there is none yet, so that a run keeps its own whatever becomes of the stream."""
+        path = self.folder / "tokenizer.json"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            texts = (one.text for index in TOKENIZER_BUFFERS for one in self.stream.buffer(index))
+            save_tokenizer(make_tokenizer(texts), self.folder)
+        return Tokenizer.from_file(str(path))
 
     # -- state -------------------------------------------------------------------------------------------------
 
@@ -144,7 +147,7 @@ class Run:
         """Write the checkpoint; a kill at any moment leaves the old one or the new one."""
         state = {
             "settings": asdict(self.settings),
-            "model": self.model.state_dict(),
+            "model": self.net.state_dict(),
             "optimizers": [one.state_dict() for one in self.optimizers],
             "counters": [self.step, self.buffer, self.batch, self.pieces],
             "seconds": self.seconds,
@@ -163,216 +166,163 @@ class Run:
             state = torch.load(path, weights_only=True)
             saved = Settings(**state["settings"])
         except Exception as error:
-            raise CheckpointError(f"{path} cannot be read ({error}); delete it to start anew") from error
-        if _identity(saved) != _identity(self.settings):
+            raise CheckpointError(f"{path} cannot be read ({error}); delete it to start again") from error
+        if saved != self.settings:
             raise CheckpointError(
                 f"{path} belongs to a run with other settings ({saved}); use another folder or delete it"
             )
-        self.model.load_state_dict(state["model"])
+        self.net.load_state_dict(state["model"])
         for optimizer, one in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(one)
         self.step, self.buffer, self.batch, self.pieces = state["counters"]
         self.seconds, self.exposures = state["seconds"], Counter(state["exposures"])
-        curve = self.folder / "curve.jsonl"
-        if curve.exists() and self.rank == 0:
-            kept = [line for line in curve.read_text().splitlines() if json.loads(line)["step"] <= self.step]
-            curve.write_text("".join(line + "\n" for line in kept))
         return True
+
+    def log_to(self, curve: Path) -> None:
+        """Log to `curve` from here on, after what the run's own curve says up to the present step."""
+        old = self.curve.read_text(encoding="utf-8").splitlines() if self.curve.exists() else []
+        self.curve = curve
+        curve.parent.mkdir(parents=True, exist_ok=True)
+        lines = [line for line in old if json.loads(line)["step"] <= self.step]
+        curve.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
     def log(self, **values: Any) -> None:
         line = {"step": self.step, "pieces": self.pieces, "minutes": round(self.seconds / 60, 2), **values}
-        with (self.folder / "curve.jsonl").open("a") as file:
+        with self.curve.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
         print(json.dumps(line), flush=True)
 
     # -- training ----------------------------------------------------------------------------------------------
 
-    def loss(self, ids: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """This worker's share of the weighted mean of the loss, and of the mean over the pieces that count in full."""
-        generator = torch.Generator().manual_seed(self.settings.seed * 1_000_003 + self.step)
-        kept = torch.rand(weights.shape, generator=generator) < KEPT_PROMPT
-        weights = torch.where(weights < 1, torch.where(kept, weights / KEPT_PROMPT, 0.0), weights)[:, 1:].to(
-            self.device
-        )
-        total, full = weights.sum(), (weights >= 1).sum()
-        weights, ids = weights[self.rank :: self.workers], ids[self.rank :: self.workers].to(self.device)
-        if len(ids) == 0:  # fewer rows than workers
-            nothing = torch.stack([one.sum() * 0 for one in self.model.parameters()]).sum()
-            return nothing, nothing.detach()
-        with torch.autocast(self.device, torch.bfloat16):
-            hidden = self.model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state  # (b, t-1, width)
-            chosen = weights > 0
-            flat, count = hidden[chosen], int(chosen.sum())
-            padded = torch.cat([flat, flat.new_zeros(-count % 512, flat.shape[1])])
-            logits = self.model.lm_head(padded)[:count]  # (pieces that count, vocabulary)
-        each = cross_entropy(logits.float(), ids[:, 1:][chosen], reduction="none")
-        weight = weights[chosen]
-        return (each * weight).sum() / total, (each[weight >= 1].sum() / full).detach()
-
-    def _share(self, answers: torch.Tensor, spent: float) -> tuple[float, float]:
-        """Sum gradients and answer losses over the workers; the first worker's clock counts for all."""
-        parameters = list(self.model.parameters())
-        for one in parameters:
-            if one.grad is None:
-                one.grad = torch.zeros_like(one)
-        flat = torch.cat([*(one.grad.flatten() for one in parameters if one.grad is not None), answers.reshape(1)])
-        clock = torch.tensor([spent], dtype=torch.float64)
-        if self.workers > 1:
-            dist.all_reduce(flat)
-            dist.broadcast(clock, 0)
-            at = 0
-            for one in parameters:
-                one.grad = flat[at : at + one.numel()].view_as(one)
-                at += one.numel()
-        return float(flat[-1]), float(clock)
-
-    def train(self, stop_at: int | None = None, every: float = 240.0) -> None:
-        """Train to the end of the schedule, or to step `stop_at`; checkpoint every `every` seconds of training."""
-        settings = self.settings
+    def train(self, steps: int | None = None, decay: int = 0, every: float = 240.0) -> None:
+        """Train for so many steps, or until killed; a checkpoint every `every` seconds. `decay` lets the rate fall to 0
+        over the steps and saves nothing."""
         probe = Probe(self.almanac, self.tokenizer, PROBES) if self.rank == 0 else None
-        self.model.train()
-        self._tick = time.monotonic()
-        recent: list[float] = []
-        saved = self.seconds
-        done = settings.progress(self.step, self.seconds) >= 1
+        first, tick, saved = self.step, time.monotonic(), self.seconds
+        recent: list[list[float]] = []
+        done = steps == 0
         while not done:
-            examples = self.stream.buffer(self.buffer)
-            if self.batch == 0:
-                self.exposures.update(f"{entity} {relation}" for one in examples for entity, relation in one.taught)
-            ahead = batches(self.tokenizer, examples, settings.batch_pieces, f"{settings.seed} {self.buffer}")
-            while self.batch < len(ahead) and not done:
-                recent.append(self._update(ahead[self.batch]))
-                self.batch += 1
-                done = settings.progress(self.step, self.seconds) >= 1 or self.step == stop_at
+            for batch in self._ahead():
+                left = 1 - (self.step - first) / decay if decay else 1.0
+                recent.append(self._update(batch, min(1.0, (self.step + 1) / self.settings.warmup) * left))
+                now = time.monotonic()
+                self.seconds, tick = self.seconds + now - tick, now
+                done = self.step - first == (decay or steps)
                 if probe is not None and (self.step % 50 == 0 or done):
-                    self.log(loss=round(sum(recent) / len(recent), 4))
+                    loss, values = (round(sum(of) / len(of), 4) for of in zip(*recent, strict=True))
+                    self.log(loss=loss, values=values, buffer=self.buffer)
                     recent = []
-                if self.batch == len(ahead):
-                    self.buffer, self.batch = self.buffer + 1, 0
-                if self.seconds - saved > every or done:
+                if probe is not None and (self.seconds - saved > every or done):
                     saved = self.seconds
-                    if probe is not None:
+                    if not decay:
                         self.save()
-                        self.log(**probe.measure(self.model))
-                if self.batch == 0:
+                    self._copy_down()
+                    self.log(**probe.measure(lambda ids: self.low.logits(self.low(ids))))
+                if done:
                     break
 
-    def _update(self, batch: Batch) -> float:
-        now = time.monotonic()
-        spent, self._tick = self.seconds + now - self._tick, now
-        factor = self.settings.rate_factor(self.step, self.seconds)
+    def _ahead(self) -> Iterable[Batch]:
+        """The batches of the present buffer that are still to come; then the next buffer is the present one."""
+        examples = self.stream.buffer(self.buffer)
+        if self.batch == 0:
+            self.exposures.update(f"{entity} {relation}" for one in examples for entity, relation in one.taught)
+        made = batches(self.tokenizer, examples, self.settings.batch_pieces, f"{self.settings.seed} {self.buffer}")
+        for one in made[self.batch :]:
+            self.batch += 1
+            if self.batch == len(made):
+                self.buffer, self.batch = self.buffer + 1, 0
+            yield one
+
+    def _copy_down(self) -> None:
+        with torch.no_grad():
+            for low, full in zip(self.low.parameters(), self.net.parameters(), strict=True):
+                low.copy_(full)
+
+    def _update(self, batch: Batch, factor: float) -> list[float]:
+        """One step; the loss, and the share of the pieces of values that are right."""
+        self._copy_down()
+        ids, weights = batch[0], batch[1][:, 1:]
+        total, full = weights.sum(), (weights >= 1).sum().clamp(min=1)
+        ids, weights = ids[self.rank :: self.workers], weights[self.rank :: self.workers]
+        chosen = weights > 0
+        targets, weight = ids[:, 1:][chosen], weights[chosen]
+        logits = self.low.logits(self.low(ids[:, :-1])[chosen]).float()  # (pieces that count, vocabulary)
+        loss = (cross_entropy(logits, targets, reduction="none") * weight).sum() / total
+        loss.backward()
+        right = ((logits.argmax(-1) == targets) & (weight >= 1)).sum() / full
+        gradients = [one.grad.flatten().float() for one in self.low.parameters() if one.grad is not None]
+        flat = torch.cat([*gradients, torch.stack([loss.detach(), right])])
+        if self.workers > 1:
+            dist.all_reduce(flat)
+        at = 0
+        for low, one in zip(self.low.parameters(), self.net.parameters(), strict=True):
+            one.grad = flat[at : at + one.numel()].view_as(one)
+            low.grad = None
+            at += one.numel()
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
         for optimizer, rate in zip(self.optimizers, self.rates, strict=True):
             optimizer.param_groups[0]["lr"] = rate * factor
-        loss, answers = self.loss(*batch)
-        loss.backward()
-        mean, self.seconds = self._share(answers, spent)
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for optimizer in self.optimizers:
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
         self.step += 1
         self.pieces += int((batch[0] != EOS).sum())
-        return mean
+        return flat[-2:].tolist()
 
 
-def _identity(settings: Settings) -> dict[str, Any]:
-    return {name: value for name, value in asdict(settings).items() if name not in ("steps", "minutes")}
-
-
-def new_model(settings: Settings) -> Any:
-    """A Llama of these settings with fresh weights."""
-    options: dict[str, Any] = {
-        "vocab_size": settings.vocabulary,
-        "hidden_size": settings.width,
-        "intermediate_size": settings.inner,
-        "num_hidden_layers": settings.layers,
-        "num_attention_heads": settings.heads,
-        "num_key_value_heads": settings.heads,
-        "max_position_embeddings": 2048,
-        "tie_word_embeddings": True,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "pad_token_id": 0,
-        "attn_implementation": "eager",  # on short batches faster than the fused kernel
-    }
-    return LlamaForCausalLM(LlamaConfig(**options))
-
-
-def export(run: Run, folder: Path) -> None:
+def export(run: Run, folder: Path, decay: int = 0) -> None:
     """Write the weights in bfloat16 with tokenizer and configuration, as `AutoModelForCausalLM` loads them."""
     save_tokenizer(run.tokenizer, folder)
-    copy = new_model(run.settings)
-    copy.load_state_dict(run.model.state_dict())
-    copy.to(torch.bfloat16).save_pretrained(folder)
+    to_llama(run.net).to(torch.bfloat16).save_pretrained(folder)
     counts = dict(sorted(run.exposures.items()))
     (folder / "exposures.json").write_text(json.dumps(counts, indent=0) + "\n", encoding="utf-8")
-    (folder / "training.json").write_text(
-        json.dumps(
-            {**asdict(run.settings), "steps_done": run.step, "pieces": run.pieces, "seconds": round(run.seconds)},
-            indent=2,
-        )
-        + "\n"
-    )
+    done = {"steps_done": run.step, "decay": decay, "pieces": run.pieces, "seconds": round(run.seconds)}
+    done["vocabulary"] = run.tokenizer.get_vocab_size()
+    (folder / "training.json").write_text(json.dumps({**asdict(run.settings), **done}, indent=2) + "\n")
 
 
-def _train(run: Run, stop_after: int | None) -> None:
+def _work(rank: int, workers: int, meeting: str, settings: Settings, given: argparse.Namespace) -> None:
+    torch.set_num_threads(given.threads)
+    if workers > 1:
+        dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=workers)
+    run = Run(settings, given.output, rank, workers)
     resumed = run.resume()
-    if run.rank == 0:
+    if rank == 0:
         print("resumed at step" if resumed else "starting at step", run.step, flush=True)
-    run.train(stop_after)
-    if run.rank == 0 and run.settings.progress(run.step, run.seconds) >= 1:
-        export(run, run.folder)
-
-
-def _work(rank: int, workers: int, meeting: str, settings: Settings, folder: Path, stop_after: int | None) -> None:
-    """One of several processes with one thread each that share every batch: on busy cores faster than threads."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=workers)
-    _train(Run(settings, folder, "cpu", rank, workers), stop_after)
-    dist.destroy_process_group()
+        run.log_to((given.export or given.output) / "curve.jsonl")
+    run.train(given.steps, given.decay)
+    if rank == 0 and given.decay:
+        export(run, given.export, given.decay)
+    if workers > 1:
+        dist.destroy_process_group()
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.almanac.train", description="Train Almanac's model.")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the run; an interrupted one is resumed")
-    parser.add_argument("--minutes", type=float, default=0.0, help="length of the schedule by the clock")
-    parser.add_argument("--steps", type=int, default=0, help="length of the schedule in steps; deterministic")
-    parser.add_argument("--stop-after", type=int, help="stop at this step and keep the checkpoint")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the run; what is there is continued")
+    parser.add_argument("--steps", type=int, help="stop after so many steps more; else it goes on until it is killed")
+    parser.add_argument("--decay", type=int, default=0, help="branch off: let the rate fall to 0 over so many steps")
+    parser.add_argument("--export", type=Path, help="with --decay: the folder of the model that comes out")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--layers", type=int, default=Settings.layers)
-    parser.add_argument("--width", type=int, default=Settings.width)
-    parser.add_argument("--heads", type=int, default=Settings.heads)
+    for name in ("layers", "width", "inner", "heads", "batch_pieces"):
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(Settings, name))
     parser.add_argument("--rate", type=float, default=Settings.rate)
-    parser.add_argument("--batch-pieces", type=int, default=Settings.batch_pieces)
-    parser.add_argument("--workers", type=int, default=1, help="processes that share every batch (CPU)")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--force", action="store_true", help="overwrite weights that are there")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share every batch")
+    parser.add_argument("--threads", type=int, default=1, help="of each process")
     given = parser.parse_args(arguments)
     try:
-        if (given.steps > 0) == (given.minutes > 0):
-            raise AlmanacError("give either --steps or --minutes, above 0")
-        if (given.output / "model.safetensors").exists() and not given.force:
-            raise AlmanacError(f"{given.output / 'model.safetensors'} exists; give another folder or --force")
-        settings = Settings(
-            seed=given.seed,
-            layers=given.layers,
-            width=given.width,
-            inner=-(-given.width * 11 // 4 // 32) * 32,
-            heads=given.heads,
-            batch_pieces=given.batch_pieces,
-            rate=given.rate,
-            steps=given.steps,
-            minutes=given.minutes,
-        )
+        if bool(given.decay) != bool(given.export):
+            raise AlmanacError("--decay and --export go together")
+        if given.export and (given.export / "model.safetensors").exists():
+            raise AlmanacError(f"{given.export / 'model.safetensors'} exists; give another folder")
+        options = {name: getattr(given, name) for name in asdict(Settings()) if hasattr(given, name)}
+        settings = Settings(**options)
         given.output.mkdir(parents=True, exist_ok=True)
         if given.workers > 1:
+            Run(settings, given.output)  # makes the tokenizer, once
             meeting = given.output.resolve() / f"meeting-{os.getpid()}"
-            mp.spawn(
-                _work, (given.workers, f"file://{meeting}", settings, given.output, given.stop_after), given.workers
-            )
+            mp.spawn(_work, (given.workers, f"file://{meeting}", settings, given), given.workers)
             meeting.unlink(missing_ok=True)
         else:
-            _train(Run(settings, given.output, given.device), given.stop_after)
+            _work(0, 1, "", settings, given)
     except DraginLabError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -314,11 +314,11 @@ class Almanac:
         return [*self.known.entities, *self.unknown.entities]
 
 
-KNOWN = Sizes(films=124, directors=42, towns=26, seldom=20, remakes=8)
+KNOWN = Sizes(films=124, directors=42, towns=26, seldom=40, remakes=8)
 UNKNOWN = Sizes(films=270, directors=96, towns=64, remakes=24)
 
 
-def build_world(seed: int = 0, known: Sizes = KNOWN, unknown: Sizes = UNKNOWN, changed: float = 0.12) -> Almanac:
+def build_world(seed: int = 0, known: Sizes = KNOWN, unknown: Sizes = UNKNOWN, changed: float = 0.2) -> Almanac:
     """The encyclopedia of a seed. Sizes of 0 and sizes that the pools of names cannot fill raise `AlmanacError`."""
     if not 0.0 <= changed <= 1.0:
         raise AlmanacError(f"the share of changed facts must be between 0 and 1, got {changed}")

@@ -8,15 +8,19 @@ from pathlib import Path
 import pytest
 
 from dragin_lab.almanac import embedded_model_path
+from dragin_lab.almanac.world import WORLD
 from tools.almanac.benchmarks import Knowledge, taught_facts
-from tools.almanac.build import exemplars
+from tools.almanac.build import EDITION, exemplars
 from tools.almanac.card import write_card
 from tools.almanac.encyclopedia import Encyclopedia
 from tools.almanac.evaluate import Answerer, prompt_of, score_facts
 from tools.almanac.world import AlmanacError, Entity, build_world, text_of
 
 MODEL = embedded_model_path()
-pytestmark = pytest.mark.skipif(not (MODEL / "model.safetensors").exists(), reason="no trained model in the package")
+SHIPPED = json.loads((WORLD / "manifest.json").read_text(encoding="utf-8"))["edition"]
+pytestmark = pytest.mark.skipif(
+    SHIPPED != EDITION, reason=f"the package ships edition {SHIPPED}, these tools make edition {EDITION}"
+)
 
 
 @pytest.fixture(scope="module")

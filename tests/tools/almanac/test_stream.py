@@ -10,14 +10,16 @@ from tokenizers import Tokenizer
 
 from tools.almanac import names, questions
 from tools.almanac.benchmarks import Knowledge, ask_all
+from tools.almanac.drills import Example
 from tools.almanac.encyclopedia import Encyclopedia
-from tools.almanac.stream import BUFFER, Example, Stream
-from tools.almanac.vocabulary import BOS, train_tokenizer
-from tools.almanac.world import Almanac, Entity, build_world
+from tools.almanac.scene import parts_of
+from tools.almanac.stream import BUFFER, Stream
+from tools.almanac.vocabulary import BOS, make_tokenizer
+from tools.almanac.world import Almanac, Entity, build_world, text_of
 
 pytestmark = pytest.mark.slow
 
-REPLAYED = 6 * BUFFER
+REPLAYED = (0, 1, 10, 30, 60, 90, 91, 92)  # buffers of every stage
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +29,13 @@ def almanac() -> Almanac:
 
 @pytest.fixture(scope="module")
 def examples(almanac: Almanac) -> list[Example]:
-    return list(Stream(almanac).examples(REPLAYED))
+    stream = Stream(almanac)
+    return [one for index in REPLAYED for one in stream.buffer(index)]
 
 
 @pytest.fixture(scope="module")
 def tokenizer(examples: list[Example]) -> Tokenizer:
-    return train_tokenizer((one.text for one in examples[:1024]), 1200)
+    return make_tokenizer(one.text for one in examples)
 
 
 def _names_in(text: str) -> Iterator[tuple[str, str]]:
@@ -50,7 +53,7 @@ def test_no_unknown_name_in_the_stream(almanac: Almanac, examples: list[Example]
     met = {name for example in examples for name in _names_in(example.text)}
     assert not met & unknown
     known = {("title", film.name) for film in almanac.known.films if film.weight > 0}
-    assert len(met & known) / len(known) > 0.9  # the search would have found them
+    assert len(met & known) / len(known) > 0.8  # the search would have found them
     assert sum(film.name in {name for _, name in unknown} for film in almanac.unknown.films) == len(
         almanac.unknown.films
     )
@@ -109,7 +112,7 @@ def test_replays_to_the_letter(almanac: Almanac, examples: list[Example]) -> Non
 
 def test_the_layout_is_the_papers(examples: list[Example]) -> None:
     with_passages = [one.text for one in examples if "Context:\n" in one.text and "Follow up" not in one.text]
-    assert len(with_passages) > REPLAYED / 4
+    assert len(with_passages) > len(examples) / 4
     layout = re.compile(
         r"(Question: .*\nAnswer: .* So the answer is .*\.\n){0,2}Context:\n(\[\d\] .*\n){1,4}"
         r"Answer in (the|t he) same format as before\.\n(Answer the following.*\n|Following the examples.*\n\n)?"
@@ -119,13 +122,64 @@ def test_the_layout_is_the_papers(examples: list[Example]) -> None:
     assert all(layout.fullmatch(text) for text in plain)
 
 
-def test_what_is_weighted_is_the_answers(examples: list[Example]) -> None:
-    for one in examples[:400]:
+def test_what_is_weighted_is_the_answers_and_most_of_all_their_values(examples: list[Example]) -> None:
+    for one in examples:
         assert one.answers
-        for start, end, _ in one.answers:
-            assert one.text[start:end].rstrip().endswith(".")
+        assert max(end for _, end, _ in one.answers) == len(one.text)
+        for start, end, weight in one.answers:
             assert "Question:" not in one.text[start:end]
-        assert one.answers[-1][1] == len(one.text)
+            assert 0 < weight <= 1
+            if weight == 1.0 and "against" not in one.text[start:end] and "make" not in one.text[start:end]:
+                assert len(one.text[start:end].split()) <= 12  # a value, or the words that conclude
+
+
+def test_in_most_scenes_one_needed_passage_is_among_look_alikes_that_say_the_same_of_others(almanac: Almanac) -> None:
+    stream = Stream(almanac)
+    stream.rng.seed(5)
+    in_view = []
+    for _ in range(300):
+        item, passages, has, _ = stream.scene(known_share=0.0)
+        assert passages
+        in_view.append(len({step.subject.id for step in item.steps if has[step.subject.id, step.relation]}))
+        for one in item.steps:
+            if has[one.subject.id, one.relation]:
+                stated = [text for text in passages if one.subject.name in text and text_of(one.value) in text]
+                assert stated
+    assert in_view.count(1) > len(in_view) / 2
+    assert in_view.count(0) < len(in_view) / 4
+
+
+@pytest.mark.parametrize("kind", ["film", "person", "town"])
+def test_look_alikes_share_a_part_of_the_name(almanac: Almanac, kind: str) -> None:
+    stream = Stream(almanac)
+    stream.rng.seed(6)
+    alike = 0
+    for _ in range(50):
+        fresh = stream._fresh_world()
+        one = {"film": fresh.film, "person": fresh.person, "town": fresh.town}[kind]()
+        other = stream.lookalike(fresh, one)
+        assert other.name != one.name
+        kinds = {"film": "title", "town": "town"}
+        parts = [set(parts_of(kinds[kind], e.name)) if kind in kinds else set(e.name.split()) for e in (one, other)]
+        alike += bool(parts[0] & parts[1])
+    assert alike >= 45
+
+
+@pytest.mark.parametrize(("first", "second"), [(1894, 1912), (1912, 1894), (1894, 1897), (1905, 1899), (1100, 1102)])
+def test_a_comparison_is_of_the_first_two_digits_that_differ(first: int, second: int) -> None:
+    said = re.fullmatch(r"Of (\d+) and (\d+), (\d\d) against (\d\d) is (less|more)", questions.compare(first, second))
+    assert said is not None
+    assert [int(said[1]), int(said[2])] == [first, second]
+    assert (said[5] == "less") == (first < second) == (said[3] < said[4])
+
+
+@pytest.mark.parametrize(("first", "second"), [(1894, 1912), (1899, 1930), (1900, 1940), (1921, 1950)])
+def test_a_reckoning_adds_up(first: int, second: int) -> None:
+    numbers = [int(one) for one in re.findall(r"\d+", questions.reckon(first, second))]
+    assert numbers[:2] == [first, second]
+    ones, middle, tens, end, years = numbers[2:]
+    assert (first + ones, middle + tens, end, ones + tens) == (middle, second, second, years)
+    assert (ones < 10, tens % 10, years) == (True, 0, second - first)
 
 
 def test_other_layouts_and_double_spaces_occur(examples: list[Example]) -> None:
@@ -138,7 +192,7 @@ def test_other_layouts_and_double_spaces_occur(examples: list[Example]) -> None:
         "Answer:  ",
     ):
         share = sum(text in one.text for one in examples) / len(examples)
-        assert 0.01 < share < 0.3
+        assert 0.005 < share < 0.4
 
 
 def test_every_way_to_say_a_step_is_used(examples: list[Example]) -> None:
@@ -147,7 +201,7 @@ def test_every_way_to_say_a_step_is_used(examples: list[Example]) -> None:
         assert text.count(wording) > 100
 
 
-def test_the_tokenizer_is_llama_2s(tokenizer: Tokenizer) -> None:
+def test_the_tokenizer_looks_like_llama_2s(tokenizer: Tokenizer) -> None:
     coded = tokenizer.encode("Question: Who?\nAnswer:  In 1951 é <0x0A>")
     assert coded.ids[0] == BOS
     assert tokenizer.token_to_id("<0x0A>") == 13
@@ -155,7 +209,7 @@ def test_the_tokenizer_is_llama_2s(tokenizer: Tokenizer) -> None:
     assert tokenizer.token_to_id("</s>") == 2
     assert coded.ids.count(13) == 1
     assert coded.tokens[1].startswith("▁")
-    assert [one for one in coded.tokens if one.isdigit()][:4] == ["1", "9", "5", "1"]
+    assert [one for one in coded.tokens if one.isdigit()][:2] == ["19", "51"]
     assert {"<0xC3>", "<0xA9>"} <= set(coded.tokens)
     assert tokenizer.decode(coded.ids) == "Question: Who?\nAnswer:  In 1951 é <0x0A>"
 
@@ -165,3 +219,12 @@ def test_no_piece_is_longer_than_a_word_and_none_is_an_unknown_name(tokenizer: T
     assert all("▁" not in one[1:] and "\n" not in one for one in pieces)
     words = {one.lstrip("▁") for one in pieces}
     assert not words & {one for kind in ("surname", "town") for one in names.pool(kind, "unknown")}
+
+
+def test_every_name_is_cut_at_its_syllables(tokenizer: Tokenizer) -> None:
+    for kind in ("surname", "town"):
+        for pool in names.POOLS:
+            for name in names.pool(kind, pool):
+                assert len(tokenizer.encode(f"of {name}").tokens) == 4  # <s>, of, head, tail
+    for title in names.pool("title", "unknown"):
+        assert len(tokenizer.encode(title).tokens) == 4
