@@ -127,7 +127,8 @@ def counted(count: int, thing: str) -> str:
 
 def terminal_width() -> int:
     """Columns of the terminal; enough for any table where the output goes elsewhere."""
-    return shutil.get_terminal_size((WIDE, 24)).columns
+    shown = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return shutil.get_terminal_size((WIDE, 24)).columns if shown else WIDE
 
 
 def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
