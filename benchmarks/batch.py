@@ -52,7 +52,7 @@ def measure(
 
     def answer(at_once: int) -> dict[str, Trace]:
         found = {}
-        for trace in dl.run_many(method, lm, retriever, questions, batch_size=at_once):
+        for trace in dl.Lab(lm, retriever=retriever).ask_many(questions, method, batch_size=at_once):
             found[trace.question.id] = trace
             for made in trace.continuations:
                 made.attention = None  # hundreds of traces are kept, and this is most of each
@@ -119,7 +119,7 @@ def main() -> None:
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
     questions = some(args.questions)
     names = list(METHODS) if args.methods == "all" else args.methods.split(",")
-    list(dl.run_many(dl.method("wo-rag"), lm, None, questions[:2], batch_size=2))  # warms up
+    list(dl.Lab(lm).ask_many(questions[:2], dl.method("wo-rag"), batch_size=2))  # warms up
     results = []
     for name in names:
         for variant in args.variants.split(","):

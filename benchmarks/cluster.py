@@ -30,34 +30,33 @@ from dragin_lab.run.benchmark import Benchmark, open_benchmark
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin")
 
 
-def run_all(lm: Any, retriever: Any, asked: Benchmark, folder: Path) -> tuple[float, dict[str, bytes]]:
+def run_all(lab: dl.Lab, asked: Benchmark, folder: Path) -> tuple[float, dict[str, bytes]]:
     """Seconds that the six methods took, and the predictions of each."""
     began = time.perf_counter()
-    for name in METHODS:
-        dl.run_benchmark(dl.method(name), lm, retriever, asked, folder / name, progress=False)
+    lab.run(asked, METHODS, output=folder, progress=False)
     seconds = time.perf_counter() - began
     return seconds, {name: (folder / name / "predictions.jsonl").read_bytes() for name in METHODS}
 
 
 def measure(asked: Benchmark, actors: Sequence[int], rounds: int) -> dict[str, Any]:
     """All ways over all rounds."""
-    lm, retriever = dl.LanguageModel.load(), dl.open_retriever()
+    here = dl.Lab(dl.LanguageModel.load(), retriever=dl.open_retriever())
     with tempfile.TemporaryDirectory() as folder:
-        run_all(lm, retriever, first(asked, 1), Path(folder))  # warms up
+        run_all(here, first(asked, 1), Path(folder))  # warms up
     rows, alone, lines = [], [], b""
     for count in actors:
         began = time.perf_counter()
         with dl.Cluster("local", actors=count) as cluster:
             with tempfile.TemporaryDirectory() as folder:
-                run_all(cluster, cluster.retriever, first(asked, 2 * count), Path(folder))  # until all have loaded
+                run_all(dl.Lab(cluster), first(asked, 2 * count), Path(folder))  # until all have loaded
             ready = time.perf_counter() - began
             one, many, same = [], [], True
             for place in range(rounds):
                 found = {}
                 for way in ("one", "many")[:: 1 if place % 2 else -1]:
                     with tempfile.TemporaryDirectory() as folder:
-                        parts = (lm, retriever) if way == "one" else (cluster, cluster.retriever)
-                        found[way] = run_all(*parts, asked, Path(folder))
+                        lab = here if way == "one" else dl.Lab(cluster)
+                        found[way] = run_all(lab, asked, Path(folder))
                 one.append(found["one"][0])
                 many.append(found["many"][0])
                 same = same and found["one"][1] == found["many"][1]
@@ -83,8 +82,8 @@ def measure(asked: Benchmark, actors: Sequence[int], rounds: int) -> dict[str, A
             "cores": len(os.sched_getaffinity(0)),
             "machine": platform.machine(),
             "python": platform.python_version(),
-            "device": str(lm.device),
-            "model": lm.name,
+            "device": str(here.model.device),
+            "model": here.model.name,
         }
         | {name: version(name) for name in ("ray", "torch", "transformers")},
     }

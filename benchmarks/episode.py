@@ -2,9 +2,9 @@
 
 Interleaved, one question after another, ratios within a question:
 
-- ours: ``dl.ask`` behind an episode of another question, so that the exemplars have been read, as for every question of
+- ours: ``Lab.ask`` after an episode of another question, so that the exemplars have been read, as for every question of
   a benchmark but its first;
-- first: ``dl.ask`` on an empty cache;
+- first: ``Lab.ask`` on an empty cache;
 - naive: the same episode as the authors' released code would serve it (``benchmarks/naive.py``). Its answers have to be
   the same, or the run fails;
 - plain: one ``generate`` of as many pieces as the answer has, behind the first prompt.
@@ -86,7 +86,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
 
         def answer(way: str, question: Question = question, found: dict[str, Trace] = found) -> None:
             served = naive if way == "naive" else lm
-            found[way] = dl.ask(method, served, retriever, question, prompt=template)
+            found[way] = dl.Lab(served, retriever=retriever, exemplars=template).ask(question, method)
 
         ways: dict[str, Callable[[], None]] = {way: lambda way=way: answer(way) for way in WAYS[:3]}
         ways["plain"] = lambda found=found: plain(lm, found["first"])
@@ -94,7 +94,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         for way in order:
             lm.forget()
             if way == "ours":
-                dl.ask(method, lm, retriever, questions[place - 1], prompt=template)
+                dl.Lab(lm, retriever=retriever, exemplars=template).ask(questions[place - 1], method)
             gc.collect()
             with counted(lm.model, naive.model) as counts:
                 began = time.perf_counter()

@@ -69,13 +69,13 @@ def asked(lm: LanguageModel, retriever: Any, counts: list[int], size: int, round
     questions = list(datasets.load("almanac/2wikimultihopqa", split="dev"))
 
     def answer(count: int, at_once: int) -> float:
-        traces = list(dl.run_many(method, lm, retriever, questions[:count], batch_size=at_once))
+        traces = list(dl.Lab(lm, retriever=retriever).ask_many(questions[:count], method, batch_size=at_once))
         prompts = sum(len(made.prompt_ids) for trace in traces for made in trace.continuations)
         return sum(trace.counters["reused"] for trace in traces) / prompts
 
     def single(question: Question) -> None:
         lm.forget()
-        dl.ask(method, lm, retriever, question)
+        dl.Lab(lm, retriever=retriever).ask(question, method)
 
     found = []
     for count in counts:

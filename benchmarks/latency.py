@@ -31,7 +31,7 @@ def ask(method: Any, lm: LanguageModel, retriever: Any, question: Question) -> t
     """Seconds until the first piece, the first decision and the answer of a streamed episode."""
     seconds: dict[str, float] = {}
     began = time.perf_counter()
-    events = dl.stream(method, lm, retriever, question)
+    events = dl.Lab(lm, retriever=retriever).stream(question, method)
     for event in events:
         for kind, name in ((PieceMade, "piece"), (Decided, "decision")):
             if isinstance(event, kind):
@@ -61,7 +61,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         for way in WAYS[:: 1 if place % 2 else -1]:
             lm.forget()
             if way == "warm":
-                dl.ask(method, lm, retriever, before)
+                dl.Lab(lm, retriever=retriever).ask(before, method)
             seconds, trace = ask(method, lm, retriever, question)
             took[way].append(seconds)
         assert trace is not None

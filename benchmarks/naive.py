@@ -1,6 +1,6 @@
 """A model served as the authors' released code serves it: ``generate``, whole drafts, nothing reused, second passes.
 
-It answers the same requests as ``LanguageModel``, so ``dl.ask`` and every method work on it unchanged, and what an
+It answers the same requests as ``LanguageModel``, so ``Lab.ask`` and every method work on it unchanged, and what an
 episode costs can be compared at equal answers. Attention comes from forwards with ``output_attentions`` and
 ``transformers``' eager attention, as no other kernel of it returns weights.
 """

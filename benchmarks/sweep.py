@@ -49,10 +49,9 @@ def measure(
             gc.collect()
             lm.forget()
             began, began_busy = time.perf_counter(), time.process_time()
-            found[way] = dl.sweep(
-                method, lm, retriever, asked, thresholds=[middle] if way == "one" else thetas, cache=way == "kept",
-                progress=False,
-            )  # fmt: skip
+            values = [middle] if way == "one" else thetas
+            lab = dl.Lab(lm, retriever=retriever, cache=way == "kept")
+            found[way] = lab.sweep(asked, method, threshold=values, progress=False)
             seconds[way].append(time.perf_counter() - began)
             busy[way].append(time.process_time() - began_busy)
         check(found["kept"], found["anew"])
@@ -129,8 +128,8 @@ def main(given: Sequence[str] | None = None) -> None:
     begin(args)
     lm, retriever = LanguageModel.load(args.model), dl.BM25(dl.Corpus.load())
     asked = open_benchmark(args.dataset, split="dev", limit=args.questions)
-    dl.sweep(
-        "dragin", lm, retriever, open_benchmark(args.dataset, split="dev", limit=1), thresholds=[1], progress=False
+    dl.Lab(lm, retriever=retriever).sweep(
+        open_benchmark(args.dataset, split="dev", limit=1), "dragin", threshold=[1], progress=False
     )
     results = []
     for variant in args.variants.split(","):

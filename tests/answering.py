@@ -14,7 +14,9 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method, method
 from dragin_lab.core.trace import Continuation, Question
-from dragin_lab.run.benchmark import run_benchmark
+from dragin_lab.run.benchmark import as_benchmark, open_run
+from dragin_lab.run.lab import Lab
+from dragin_lab.run.rundir import RunRecord, read_run
 
 
 class Batch:
@@ -107,8 +109,18 @@ def answer(
 ) -> AnsweringModel:
     """Run a method over so many questions; the model that was asked."""
     lm = lm or AnsweringModel()
-    run_benchmark(how, lm, ScriptedRetriever(), questions(count), folder, **({"progress": False} | options))  # type: ignore[arg-type]
+    asking = {key: options.pop(key) for key in ("seed", "cache", "exemplars") if key in options}
+    recorded(Lab(lm, retriever=ScriptedRetriever(), **asking), questions(count), how, folder, **options)
     return lm
+
+
+def recorded(
+    lab: Lab, asked: Any, how: Method, folder: Path, *, limit: int | None = None, title: str = "", **options: Any
+) -> RunRecord:
+    """Run a method over questions, in this very folder; ``options`` are those of ``open_run``."""
+    with open_run(lab, how, as_benchmark(asked, limit), folder, title=title, **options) as go_on:
+        go_on(None)
+    return read_run(folder)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from answering import DRAGIN, AnsweringModel, questions
+from answering import DRAGIN, AnsweringModel, questions, recorded
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
-from dragin_lab.run.benchmark import run_benchmark
 from dragin_lab.run.cluster import Cluster
 from dragin_lab.run.cluster_worker import Recipe
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord
 
 
@@ -67,9 +67,7 @@ def _first(path: str) -> bool:
 
 def answer_on(cluster: Cluster, folder: Path, count: int, **options: Any) -> RunRecord:
     """DRAGIN over so many questions, as ``answering.answer``."""
-    return run_benchmark(
-        DRAGIN, cluster, cluster.retriever, questions(count), folder, **({"progress": False} | options)
-    )  # fmt: skip
+    return recorded(Lab(cluster), questions(count), DRAGIN, folder, **options)
 
 
 if __name__ == "__main__":

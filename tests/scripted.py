@@ -190,6 +190,9 @@ class ScriptedRetriever:
         self.texts = texts or ("First passage.", "Second passage.", "Third passage.")
         self.queries: list[str] = []
 
+    def provenance(self) -> dict[str, Any]:
+        return {"kind": "ScriptedRetriever"}
+
     def search(self, query: str, k: int) -> list[Passage]:
         self.queries.append(query)
         for text in self.texts:

@@ -23,6 +23,7 @@ from dragin_lab.cli.corpus import corpus
 from dragin_lab.cli.corpus_index import index
 from dragin_lab.cli.corpus_search import search
 from dragin_lab.cli.data import data
+from dragin_lab.cli.methods import methods
 from dragin_lab.cli.options import (
     build_method,
     check_corpus,
@@ -36,6 +37,7 @@ from dragin_lab.cli.options import (
     method_options,
     model_options,
     retriever_option,
+    set_option,
     size_options,
     use_one_thread,
 )
@@ -86,7 +88,7 @@ def cli() -> None:
     """
 
 
-for command in (run, sweep, table, data, corpus):
+for command in (run, sweep, table, methods, data, corpus):
     cli.add_command(command)
 for part in (index, search):
     corpus.add_command(part)
@@ -104,6 +106,7 @@ for part in (index, search):
 @click.option(
     "--top-n", type=int, panel="Method", help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin."
 )
+@set_option()
 @size_options(64)
 @corpus_option
 @retriever_option
@@ -151,16 +154,14 @@ def ask(
     check_apart(save, html)
     check_corpus(corpus)
     check_retriever(retriever)
-    from dragin_lab.data.datasets import template_of
-    from dragin_lab.data.templates import default_template
-    from dragin_lab.run.drivers import stream
+    from dragin_lab.run.lab import Lab
 
-    template = None if exemplars is None else template_of(exemplars)
+    asking = {"seed": options["seed"], "layout": layout}
+    Lab(exemplars=exemplars, **asking)  # what is wrong with them is said before a model is loaded
     lm = load_model(options)
     check_length(question, lm, chosen)
     searcher = load_retriever(corpus, retriever) if chosen.retrieves else None
-    prompt = replace(template or default_template(lm, chosen), layout=layout)
-    events = stream(chosen, lm, searcher, question, prompt=prompt, gold=gold, seed=options["seed"])
+    events = Lab(lm, exemplars=exemplars, retriever=searcher, **asking).stream(question, chosen, gold=gold)
     trace, delivered = events.trace, True
     try:
         follow(events)
@@ -234,14 +235,14 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
         "dragin": {"threshold": threshold, "top_n": options["top_n"]},
         "flare": {"threshold": flare_threshold},
     }
-    methods = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
+    chosen = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
     if options["max_new_tokens"] is None:
-        methods = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in methods]
+        chosen = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in chosen]
     folder = make_folder(output)
     from dragin_lab.cli.demo import run_demo
 
     try:
-        failures = run_demo(methods, limit, folder, click.echo)
+        failures = run_demo(chosen, limit, folder, click.echo)
     except TraceFileError as error:
         raise RunFailedError(str(error)) from error
     if failures:

@@ -12,10 +12,8 @@ from dragin_lab.cli.outputs import WIDE, counted, table_text, write_page, write_
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import demo_questions
-from dragin_lab.model.load import LanguageModel
-from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.drivers import run_many
+from dragin_lab.run.lab import Lab
 
 COLUMNS = ("method", "EM", "F1", "retrievals", "pieces", "seconds")
 
@@ -26,20 +24,19 @@ def run_demo(methods: Sequence[Method], limit: int, folder: Path, say: Callable[
     What was done when it is interrupted, or when something breaks, is printed and written all the same. Returns the
     errors of the questions that failed. Raises ``RunFailedError`` and ``TraceFileError`` where nothing can be written.
     """
-    lm = LanguageModel.load()
-    retriever = BM25(Corpus.load())
+    lab = Lab()
     questions = demo_questions()
     if limit > len(questions):
         say(f"the embedded set has {len(questions)} questions, fewer than the {limit} asked for")
     questions = questions[:limit]
-    say(f"{lm!r}")
-    say(f"{counted(len(questions), 'question')}, {len(retriever.corpus):,} passages, variant {methods[0].variant}\n")
+    say(f"{lab.model!r}")
+    say(f"{counted(len(questions), 'question')}, {len(Corpus.load()):,} passages, variant {methods[0].variant}\n")
     done: list[tuple[Method, list[Trace]]] = []
     try:
         for method in methods:
             traces: list[Trace] = []
             done.append((method, traces))
-            answers = run_many(method, lm, retriever, questions)
+            answers = lab.ask_many(questions, method)
             for trace in tqdm(answers, method.name, len(questions), leave=False, disable=None):  # None: on a terminal
                 traces.append(trace)
     finally:

@@ -8,7 +8,8 @@ from typing import Any
 
 import rich_click as click
 
-from dragin_lab.cli.options import Name
+from dragin_lab.cli.options import Name, debug_option, with_option
+from dragin_lab.cli.outputs import table_text
 from dragin_lab.core.method import METHODS, Method, choice
 from dragin_lab.core.method import method as make_method
 from dragin_lab.data.presets import SOURCES, find_preset
@@ -47,13 +48,18 @@ def build_methods(
         )
     ]
     sizes = {key: options[key] for key in ("top_k", "max_new_tokens")}
+    own = dict(options.get("given", ()))
     given = {key: _values_of(key, options[key], combined) for key in ("threshold", "top_n")}
     found: dict[Method, None] = {}
     for name, parts in combined:
         choices = [of.get(name, ()) if _measures(name, parts, key) else () for key, of in given.items()]
         for theta, top_n in product(*(values or (None,) for values in choices)):
-            wanted = sizes | parts | {"threshold": theta, "top_n": top_n}
+            taken = {key: value for key, value in own.items() if _measures(name, parts, key, value)}
+            wanted = sizes | parts | taken | {"threshold": theta, "top_n": top_n}
             found[_over(name, (published or {}).get(name, {}), wanted)] = None
+    for key, value in own.items():
+        if not any(method.settings.get(key) == value for method in found):
+            raise click.UsageError(f"--set {key}={value}: none of the methods takes it; 'dragin-lab methods' lists all")
     return list(found)
 
 
@@ -117,14 +123,32 @@ def _values_of(
     return dict.fromkeys(rest, for_all) | own if for_all else own
 
 
-def _measures(name: str, parts: dict[str, Any], key: str) -> set[str]:
+def _measures(name: str, parts: dict[str, Any], key: str, value: Any = 1) -> set[str]:
     """What a method holds against a setting's value; nothing where it does not take that setting."""
     try:
-        made = _make(name, parts | {key: 1})
+        made = _make(name, parts | {key: value})
     except SettingError:  # building it for good says what is wrong
         return set()
-    return {made.when.name if key == "threshold" else made.what.name} if getattr(made, key) == 1 else set()
+    return {made.when.name if key == "threshold" else made.what.name} if made.settings.get(key) == value else set()
 
 
 def _join(values: Sequence[Any]) -> str:
     return ",".join(f"{value:g}" for value in values)
+
+
+# -- the list of all there is -----------------------------------------------------------------------------------------
+
+
+@click.command("methods", short_help="List the methods, triggers and queries there are.")
+@with_option
+@debug_option
+def methods() -> None:
+    """List every method, when and what, with its settings, what it does, and where it comes from."""
+    from dragin_lab.core.method import methods, whats, whens
+
+    for title, entries in (("method", methods()), ("when", whens()), ("what", whats())):
+        rows = [
+            (one.name, ", ".join(f"{key}={value}" for key, value in one.settings.items()), one.line, one.source)
+            for one in entries
+        ]
+        click.echo(table_text((title, "settings", "what it does", "source"), rows, left=True) + "\n")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
+import importlib.util
 import os
+import re
+import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +17,9 @@ from typing import Any
 import rich_click as click
 
 from dragin_lab.core.method import METHODS, VARIANTS, WHATS, WHENS, Method
+from dragin_lab.core.parts import Registry
 from dragin_lab.core.prompts import LAYOUTS
+from dragin_lab.errors import DraginLabError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -43,6 +50,67 @@ class Names(Name):
             return value
         parts = [part.strip() for part in str(value).split(",")]
         return tuple(dict.fromkeys(Name.convert(self, part, param, ctx) for part in parts))
+
+
+class Part(click.ParamType):
+    """A when or a what by its name or written form, such as ``margin(first=20)@0.6``; ``several`` between commas."""
+
+    name = "name[(setting=value)][@θ]"
+
+    def __init__(self, registry: Registry[Any], *, several: bool = False) -> None:
+        self.registry, self.several = registry, several
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        texts = re.split(r",(?![^(]*\))", str(value)) if self.several else [str(value)]
+        for text in texts:
+            self.registry.make(text.strip())
+        return tuple(dict.fromkeys(text.strip() for text in texts)) if self.several else texts[0].strip()
+
+
+class Setting(click.ParamType):
+    """``NAME=VALUE``; with ``several`` values between commas. A value that is not a number stays a text."""
+
+    name = "name=value"
+
+    def __init__(self, *, several: bool = False) -> None:
+        self.several = several
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = str(value).partition("=")
+        if not equals or not name.strip().isidentifier() or not text.strip():
+            self.fail(f"{value!r}: write NAME=VALUE, such as first=20", param, ctx)
+        values = [_literal(part.strip()) for part in text.split(",")] if self.several else [_literal(text.strip())]
+        return name.strip(), values if len(values) > 1 else values[0]
+
+
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def define(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
+    """Run Python files for the whens and whats that they define."""
+    for name in files:
+        path = Path(name).expanduser()
+        if not path.is_file():
+            raise click.UsageError(f"--with {name}: no such file; give a Python file with @dl.when or @dl.what in it")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise click.UsageError(f"--with {name}: is not a Python file; its name must end in .py")
+        sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except DraginLabError as error:
+            raise click.UsageError(f"--with {name}: {error}") from error
+        except Exception as error:  # whatever a user's own file raises
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise click.UsageError(f"--with {name}, line {where.lineno}: {type(error).__name__}: {error}") from error
 
 
 class Numbers(click.ParamType):
@@ -100,14 +168,44 @@ model_options = together(
     ),
     click.option("--heads", panel="Model", help="Heads to capture, such as 0,3,5; default all."),
 )
+with_option = click.option(
+    "--with", multiple=True, metavar="FILE.py", panel="Method", is_eager=True, expose_value=False, callback=define,
+    help="Run this file first, for the triggers and queries of your own that it defines; may be repeated.",
+)  # fmt: skip
+
+
+def part_options(*, several: bool = False) -> Decorator:
+    """The options for a method's when and what; ``several`` takes more than one of each."""
+    more = "; or several, between commas." if several else "."
+    return together(
+        with_option,
+        click.option(
+            "--when", type=Part(WHENS, several=several), panel="Method",
+            help="When to retrieve, instead of its own, such as 'margin(first=20)@0.6'" + more,
+        ),
+        click.option(
+            "--what", type=Part(WHATS, several=several), panel="Method",
+            help="What to ask for, instead of its own; 'dragin-lab methods' lists both" + more,
+        ),
+    )  # fmt: skip
+
+
 method_options = together(
     click.option(
         "--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, panel="Method",
         help="The method.",
     ),
-    click.option("--when", type=Name(WHENS.names()), panel="Method", help="When to retrieve, instead of its own."),
-    click.option("--what", type=Name(WHATS.names()), panel="Method", help="What to ask for, instead of its own."),
+    part_options(),
 )  # fmt: skip
+
+
+def set_option(*, several: bool = False) -> Decorator:
+    """``--set``, as "given"."""
+    more = " Of one of them several values between commas, to go over." if several else ""
+    return click.option(
+        "--set", "given", type=Setting(several=several), multiple=True, panel="Method",
+        help="Any setting of the trigger or the query; may be repeated." + more,
+    )  # fmt: skip
 
 
 def size_options(most: int = 64, *, several: bool = False) -> Decorator:
@@ -193,7 +291,7 @@ def build_method(name: str, options: dict[str, Any]) -> Method:
     from dragin_lab.core.method import method
 
     names = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
-    return method(name, **{key: options[key] for key in names if key in options})
+    return method(name, **{key: options[key] for key in names if key in options}, **dict(options.get("given", ())))
 
 
 def check_tap(options: dict[str, Any]) -> None:

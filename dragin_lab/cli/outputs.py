@@ -131,29 +131,31 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((WIDE, 24)).columns if shown else WIDE
 
 
-def table_text(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Rows under their columns as text, the first column to the left.
+def table_text(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None, *, left: bool = False
+) -> str:
+    """Rows under their columns as text, the first column to the left; all of them for texts (``left``).
 
     Where ``width`` is too small, intervals go below their means; what is still too wide is folded in its cell.
     """
     from rich.console import Console
 
     console = Console(width=width or terminal_width(), color_system=None, markup=False, highlight=False)
-    table = _table(columns, rows)
+    table = _table(columns, rows, left)
     if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
-        table = _table(columns, [[cell.replace(" [", "\n[") for cell in row] for row in rows])
+        table = _table(columns, [[cell.replace(" [", "\n[") for cell in row] for row in rows], left)
     with console.capture() as said:
         console.print(table)
     return "\n".join(line.rstrip() for line in said.get().rstrip().split("\n"))
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: bool) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for at, name in enumerate(columns):
-        table.add_column(name, justify="right" if at else "left", overflow="fold")
+        table.add_column(name, justify="right" if at and not left else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     return table

@@ -21,16 +21,19 @@ from dragin_lab.cli.options import (
     load_model,
     load_retriever,
     model_options,
+    part_options,
+    set_option,
     size_options,
     use_one_thread,
 )
 from dragin_lab.cli.outputs import RunFailedError, counted, make_folder, table_text
-from dragin_lab.core.method import METHODS, WHATS, WHENS, Method, label, run_label
+from dragin_lab.core.method import METHODS, Method, label, run_label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.retrieval.choose import SERVERS
 from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cluster_worker import ClusterError
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import summary
 from dragin_lab.run.rundir import RunError, RunRecord, read_run
 from dragin_lab.run.runwriter import NotWrittenError
@@ -47,18 +50,7 @@ from dragin_lab.run.sweeps import run_together
     panel="Method",
     help="The methods, between commas.",
 )
-@click.option(
-    "--when",
-    type=Names(WHENS.names()),
-    panel="Method",
-    help="When to retrieve, instead of their own; or several.",
-)
-@click.option(
-    "--what",
-    type=Names(WHATS.names()),
-    panel="Method",
-    help="What to ask for, instead of their own; or several.",
-)
+@part_options(several=True)
 @click.option(
     "--threshold",
     type=PerMethod(click.FLOAT),
@@ -73,6 +65,7 @@ from dragin_lab.run.sweeps import run_together
     panel="Method",
     help="Words (qfs) or pieces (last-n) of a query, or several; given as --threshold is. Default: the method's.",
 )
+@set_option()
 @size_options(several=True)
 @click.option(
     "--preset",
@@ -114,9 +107,7 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
     chosen = {"limit": options["limit"], "sample": options["sampled"], "seed": options["seed"]}
     found: dict[str, Benchmark] = {}
     for source in dict.fromkeys(_sources(options["datasets"])):
-        one = open_benchmark(
-            source, exemplars=options["exemplars"], split=options["split"], layout=options["layout"], **chosen
-        )
+        one = open_benchmark(source, exemplars=options["exemplars"], split=options["split"], **chosen)
         if one.name in found:
             raise click.UsageError(f"--dataset {source}: another one is called {one.name!r} too; run them one by one")
         found[one.name] = one
@@ -155,45 +146,43 @@ def execute(
     wanted = [(m, one) for one in open_benchmarks(options) for m in methods_for(one)]
     root = make_folder(output)
     searching = any(m.retrieves for m, _ in wanted)
+    settings: dict[str, Any] = {"seed": options["seed"], "layout": options["layout"]}
+    several = len(wanted) > len({one.name for _, one in wanted})
     with ExitStack() as stack:
         if options["ray"] is None:
-            lm = load_model(options)
             retriever = load_retriever(options["corpus"], options["retriever"]) if searching else None
+            cache = stack.enter_context(_open_cache(options, several))
+            lab = Lab(load_model(options), retriever=retriever, cache=cache, **settings)
         else:
-            lm = stack.enter_context(open_cluster(options, searching))
-            retriever = lm.retriever
-        _execute(wanted, lm, retriever, root, options, call, heading)
+            lab = Lab(stack.enter_context(open_cluster(options, searching)), **settings)
+        _execute(wanted, lab, searching, root, options, call, heading)
 
 
 def _execute(
-    wanted: Sequence[tuple[Method, Benchmark]], lm: Any, retriever: Any, root: Path, options: dict[str, Any],
+    wanted: Sequence[tuple[Method, Benchmark]], lab: Lab, searching: bool, root: Path, options: dict[str, Any],
     call: Callable[[Method], str], heading: str,
 ) -> None:  # fmt: skip
     spec = options["retriever"]
-    if retriever is not None and options["corpus"] is None and not (spec or "").startswith(SERVERS):
+    if searching and options["corpus"] is None and not (spec or "").startswith(SERVERS):
         for one in dict.fromkeys(one for _, one in wanted):
             if not one.name.startswith("almanac/"):
                 click.echo(f"warning: the embedded passages hold nothing on {one.name}; give --corpus", err=True)
     runs = [(m, one, root / one.name / run_label(m, spec)) for m, one in wanted]
-    settings = {"seed": options["seed"], "traces": options["traces"]}
     for m, one, folder in runs:  # before any work is done
-        check_run(m, lm, retriever, one, folder, **settings)
-    click.echo(f"{lm!r}")
-    if retriever is not None:
-        click.echo(f"{retriever!r}")
+        check_run(lab, m, one, folder, traces=options["traces"])
+    click.echo(f"{lab.model!r}")
+    if searching:
+        click.echo(f"{lab.retriever!r}")
     click.echo(f"{counted(len(runs), 'run')} below {root}")
     for m, one, folder in runs:
         if (record := _read(folder)) is not None and (there := len(record.predictions) - len(record.failed)):
             click.echo(f"{one.name} {call(m)}: {there:,} of {len(one.questions):,} were already there")
     try:
-        with _open_cache(options, len(runs) > len({one.name for _, one, _ in runs})) as cache:
-            for one in dict.fromkeys(one for _, one, _ in runs):
-                mine = [(m, folder, f"{one.name} {call(m)}") for m, its, folder in runs if its is one]
-                run_together(
-                    mine, lm, retriever, one, **settings, batch_size=options["batch_size"], cache=cache
-                )  # fmt: skip
-            if cache is not None and options["store_folder"] is not None and cache.counts.drafts:
-                click.echo(f"\n{cache.counts}")
+        for one in dict.fromkeys(one for _, one, _ in runs):
+            mine = [(m, folder, f"{one.name} {call(m)}") for m, its, folder in runs if its is one]
+            run_together(lab, one, mine, batch_size=options["batch_size"], traces=options["traces"])
+        if lab.cache is not None and options["store_folder"] is not None and lab.cache.counts.drafts:
+            click.echo(f"\n{lab.cache.counts}")
     except (ClusterError, NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command goes on from there") from error
     except KeyboardInterrupt:

@@ -14,6 +14,7 @@ from dragin_lab.cli.options import (
     debug_option,
     method_options,
     model_options,
+    set_option,
     size_options,
 )
 from dragin_lab.cli.run import execute
@@ -30,26 +31,25 @@ from dragin_lab.run.sweeps import TABLE_5, swept
     help="Values of θ, between commas. Default with dragin, where --top-n is not swept: 1.0 to 1.4, as in Table 5.",
 )
 @click.option("--top-n", type=Numbers(click.INT), panel="Method", help="Values of top-n instead, between commas.")
+@set_option(several=True)
 @size_options()
 @benchmark_options
 @model_options
 @click.option("--output", default="runs/sweep", show_default=True, panel="Run", help="Folder of the run directories.")
 @cluster_options
 @debug_option
-def sweep(
-    name: str, threshold: tuple[float, ...] | None, top_n: tuple[int, ...] | None, output: str, **options: Any
-) -> None:
-    """Run a method over several values of its threshold, or of the length of its queries.
+def sweep(name: str, threshold: tuple[float, ...] | None, top_n: tuple[int, ...] | None, output: str,
+          given: tuple[tuple[str, Any], ...], **options: Any) -> None:  # fmt: skip
+    """Run a method over several values of one setting: its threshold, the length of its queries, or any other (--set).
 
     Each value has a run directory below --output; the same command goes on where an earlier one was stopped. It ends
     with a table of exact match, F1, retrievals and pieces a question, with 95 % intervals.
     """
-    made = build_method(name, options)
-    if threshold is None and top_n is None:
+    settings = dict(given) | {k: list(v) for k, v in (("threshold", threshold), ("top_n", top_n)) if v is not None}
+    made = build_method(name, options | {"given": [(k, v) for k, v in settings.items() if not isinstance(v, list)]})
+    if not any(isinstance(value, list) for value in settings.values()):
         if made.when.name != METHODS["dragin"][0]:
             raise click.UsageError(f"give the values to go over, such as --threshold 0.05,0.1,0.2 for {name}")
-        threshold = TABLE_5
-    if threshold is not None and top_n is not None:
-        raise click.UsageError("a sweep goes over one setting: give either --threshold or --top-n")
-    setting, methods = swept(made, thresholds=threshold, top_ns=top_n)
-    execute(lambda _: methods, output, options, lambda method: f"{getattr(method, setting)}", setting)
+        settings["threshold"] = list(TABLE_5)
+    setting, methods = swept(made, settings)
+    execute(lambda _: methods, output, options, lambda method: f"{method.settings[setting]}", setting)

@@ -208,7 +208,8 @@ def changed(found: Method) -> dict[str, Any]:
 def exchanged(found: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
     given = changed(found) | {"when": type(found.when), "what": type(found.what)}
-    return method(found.name, variant=found.variant, nlp=found.pipeline, **given | settings)
+    given |= {"variant": found.variant, "nlp": found.pipeline}
+    return method(found.name, **given | settings)
 
 
 def label(found: Method) -> str:
@@ -246,7 +247,7 @@ def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     missing = [key for key in needed if key not in settings]
     if missing or settings["name"] not in METHODS:
         what = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
-        raise SettingError(f"the trace's method {what}, so it is none of dragin_lab's; take a trace of dl.ask")
+        raise SettingError(f"the trace's method {what}, so it is none of dragin_lab's; take a trace of lab.ask")
     pipeline, recorded = load_pipeline(nlp), settings.get("pipeline")
     if recorded not in (None, pipeline.name):
         raise SettingError(

@@ -146,9 +146,9 @@ def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
     return PromptTemplate(tuple(exemplars), INSTRUCTIONS.get(kind, ""), answer_rule=rule)
 
 
-def template_of(exemplars: str | Path) -> PromptTemplate:
-    """The prompt for what ``load_exemplars`` takes: of the benchmark that a set is named after, else a bare one."""
-    kind = str(exemplars).removeprefix(PUBLISHED)
+def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
+    """The prompt for what ``template`` takes: of the benchmark that a set is named after, else a bare one."""
+    kind = str(exemplars).removeprefix(PUBLISHED) if isinstance(exemplars, str | Path) else PLAIN
     return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
 
 

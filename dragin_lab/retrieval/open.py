@@ -32,7 +32,11 @@ class Opened:
         self.own = own
         self.name = name
         self._search = search
-        self._provenance: dict[str, Any] | None = None
+        self._identity: dict[str, Any] | None = None
+        if callable(many := getattr(own, "search_many", None)):
+            self.search_many = lambda queries, k: [
+                as_passages(found, k, name, query) for query, found in zip(queries, many(queries, k), strict=True)
+            ]
 
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first; of more, the first k.
@@ -50,21 +54,21 @@ class Opened:
         return as_passages(found, k, self.name, query)
 
     def provenance(self) -> dict[str, Any]:
-        """Its own, as plain data; else its name and a fingerprint of its answers to ``PROBES``."""
-        if self._provenance is None:
-            said = getattr(self.own, "provenance", None)
-            if callable(said):
-                self._provenance = _plain(said(), self.name)
-            else:
-                answers = [[(p.id, p.title, p.text) for p in self.search(query, _PROBE_K)] for query in PROBES]
-                digest = hashlib.sha256(json.dumps(answers).encode()).hexdigest()
-                self._provenance = {"kind": self.name, "answers_sha256": digest}
-        return dict(self._provenance)
+        """What it says of itself, as plain data; else its name."""
+        said = getattr(self.own, "provenance", None)
+        return _plain(said(), self.name) if callable(said) else {"kind": self.name}
 
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) of ``provenance``."""
-        return hashlib.sha256(json.dumps(self.provenance(), sort_keys=True).encode()).hexdigest()
+    def identity(self) -> dict[str, Any]:
+        """What tells it from another: its ``provenance``, else its name and its answers to ``PROBES``, hashed.
+
+        Asked for once a run directory is written, as ``PROBES`` cost five searches.
+        """
+        if self._identity is None:
+            self._identity = self.provenance()
+            if not callable(getattr(self.own, "provenance", None)):
+                answers = [[(p.id, p.title, p.text) for p in self.search(query, _PROBE_K)] for query in PROBES]
+                self._identity["answers_sha256"] = hashlib.sha256(json.dumps(answers).encode()).hexdigest()
+        return dict(self._identity)
 
     def __repr__(self) -> str:
         return f"retriever {self.name}"

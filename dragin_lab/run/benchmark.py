@@ -6,34 +6,37 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from dragin_lab import __version__
-from dragin_lab.core.episode import Retriever
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.data import datasets
 from dragin_lab.data.formats import PLAIN
-from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.progress import Progress
-from dragin_lab.run.drivers import run_many
+from dragin_lab.run.drivers import ask_many
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished, Line, record_of
-from dragin_lab.run.rundir import CONFIG, FORMAT, RunRecord, read_run
+from dragin_lab.run.rundir import CONFIG, FORMAT
 from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
 from dragin_lab.run.serving import described
 
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
-    from dragin_lab.run.cache import Cache
-
 _SPLITS = ("train", "dev", "test")
+
+
+class Asking(NamedTuple):
+    """What of a lab is sent to a worker, which has a model and a retriever of its own."""
+
+    exemplars: PromptTemplate | None
+    layout: str | None
+    seed: int
 
 
 @runtime_checkable
@@ -48,9 +51,8 @@ class Elsewhere(Protocol):
         """As ``LanguageModel.provenance``."""
 
     def finish(
-        self, method: Method, retriever: Any, questions: Iterable[Question], prompt: PromptTemplate,
-        options: dict[str, Any],
-    ) -> Iterator[Finished]:  # fmt: skip
+        self, questions: Iterable[Question], method: Method, asked_with: Asking, options: dict[str, Any]
+    ) -> Iterator[Finished]:
         """What is recorded of each episode as it ends; ``options`` are those of ``finished``."""
 
 
@@ -88,20 +90,18 @@ def open_benchmark(
     sample: int | None = None,
     seed: int = 0,
     split: str | None = None,
-    layout: str = "dragin",
 ) -> Benchmark:
     """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and ``.template``.
 
     A file is called by its name, with its folder's where that says nothing ("dev"). One's own questions are asked with
-    the model's own default prompt, where no ``exemplars`` are given. ``layout`` is one of ``prompts.LAYOUTS``.
+    the model's own default prompt, where no ``exemplars`` are given.
     """
     questions = datasets.load(source, limit, split=split, sample=sample, seed=seed)
     kind = datasets.benchmark(source, split)
     name, part = _name(str(source), split)
     template = None
-    if kind != PLAIN or exemplars is not None or layout != "dragin":
+    if kind != PLAIN or exemplars is not None:
         template = datasets.template(str(source) if name.startswith("almanac/") else kind, exemplars)
-        template = replace(template, layout=layout)
     return Benchmark(name, tuple(questions), template, part, limit, sample)
 
 
@@ -117,78 +117,29 @@ def as_benchmark(questions: Benchmark | str | Path | Iterable[str | Question], l
     return Benchmark("questions", tuple(asked), limit=limit)
 
 
-def run_benchmark(
-    method: Method,
-    lm: LanguageModel | Elsewhere,
-    retriever: Retriever | None,
-    questions: Benchmark | str | Path | Iterable[str | Question],
-    folder: str | Path,
-    *,
-    prompt: PromptTemplate | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    batch_size: int = 1,
-    traces: bool = False,
-    cache: Cache | None = None,
-    progress: bool | str = True,
-) -> RunRecord:
-    """Answer every question with a method, and record each answer in a run directory as soon as it is known.
-
-    A folder that holds a part of this very run is completed; what failed is tried again. An interrupt loses the
-    episodes under way and nothing else.
-
-    Args:
-        questions: a ``Benchmark``, what ``open_benchmark`` takes, or questions (texts get their place as id).
-        folder: the run directory (see ``rundir``).
-        prompt: default the benchmark's, else the model's own.
-        limit: take only the first so many questions, where ``questions`` is not a ``Benchmark``.
-        seed: of sampled decoding.
-        batch_size: episodes side by side (``run_many``).
-        traces: save every trace, in ``folder/traces``.
-        cache: serves what was written before; the predictions are the same bytes without one.
-        progress: a bar on a terminal or in a notebook, plain lines elsewhere; a text is its title.
-
-    Raises:
-        RunError: the folder holds another run, or another process writes it; two questions have one id.
-        NotWrittenError, TraceFileError: it cannot be written; what was finished before is in it.
-        SettingError: a method that retrieves without a retriever, a batch size that cannot be had.
-    """
-    asked = as_benchmark(questions, limit)
-    title = progress if isinstance(progress, str) else f"{asked.name} {method.name}" if progress else ""
-    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "cache": cache}
-    with open_run(method, lm, retriever, asked, folder, title=title, traces=traces, **options) as answer:
-        answer(None)
-    return read_run(folder)
-
-
 @contextmanager
 def open_run(
+    lab: Lab,
     method: Method,
-    lm: LanguageModel | Elsewhere,
-    retriever: Retriever | None,
     asked: Benchmark,
     folder: str | Path | None,
     *,
-    prompt: PromptTemplate | None = None,
-    seed: int = 0,
     batch_size: int = 1,
     traces: bool = False,
-    cache: Cache | None = None,
     title: str = "",
 ) -> Iterator[Callable[[int | None], list[Line]]]:
     """A run under way: call what this yields with n to answer the first n questions, with None for all.
 
     It returns the predictions so far, in the order of the questions. ``folder`` None records them in memory alone.
-    Progress is shown under ``title``, and not without one. For the rest see ``run_benchmark``.
+    Progress is shown under ``title``, and not without one. For the rest see ``Lab.run``.
     """
-    template = template_for(method, lm, prompt or asked.template)
-    options: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "cache": cache}
+    asking = lab.replace(exemplars=lab.template(method, asked.template))
     qids = [q.id for q in asked.questions]
 
     def answer(upto: int | None) -> list[Line]:
         todo = [q for q in asked.questions[:upto] if q.id not in run.done]
         earlier = list(run.done.values())
-        ended = finished(method, lm, retriever, todo, template, traces=traces, **options)
+        ended = finished(asking, method, todo, traces=traces, batch_size=batch_size)
         for one in _shown(ended, title if todo else "", len(qids), earlier):
             run.add(*one)
         run.finish()
@@ -196,8 +147,7 @@ def open_run(
 
     run: RunInMemory | RunFolder = RunInMemory(qids)
     if folder is not None:
-        config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
-        run = RunFolder(folder, config, qids)
+        run = RunFolder(folder, run_config(lab, method, asked, traces=traces), qids)
     with run:
         yield answer
 
@@ -213,36 +163,15 @@ def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[
             progress.add(one.line)
 
 
-def check_run(
-    method: Method,
-    lm: LanguageModel | Elsewhere,
-    retriever: Retriever | None,
-    asked: Benchmark,
-    folder: str | Path,
-    *,
-    prompt: PromptTemplate | None = None,
-    seed: int = 0,
-    traces: bool = False,
-) -> None:
+def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *, traces: bool = False) -> None:
     """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
     if (Path(folder).expanduser() / CONFIG).exists():
-        template = template_for(method, lm, prompt or asked.template)
-        check_settings(folder, run_config(method, lm, retriever, asked, template, seed=seed, traces=traces))
+        check_settings(folder, run_config(lab, method, asked, traces=traces))
 
 
-def run_config(
-    method: Method,
-    lm: LanguageModel | Elsewhere,
-    retriever: Any,
-    asked: Benchmark,
-    template: PromptTemplate,
-    *,
-    seed: int = 0,
-    traces: bool = False,
-) -> dict[str, Any]:
+def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool = False) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
-    retriever = retriever if method.retrieves else None
-    model = dict(lm.provenance())
+    model, template = dict(lab.model.provenance()), lab.template(method, asked.template)
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")
     versions = {key: model.pop(key) for key in computed_with if key in model}
@@ -250,7 +179,7 @@ def run_config(
         "format": FORMAT,
         "method": method.settings,
         "model": model,
-        "retriever": described(retriever),
+        "retriever": _identity(lab.retriever_for(method)),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]},
         "dataset": {
@@ -259,7 +188,7 @@ def run_config(
             "questions": len(asked.questions),
             "fingerprint": asked.fingerprint,
         },
-        "seed": seed,
+        "seed": lab.seed,
         "limit": asked.limit,
         "sample": asked.sample,
         "traces": traces,
@@ -269,22 +198,21 @@ def run_config(
 
 
 def finished(
-    method: Method,
-    lm: LanguageModel | Elsewhere,
-    retriever: Retriever | None,
-    questions: Iterable[Question],
-    prompt: PromptTemplate,
-    *,
-    traces: bool = False,
-    **options: Any,
+    lab: Lab, method: Method, questions: Iterable[Question], *, traces: bool = False, batch_size: int = 1
 ) -> Iterator[Finished]:
-    """What is recorded of each episode as it ends: here (by ``run_many``), or wherever ``lm`` answers."""
-    if isinstance(lm, Elsewhere):
-        if options.pop("cache", None) is not None:
+    """What is recorded of each episode as it ends: here, or wherever the lab's model answers."""
+    if isinstance(lab.model, Elsewhere):
+        if lab.cache is not None:
             raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
-        return lm.finish(method, retriever, questions, prompt, {"traces": traces} | options)
-    found = run_many(method, lm, retriever, questions, prompt=prompt, **options)
-    return (record_of(trace, traces) for trace in found)
+        options = {"traces": traces, "batch_size": batch_size}
+        return lab.model.finish(questions, method, Asking(lab.prompt, lab.layout, lab.seed), options)
+    return (record_of(trace, traces) for trace in ask_many(lab, questions, method, batch_size))
+
+
+def _identity(retriever: Any) -> dict[str, Any] | None:
+    """What tells a retriever from another one: of one's own, its answers too."""
+    identity = getattr(retriever, "identity", None)
+    return described(retriever) if identity is None else identity()
 
 
 # -- small things -----------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Questions answered on a Ray cluster: workers that load the model once each, and one process that writes the run.
 
     with dl.Cluster("10.0.0.5:6379", dl.Recipe(model="meta-llama/Llama-2-7b-chat-hf", corpus="/data/wiki")) as cluster:
-        dl.run_benchmark(dl.method("dragin"), cluster, cluster.retriever, "hotpotqa", "runs/hotpotqa")
+        dl.Lab(cluster).run("hotpotqa", "dragin", output="runs/hotpotqa")
 
 A cluster stands in the model's place wherever benchmarks are run. A worker gets a recipe for its model and retriever,
 not the objects; what each has loaded is compared before it is asked anything. Workers send finished lines back. A
@@ -23,9 +23,9 @@ from typing import Any
 
 from dragin_lab.core.frames import differences
 from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.run.benchmark import Asking
 from dragin_lab.run.cluster_worker import ClusterError, Identity, Recipe, Worker, library
 from dragin_lab.run.lines import Finished, record_of
 from dragin_lab.run.serving import refused, what_happened
@@ -166,7 +166,7 @@ class Cluster:
 
     @property
     def retriever(self) -> RemoteRetriever | None:
-        """What to give as retriever; None where the recipe opens none."""
+        """What the workers search with; None where the recipe opens none."""
         found = self.identity.retriever
         return None if found is None else RemoteRetriever(found, self.identity.shown[-1])
 
@@ -175,15 +175,12 @@ class Cluster:
         return self.identity.model
 
     def finish(
-        self, method: Method, retriever: Any, questions: Iterable[Question], prompt: PromptTemplate,
-        options: dict[str, Any],
-    ) -> Iterator[Finished]:  # fmt: skip
+        self, questions: Iterable[Question], method: Method, asked_with: Asking, options: dict[str, Any]
+    ) -> Iterator[Finished]:
         """What is recorded of each episode, as they end; ``options`` as for ``benchmark.finished``.
 
         A question whose worker was lost ``TRIES`` times ends as an error. Whatever is under way when this ends is lost.
         """
-        if method.retrieves and retriever != self.retriever:
-            raise SettingError("a cluster searches with its own retriever; give cluster.retriever with the cluster")
         todo, lost = deque(questions), Counter[str]()
         try:
             while todo or any(member.questions for member in self._members):
@@ -192,7 +189,7 @@ class Cluster:
                     if member.identity and member.task is None and todo:
                         some = self._share(todo, lost, options["batch_size"])
                         member.questions = {q.id: q for q in some}
-                        member.task = member.actor.answer.remote(method, some, prompt, options)
+                        member.task = member.actor.answer.remote(some, method, asked_with, options)
                 for member in self._wait():
                     if member.identity:
                         yield from self._collect(member, method, todo, lost)

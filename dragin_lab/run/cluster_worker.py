@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab import __version__
 from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import DraginLabError
-from dragin_lab.run.benchmark import finished
+from dragin_lab.run.benchmark import Asking, finished
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished
 from dragin_lab.run.serving import described, what_happened
 
@@ -87,8 +87,7 @@ class Worker:
     def __init__(self, recipe: Recipe, threads: int = 1) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is loaded, so that all workers sum alike
         self._recipe = recipe
-        self._lm: LanguageModel | None = None
-        self._retriever: Retriever | None = None
+        self._lab: Lab | None = None
 
     def begin(self) -> None:
         """Nothing: what is asked first is answered once the worker is there, before it loads."""
@@ -111,19 +110,20 @@ class Worker:
                 f"has another dragin_lab: version {there['version']}, source {there['source'][:12]}; the process that "
                 f"writes has {wanted['version']}, {wanted['source'][:12]}. Install the same on both"
             )
-        self._lm = lm = self._recipe.open_model()
+        lm = self._recipe.open_model()
         model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
         if not self._recipe.searches:
+            self._lab = Lab(lm)
             return Identity(name, model, None, lm.embedded, (repr(lm),))
-        self._retriever = self._recipe.open_retriever()
-        return Identity(name, model, described(self._retriever), lm.embedded, (repr(lm), repr(self._retriever)))
+        self._lab = lab = Lab(lm, retriever=self._recipe.open_retriever())
+        return Identity(name, model, described(lab.retriever), lm.embedded, (repr(lm), repr(lab.retriever)))
 
     def answer(
-        self, method: Method, questions: Sequence[Question], prompt: PromptTemplate, options: dict[str, Any]
+        self, questions: Sequence[Question], method: Method, asked_with: Asking, options: dict[str, Any]
     ) -> Iterator[Finished]:
         """``finished`` over these questions: each as its episode ends."""
-        assert self._lm is not None
-        yield from finished(method, self._lm, self._retriever, questions, prompt, **options)
+        assert self._lab is not None
+        yield from finished(self._lab.replace(**asked_with._asdict()), method, questions, **options)
 
 
 @cache

@@ -10,17 +10,14 @@ import numpy as np
 
 from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Write
 from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
-from dragin_lab.data.templates import default_template as default_template
 from dragin_lab.errors import SettingError
-from dragin_lab.run.cache import cached
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.many import side_by_side
 from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
-    from dragin_lab.run.cache import Cache
 
 
 @dataclass(frozen=True)
@@ -95,49 +92,16 @@ class Stream:
         self.close()
 
 
-def stream(
-    method: Method,
-    lm: LanguageModel,
-    retriever: Retriever | None,
-    question: str | Question,
-    *,
-    prompt: PromptTemplate | None = None,
-    gold: str | Iterable[str] | None = None,
-    seed: int = 0,
-    cache: Cache | None = None,
-) -> Stream:
-    """Answer one question, yielding an event for each piece, retrieval and step as it happens.
-
-    ``prompt=None`` takes the model's own default template (``default_template``); a method that answers in a form of
-    its own completes what is given (``template_for``). ``seed`` (at least 0) matters under sampling: each draft draws
-    from a seed made of it and of its place in the episode. A ``cache`` serves what was written before; the
-    answer is the same without one.
-
-    Raises ``SettingError`` for an empty question, and for the chat layout where the model has no chat template, before
-    anything is generated; what fails later ends the episode with ``trace.ended == "error"`` and is raised.
-    """
-    _check_retriever(method, retriever)
-    lm = cached(lm, cache)
-    trace, episode = opened(method, lm, retriever, question, prompt, seed, gold)
-    return Stream(lambda t: _serve(episode, t, lm, retriever, seed), trace)
+def stream(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Stream:
+    """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
+    lm, retriever = lab.writer, lab.retriever_for(method)
+    trace, episode = opened(lab, method, question, gold)
+    return Stream(lambda t: _serve(episode, t, lm, retriever, lab.seed), trace)
 
 
-def ask(
-    method: Method,
-    lm: LanguageModel,
-    retriever: Retriever | None,
-    question: str | Question,
-    *,
-    prompt: PromptTemplate | None = None,
-    gold: str | Iterable[str] | None = None,
-    seed: int = 0,
-    cache: Cache | None = None,
-) -> Trace:
-    """Answer one question and return its ``Trace``; arguments and errors as for ``stream``.
-
-    A ``KeyboardInterrupt`` leaves the trace marked ``cancelled`` and carries it as the exception's ``trace``.
-    """
-    events = stream(method, lm, retriever, question, prompt=prompt, gold=gold, seed=seed, cache=cache)
+def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
+    """``Lab.ask``."""
+    events = stream(lab, question, method, gold)
     try:
         for _ in events:
             pass
@@ -154,46 +118,22 @@ def ask(
     return events.trace
 
 
-def run_many(
-    method: Method,
-    lm: LanguageModel,
-    retriever: Retriever | None,
-    questions: Iterable[str | Question],
-    *,
-    prompt: PromptTemplate | None = None,
-    seed: int = 0,
-    batch_size: int = 1,
-    cache: Cache | None = None,
-) -> Iterator[Trace]:
-    """Answer many questions, yielding each trace as it ends; one that fails says so, and the rest are still answered.
-
-    With ``batch_size`` above 1 that many episodes run side by side in one batch (``batched``). Each gives the text that
-    it gives alone, except where two pieces are equally likely to rounding. Traces then come in the order in which
-    episodes end: ``trace.question`` says which is which. ``cache`` as for ``stream``; what it serves takes no place in
-    the batch.
-
-    Raises:
-        SettingError: a method that retrieves without a retriever; a ``batch_size`` that is not a whole number above 0.
-        KeyboardInterrupt: with ``traces``, the cancelled episodes; all others were yielded or not started.
-    """
+def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
+    """``Lab.ask_many``. What the cache serves takes no place in the batch."""
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingError(f"batch_size={batch_size!r}: give a whole number of at least 1 (1: one after another)")
-    _check_retriever(method, retriever)
-    lm = cached(lm, cache)
-    if batch_size > 1:
-        yield from side_by_side(method, lm, retriever, questions, prompt, seed, int(batch_size))
-        return
+    if batch_size == 1:
+        return _one_by_one(lab, questions, method)
+    return side_by_side(lab, questions, method, int(batch_size))
+
+
+def _one_by_one(lab: Lab, questions: Iterable[str | Question], method: Method) -> Iterator[Trace]:
     for question in questions:
         try:
-            trace = ask(method, lm, retriever, question, prompt=prompt, seed=seed)
+            trace = ask(lab, question, method)
         except Exception as error:  # noqa: BLE001 - the other questions are still answered
             trace = getattr(error, "trace", None) or refused(question, method, error)
         yield trace
-
-
-def _check_retriever(method: Method, retriever: Retriever | None) -> None:
-    if method.retrieves and retriever is None:
-        raise SettingError(f"method {method.name!r} retrieves; give a retriever, such as BM25(Corpus.load())")
 
 
 def _serve(

@@ -9,36 +9,25 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dragin_lab.core.episode import Attend, Retriever, Search, Write
 from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Passage, Question, Trace
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
 
 Found = list[Passage] | Exception
 
 
-def side_by_side(
-    method: Method,
-    lm: LanguageModel,
-    retriever: Retriever | None,
-    questions: Iterable[str | Question],
-    prompt: PromptTemplate | None,
-    seed: int,
-    batch_size: int,
-) -> Iterator[Trace]:
+def side_by_side(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:
     """Answer questions, at most ``batch_size`` at once, yielding each trace as its episode ends.
 
     ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended and, where it is smaller, why;
     a warning says so when it happens.
     Seconds are what passed, so those of episodes side by side overlap.
     """
-    driver = _SideBySide(method, lm, retriever, prompt, seed, batch_size)
+    driver = _SideBySide(lab, method, batch_size)
     try:
         yield from driver.answer(questions)
     except KeyboardInterrupt as interrupt:
@@ -56,22 +45,11 @@ def side_by_side(
 class _SideBySide:
     """The episodes under way and who serves them."""
 
-    def __init__(
-        self,
-        method: Method,
-        lm: LanguageModel,
-        retriever: Retriever | None,
-        prompt: PromptTemplate | None,
-        seed: int,
-        batch_size: int,
-    ) -> None:
+    def __init__(self, lab: Lab, method: Method, batch_size: int) -> None:
+        self.lab = lab
         self.method = method
-        self.lm = lm
-        self.retriever = retriever
-        self.prompt = prompt
-        self.seed = seed
-        self.batch = lm.batch(batch_size)
-        self.searches = _Searches(retriever)
+        self.batch = lab.writer.batch(batch_size)
+        self.searches = _Searches(lab.retriever_for(method))
         self.running: list[Running] = []
         self.ended = 0  # episodes whose trace was handed out
         self.told = 0  # notes of the batch that a warning has told
@@ -107,7 +85,7 @@ class _SideBySide:
 
     def _open(self, question: str | Question) -> Iterator[Trace]:
         try:
-            trace, episode = opened(self.method, self.lm, self.retriever, question, self.prompt, self.seed)
+            trace, episode = opened(self.lab, self.method, question)
         except Exception as error:  # noqa: BLE001 - the other questions are still answered
             yield refused(question, self.method, error)
             return
@@ -128,7 +106,7 @@ class _SideBySide:
             assert running.trace.ended == "error"
         request, trace = running.request, running.trace
         if isinstance(request, Write):
-            self.batch.ask(running, request, seed_of_draft(self.seed, len(trace.continuations)))
+            self.batch.ask(running, request, seed_of_draft(self.lab.seed, len(trace.continuations)))
         elif isinstance(request, Search):
             self.searches.ask(running, request)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +14,8 @@ from dragin_lab.core.loops import episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Question, Trace
-from dragin_lab.data.templates import template_for
 from dragin_lab.errors import DraginLabError, SettingError
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
+from dragin_lab.run.lab import Lab
 
 
 class Running:
@@ -64,24 +61,19 @@ class Running:
 
 
 def opened(
-    method: Method,
-    lm: LanguageModel,
-    retriever: Any,
-    question: str | Question,
-    prompt: PromptTemplate | None,
-    seed: int,
-    gold: str | Iterable[str] | None = None,
+    lab: Lab, method: Method, question: str | Question, gold: str | Iterable[str] | None = None
 ) -> tuple[Trace, Episode[None]]:
     """A question's trace and its episode, not started; ``gold`` replaces the question's own gold answers.
 
     Raises ``SettingError`` for an empty question.
     """
-    template = template_for(method, lm, prompt)
-    trace = Trace(_asked(question, gold), method.settings, provenance=_provenance(lm, retriever, template, seed))
-    if prompt is not None and prompt.exemplars and template.exemplars != prompt.exemplars:
+    asked, template = _asked(question, gold), lab.template(method)
+    trace = Trace(asked, method.settings, provenance=_provenance(lab, method, template))
+    if lab.prompt is not None and lab.prompt.exemplars and template.exemplars != lab.prompt.exemplars:
         trace.notes.append(
             f"the exemplars given do not show what {method.name} writes, so its own stand in their place"
         )
+    lm = lab.model
     return trace, episode(method, trace, template, lm.tokenizer, window=lm.context_window)
 
 
@@ -101,13 +93,13 @@ def refused(question: str | Question, method: Method, error: Exception) -> Trace
     return Trace(question, method.settings, ended="error", error=what_happened(error))
 
 
-def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, seed: int) -> dict[str, Any]:
+def _provenance(lab: Lab, method: Method, template: PromptTemplate) -> dict[str, Any]:
     from dragin_lab import __version__
 
-    return lm.provenance() | {
+    return lab.model.provenance() | {
         "dragin_lab": __version__,
-        "retriever": described(retriever),
-        "seed": seed,
+        "retriever": described(lab.retriever_for(method)),
+        "seed": lab.seed,
         "template": {
             "exemplars": len(template.exemplars),
             "instruction": template.instruction,
@@ -119,11 +111,8 @@ def _provenance(lm: LanguageModel, retriever: Any, template: PromptTemplate, see
 
 
 def described(retriever: Any) -> dict[str, Any] | None:
-    """What a retriever says of itself (``provenance``), else the name of its class; None for none."""
-    if retriever is None:
-        return None
-    describe = getattr(retriever, "provenance", None)
-    return dict(describe()) if describe else {"kind": type(retriever).__name__}
+    """What a retriever says of itself (``provenance``); None for none."""
+    return None if retriever is None else dict(retriever.provenance())
 
 
 def seed_of_draft(seed: int, drafts: int) -> int:

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.episode import Retriever
-from dragin_lab.core.method import Method, exchanged, label
-from dragin_lab.core.method import method as make_method
-from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.trace import Question
+from dragin_lab.core.method import Method, label
 from dragin_lab.errors import SettingError
-from dragin_lab.run.benchmark import Benchmark, Elsewhere, as_benchmark, open_run
-from dragin_lab.run.cache import Cache, Counts, as_cache
+from dragin_lab.run.benchmark import Benchmark, Elsewhere, as_benchmark, check_run, open_run
+from dragin_lab.run.cache import Cache, Counts
+from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line, summary
+from dragin_lab.run.rundir import RunRecord, read_run
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from dragin_lab.model.load import LanguageModel
 
 #: θ of the paper's Table 5.
 TABLE_5 = (1.0, 1.1, 1.2, 1.3, 1.4)
@@ -37,7 +33,7 @@ class Sweep:
     ``counts`` says what the cache served; None where there was none.
     """
 
-    setting: str  # "threshold" or "top_n"
+    setting: str  # such as "threshold"
     methods: tuple[Method, ...]
     predictions: tuple[list[Line], ...]
     benchmark: str  # name of the questions
@@ -46,7 +42,7 @@ class Sweep:
     @property
     def values(self) -> tuple[Any, ...]:
         """The values, in the order they were given."""
-        return tuple(getattr(method, self.setting) for method in self.methods)
+        return tuple(method.settings[self.setting] for method in self.methods)
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -70,75 +66,69 @@ class Sweep:
 
 
 def sweep(
+    lab: Lab,
+    questions: Any,
     method: Method | str,
-    lm: LanguageModel | Elsewhere,
-    retriever: Retriever | None,
-    questions: Benchmark | str | Path | Iterable[str | Question],
-    *,
-    thresholds: Sequence[float] | None = None,
-    top_ns: Sequence[int] | None = None,
-    folder: str | Path | None = None,
-    prompt: PromptTemplate | None = None,
+    settings: Mapping[str, Any],
+    output: str | Path | None = None,
     limit: int | None = None,
-    seed: int = 0,
+    *,
     batch_size: int = 1,
-    cache: Cache | str | Path | bool | None = True,
     progress: bool = True,
 ) -> Sweep:
-    """Answer the questions once for each value of one setting of a method.
-
-    Args:
-        method: a method, or its name; everything but the swept setting stays as it is.
-        questions: as for ``run_benchmark``.
-        thresholds: values of θ; on the RIND score, for FLARE on 1 - p.
-        top_ns: values of top-n, words (qfs) or pieces (last-n) of a query.
-        folder: write each value's run directory below this folder, and complete what an earlier sweep left there;
-            None writes nothing.
-        cache: serves what another value has written, so that each costs only what differs; True is a new one in memory,
-            a folder one on disk, None or False is none. The answers are the same.
-
-    Raises ``SettingError`` unless exactly one of ``thresholds`` and ``top_ns`` has values which the method takes;
-    otherwise as ``run_benchmark``.
-    """
-    made = make_method(method) if isinstance(method, str) else method
-    setting, methods = swept(made, thresholds=thresholds, top_ns=top_ns)
+    """``Lab.sweep``."""
+    setting, methods = swept(method, settings)
     asked = as_benchmark(questions, limit)
-    opened = None if cache is True and isinstance(lm, Elsewhere) else as_cache(cache)
-    before = Counts() if opened is None else opened.counts.copy()
-    titles = [f"{setting} {getattr(one, setting)}" if progress else "" for one in methods]
-    options: dict[str, Any] = {"prompt": prompt, "seed": seed, "batch_size": batch_size, "cache": opened}
-    folders = [None if folder is None else Path(folder) / label(one) for one in methods]
-    found = run_together(list(zip(methods, folders, titles, strict=True)), lm, retriever, asked, **options)
-    counts = None if opened is None else opened.counts.since(before)
+    if lab.cache is None and not (lab.uncached or isinstance(lab.model, Elsewhere)):
+        lab = lab.replace(cache=True)
+    before = Counts() if lab.cache is None else lab.cache.counts.copy()
+    titles = [f"{setting} {method.settings[setting]}" if progress else "" for method in methods]
+    folders = [None if output is None else Path(output) / label(method) for method in methods]
+    found = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
+    counts = None if lab.cache is None else lab.cache.counts.since(before)
     if counts is not None and counts.drafts and progress:
         print(counts, file=sys.stderr)
     return Sweep(setting, methods, tuple(found), asked.name, counts)
 
 
-def run_together(
-    runs: Sequence[tuple[Method, Path | None, str]],
-    lm: LanguageModel | Elsewhere,
-    retriever: Retriever | None,
-    asked: Benchmark,
+def run_methods(
+    lab: Lab,
+    questions: Any,
+    methods: Sequence[Method],
+    output: str | Path,
+    limit: int | None = None,
     *,
-    cache: Cache | None,
+    progress: bool = True,
     **options: Any,
+) -> list[RunRecord]:
+    """``Lab.run``."""
+    asked = as_benchmark(questions, limit)
+    chosen = list(dict.fromkeys(methods))
+    folders = [Path(output).expanduser() / label(method) for method in chosen]
+    for method, folder in zip(chosen, folders, strict=True):  # before any work is done
+        check_run(lab, method, asked, folder, traces=options.get("traces", False))
+    titles = [f"{asked.name} {label(method)}" if progress else "" for method in chosen]
+    run_together(lab, asked, list(zip(chosen, folders, titles, strict=True)), **options)
+    return [read_run(folder) for folder in folders]
+
+
+def run_together(
+    lab: Lab, asked: Benchmark, runs: Sequence[tuple[Method, Path | None, str]], **options: Any
 ) -> list[list[Line]]:
     """The predictions of methods that ask the same questions, each with its folder and the title of its progress.
 
-    With a ``cache`` all of them answer a block of questions before any starts the next, so that it can be small.
+    With a cache all of them answer a block of questions before any starts the next, so that it can be small.
     ``options`` are those of ``open_run``.
     """
-    order = range(len(runs)) if cache is None else _longest_first([method for method, _, _ in runs])
+    order = range(len(runs)) if lab.cache is None else _longest_first([method for method, _, _ in runs])
     found: list[list[Line]] = [[] for _ in runs]
     with ExitStack() as stack:
         under_way: dict[int, Any] = {}
-        for upto in _blocks(len(asked.questions), cache):
+        for upto in _blocks(len(asked.questions), lab.cache):
             for i in order:
                 method, folder, title = runs[i]
                 if i not in under_way:
-                    run = open_run(method, lm, retriever, asked, folder, title=title, cache=cache, **options)
-                    under_way[i] = stack.enter_context(run)
+                    under_way[i] = stack.enter_context(open_run(lab, method, asked, folder, title=title, **options))
                 found[i] = under_way[i](upto)
     return found
 
@@ -154,17 +144,25 @@ def _longest_first(methods: Sequence[Method]) -> list[int]:
     return sorted(range(len(methods)), key=lambda i: methods[i].threshold or 0.0, reverse=True)
 
 
-def swept(
-    method: Method, *, thresholds: Sequence[float] | None = None, top_ns: Sequence[int] | None = None
-) -> tuple[str, tuple[Method, ...]]:
-    """The setting that is swept and the method for each of its values, each once, in their order."""
-    if (thresholds is None) == (top_ns is None):
-        raise SettingError("a sweep goes over one setting: give either thresholds or top_ns")
-    setting = "threshold" if top_ns is None else "top_n"
-    values = list(thresholds if top_ns is None else top_ns)  # type: ignore[arg-type]
+def swept(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, tuple[Method, ...]]:
+    """The one setting that has a list of values, and the method for each of them, each once, in their order.
+
+    Raises ``SettingError`` where none or several have, for no values, and for values that the method does not take.
+    """
+    several = {key: list(value) for key, value in settings.items() if _is_several(value)}
+    if len(several) != 1:
+        named = ", ".join(several) or "none"
+        raise SettingError(f"a sweep goes over one setting, and {named} has a list of values: threshold=[1.0, 1.2]")
+    ((setting, values),) = several.items()
     if not values:
-        raise SettingError(f"{setting} has no values to sweep over; give at least one, such as {setting}s=[5, 25]")
-    methods = tuple(dict.fromkeys(exchanged(method, **{setting: value}) for value in values))
-    if getattr(methods[0], setting) is None:
-        raise SettingError(f"{setting} has no meaning for method {method.name!r} with what={method.what.name!r}")
+        raise SettingError(f"{setting} has no values to sweep over; give at least one, such as {setting}=[5, 25]")
+    fixed = {key: value for key, value in settings.items() if key != setting}
+    methods = tuple(dict.fromkeys(as_method(method, fixed | {setting: value}) for value in values))
+    if methods[0].settings.get(setting) is None:
+        one = methods[0]
+        raise SettingError(f"{setting} has no meaning for method {one.name!r} with what={one.what.name!r}")
     return setting, methods
+
+
+def _is_several(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str)

@@ -1,8 +1,8 @@
 """Live controls for a notebook: look into a trace, tune a threshold, ask and watch, compare (docs/widgets.md).
 
 Everything they show is also available as a function: ``trace.heatmap()`` for ``explore``, ``views.replayed`` for
-``tuner``, ``dl.ask`` and ``dl.stream`` for ``ask_live``, ``views.side_by_side`` and ``Trace.diff`` for ``compare``.
-They need anywidget (``pip install 'dragin-lab[notebooks]'``), which is imported on first use.
+``tuner``, ``lab.ask`` and ``lab.stream`` for ``lab.explore``, ``views.side_by_side`` and ``Trace.diff`` for
+``compare``. They need anywidget (``pip install 'dragin-lab[notebooks]'``), which is imported on first use.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import MissingPackageError
 
 if TYPE_CHECKING:
-    from dragin_lab.core.episode import Retriever
-    from dragin_lab.core.prompts import PromptTemplate
-    from dragin_lab.model.load import LanguageModel
+    from dragin_lab.run.lab import Lab
     from dragin_lab.widgets.asking import AskLive
     from dragin_lab.widgets.comparing import Compare
     from dragin_lab.widgets.explorer import Explore
     from dragin_lab.widgets.tuning import Tuner
 
-__all__ = ["ask_live", "compare", "explore", "tuner"]
+__all__ = ["compare", "explore", "tuner"]
 
 
 def explore(trace: Trace | str | Path) -> Explore:
@@ -42,45 +40,29 @@ def explore(trace: Trace | str | Path) -> Explore:
 def tuner(
     traces: Trace | str | Path | Iterable[Trace | str | Path],
     labels: Iterable[Labelled] | None = None,
-    lm: LanguageModel | None = None,
-    retriever: Retriever | None = None,
     *,
-    prompt: PromptTemplate | None = None,
+    lab: Lab | None = None,
     nlp: Any = None,
 ) -> Tuner:
     """Sliders over stored traces: what would fire, what would be asked, how many retrievals, without the model.
 
     ``traces`` are of one method. ``labels`` (``labels.load_labels``) give precision and recall against the ground
-    truth. With ``lm`` (and ``retriever``, and the ``prompt`` the traces were made with) a button runs the model for the
-    chosen values. Paths that hold no readable trace are named in place. Without widgets: ``views.replayed``.
+    truth. With the ``lab`` that made the traces (``lab.tune``) a button runs its model for the chosen values. Paths
+    that hold no readable trace are named in place. Without widgets: ``views.replayed``.
     Raises ``MissingPackageError`` without anywidget, ``SettingError`` for traces of several methods.
     """
     _need("tuner", "views.replayed(traces, threshold=…)")
     from dragin_lab.widgets.tuning import Tuner
 
-    return Tuner(traces, labels, lm, retriever, prompt=prompt, nlp=nlp)
+    return Tuner(traces, labels, lab, nlp=nlp)
 
 
-def ask_live(
-    lm: LanguageModel | Mapping[str, LanguageModel],
-    retriever: Retriever | Mapping[str, Retriever] | None = None,
-    *,
-    question: str | Question = "",
-    method: str = "dragin",
-    variant: str = "reference",
-    prompt: PromptTemplate | None = None,
-    **settings: Any,
-) -> AskLive:
-    """Type a question and watch it being answered piece by piece; a button stops it.
-
-    ``lm`` and ``retriever`` may be mappings by name, to choose from. ``settings`` are those of ``dl.method``. The trace
-    is in ``.trace`` at any moment, also of what was stopped. Without widgets: ``dl.ask`` and ``dl.stream``.
-    Raises ``MissingPackageError`` without anywidget, ``SettingError`` for settings that make no method.
-    """
-    _need("ask_live", "dl.ask(method, lm, retriever, question)")
+def live(lab: Lab, question: str | Question, method: str, others: Mapping[str, Lab], **settings: Any) -> AskLive:
+    """``Lab.explore``."""
+    _need("lab.explore", "lab.ask(question)")
     from dragin_lab.widgets.asking import AskLive
 
-    return AskLive(lm, retriever, question=question, method=method, variant=variant, prompt=prompt, **settings)
+    return AskLive(lab, question, method, others=others, **settings)
 
 
 def compare(a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> Compare:

@@ -15,8 +15,7 @@ function render({ model, el }) {
     pick.value = value;
     return [pick, make("div", { class: "dl-control" }, make("label", { for: pick.id }, label), pick)];
   };
-  const [lm, lmBox] = choose("model", "model", data.models, data.models[0]);
-  const [corpus, corpusBox] = choose("corpus", "corpus", data.corpora, data.corpora[0]);
+  const [lab, labBox] = choose("lab", "lab", data.labs, data.labs[0]);
   const [method, methodBox] = choose("method", "method", data.methods, data.method);
   const [variant, variantBox] = choose("variant", "variant", data.variants, data.variant);
   const theta = make("input", { type: "number", id: `${id}-theta`, class: "dl-threshold", min: 0, step: "any", "aria-label": "threshold θ" });
@@ -32,7 +31,7 @@ function render({ model, el }) {
   const world = make("div", { class: "dl-world soft", hidden: !data.examples.length }, "Almanac is a fictional encyclopedia, so ask about its own films and people. ", examples);
   body.append(
     make("div", { class: "dl-ask-form" }, make("label", { for: question.id, class: "eye" }, "Question"), question, world),
-    make("div", { class: "dl-controls" }, lmBox, corpusBox, methodBox, variantBox, thetaBox),
+    make("div", { class: "dl-controls" }, labBox, methodBox, variantBox, thetaBox),
     make("div", { class: "dl-actions" }, start, stop, said, make("span", { class: "soft" }, "Ctrl+Enter asks · Esc stops")),
     live,
     whole,
@@ -59,7 +58,7 @@ function render({ model, el }) {
     complain("");
     start.disabled = true;
     model.send({
-      kind: "ask", question: question.value, model: lm.value, corpus: corpus.value, method: method.value, variant: variant.value,
+      kind: "ask", question: question.value, lab: lab.value, method: method.value, variant: variant.value,
       threshold: thetaBox.hidden || theta.value === "" ? null : Number(theta.value),
     });
   }

@@ -1,11 +1,11 @@
-"""``ask_live``: watch a question being answered. A worker thread streams, so that the buttons stay live."""
+"""``Lab.explore``: watch a question being answered. A worker thread streams, so that the buttons stay live."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import traitlets
@@ -14,7 +14,8 @@ from dragin_lab.core.method import METHODS, VARIANTS, method
 from dragin_lab.core.trace import Question, Step, Trace
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
-from dragin_lab.run.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone, stream
+from dragin_lab.run.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import what_happened
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View, message, view
@@ -25,11 +26,6 @@ from dragin_lab.views.rendering import macro
 from dragin_lab.views.sections import ended_line
 from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Running, script, style
-
-if TYPE_CHECKING:
-    from dragin_lab.core.episode import Retriever
-    from dragin_lab.core.prompts import PromptTemplate
-    from dragin_lab.model.load import LanguageModel
 
 EVERY = 0.04  # seconds between messages while pieces come
 CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
@@ -45,21 +41,16 @@ class AskLive(Running):
 
     def __init__(
         self,
-        lm: LanguageModel | Mapping[str, LanguageModel],
-        retriever: Retriever | Mapping[str, Retriever] | None = None,
-        *,
+        lab: Lab,
         question: str | Question = "",
         method: str = "dragin",
+        *,
+        others: Mapping[str, Lab] | None = None,
         variant: str = "reference",
-        prompt: PromptTemplate | None = None,
         **settings: Any,
     ) -> None:
-        self.models: dict[str, Any] = dict(lm) if isinstance(lm, Mapping) else {_name_of(lm, "model"): lm}
-        given = retriever if isinstance(retriever, Mapping) else {_name_of(retriever, "corpus"): retriever}
-        self.retrievers: dict[str, Any] = dict(given)
-        if not self.models or not self.retrievers:
-            raise SettingError("ask_live got an empty mapping; give it at least one model and one retriever by name")
-        self.prompt, self.settings = prompt, settings
+        self.labs = {_name_of(lab): lab} | dict(others or {})
+        self.settings = settings
         self.question = Question("", question) if isinstance(question, str) else question
         first = _method(method, variant, settings)
         self.trace: Trace | None = None
@@ -68,14 +59,13 @@ class AskLive(Running):
         data = {
             "error": "",
             "question": self.question.text,
-            "models": list(self.models),
-            "corpora": list(self.retrievers),
+            "labs": list(self.labs),
             "methods": list(METHODS),
             "variants": list(VARIANTS),
             "method": method,
             "variant": variant,
             "thresholds": thetas,
-            "examples": _examples([*self.models, *self.retrievers]),
+            "examples": _examples(list(self.labs)),
         }
         super().__init__(data=data)
 
@@ -85,7 +75,7 @@ class AskLive(Running):
         kind = content.get("kind") if isinstance(content, dict) else None
         try:
             if kind == "ask":
-                asked = {key: content[key] for key in ("model", "corpus", "method", "variant") if content.get(key)}
+                asked = {key: content[key] for key in ("lab", "method", "variant") if content.get(key)}
                 self.ask(str(content.get("question", "")), threshold=content.get("threshold"), **asked)
             elif kind == "stop":
                 self.stop()
@@ -96,8 +86,7 @@ class AskLive(Running):
         self,
         question: str | Question | None = None,
         *,
-        model: str | None = None,
-        corpus: str | None = None,
+        lab: str | None = None,
         method: str | None = None,
         variant: str | None = None,
         threshold: float | None = None,
@@ -114,10 +103,8 @@ class AskLive(Running):
         if threshold is not None and _threshold(name, kind) is not None:
             given["threshold"] = threshold
         made = _method(name, kind, given)
-        lm = _pick(self.models, model, "model")
-        retriever = _pick(self.retrievers, corpus, "corpus")
         asked = self.question if question is None or question == self.question.text else question
-        events = stream(made, lm, retriever, asked, prompt=self.prompt)
+        events = _pick(self.labs, lab).stream(asked, made)
         self.trace = events.trace
         run = int(self.state["run"]) + 1
         self.state = {"run": run, "busy": True, "said": "Reading …", "error": "", "html": ""}
@@ -191,9 +178,7 @@ class AskLive(Running):
 
     def static(self) -> View:
         if self.trace is None:
-            return message(
-                "ask_live", "Nothing was asked yet. Without a front end: dl.ask(method, lm, retriever, question)."
-            )
+            return message("lab.explore", "Nothing was asked yet. Without a front end: lab.ask(question).")
         trace = self.trace
         text = f"{trace.question.text}\n{trace.text}"
         return view("The answer", "live", trace.question.text, lambda: trace_html(trace), lambda: text)
@@ -241,19 +226,17 @@ def _examples(names: list[str]) -> list[str]:
     return [question.text for question in demo_questions()[:5]]
 
 
-def _name_of(thing: Any, what: str) -> str:
-    """A name for people: a model's own, a retriever's kind and corpus."""
-    if thing is None:
-        return "none"
-    name = getattr(thing, "name", None) or getattr(getattr(thing, "corpus", None), "name", None)
-    return str(name or type(thing).__name__ or what)
+def _name_of(lab: Lab) -> str:
+    """A name for people: the model's, and its passages'."""
+    corpus = getattr(getattr(lab.retriever, "corpus", None), "name", None) or repr(lab.retriever)
+    return lab.model.name if corpus == lab.model.name else f"{lab.model.name} with {corpus}"
 
 
-def _pick(known: dict[str, Any], name: str | None, what: str) -> Any:
+def _pick(known: dict[str, Lab], name: str | None) -> Lab:
     if name is None:
         return next(iter(known.values()))
     if name not in known:
-        raise SettingError(f"{what} {name!r} does not exist here; one of {', '.join(known)}")
+        raise SettingError(f"lab {name!r} does not exist here; one of {', '.join(known)}")
     return known[name]
 
 

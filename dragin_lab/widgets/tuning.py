@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import traitlets
@@ -14,7 +14,7 @@ from dragin_lab.core.labels import Labelled
 from dragin_lab.core.method import exchanged
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.run.drivers import stream
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import what_happened
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
@@ -24,11 +24,6 @@ from dragin_lab.views.heat import score_name
 from dragin_lab.views.html import clip
 from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Running, script, style
-
-if TYPE_CHECKING:
-    from dragin_lab.core.episode import Retriever
-    from dragin_lab.core.prompts import PromptTemplate
-    from dragin_lab.model.load import LanguageModel
 
 STEPS = 200  # of the slider of θ
 
@@ -52,22 +47,20 @@ class Tuner(Running):
         self,
         traces: Trace | str | Path | Iterable[Trace | str | Path],
         labels: Iterable[Labelled] | None = None,
-        lm: LanguageModel | None = None,
-        retriever: Retriever | None = None,
+        lab: Lab | None = None,
         *,
-        prompt: PromptTemplate | None = None,
         nlp: Any = None,
     ) -> None:
         given = [traces] if isinstance(traces, Trace | str | Path) else list(traces)
         known = list(labels) if labels is not None else None
         found, unread = _readable(given)
-        self.lm, self.retriever, self.prompt = lm, retriever, prompt
+        self.lab = lab
         self.ran: list[Trace] = []
         self.outcomes: list[Outcome] = []
         self._replays: list[Replay] = []
         for trace in found:
             try:
-                own = lm.tokenizer if lm is not None and fits(lm.tokenizer, trace) else None
+                own = lab.model.tokenizer if lab is not None and fits(lab.model.tokenizer, trace) else None
                 self._replays.append(Replay(trace, labelled_of(trace, known), tokenizer=own, nlp=nlp))
             except SettingError as error:
                 unread.append(f"{clip(trace.question.text, 60)[0]!r} cannot be tuned: {error}.")
@@ -78,7 +71,7 @@ class Tuner(Running):
             "error": " ".join(unread),
             "controls": [],
             "traces": [],
-            "model": lm is not None,
+            "model": lab is not None,
             "about": "",
         }
         if self._replays:
@@ -175,8 +168,9 @@ class Tuner(Running):
         """Have the model answer the chosen trace's question with the chosen values, in its own thread."""
         if self.busy:
             return
-        if self.lm is None:
-            self.running = {"busy": False, "said": "", "html": "", "error": "Give tuner an lm to run the model."}
+        if self.lab is None:
+            error = "Open the tuner with lab.tune(traces) to run the model."
+            self.running = {"busy": False, "said": "", "html": "", "error": error}
             return
         self.running = {"busy": True, "said": "Starting …", "html": "", "error": ""}
         self._begin(self._run, dict(self.asked))
@@ -184,10 +178,10 @@ class Tuner(Running):
     def _run(self, asked: dict[str, Any]) -> None:
         error, html = "", ""
         try:
-            assert self.lm is not None
+            assert self.lab is not None
             replay = self._replays[min(max(int(asked.get("trace", 0)), 0), len(self._replays) - 1)]
             method = exchanged(replay.method, **_settings(asked, replay))
-            events = stream(method, self.lm, self.retriever, replay.trace.question, prompt=self.prompt)
+            events = self.lab.stream(replay.trace.question, method)
             self.ran.append(events.trace)
             made = 0
             try:

@@ -7,7 +7,7 @@ from lab import write_notebook
 LOAD = '''import time
 import dragin_lab as dl
 
-lm, bm25 = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load())
+bm25 = dl.BM25(dl.Corpus.load())
 
 
 class Slow:
@@ -17,12 +17,15 @@ class Slow:
         print("searching")
         time.sleep(60)
         return bm25.search(query, k)
+
+
+lab = dl.Lab(retriever=Slow())
 '''
 QUESTION = '"In which town was the director of The Tender Cobbler born?"'
-ONE = f'dl.ask(dl.method("sr-rag"), lm, Slow(), {QUESTION})'
+ONE = f'lab.ask({QUESTION}, "sr-rag")'
 LAST = "import sys\n\nsys.last_value.trace.ended"
-MANY = f'list(dl.run_many(dl.method("sr-rag"), lm, Slow(), [{QUESTION}] * 2, batch_size=2))'
-AFTER = f'dl.ask(dl.method("sr-rag"), lm, bm25, {QUESTION}).ended'
+MANY = f'list(lab.ask_many([{QUESTION}] * 2, "sr-rag", batch_size=2))'
+AFTER = f'lab.replace(retriever=bm25).ask({QUESTION}, "sr-rag").ended'
 
 
 def test_an_interrupted_run_says_so_and_the_next_cell_runs(lab, open_notebook, picture):

@@ -18,7 +18,7 @@ CELLS = [
     f'''import time
 import dragin_lab as dl
 
-lm, bm25 = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load())
+lab, bm25 = dl.Lab(), dl.BM25(dl.Corpus.load())
 question = {QUESTION!r}
 
 
@@ -31,13 +31,13 @@ class Slow:
 
 
 traces = [
-    dl.ask(dl.method("dragin", full_drafts=True), lm, bm25, asked, gold=gold)
+    lab.ask(asked, full_drafts=True, gold=gold)
     for asked, gold in ((question, "Blackcliff"), ("Who directed <b>The Crooked Carousel</b>?", ""))
 ]
-paper = dl.ask(dl.method("dragin", variant="paper", threshold=0.5), lm, bm25, question, gold="Blackcliff")''',
+paper = lab.ask(question, variant="paper", threshold=0.5, gold="Blackcliff")''',
     "dl.explore(paper)",
-    "dl.tuner(traces, lm=lm, retriever=bm25)",
-    "dl.ask_live(lm, {'almanac': bm25, 'slow': Slow()}, question=question)",
+    "lab.tune(traces)",
+    "lab.explore(question, others={'slow': lab.replace(retriever=Slow())})",
     "dl.compare(traces[0], paper, labels=('reference', 'paper'))",
     "dl.explore('no such file.trace')",
 ]
@@ -139,7 +139,7 @@ def test_a_number_box_says_what_it_does_not_take(notebook):
 def test_ask_live_stops_and_goes_on(notebook):
     page, card = notebook.page, notebook.outputs(ASK).locator(".dl-ask")
     start, stop, status = card.locator(".dl-start"), card.locator(".dl-stop"), card.locator(".dl-status")
-    card.locator("select.dl-corpus").select_option("slow")
+    card.locator("select.dl-lab").select_option("slow")
     assert stop.is_disabled()
     start.click()
     card.locator(".dl-live .dl-cell").first.wait_for()
@@ -147,7 +147,7 @@ def test_ask_live_stops_and_goes_on(notebook):
     page.wait_for_function("box => box.textContent.startsWith('Stopped')", arg=status.element_handle())
     assert stop.is_disabled()
     assert card.locator(".dl-ran").is_visible()
-    card.locator("select.dl-corpus").select_option("almanac")
+    card.locator("select.dl-lab").select_option("almanac")
     question = card.locator(".dl-question")
     question.fill(QUESTION + " ")
     question.press("Control+Enter")

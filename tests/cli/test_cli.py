@@ -95,7 +95,7 @@ def test_help_fits_a_terminal_of_80_columns_without_colours(
     lines = command(*name.split(), "--help").out.splitlines()
     assert max(len(line) for line in lines) <= 80
     assert not any("\x1b" in line or line.strip()[-1:] == "…" for line in lines)
-    assert len(lines) <= 100  # two screens of 50 lines
+    assert len(lines) <= 110  # two screens of 55 lines
 
 
 def test_no_command_at_all_shows_the_help(command: Command) -> None:

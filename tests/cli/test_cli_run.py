@@ -313,7 +313,7 @@ def test_sweep_goes_over_table_5_by_default(command: Command, tmp_path: Path, sc
     ("args", "says"),
     [
         (["--method", "flare"], ("give the values", "--threshold")),
-        (["--threshold", "1", "--top-n", "5"], ("either --threshold or --top-n",)),
+        (["--threshold", "1", "--top-n", "5"], ("goes over one setting", "threshold, top_n")),
         (["--threshold", "1,,2"], ("''",)),
         (["--method", "sr-rag", "--threshold", "1"], ("no meaning",)),
         (["--method", "sr-rag", "--top-n", "1"], ("no meaning",)),

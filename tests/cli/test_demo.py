@@ -15,6 +15,7 @@ from dragin_lab.cli import demo, outputs
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.core.trace import Trace
 from dragin_lab.run import drivers
+from dragin_lab.run.lab import Lab
 
 #: The demo where its answers do not matter.
 SHORT = ("demo", "--max-new-tokens", 8)
@@ -36,13 +37,13 @@ def rows(text: str) -> list[str]:
 def stop_at(monkeypatch: pytest.MonkeyPatch, name: str, after: int, error: BaseException) -> None:
     """Let ``error`` come in the middle of one method, after ``after`` questions."""
 
-    def broken(method: Method, *args: Any, **options: Any) -> Iterator[Trace]:
-        for i, trace in enumerate(drivers.run_many(method, *args, **options)):
+    def broken(lab: Lab, questions: Any, method: Method) -> Iterator[Trace]:
+        for i, trace in enumerate(drivers.ask_many(lab, questions, method)):
             if method.name == name and i == after:
                 raise error
             yield trace
 
-    monkeypatch.setattr(demo, "run_many", broken)
+    monkeypatch.setattr(Lab, "ask_many", broken)
 
 
 def test_all_methods_as_a_table_and_one_trace(command: Command, tmp_path: Path) -> None:

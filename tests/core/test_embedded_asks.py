@@ -25,7 +25,7 @@ def parts() -> tuple[Any, Any]:
 @cache
 def answered(name: str) -> list[Trace]:
     lm, retriever = parts()
-    return list(dl.run_many(dl.method(name), lm, retriever, demo_questions()[:8]))
+    return list(dl.Lab(lm, retriever=retriever).ask_many(demo_questions()[:8], dl.method(name)))
 
 
 @pytest.mark.parametrize("name", ["flare-instruct", "self-ask"])

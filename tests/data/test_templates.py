@@ -126,7 +126,7 @@ def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> No
 
     def notes(method: Method, prompt: PromptTemplate | None) -> list[str]:
         lm = ScriptedModel([Say(" So the answer is Bo. So the final answer is: Bo. He")])
-        return dl.ask(method, lm, ScriptedRetriever(), "Who?", prompt=prompt).notes  # type: ignore[arg-type]
+        return dl.Lab(lm, retriever=ScriptedRetriever(), exemplars=prompt).ask("Who?", method).notes  # type: ignore[arg-type]
 
     said = "the exemplars given do not show what self-ask writes, so its own stand in their place"
     assert notes(ASK, given) == [said]

@@ -178,7 +178,7 @@ def test_forms_with_labels_open_the_turn_of_the_assistant_with_them(kind: str) -
 def test_every_step_records_the_prompt_that_was_sent(kind: str, variant: str, name: str) -> None:
     lm = model(kind)
     chosen = dl.method(name, variant=variant, max_new_tokens=6)
-    trace = dl.ask(chosen, lm, ScriptedRetriever(), "Who made Ünü?", prompt=TEMPLATE)
+    trace = dl.Lab(lm, retriever=ScriptedRetriever(), exemplars=TEMPLATE).ask("Who made Ünü?", chosen)
     prompts = [p for s in trace.steps for p in (s.prompt, s.passages_prompt) if p is not None]
     assert trace.ended != "error"
     assert prompts
@@ -197,7 +197,7 @@ def test_a_model_without_a_chat_template_is_refused_before_anything_is_generated
     forwards: list[int] = []
     lm.model.register_forward_pre_hook(lambda *_: forwards.append(1))
     with pytest.raises(SettingError, match="needs the model's chat template, and its tokenizer has none") as caught:
-        dl.stream(dl.method("wo-rag"), lm, None, "Who?", prompt=TEMPLATE)
+        dl.Lab(lm, exemplars=TEMPLATE).stream("Who?", dl.method("wo-rag"))
     assert str(caught.value).count("\n") <= 1
     assert forwards == []
 

@@ -18,7 +18,7 @@ from dragin_lab.core.method import Method, method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Passage, Trace
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.run.drivers import stream
+from dragin_lab.run.lab import Lab
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-4  # on attention and entropy, which the recording rounds to 6 digits
@@ -119,13 +119,9 @@ def method_of(case: dict, nlp: Language | None) -> Method:
 
 def answer(case: dict, nlp: Language | None) -> Trace:
     exemplars = [Exemplar(**e) for e in SETS[case["set"]]["exemplars"]]
-    events = stream(
-        method_of(case, nlp),
-        language_model(case["set"]),
-        retriever(case["set"]),
-        case["question"],
-        prompt=PromptTemplate(exemplars),
-    )
+    events = Lab(
+        language_model(case["set"]), retriever=retriever(case["set"]), exemplars=PromptTemplate(exemplars)
+    ).stream(case["question"], method_of(case, nlp))
     for _ in events:
         pass
     return events.trace

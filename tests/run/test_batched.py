@@ -15,7 +15,7 @@ from dragin_lab.core.episode import Search, Write
 from dragin_lab.core.method import method
 from dragin_lab.core.trace import Continuation, Passage, Question, Trace
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.run.drivers import ask, run_many
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.many import search_all
 
 SR = method("sr-rag")
@@ -61,12 +61,15 @@ def test_traces_are_those_of_single_runs() -> None:
     }
     questions = [Question(f"q{i}", text, ("Li",)) for i, text in enumerate(says)]
     lm = Model(says)
-    found = {t.question.id: t for t in run_many(DRAGIN, lm, ScriptedRetriever(), questions, batch_size=3, seed=4)}
+    found = {
+        t.question.id: t
+        for t in Lab(lm, retriever=ScriptedRetriever(), seed=4).ask_many(questions, DRAGIN, batch_size=3)
+    }
     assert {t.provenance["batch"]["size"] for t in found.values()} == {3}
     for question in questions:
         single = Model(says)
         single.tokenizer = lm.tokenizer  # it numbers words as they come
-        alone = ask(DRAGIN, single, ScriptedRetriever(), question, seed=4)
+        alone = Lab(single, retriever=ScriptedRetriever(), seed=4).ask(question, DRAGIN)
         side = found[question.id]
         assert set(side.steps[0].seconds) == set(alone.steps[0].seconds)
         assert without_time(side).diff(without_time(alone)) == ""
@@ -80,7 +83,7 @@ def test_they_come_as_they_end_and_places_are_filled_at_once() -> None:
     says: dict[str, list[Say | BaseException]] = {"Who is long?": [Say(" word" * 40 + " the answer is Li.")]}
     says |= {f"Who is {name}?": [ANSWER] for name in ("a", "b", "c", "d")}
     lm = Model(says)
-    order = [t.question.text for t in run_many(method("wo-rag"), lm, None, list(says), batch_size=2)]
+    order = [t.question.text for t in Lab(lm).ask_many(list(says), method("wo-rag"), batch_size=2)]
     assert order == [*list(says)[1:], "Who is long?"]
     widths = lm.batches[0].widths
     assert max(widths) == 2
@@ -90,13 +93,13 @@ def test_they_come_as_they_end_and_places_are_filled_at_once() -> None:
 @pytest.mark.parametrize("size", [0, -3, 1.5, True, "8", None])
 def test_a_senseless_batch_size_is_refused(size: Any) -> None:
     with pytest.raises(SettingError, match=f"batch_size={size!r}: give a whole number of at least 1"):
-        list(run_many(method("wo-rag"), Model({}), None, ["Who?"], batch_size=size))
+        list(Lab(Model({})).ask_many(["Who?"], method("wo-rag"), batch_size=size))
 
 
 def test_a_batch_larger_than_the_questions_is_fine() -> None:
     lm = Model({"Who?": [ANSWER]})
-    assert [t.answer for t in run_many(method("wo-rag"), lm, None, ["Who?"], batch_size=64)] == ["Li"]
-    assert list(run_many(method("wo-rag"), Model({}), None, [], batch_size=4)) == []
+    assert [t.answer for t in Lab(lm).ask_many(["Who?"], method("wo-rag"), batch_size=64)] == ["Li"]
+    assert list(Lab(Model({})).ask_many([], method("wo-rag"), batch_size=4)) == []
 
 
 class Sometimes(ScriptedRetriever):
@@ -115,7 +118,7 @@ def test_of_many_one_may_fail() -> None:
         "What was long?": [ModelError("too long")],
     }
     questions = ["Who?", "Who failed?", "", Question("q3", "Who was it?", ("Li",)), "What was long?"]
-    found = {t.question.text: t for t in run_many(SR, Model(says), Sometimes(), questions, batch_size=4)}
+    found = {t.question.text: t for t in Lab(Model(says), retriever=Sometimes()).ask_many(questions, SR, batch_size=4)}
     assert {text: t.ended for text, t in found.items()} == {
         "Who?": "answered",
         "Who failed?": "error",
@@ -123,7 +126,7 @@ def test_of_many_one_may_fail() -> None:
         "Who was it?": "answered",
         "What was long?": "error",
     }
-    assert found["Who failed?"].error == "TimeoutError: no answer"
+    assert found["Who failed?"].error == "retriever Sometimes failed for 'Who failed?': TimeoutError: no answer"
     assert found["Who failed?"].steps[0].query is not None
     assert found[""].error.startswith("the question is empty")
     assert found["What was long?"].error == "too long"
@@ -137,7 +140,7 @@ def test_a_question_file_that_breaks_off_loses_no_answer() -> None:
         raise OSError("disk gone")
 
     lm = Model({"Who?": [ANSWER], "Who was it?": [ANSWER]})
-    traces = run_many(method("wo-rag"), lm, None, broken(), batch_size=8)
+    traces = Lab(lm).ask_many(broken(), method("wo-rag"), batch_size=8)
     assert [next(traces).ended, next(traces).ended] == ["answered", "answered"]
     with pytest.raises(OSError, match="disk gone"):
         next(traces)
@@ -150,7 +153,7 @@ def test_an_interrupt_keeps_what_has_ended_and_says_what_to_do() -> None:
         "Who stops?": [Say(" word" * 12), KeyboardInterrupt()],
     }
     lm = Model(says)
-    traces = run_many(method("wo-rag"), lm, None, list(says), batch_size=3)
+    traces = Lab(lm).ask_many(list(says), method("wo-rag"), batch_size=3)
     assert next(traces).question.text == "Who is short?"
     with pytest.raises(KeyboardInterrupt) as caught:
         next(traces)
@@ -163,7 +166,7 @@ def test_an_interrupt_keeps_what_has_ended_and_says_what_to_do() -> None:
 
 def test_leaving_early_cancels_what_is_under_way() -> None:
     lm = Model({"Who?": [ANSWER], "Who is long?": [Say(" word" * 60)]})
-    traces = run_many(method("wo-rag"), lm, None, ["Who?", "Who is long?"], batch_size=2)
+    traces = Lab(lm).ask_many(["Who?", "Who is long?"], method("wo-rag"), batch_size=2)
     assert next(traces).question.text == "Who?"
     traces.close()  # type: ignore[attr-defined]
     assert lm.batches[0].closed
@@ -183,7 +186,7 @@ def test_decoding_goes_on_while_a_search_is_under_way() -> None:
 
     order = []
     lm = Model({"Who waits?": [LOUD, LAST], "Who writes?": [LAST]})
-    for trace in run_many(DRAGIN, lm, Slow(), ["Who waits?", "Who writes?"], batch_size=2):
+    for trace in Lab(lm, retriever=Slow()).ask_many(["Who waits?", "Who writes?"], DRAGIN, batch_size=2):
         order.append(trace.question.text)
         ended.set()
     assert order == ["Who writes?", "Who waits?"]
@@ -207,7 +210,9 @@ class Together(Sometimes):
 def test_searches_go_out_together() -> None:
     questions = [f"Who is {name}?" for name in ("a", "b", "c", "d")]
     retriever = Together()
-    found = list(run_many(SR, Model({q: [ANSWER] for q in questions}), retriever, questions, batch_size=4))
+    found = list(
+        Lab(Model({q: [ANSWER] for q in questions}), retriever=retriever).ask_many(questions, SR, batch_size=4)
+    )
     assert [len(t.steps[0].passages) for t in found] == [3] * 4
     assert sorted(retriever.queries) == questions
     assert retriever.together == [4]
@@ -234,4 +239,4 @@ def test_a_retriever_that_returns_too_little_for_many_is_asked_one_by_one() -> N
 
 def test_the_public_name_takes_a_batch_size() -> None:
     lm = Model({"Who?": [ANSWER], "Who was it?": [ANSWER]})
-    assert len(list(dl.run_many(method("wo-rag"), lm, None, ["Who?", "Who was it?"], batch_size=2))) == 2  # type: ignore[arg-type]
+    assert len(list(dl.Lab(lm).ask_many(["Who?", "Who was it?"], method("wo-rag"), batch_size=2))) == 2  # type: ignore[arg-type]

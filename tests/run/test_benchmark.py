@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering import DRAGIN, AnsweringModel, answer, questions
+from answering import DRAGIN, AnsweringModel, answer, questions, recorded
 from command import PATIENCE, environment
 from run_folders import read_config, write_config
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.method import exchanged, method
 from dragin_lab.core.trace import Question
-from dragin_lab.data.templates import template_for
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.run.benchmark import Benchmark, open_benchmark, run_benchmark, run_config
+from dragin_lab.run.benchmark import Benchmark, open_benchmark, run_config
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import summary
 from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, find_runs, read_run, trace_name
 from dragin_lab.run.runwriter import NotWrittenError, RunFolder
@@ -101,7 +101,7 @@ def test_the_record_that_is_read_back(whole: Path) -> None:
 
 def test_texts_as_questions_have_their_place_as_id(tmp_path: Path) -> None:
     asked = ["Who made thing 1?", "Who made thing 2?"]
-    record = run_benchmark(DRAGIN, AnsweringModel(), ScriptedRetriever(), asked, tmp_path / "run", limit=1)  # type: ignore[arg-type]
+    record = recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run", limit=1)  # type: ignore[arg-type]
     assert [line["qid"] for line in record.predictions] == ["1"]
     assert [record.predictions[0][k] for k in ("gold", "em", "f1")] == [[], None, None]
     assert record.complete
@@ -109,9 +109,9 @@ def test_texts_as_questions_have_their_place_as_id(tmp_path: Path) -> None:
 
 def test_traces_are_kept_on_request(tmp_path: Path) -> None:
     asked = [Question(name, "Who made thing 1?") for name in ("a/b", "..", "ü" * 150)]
-    record = run_benchmark(
-        DRAGIN, AnsweringModel(), ScriptedRetriever(), asked, tmp_path / "run", traces=True, progress=False,  # type: ignore[arg-type]
-    )  # fmt: skip
+    record = recorded(
+        Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run", traces=True
+    )
     assert len(list((tmp_path / "run" / "traces").iterdir())) == 3
     assert record.trace("a/b").question.id == "a/b"
     assert record.trace("..").answer == record.trace("ü" * 150).answer == "Li 1"
@@ -121,7 +121,7 @@ def test_traces_are_kept_on_request(tmp_path: Path) -> None:
 
 def test_a_method_that_shows_a_form_is_recorded_with_its_own_exemplars(tmp_path: Path) -> None:
     how, lm = method("self-ask"), AnsweringModel()
-    template = run_config(how, lm, None, Benchmark("a", ()), template_for(how, lm))["template"]  # type: ignore[arg-type]
+    template = run_config(Lab(lm, retriever=ScriptedRetriever()), how, Benchmark("a", ()))["template"]
     assert template["form"] == "self-ask"
     assert "Follow up:" in template["exemplars"][0]["rationale"]
 
@@ -288,7 +288,7 @@ def test_the_lock_of_a_dead_process_is_no_obstacle(tmp_path: Path) -> None:
 def test_two_questions_of_one_id_are_refused(tmp_path: Path) -> None:
     asked = [*questions(2), Question("q1", "Who made thing 3?")]
     with pytest.raises(RunError, match="the id 'q1' stands for 2 questions, number 1 and 3"):
-        run_benchmark(DRAGIN, AnsweringModel(), ScriptedRetriever(), asked, tmp_path / "run")  # type: ignore[arg-type]
+        recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run")  # type: ignore[arg-type]
     assert not (tmp_path / "run").exists()
 
 
@@ -299,11 +299,9 @@ def test_a_folder_with_predictions_of_somebody_else(whole: Path, tmp_path: Path)
         answer(folder, 4)
 
 
-def test_no_questions_and_no_retriever(tmp_path: Path) -> None:
+def test_no_questions(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no questions"):
         answer(tmp_path / "run", 0)
-    with pytest.raises(SettingError, match="give a retriever"):
-        run_benchmark(DRAGIN, AnsweringModel(), None, questions(1), tmp_path / "run")  # type: ignore[arg-type]
 
 
 def test_batches_end_in_any_order_and_are_put_into_the_questions(
@@ -312,11 +310,11 @@ def test_batches_end_in_any_order_and_are_put_into_the_questions(
     from dragin_lab.run import benchmark as bench
     from dragin_lab.run import drivers
 
-    def side_by_side(*args: Any, batch_size: int, **more: Any) -> Any:
-        assert batch_size == 4
-        return reversed(list(drivers.run_many(*args, **more)))
+    def side_by_side(*args: Any) -> Any:
+        assert args[-1] == 4
+        return reversed(list(drivers.ask_many(*args[:-1])))
 
-    monkeypatch.setattr(bench, "run_many", side_by_side)
+    monkeypatch.setattr(bench, "ask_many", side_by_side)
     answer(tmp_path / "run", 4, batch_size=4)
     assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
     timings = lines(tmp_path / "run", "timings.jsonl")
@@ -423,7 +421,7 @@ def test_questions_of_ones_own_are_asked_with_the_models_own_prompt(tmp_path: Pa
     path = tmp_path / "mine.jsonl"
     path.write_text(json.dumps({"question": "Who made thing 1?", "answer": "Li 1"}) + "\n")
     assert open_benchmark(path).template is None
-    record = run_benchmark(DRAGIN, AnsweringModel(), ScriptedRetriever(), path, tmp_path / "run", progress=False)  # type: ignore[arg-type]
+    record = recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), path, DRAGIN, tmp_path / "run")  # type: ignore[arg-type]
     assert [(line["qid"], line["em"]) for line in record.predictions] == [("1", 1.0)]
     assert record.config["dataset"]["name"] == "mine"
     assert record.config["template"]["exemplars"] == []

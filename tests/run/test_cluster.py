@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from answering import DRAGIN, answer, questions
+from answering import answer, questions, recorded
 from clustered import ScriptedRecipe, answer_on
 from command import PATIENCE, Command, start
 from ray_nodes import Nodes, end, started, two_nodes, wait_for, whole_lines
@@ -19,9 +19,9 @@ from dragin_lab.cli import app as cli
 from dragin_lab.core.method import method
 from dragin_lab.errors import SettingError
 from dragin_lab.run import cluster as cluster_module
-from dragin_lab.run.benchmark import run_benchmark
 from dragin_lab.run.cluster import Cluster
 from dragin_lab.run.cluster_worker import ClusterError, library
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunError, read_run
 
 COUNT = 10
@@ -72,9 +72,9 @@ def test_the_same_bytes_as_in_one_process(head: Nodes, whole: bytes, tmp_path: P
         answer_on(cluster, tmp_path / "batches", COUNT, batch_size=2)
         assert predictions(tmp_path / "batches") == whole
         # Another run with the same workers; a method that does not search needs no retriever.
-        run_benchmark(method("wo-rag"), cluster, None, questions(3), tmp_path / "wo", progress=False)
-        with pytest.raises(SettingError, match=r"give cluster\.retriever"):
-            run_benchmark(DRAGIN, cluster, None, questions(3), tmp_path / "other", progress=False)
+        recorded(Lab(cluster), questions(3), method("wo-rag"), tmp_path / "wo")
+        with pytest.raises(SettingError, match="searches its own passages"):
+            Lab(cluster, retriever="bm25")
         with pytest.raises(SettingError, match="on its workers only"):
             cluster.retriever.search("Who?", 3)  # type: ignore[union-attr]
         workers = head.processes("ray::Worker")

@@ -15,6 +15,7 @@ from ray_nodes import free_port
 
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.run.benchmark import Asking
 from dragin_lab.run.cluster import Cluster, check_address, check_numbers
 from dragin_lab.run.cluster_worker import ClusterError, Recipe, Worker, library
 from dragin_lab.run.lines import PREDICTION, decode
@@ -78,8 +79,8 @@ def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:
     identity = worker.load(library())
     assert identity.model["model"] == {"id": "scripted"}
     assert identity.retriever == {"kind": "ScriptedRetriever"}
-    options = {"seed": 0, "batch_size": 1, "traces": False}
-    found = list(worker.answer(DRAGIN, questions(2), PromptTemplate(), options))
+    options = {"batch_size": 1, "traces": False}
+    found = list(worker.answer(questions(2), DRAGIN, Asking(PromptTemplate(), None, 0), options))
     assert [one.line for one in found] == [decode(line, PREDICTION) for line in written.splitlines()]
     assert found[0].trace is None
     idle = Worker(ScriptedRecipe(searches=False))

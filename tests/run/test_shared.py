@@ -6,16 +6,16 @@ import functools
 from pathlib import Path
 
 import pytest
+from answering import recorded
 
 from dragin_lab.core.method import METHODS, VARIANTS, method
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.benchmark import Benchmark, run_benchmark
+from dragin_lab.run.benchmark import Benchmark, open_run
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.drivers import ask, run_many
-from dragin_lab.run.sweeps import sweep
+from dragin_lab.run.lab import Lab
 
 THETAS = [0.5, 1.0, 1.5, 2.0, 2.5]
 #: Every method in both variants; in the quick tier one variant each, and both of DRAGIN.
@@ -36,13 +36,13 @@ def test_the_same_trace_to_the_bit(name: str, variant: str) -> None:
     lm, retriever, cache = world()  # one cache for all methods: each finds what the others left
     question = demo_questions()[1]
     chosen = method(name, variant=variant, max_new_tokens=32)
-    plain = ask(chosen, lm, retriever, question)
-    first = ask(chosen, lm, retriever, question, cache=cache)
-    again = ask(chosen, lm, retriever, question, cache=cache)
+    plain = Lab(lm, retriever=retriever).ask(question, chosen)
+    first = Lab(lm, retriever=retriever, cache=cache).ask(question, chosen)
+    again = Lab(lm, retriever=retriever, cache=cache).ask(question, chosen)
     assert plain.diff(first) == plain.diff(again) == ""
     assert again.stored == {"drafts": again.counters["drafts"], "pieces": again.counters["generated"]}
     assert plain.stored == {"drafts": 0, "pieces": 0}
-    (side,) = run_many(chosen, lm, retriever, [question], cache=cache, batch_size=2)
+    (side,) = Lab(lm, retriever=retriever, cache=cache).ask_many([question], chosen, batch_size=2)
     del side.provenance["batch"]
     assert plain.diff(side) == ""  # nothing was left to write beside others
 
@@ -51,13 +51,15 @@ def test_five_thresholds_make_less_than_five_runs(tmp_path: Path) -> None:
     lm, retriever, _ = world()
     asked = Benchmark("three", tuple(demo_questions()[:2]))
     chosen = method("dragin", max_new_tokens=32)
-    shared = sweep(chosen, lm, retriever, asked, thresholds=THETAS, folder=tmp_path, progress=False)
-    alone = sweep(chosen, lm, retriever, asked, thresholds=THETAS, cache=False, progress=False)
-    assert alone.counts is None
-    assert shared.predictions == alone.predictions
+    shared = Lab(lm, retriever=retriever).sweep(asked, chosen, threshold=THETAS, output=tmp_path, progress=False)
+    plain, alone = Lab(lm, retriever=retriever), []
+    for one in shared.methods:
+        with open_run(plain, one, asked, None) as go_on:
+            alone.append(go_on(None))
+    assert list(shared.predictions) == alone
     assert shared.values == tuple(THETAS)
     assert shared.counts is not None
-    all_pieces = sum(line["pieces"] for lines in alone.predictions for line in lines)
+    all_pieces = sum(line["pieces"] for lines in alone for line in lines)
     assert shared.counts.pieces_made + shared.counts.pieces_served == all_pieces
     assert shared.counts.pieces_made < 0.7 * all_pieces
     assert shared.counts.drafts_outgrown == 0
@@ -70,11 +72,16 @@ def test_predictions_are_the_same_bytes_whatever_ran_before(tmp_path: Path) -> N
 
     def predicted(name: str, lm: LanguageModel, questions: list, cache: Cache | None = None) -> bytes:  # type: ignore[type-arg]
         folder = tmp_path / name
-        run_benchmark(chosen, lm, retriever, Benchmark("two", tuple(questions)), folder, progress=False, cache=cache)
+        recorded(
+            Lab(lm, retriever=retriever, cache=cache),
+            Benchmark("two", tuple(questions)),
+            chosen,
+            folder,
+        )
         return (folder / "predictions.jsonl").read_bytes()
 
     fresh = predicted("fresh", LanguageModel.load(dtype="float32"), asked)
-    ask(method("fs-rag", max_new_tokens=24), lm, retriever, demo_questions()[3])
+    Lab(lm, retriever=retriever).ask(demo_questions()[3], method("fs-rag", max_new_tokens=24))
     assert predicted("warm", lm, asked) == fresh
     backwards = predicted("backwards", lm, asked[::-1])
     assert sorted(backwards.splitlines()) == sorted(fresh.splitlines())

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from answering import recorded
 
 from dragin_lab.core.method import METHODS, VARIANTS, method
 from dragin_lab.core.parting import parting
@@ -20,8 +21,7 @@ from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.run.benchmark import run_benchmark
-from dragin_lab.run.drivers import run_many
+from dragin_lab.run.lab import Lab
 
 CLOSE = 1e-4  # nats between the two likeliest pieces where a batch may choose the other one
 #: Every method in both variants; in the quick tier one variant each, and both of DRAGIN.
@@ -42,8 +42,8 @@ def test_same_text_as_alone(name: str, variant: str) -> None:
     lm, retriever = world()
     questions = demo_questions()[:3]
     chosen = method(name, variant=variant, max_new_tokens=40)
-    side = {t.question.id: t for t in run_many(chosen, lm, retriever, questions, batch_size=2)}
-    for alone in run_many(chosen, lm, retriever, questions):
+    side = {t.question.id: t for t in Lab(lm, retriever=retriever).ask_many(questions, chosen, batch_size=2)}
+    for alone in Lab(lm, retriever=retriever).ask_many(questions, chosen):
         other = side[alone.question.id]
         difference = parting(alone, other)
         if difference is not None:
@@ -87,10 +87,10 @@ def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[int, int], BaseExc
 def test_out_of_memory_in_the_middle_costs_no_answer(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     lm, _ = world()
     questions = demo_questions()[:5]
-    alone = {t.question.id: t for t in run_many(SHORT, lm, None, questions)}
+    alone = {t.question.id: t for t in Lab(lm).ask_many(questions, SHORT)}
     seen = failing(monkeypatch, lambda before, texts: error if before > 5 and texts > 2 else None)
     with pytest.warns(UserWarning, match="a batch of 5 did not fit into memory; went on with 2"):
-        side = {t.question.id: t for t in run_many(SHORT, lm, None, questions, batch_size=5)}
+        side = {t.question.id: t for t in Lab(lm).ask_many(questions, SHORT, batch_size=5)}
     assert {key: outcome(trace) for key, trace in side.items()} == {key: outcome(t) for key, t in alone.items()}
     assert max(seen[:6]) == 5
     assert max(seen[7:]) == 2
@@ -103,7 +103,7 @@ def test_an_interrupt_in_a_batch_keeps_the_finished_lines(monkeypatch: pytest.Mo
     questions = demo_questions()[:5]
 
     def answered(folder: Path) -> list[bytes]:
-        run_benchmark(SHORT, lm, None, questions, folder, batch_size=2, progress=False)
+        recorded(Lab(lm), questions, SHORT, folder, batch_size=2)
         return (folder / "predictions.jsonl").read_bytes().splitlines()
 
     whole = failing(monkeypatch, lambda before, texts: None)

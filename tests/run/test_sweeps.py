@@ -9,11 +9,11 @@ import pytest
 from answering import DRAGIN, AnsweringModel, questions
 from scripted import ScriptedRetriever
 
-import dragin_lab as dl
 from dragin_lab.core.method import method
 from dragin_lab.errors import SettingError
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import find_runs
-from dragin_lab.run.sweeps import Sweep, sweep, swept
+from dragin_lab.run.sweeps import Sweep, swept
 
 COLUMNS = [
     "setting", "value", "n", "em", "em_low", "em_high", "f1", "f1_low", "f1_high", "retrievals", "retrievals_low",
@@ -24,11 +24,12 @@ COLUMNS = [
 def over(lm: AnsweringModel | None = None, **options: Any) -> Sweep:
     """A sweep in which dragin fires, and so is right, below 4.5."""
     asked = questions(3)
-    return sweep(DRAGIN, lm or AnsweringModel(), ScriptedRetriever(), asked, **({"progress": False} | options))  # type: ignore[arg-type]
+    lab = Lab(lm or AnsweringModel(), retriever=ScriptedRetriever())
+    return lab.sweep(asked, DRAGIN, **({"progress": False} | options))
 
 
 def test_a_table_with_a_row_a_value() -> None:
-    found = over(thresholds=[1, 9])
+    found = over(threshold=[1, 9])
     table = found.table
     assert list(table.columns) == COLUMNS
     assert table[["setting", "value", "n", "em", "retrievals"]].to_numpy().tolist() == [
@@ -43,42 +44,44 @@ def test_a_table_with_a_row_a_value() -> None:
 
 
 def test_a_folder_keeps_each_value_and_is_taken_up_again(tmp_path: Path) -> None:
-    found = over(thresholds=[1, 9], folder=tmp_path)
+    found = over(threshold=[1, 9], output=tmp_path)
     assert [record.folder.name for record in find_runs(tmp_path)] == [
         "dragin-paper-what=question-threshold=1.0",
         "dragin-paper-what=question-threshold=9.0",
     ]
     lm = AnsweringModel()
-    again = over(lm, thresholds=[1, 5, 9], folder=tmp_path)
+    again = over(lm, threshold=[1, 5, 9], output=tmp_path)
     assert lm.asked == [1, 2, 3]  # for 5 alone
     assert again.table.iloc[[0, 2]].to_numpy().tolist() == found.table.to_numpy().tolist()
-    assert over(thresholds=[1, 5, 9]).table.equals(again.table)
+    assert over(threshold=[1, 5, 9]).table.equals(again.table)
 
 
 def test_values_of_other_settings() -> None:
-    assert swept(method("dragin"), top_ns=[5, 25, 5])[0] == "top_n"
-    assert [m.top_n for m in swept(method("dragin"), top_ns=[5, 25, 5])[1]] == [5, 25]
-    flare = swept(method("flare", top_k=2), thresholds=[0.1, 0.3])[1]
+    assert swept(method("dragin"), {"top_n": [5, 25, 5]})[0] == "top_n"
+    assert [m.top_n for m in swept(method("dragin"), {"top_n": [5, 25, 5]})[1]] == [5, 25]
+    flare = swept(method("flare", top_k=2), {"threshold": [0.1, 0.3]})[1]
     assert [(m.threshold, m.settings["doubt_limit"], m.top_k) for m in flare] == [(0.1, None, 2), (0.3, None, 2)]
 
 
 @pytest.mark.parametrize(
     ("name", "values", "says"),
     [
-        ("dragin", {}, "give either thresholds or top_ns"),
-        ("dragin", {"thresholds": [1], "top_ns": [1]}, "give either"),
-        ("dragin", {"thresholds": []}, "threshold has no values"),
-        ("dragin", {"thresholds": [1, -1]}, "threshold=-1 is out of range"),
-        ("sr-rag", {"thresholds": [1]}, "no meaning for when='once'"),
-        ("sr-rag", {"top_ns": [1]}, "top_n has no meaning for method 'sr-rag'"),
+        ("dragin", {}, "none has a list of values"),
+        ("dragin", {"threshold": 1.0}, "none has a list of values"),
+        ("dragin", {"threshold": [1], "top_n": [1]}, "threshold, top_n has a list"),
+        ("dragin", {"threshold": []}, "threshold has no values"),
+        ("dragin", {"threshold": [1, -1]}, "threshold=-1 is out of range"),
+        ("sr-rag", {"threshold": [1]}, "no meaning for when='once'"),
+        ("sr-rag", {"top_n": [1]}, "top_n has no meaning for method 'sr-rag'"),
     ],
 )
 def test_values_that_make_no_sense(name: str, values: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=says):
-        sweep(name, AnsweringModel(), ScriptedRetriever(), questions(1), **values)  # type: ignore[arg-type]
+        Lab(AnsweringModel(), retriever=ScriptedRetriever()).sweep(questions(1), name, **values)
 
 
-def test_a_name_stands_for_the_method_and_the_sweep_is_public() -> None:
-    assert dl.sweep is sweep
-    made = sweep("flare", AnsweringModel(), ScriptedRetriever(), questions(1), thresholds=[0.5], progress=False)  # type: ignore[arg-type]
+def test_a_name_stands_for_the_method() -> None:
+    made = Lab(AnsweringModel(), retriever=ScriptedRetriever()).sweep(
+        questions(1), "flare", threshold=[0.5], progress=False
+    )
     assert made.methods == (method("flare", threshold=0.5),)

@@ -160,7 +160,9 @@ def test_scores_are_those_of_the_methods(
     theta = 1e6 if method == "dragin" else 1.0
     chosen = dl.method(method, variant=variant, threshold=theta)
     retriever = Fixed([])
-    trace = dl.ask(chosen, lm, retriever, "Who is the mother of the director of Elm Road?", prompt=PromptTemplate())
+    trace = dl.Lab(lm, retriever=retriever, exemplars=PromptTemplate()).ask(
+        "Who is the mother of the director of Elm Road?", chosen
+    )
     step = next(s for s in trace.steps if s.draft is not None)
     assert step.draft is not None
     scores = own_scores(lm, pipeline, step.draft)[trigger]

@@ -37,7 +37,7 @@ class World:
     def run(self, found: Method, question: str) -> Trace:
         key = (found, question)
         if key not in self._done:
-            self._done[key] = dl.ask(found, self.lm, self.retriever, question)
+            self._done[key] = dl.Lab(self.lm, retriever=self.retriever).ask(question, found)
         return self._done[key]
 
 

@@ -95,7 +95,9 @@ def test_prompts_are_retyped_and_nothing_else(lm: LanguageModel) -> None:
     swaps = variants_swaps
     run = next(run for run in swaps.SWAPPED if run.key == "fs-rag, no stray space")
     method = run.method(None, 24)
-    plain, mended = (dl.ask(method, one, Fixed(), QUESTION, prompt=PromptTemplate()) for one in (lm, run.asked(lm)))
+    plain, mended = (
+        dl.Lab(one, retriever=Fixed(), exemplars=PromptTemplate()).ask(QUESTION, method) for one in (lm, run.asked(lm))
+    )
     assert "t he same" in plain.steps[0].passages_prompt.text  # type: ignore[union-attr]
     ids = [trace.steps[0].continuation.prompt_ids for trace in (plain, mended)]  # type: ignore[union-attr]
     assert [lm.tokenizer.decode(i, special=False).count("t he same") for i in ids] == [1, 0]

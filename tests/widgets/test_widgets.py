@@ -16,7 +16,7 @@ import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab import widgets
+from dragin_lab import Lab, widgets
 from dragin_lab.core.method import method
 from dragin_lab.core.trace import Passage, Question, Trace
 from dragin_lab.errors import MissingPackageError, SettingError
@@ -39,7 +39,9 @@ def scripted(*texts: str) -> ScriptedModel:
 
 
 def ran(found: Any = DRAGIN, question: str = "Where was Ada born?") -> Trace:
-    return dl.ask(found, scripted(SCRIPT, *[" Elm. So the answer is Elm."] * 9), ScriptedRetriever(), question)  # type: ignore[arg-type]
+    return dl.Lab(scripted(SCRIPT, *[" Elm. So the answer is Elm."] * 9), retriever=ScriptedRetriever()).ask(
+        question, found
+    )  # type: ignore[arg-type]
 
 
 def from_front_end(widget: Any, **state: Any) -> None:
@@ -102,7 +104,7 @@ def test_the_static_view_is_an_output_by_itself(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_almanac_offers_questions_that_it_can_answer() -> None:
-    live = dl.ask_live({"almanac": scripted(SCRIPT)}, ScriptedRetriever())  # type: ignore[arg-type]
+    live = Lab(scripted(SCRIPT), retriever=ScriptedRetriever()).explore(others={"almanac": Lab()})
     assert len(set(live.data["examples"])) == 5
     assert asking(SCRIPT)[0].data["examples"] == []
 
@@ -179,7 +181,7 @@ def test_explore_leaves_pieces_out_and_says_so() -> None:
 
 def test_right_to_left_and_emoji_stay_as_they_are() -> None:
     text = "العاصمة هي 🎬 القاهرة."
-    trace = dl.ask(DRAGIN, scripted(text, " القاهرة"), ScriptedRetriever(), "ما هي العاصمة؟ 🎬")  # type: ignore[arg-type]
+    trace = dl.Lab(scripted(text, " القاهرة"), retriever=ScriptedRetriever()).ask("ما هي العاصمة؟ 🎬", DRAGIN)  # type: ignore[arg-type]
     data = dl.explore(trace).data
     assert "🎬" in "".join(c["t"] for c in data["texts"][0]["cells"])
     assert 'dir="auto"' in data["head"]
@@ -226,7 +228,7 @@ def test_a_tuner_of_what_cannot_be_tuned() -> None:
 
 def test_a_tuner_runs_the_model_and_shows_its_errors() -> None:
     lm = scripted(SCRIPT, SCRIPT)
-    tuner = dl.tuner(ran(), lm=lm, retriever=ScriptedRetriever())  # type: ignore[arg-type]
+    tuner = Lab(lm, retriever=ScriptedRetriever()).tune(ran())
     tuner.tune(threshold=50)
     message_to(tuner, kind="run")
     tuner.wait(20)
@@ -240,7 +242,7 @@ def test_a_tuner_runs_the_model_and_shows_its_errors() -> None:
     assert "out of <memory>" in tuner.running["error"]
     alone = dl.tuner(ran())
     message_to(alone, kind="run")
-    assert "lm" in alone.running["error"]
+    assert "lab.tune" in alone.running["error"]
 
 
 # -- ask live ---------------------------------------------------------------------------------------------------------
@@ -251,7 +253,7 @@ def asking(*texts: str | BaseException, **options: Any) -> tuple[Any, list[dict[
     lm = scripted(*[t for t in texts if isinstance(t, str)])
     lm.script += [t for t in texts if isinstance(t, BaseException)]
     given = {"question": "Where was Ada born?", "variant": "paper", "what": "question", "threshold": 0.5} | options
-    live = dl.ask_live(lm, ScriptedRetriever(), **given)  # type: ignore[arg-type]
+    live = Lab(lm, retriever=ScriptedRetriever()).explore(**given)
     news: list[dict[str, Any]] = []
     live.send = lambda content, buffers=None: news.extend(content["news"])
     return live, news
@@ -322,7 +324,7 @@ def test_an_interrupted_wait_stops_the_answer(monkeypatch: pytest.MonkeyPatch) -
         ({"question": "   "}, "the question is empty"),
         ({"question": "Who?", "method": "dragon"}, "did you mean 'dragin'"),
         ({"question": "Who?", "threshold": -3}, "must be at least 0"),
-        ({"question": "Who?", "model": "gpt"}, "model 'gpt' does not exist here"),
+        ({"question": "Who?", "lab": "gpt"}, "lab 'gpt' does not exist here"),
     ],
 )
 def test_what_cannot_be_asked_is_said_in_place(content: dict[str, Any], said: str) -> None:
@@ -344,24 +346,24 @@ def test_what_fails_under_way_is_said_in_place() -> None:
 def test_one_question_at_a_time_and_choices_by_name() -> None:
     gate = threading.Event()
     models = {"small": scripted(SCRIPT), "large": scripted(SCRIPT)}
-    live = dl.ask_live(models, {"none": None, "three": ScriptedRetriever()}, method="wo-rag", question="Who?")  # type: ignore[arg-type]
+    small, large = (Lab(model, retriever=ScriptedRetriever()) for model in models.values())
+    live = small.explore("Who?", "wo-rag", others={"large": large})
     live.send = lambda content, buffers=None: gate.wait(20)
-    live.ask(model="large", corpus="three")
+    live.ask(lab="large")
     with pytest.raises(SettingError, match="stop it first"):
         live.ask()
     gate.set()
     live.wait(20)
     assert [len(m.drafts) for m in models.values()] == [0, len(models["large"].drafts)]
-    with pytest.raises(SettingError, match="empty mapping"):
-        dl.ask_live({}, None)
+    with pytest.raises(SettingError, match=r"lab 'huge' does not exist here; one of .*, large"):
+        live.ask(lab="huge")
 
 
 def test_html_in_a_question_and_in_a_passage_is_text() -> None:
     bad = "<script>alert(1)</script>"
     lm = scripted(SCRIPT, " Elm. So the answer is Elm.")
-    live = dl.ask_live(
-        lm, ScriptedRetriever(bad), question=f"Who is {bad}?", variant="paper", what="question", threshold=0.5
-    )  # type: ignore[arg-type]
+    lab = Lab(lm, retriever=ScriptedRetriever(bad))
+    live = lab.explore(f"Who is {bad}?", variant="paper", what="question", threshold=0.5)
     news: list[dict[str, Any]] = []
     live.send = lambda content, buffers=None: news.extend(content["news"])
     live.ask()

@@ -145,7 +145,9 @@ class Work:
         template = self.templates[benchmark]
 
         def work(question: Question) -> Row:
-            return prediction(dl.ask(method, self.lm, self.retriever, question, prompt=template, cache=self.cache))
+            return prediction(
+                dl.Lab(self.lm, retriever=self.retriever, exemplars=template, cache=self.cache).ask(question, method)
+            )
 
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
         words = "" if method.what.name != "qfs" else f".n{method.top_n}"

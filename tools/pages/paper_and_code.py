@@ -156,7 +156,7 @@ class Bench:
         settings = (run.key, method.settings, run.layout, _name(run.model))
 
         def work(question: Question) -> Row:
-            return self._row(dl.ask(method, lm, self.retriever, question, prompt=template))
+            return self._row(dl.Lab(lm, retriever=self.retriever, exemplars=template).ask(question, method))
 
         return self.rows("episodes", settings, questions, work)
 

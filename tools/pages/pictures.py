@@ -46,11 +46,10 @@ def telling_traces() -> list[dl.Trace]:
 
     DRAGIN's comes last.
     """
-    lm, retriever, questions = dl.LanguageModel.load(), dl.BM25(dl.Corpus.load()), demo_questions()
-    alone = dl.run_many(dl.method("wo-rag"), lm, retriever, questions)
-    for without, trace in zip(alone, dl.run_many(dl.method("dragin"), lm, retriever, questions), strict=True):
+    lab, questions = dl.Lab(), demo_questions()
+    for without, trace in zip(lab.ask_many(questions, "wo-rag"), lab.ask_many(questions), strict=True):
         if not without.scores["em"] and trace.scores["em"] and trace.counters["retrievals"] == 2:
-            others = [dl.ask(dl.method(name), lm, retriever, trace.question) for name in OTHERS]
+            others = [lab.ask(trace.question, name) for name in OTHERS]
             return [*others, trace]
     sys.exit("no demo question shows what retrieval changed")
 

@@ -87,9 +87,10 @@ def run_part(part: str, lm: Any, retriever: Any, each: int, output: Path, batch_
     for method in PARTS[part]():
         for name in BENCHMARKS:
             asked = open_benchmark(f"almanac/{name}", limit=each)
-            folder = output / part / asked.name / label(method)
             begun = time.monotonic()
-            record = dl.run_benchmark(method, lm, retriever, asked, folder, batch_size=batch_size, progress=False)
+            folder = output / part / asked.name
+            lab = dl.Lab(lm, retriever=retriever)
+            (record,) = lab.run(asked, method, output=folder, batch_size=batch_size, progress=False)
             found = summary(record.predictions)
             said = f"{found['n']:.0f} questions, EM {found['em']:.3f}, {found['retrievals']:.2f} retrievals"
             said += f", {len(record.failed)} failed" if record.failed else ""

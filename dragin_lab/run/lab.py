@@ -1,0 +1,300 @@
+"""``Lab``: a model, a retriever, a prompt, a seed and a cache, in one object. Every question is asked with one.
+
+lab = dl.Lab()                                    # Almanac: the model and the passages that the package brings
+lab = dl.Lab("Qwen/Qwen2.5-0.5B", "wiki.jsonl")   # a model and passages of one's own
+trace = lab.ask("Who directed The Silent Fukain?", "dragin", threshold=1.1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dragin_lab.core.episode import Retriever
+from dragin_lab.core.method import Method, exchanged
+from dragin_lab.core.method import method as make_method
+from dragin_lab.core.parts import choice
+from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
+from dragin_lab.core.trace import Question, Trace
+from dragin_lab.data.datasets import template_of
+from dragin_lab.data.templates import template_for
+from dragin_lab.errors import SettingError
+from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.open import as_retriever
+from dragin_lab.run.cache import Cache, as_cache, cached
+
+
+class Lab:
+    """What every question is asked with. Immutable; ``replace`` makes another.
+
+    Args:
+        model: a folder or a Hugging Face id, a ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
+        corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, or the cluster's.
+        exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a benchmark's name for
+            this package's own set, or "published:NAME". None is the benchmark's own, else the model's default.
+        retriever: "bm25", "tantivy", "dense:MODEL", "milvus:URI" or "elasticsearch:URL" over ``corpus``; or an object
+            with ``search(query, k)``, or a function of both, in place of a corpus.
+        seed: of sampled decoding, at least 0.
+        cache: serves what was written before, and the answers stay the same: a ``Cache``, a folder, or True for one in
+            memory. A sweep makes its own where there is none; False forbids that too.
+        layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the prompt.
+        loading: as for ``LanguageModel.load``, where ``model`` is not an object: ``dtype``, ``device``, ``layer`` …
+
+    A model or passages given by name are opened when they are first needed.
+
+    Raises ``SettingError`` for a seed, cache, prompt or retriever that cannot be one.
+    """
+
+    def __init__(
+        self,
+        model: Any = None,
+        corpus: Any = None,
+        exemplars: PromptTemplate | Iterable[Exemplar] | str | Path | None = None,
+        retriever: Any = None,
+        seed: int = 0,
+        cache: Cache | str | Path | bool | None = None,
+        *,
+        layout: str | None = None,
+        **loading: Any,
+    ) -> None:
+        named = model is None or isinstance(model, str | Path)
+        if loading and not named:
+            raise SettingError(
+                f"{', '.join(loading)}: only for a model given by name; {type(model).__name__} is loaded already"
+            )
+        if hasattr(model, "finish") and not (corpus is None and retriever is None):
+            raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise SettingError(f"seed={seed!r}: give a whole number of at least 0")
+        own = not (retriever is None or isinstance(retriever, str))
+        if own and corpus is not None:
+            raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
+        if layout is not None:
+            choice("layout", layout, LAYOUTS)
+        self.seed, self.layout = int(seed), layout
+        self.cache, self.uncached = as_cache(cache), cache is False
+        self.prompt = _prompt(exemplars)
+        self._given = {"model": model, "corpus": corpus, "retriever": as_retriever(retriever) if own else retriever}
+        self._loading = loading
+
+    def replace(self, **changes: Any) -> Lab:
+        """The same lab with other arguments; what is not named is shared, a loaded model and an open index too.
+
+        Raises ``SettingError`` as ``Lab`` does.
+        """
+        found = {
+            "seed": self.seed,
+            "cache": not self.uncached and self.cache,
+            "exemplars": self.prompt,
+            "layout": self.layout,
+        }
+        found |= self._given | self._loading
+        opened: dict[str, Any] = {key: self.__dict__[key] for key in ("model", "retriever") if key in self.__dict__}
+        if "model" in changes or self._loading.keys() & changes.keys():
+            opened.pop("model", None)
+        if changes.keys() & {"model", "corpus", "retriever"}:  # a cluster brings its own retriever
+            opened.pop("retriever", None)
+        if "corpus" in changes and not isinstance(found["retriever"], str):
+            found["retriever"] = None
+        if "retriever" in changes and not isinstance(changes["retriever"], str | None):
+            found["corpus"] = None
+        if not isinstance(changes.get("model"), str | Path | None):
+            found = {key: value for key, value in found.items() if key not in self._loading}
+        made = Lab(**found | changes)
+        made.__dict__.update(opened)
+        return made
+
+    # -- parts ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def model(self) -> Any:
+        """The ``LanguageModel`` (or ``Cluster``). Raises as ``LanguageModel.load``."""
+        given = self._given["model"]
+        if given is not None and not isinstance(given, str | Path):
+            return given
+        load = import_module("dragin_lab.model.load").LanguageModel.load  # brings torch, which a lab can do without
+        return load(None if given is None else str(given), **self._loading)
+
+    @property
+    def writer(self) -> Any:
+        """The model with the lab's cache before it."""
+        return cached(self.model, self.cache)
+
+    @cached_property
+    def retriever(self) -> Retriever:
+        """What passages are fetched with. Raises as ``open_retriever``."""
+        if hasattr(self.model, "finish"):
+            if self.model.retriever is None:
+                raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
+            return self.model.retriever
+        given = self._given["retriever"]
+        return open_retriever(given, self._given["corpus"]) if given is None or isinstance(given, str) else given
+
+    def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
+        """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default."""
+        found = template_for(method, self.model, self.prompt or asked)
+        return found if self.layout is None else replace(found, layout=self.layout)
+
+    def retriever_for(self, method: Method) -> Retriever | None:
+        """The retriever, opened where the method searches at all; else None."""
+        return self.retriever if method.retrieves else None
+
+    def __repr__(self) -> str:
+        parts = {key: self.__dict__.get(key, self._given[key]) for key in ("model", "retriever")}
+        shown = [f"{key}={value!r}" for key, value in parts.items() if value is not None]
+        shown += [f"corpus={self._given['corpus']!r}"] * (self._given["corpus"] is not None)
+        shown += [] if self.prompt is None else [f"exemplars={len(self.prompt.exemplars)}"]
+        shown += [f"layout={self.layout!r}"] * (self.layout is not None)
+        shown += [f"seed={self.seed}"] * (self.seed != 0) + [f"cache={self.cache!r}"] * (self.cache is not None)
+        return f"Lab({', '.join(shown)})"
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        question: str | Question,
+        method: Method | str = "dragin",
+        *,
+        gold: str | Iterable[str] | None = None,
+        **settings: Any,
+    ) -> Trace:
+        """Answer one question and return its ``Trace``.
+
+        ``method`` is a name or a ``Method``, and ``settings`` are those of ``dl.method``: ``when``, ``what``,
+        ``variant``, ``threshold`` … ``gold`` is the right answer, or several, to score against.
+
+        Raises ``SettingError`` for an empty question, a method that cannot be, and for the chat layout where the model
+        has no chat template, before anything is generated. What fails later ends the episode with
+        ``trace.ended == "error"`` and is raised; that exception, and a ``KeyboardInterrupt``, carry the trace so far
+        as ``.trace``.
+        """
+        return import_module("dragin_lab.run.drivers").ask(self, question, as_method(method, settings), gold)
+
+    def stream(
+        self,
+        question: str | Question,
+        method: Method | str = "dragin",
+        *,
+        gold: str | Iterable[str] | None = None,
+        **settings: Any,
+    ) -> Any:
+        """Answer one question, yielding an event for each piece, retrieval and step as it happens.
+
+        Returns a ``Stream``: iterate for its events, ``.trace`` is valid at any moment, ``.close()`` cancels. Arguments
+        and errors as for ``ask``.
+        """
+        return import_module("dragin_lab.run.drivers").stream(self, question, as_method(method, settings), gold)
+
+    def ask_many(
+        self,
+        questions: Iterable[str | Question],
+        method: Method | str = "dragin",
+        *,
+        batch_size: int = 1,
+        **settings: Any,
+    ) -> Iterator[Trace]:
+        """Answer many questions, yielding each trace as it ends; one that fails says so, the rest are still answered.
+
+        With ``batch_size`` above 1 that many episodes run side by side in one batch, and traces come in the order in
+        which they end: ``trace.question`` says which is which. Each gives the text that it gives alone, except where
+        two pieces are equally likely to rounding.
+
+        Raises ``SettingError`` for a method or ``batch_size`` that cannot be. A ``KeyboardInterrupt`` carries the
+        cancelled episodes as ``traces``.
+        """
+        drivers = import_module("dragin_lab.run.drivers")
+        return drivers.ask_many(self, questions, as_method(method, settings), batch_size)
+
+    def run(
+        self,
+        questions: Any,
+        methods: Method | str | Sequence[Method | str] = ("dragin",),
+        *,
+        output: str | Path,
+        limit: int | None = None,
+        batch_size: int = 1,
+        traces: bool = False,
+        progress: bool = True,
+    ) -> Any:
+        """Answer every question with every method, and record each answer in a run directory as soon as it is known.
+
+        Args:
+            questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``.
+            methods: names or ``Method`` objects; each has a folder of its own below ``output``, by its label.
+            limit: take only the first so many questions.
+            traces: save every trace too.
+            progress: a bar on a terminal or in a notebook, plain lines elsewhere.
+
+        A folder that holds a part of this very run is completed; what failed is tried again. An interrupt loses the
+        episodes under way and nothing else. Methods share what they write through the lab's cache, where it has one.
+
+        Raises ``RunError`` where a folder holds another run, ``SettingError`` for what cannot be run.
+        """
+        given = [methods] if isinstance(methods, Method | str) else list(methods)
+        chosen = [as_method(one, {}) for one in given]
+        options: dict[str, Any] = {"batch_size": batch_size, "traces": traces, "progress": progress}
+        return import_module("dragin_lab.run.sweeps").run_methods(self, questions, chosen, output, limit, **options)
+
+    def sweep(
+        self,
+        questions: Any,
+        method: Method | str = "dragin",
+        *,
+        output: str | Path | None = None,
+        limit: int | None = None,
+        batch_size: int = 1,
+        progress: bool = True,
+        **settings: Any,
+    ) -> Any:
+        """Answer the questions once for each value of one setting: ``lab.sweep(questions, threshold=[1.0, 1.2])``.
+
+        Exactly one of ``settings``, the one that is swept, has a list of values; the others stay. It may be any setting
+        of the method, a trigger's own too. Each value has a run directory below ``output``; None writes nothing. Values
+        share what they write in the lab's cache, or in one made for this sweep. Returns a ``Sweep`` with ``.table``.
+
+        Raises ``SettingError`` unless one setting has values that the method takes; otherwise as ``run``.
+        """
+        sweeps = import_module("dragin_lab.run.sweeps")
+        options: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
+        return sweeps.sweep(self, questions, method, settings, output, limit, **options)
+
+    # -- live controls -------------------------------------------------------------------------------------------------
+
+    def explore(
+        self,
+        question: str | Question = "",
+        method: str = "dragin",
+        *,
+        others: Mapping[str, Lab] | None = None,
+        **settings: Any,
+    ) -> Any:
+        """Type a question in the notebook and watch it being answered piece by piece; a button stops it.
+
+        ``others`` are labs to choose from beside this one, by name. The trace is in ``.trace`` at any moment. Without
+        widgets: ``ask`` and ``stream``. Raises ``MissingPackageError`` without anywidget.
+        """
+        return import_module("dragin_lab.widgets").live(self, question, method, others or {}, **settings)
+
+    def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Any:
+        """Sliders over stored traces: what would fire, what would be asked, how many retrievals, without the model.
+
+        As ``dl.tuner``; besides, a button answers the chosen question with this lab and the chosen values.
+        """
+        return import_module("dragin_lab.widgets").tuner(traces, labels, lab=self, nlp=nlp)
+
+
+def _prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:
+    return given if given is None or isinstance(given, PromptTemplate) else template_of(given)
+
+
+def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:
+    """A method by name or as it is, with settings exchanged. Raises ``SettingError`` as ``dl.method``."""
+    if isinstance(given, Method):
+        return exchanged(given, **settings) if settings else given
+    return make_method(given, **settings)
