@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import sys
 import time
 import warnings
 from collections import Counter, deque
@@ -181,6 +182,9 @@ class Cluster:
 
         A question whose worker was lost ``TRIES`` times ends as an error. Whatever is under way when this ends is lost.
         """
+        for module in {type(part).__module__ for part in (method.when, method.what) if part.fingerprint}:
+            if module != "__main__":  # which Ray sends whole as it is
+                self._ray.cloudpickle.register_pickle_by_value(sys.modules[module])
         todo, lost = deque(questions), Counter[str]()
         try:
             while todo or any(member.questions for member in self._members):

@@ -293,7 +293,7 @@ def when_table(
     labels = np.array([positive(item) for item in items], dtype=bool)  # (m,)
     groups = [item.qid for item in items]
     rows = []
-    for name in TRIGGERS:
+    for name in triggers_of(items):
         scores = np.array([item.scores[name] for item in items])  # (m,)
         theta = 0.5 if name in CLOCKS else thresholds.get(name, float("nan"))
         low, high = bootstrap_statistic(_area_of(scores, labels), groups, samples=samples)
@@ -317,7 +317,7 @@ def best_thresholds(items: Sequence[Item]) -> dict[str, float]:
     labels = np.array([item.missing for item in items], dtype=bool)
     return {
         name: ranking.best_threshold(np.array([item.scores[name] for item in items]), labels)
-        for name in TRIGGERS
+        for name in triggers_of(items)
         if name not in CLOCKS
     }
 
@@ -330,5 +330,10 @@ def fired_by_degree(items: Sequence[Item], thresholds: Mapping[str, float]) -> d
             degree: sum(i.scores[name] > thresholds.get(name, 0.5) for i in items if i.degree == degree) / count
             for degree, count in counts.items()
         }
-        for name in TRIGGERS
+        for name in triggers_of(items)
     }
+
+
+def triggers_of(items: Iterable[Item]) -> list[str]:
+    """Those of ``TRIGGERS``, then all others that the items were scored by, one's own among them."""
+    return list(dict.fromkeys([*TRIGGERS, *(name for item in items for name in item.scores)]))

@@ -110,7 +110,11 @@ class Tuner(Running):
             elif name == "doubt_limit":
                 said = ("query’s limit on 1 − p", "a piece less certain than this is left out of the query")
                 out.append(_slider(name, said, value, 0, 1, 0.01))
-            else:
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                top = max(10, 4 * value) if isinstance(value, int) else _nice(max(1.0, 2 * value))
+                step = 1 if isinstance(value, int) else top / STEPS
+                out.append(_slider(name, (name, f"of {method.when.name} or {method.what.name}"), value, 0, top, step))
+            elif name == "normalize":
                 choices = [["", "as they are (Eq. 5)"], ["sentence", "by sentence, as released"]]
                 out.append(
                     {"name": name, "label": "scores scaled", "about": "", "value": value or "", "choices": choices}
@@ -218,7 +222,7 @@ def _settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
     known = {}
     for name, value in given.items():
         value = None if value == "" else value
-        if name == "top_n" and isinstance(value, float):
+        if isinstance(replay.method.settings.get(name), int) and isinstance(value, float):
             value = round(value)
         if value != replay.method.settings.get(name):
             known[name] = value

@@ -1,0 +1,150 @@
+"""A trigger and a query of one's own, defined once: everything else knows them without a further line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command import PATIENCE, environment
+
+import dragin_lab as dl
+from dragin_lab.core.method import Method
+from dragin_lab.core.trigger import WHENS
+from dragin_lab.core.what import WHATS
+from dragin_lab.data.datasets import demo_questions
+from dragin_lab.errors import SettingError
+from dragin_lab.run.rundir import RunError
+from dragin_lab.study import needs
+
+VARIANTS = pytest.mark.parametrize("variant", ["reference", "paper"])
+DEFINED = """import dragin_lab as dl
+
+
+@dl.when("margin", threshold=0.6, source="TARG")
+def margin(draft: dl.Draft, first: int = 0):
+    "Second-likeliest over likeliest probability of each piece."
+    return draft.alternative_probs[:, 1] / draft.alternative_probs[:, 0]  # (n,)
+
+
+@dl.what("last-ten")
+def last_ten(place: dl.Place) -> str:
+    "The last ten words."
+    return " ".join(place.context.split()[-10:])
+"""
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A file with the definitions, which were made here; what a test defines is gone after it."""
+    before = dict(WHENS._found), dict(WHATS._found)
+    path = tmp_path / "mine.py"
+    path.write_text(DEFINED, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("mine", None)
+    __import__("mine")
+    yield path
+    sys.modules.pop("mine", None)
+    WHENS._found, WHATS._found = before
+
+
+@pytest.fixture(scope="module")
+def lab() -> dl.Lab:
+    return dl.Lab()
+
+
+def method(variant: str, when: str = "margin", **settings: object) -> Method:
+    return dl.method(when=when, what="last-ten", variant=variant, max_new_tokens=24, **settings)
+
+
+@VARIANTS
+def test_views_widgets_and_replay_know_it(lab: dl.Lab, variant: str, tmp_path: Path) -> None:
+    trace = lab.ask(demo_questions()[0], method(variant, full_drafts=variant == "paper"))
+    fired = [step.decision for step in trace.steps if step.decision is not None and step.decision.retrieve]
+    assert fired
+    assert re.search(r"scores 0\.\d+, above θ 0\.6", fired[0].reason)
+    text = re.sub(r"<[^>]+>", " ", trace.heatmap()._repr_html_())
+    assert "margin score" in text
+    assert "θ 0.6" in text
+    assert dl.explore(trace).data["theta"] == 0.6
+    slider, first = lab.tune([trace]).data["controls"]
+    assert (slider["about"], slider["max"]) == ("on the margin score", 1.0)
+    assert (first["name"], first["step"]) == ("first", 1)
+    replay = dl.Replay(trace)
+    assert replay.at().whole
+    assert replay.at().retrievals == trace.counters["retrievals"]
+    never = replay.at(threshold=1.0)  # a quotient of probabilities is at most 1
+    assert (never.retrievals, never.since) == (0, fired[0] and trace.steps[0].index)
+    assert "no longer retrieves" in never.why
+    # A process that does not know the definitions shows what is recorded, and says that it cannot replay.
+    trace.save(tmp_path / "own.trace")
+    code = (
+        "import sys, dragin_lab as dl\ntrace = dl.Trace.load(sys.argv[1])\n"
+        "assert 'margin score' in trace.heatmap()._repr_html_()\ndl.Replay(trace)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "own.trace")], capture_output=True, text=True,
+        env=environment(), timeout=PATIENCE,
+    )  # fmt: skip
+    assert "SettingError: the trace's when 'margin' is not defined here" in ran.stderr.splitlines()[-1]
+
+
+@VARIANTS
+def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, variant: str, tmp_path: Path) -> None:
+    asked = demo_questions()[:2]
+    made = lab.sweep(asked, method(variant), threshold=[0.3, 1.0], progress=False)
+    assert made.table["retrievals"].tolist()[1] == 0.0 < made.table["retrievals"].tolist()[0]
+    others = lab.sweep(asked, method(variant), first=[0, 3], progress=False)
+    assert [one.settings["first"] for one in others.methods] == [0, 3]
+    one_by_one = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(variant))}
+    beside = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(variant), batch_size=2)}
+    assert one_by_one == beside
+    (record,) = lab.run(asked, method(variant), output=tmp_path / "runs", progress=False)
+    assert "-when=margin-what=last-ten" in record.folder.name
+    settings = json.loads((record.folder / "run.json").read_text())["method"]
+    assert (settings["when"], settings["first"], sorted(settings["defined"])) == ("margin", 0, ["last-ten", "margin"])
+
+    @dl.when("margin", threshold=0.6)
+    def margin(draft: dl.Draft, first: int = 0):  # type: ignore[no-untyped-def]
+        "Another function of the same name."
+        return 1 - draft.alternative_probs[:, 0]
+
+    with pytest.raises(RunError, match="defined"):
+        lab.run(asked, method(variant), output=tmp_path / "runs", progress=False)
+
+
+def test_need_detection_knows_it(lab: dl.Lab) -> None:
+    from dragin_lab import almanac
+    from dragin_lab.core.sentences import load_pipeline
+    from dragin_lab.data import datasets
+
+    template = datasets.template("almanac/iirc")
+    found = [
+        fact
+        for one in almanac.labels("iirc", "dev", 3)
+        for fact in needs.forced_items(lab.model, one, template, load_pipeline())[0]
+    ]
+    assert all(0 <= fact.scores["margin"] <= 1 for fact in found)
+    assert "margin" in [row.trigger for row in needs.when_table(found, needs.best_thresholds(found), samples=20)]
+
+
+def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> None:
+    def said(*args: str) -> str:
+        command = [sys.executable, "-m", "dragin_lab", *args]
+        ran = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=PATIENCE, cwd=tmp_path)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    assert re.search(r"margin +threshold=0\.6, first=0 +Second-likeliest .* TARG", said("methods", "--with", str(mine)))
+    own = ("--with", str(mine), "--when", "margin@0.5", "--what", "last-ten", "--limit", "1", "--max-new-tokens", "16")
+    assert "first" in said("sweep", *own, "--set", "first=1,2", "--output", "runs")
+
+
+def test_a_definition_that_is_gone_is_named(lab: dl.Lab) -> None:
+    del WHENS._found["margin"]
+    with pytest.raises(SettingError, match="'margin'"):
+        method("paper")
