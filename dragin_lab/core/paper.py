@@ -188,6 +188,7 @@ class PaperLoop(Loop):
 
     def _draft(self, step: Step, stop: Stop | None, **options: Any) -> Episode[Continuation]:
         step.prompt = self._prompt(step)
+        options |= {"hidden": self.method.when.hidden}
         made = yield from self._write_until(step, stop, None, with_passages=False, **options)
         step.draft = made
         return made

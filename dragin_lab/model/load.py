@@ -160,16 +160,19 @@ class LanguageModel:
         """Drafts written side by side, at most ``size`` at once; see ``batch.Batch``."""
         return batch.Batch(self, size)
 
-    def score(self, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
+    def score(
+        self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
+    ) -> Continuation:
         """``text`` as if the model had written it behind ``prompt`` (teacher forcing), with everything measured.
 
         ``text`` stands there to the character, its leading space included. One forward over prompt and text that
-        leaves the cache of the drafts alone; ``attention`` keeps the rows in full. ``stopped`` is "forced".
+        leaves the cache of the drafts alone; ``attention`` keeps the rows in full, ``hidden`` the states of a layer
+        (as ``Write``). ``stopped`` is "forced".
 
         Raises:
             ModelError: no text; a text that merges with the prompt's last piece; one longer than the position table.
         """
-        return score.score(self, prompt, text, attention=attention)
+        return score.score(self, prompt, text, attention=attention, hidden=hidden)
 
     @torch.inference_mode()
     def attend(self, ids: Sequence[int]) -> np.ndarray:

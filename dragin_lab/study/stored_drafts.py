@@ -136,6 +136,7 @@ class StoredDraft:
             alternative_ids=made.alternative_ids[:n],
             alternative_probs=made.alternative_probs[:n],
             attention=None if made.attention is None else made.attention[:, : n + 1, : len(made.prompt_ids) + n],
+            hidden=None if made.hidden is None else made.hidden[:n],
         )
 
     def fires(self, trigger: Watch) -> int | None:
