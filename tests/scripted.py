@@ -31,7 +31,7 @@ class WordTokenizer:
     """
 
     def __init__(self, marker: str = "▁") -> None:
-        self.marker = marker
+        self.marker, self.chats = marker, True
         self._strings = [*_SPECIAL, *(f"<filler {i}>" for i in range(3, NEWLINE)), "<0x0A>" if marker == "▁" else "Ċ"]
         self._ids = {piece: i for i, piece in enumerate(self._strings)}
 

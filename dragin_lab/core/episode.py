@@ -135,6 +135,11 @@ class Tokenizer(Protocol):
     #: The string that marks a space at the start of a piece ("▁" or "Ġ"), or "" where the vocabulary has none.
     marker: str
 
+    @property
+    def chats(self) -> bool:
+        """Whether there is a chat template."""
+        ...
+
     def encode(self, text: str, special: bool) -> list[int]:
         """Ids of a text, with the special tokens the tokenizer itself adds (BOS, ...) or without any."""
         ...

@@ -26,6 +26,7 @@ METHODS = {
     "dragin": ("rind", "qfs"),
     "flare-instruct": ("search-call", "term"),
     "self-ask": ("follow-up", "term"),
+    "search-r1": ("search-tag", "term"),
 }
 #: Passages per retrieval; the FLARE paper's own loop takes two.
 _TOP_K, _TOP_KS = 3, {("flare", "paper"): 2}

@@ -30,10 +30,10 @@ VERSION = 1
 LONGEST_HEADER = 100_000_000
 
 
-def save_trace(trace: Trace, path: str | Path, *, hidden: bool = False) -> Path:
+def save_trace(trace: Trace, path: str | Path, *, hidden: bool = True) -> Path:
     """Write a trace to ``path`` and return that path. A file that was there is replaced whole or not at all.
 
-    The hidden states of its drafts are left out unless ``hidden`` asks for them.
+    Without ``hidden`` the hidden states of its drafts are left out.
 
     Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
     cannot be written (naming path and remedy); an old file then stays as it was.

@@ -27,6 +27,8 @@ class StoredTokenizer:
     It decodes single pieces; it cannot encode, and raises ``NotStoredError`` for what it does not know.
     """
 
+    chats = False
+
     def __init__(self, trace: Trace) -> None:
         self._pieces: dict[int, str] = {}
         self._shown: dict[int, str] = {}
