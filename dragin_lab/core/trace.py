@@ -51,13 +51,15 @@ class Prompt:
     ``spans`` maps ``"exemplars"``, ``"passages"``, ``"question"`` and ``"answer"`` (the answer so far) to half-open
     character ranges of ``text``; a part that is absent has no entry. ``notes`` says what was dropped to fit the
     context window, one line each. ``special`` says whether the tokenizer adds its own special tokens (BOS, ...) when
-    the text is encoded; a chat template has written them into it.
+    the text is encoded; a chat template has written them into it. ``apart`` are the characters at which it is cut into
+    parts that are encoded one by one, special tokens only before the first.
     """
 
     text: str
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     special: bool = True
+    apart: tuple[int, ...] = ()
 
     def part(self, name: str) -> str:
         """The text of one named span; the empty string where the prompt has no such part."""

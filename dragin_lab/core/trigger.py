@@ -70,6 +70,8 @@ class When(Part):
     thresholds: ClassVar[dict[str, float] | None] = None  # variant -> θ where none is given
     asks_first = False  # paper variant: whether the question is searched for before anything is written
     ahead = ""  # paper variant: "sentence" to judge one sentence at a time; "" as the unit says
+    code = "dragin"  # whose released code the reference variant runs (``loops.RELEASED``)
+    query_pieces: ClassVar[int | None] = 64  # reference variant: a query is cut to its last pieces
     rereads = False  # reference variant: whether it takes the attention of the generated ids by themselves
     rewrites_rest = False  # reference variant: write all that follows again, not one sentence
     paper_only: ClassVar[tuple[str, ...]] = ()  # settings without a meaning in the reference variant
@@ -263,7 +265,8 @@ class When(Part):
         return f"{word!r} in sentence {number + 1} {self.says(peak)}, above θ {self.theta:g}"
 
 
-WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens", ("dragin_lab.core.when", "dragin_lab.core.call"))
+_SHIPPED = tuple(f"dragin_lab.core.{module}" for module in ("when", "call", "etc"))
+WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens", _SHIPPED)
 
 
 def when(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import os
 import platform
 import threading
@@ -199,7 +200,10 @@ class LanguageModel:
 
     def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
-        ids, offsets = self.tokenizer.encode_with_offsets(prompt.text, prompt.special)
+        ids, offsets = self.tokenizer.encode_with_offsets(prompt.text[: (*prompt.apart, None)[0]], prompt.special)
+        for a, b in itertools.pairwise((*prompt.apart, len(prompt.text))):
+            more, spans = self.tokenizer.encode_with_offsets(prompt.text[a:b], special=False)
+            ids, offsets = ids + more, np.concatenate([offsets, spans + a])
         if ids:
             return ids, offsets
         bos = self.tokenizer.hf.bos_token_id
