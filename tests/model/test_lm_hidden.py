@@ -16,7 +16,7 @@ from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.errors import ModelError, TriggerError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.cache import Cache, cached
-from dragin_lab.run.drivers import ask
+from dragin_lab.run.lab import Lab
 
 LAYERS: list[int | str] = ["last", 0, -2]
 
@@ -102,7 +102,7 @@ def test_a_trigger_of_ones_own_reads_them(variant: str, caching: bool, tmp_path:
     model = cached(model, Cache()) if caching else model
     method = dl.method(when="norm", what="question", variant=variant, max_new_tokens=8)
     for _ in range(2):
-        trace = ask(method, model, Nothing(), "Who?")
+        trace = Lab(model, retriever=Nothing()).ask("Who?", method)
     made = trace.steps[0].draft
     assert made is not None
     assert made.hidden is not None
@@ -115,4 +115,4 @@ def test_a_trigger_of_ones_own_reads_them(variant: str, caching: bool, tmp_path:
     np.testing.assert_array_equal(whole.hidden, made.hidden)
     dl.when("silent", threshold=1e9)(lambda draft: draft.hidden[:, 0])
     with pytest.raises(TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"):
-        ask(dl.method(when="silent", what="question", variant=variant), model, Nothing(), "Who?")
+        Lab(model, retriever=Nothing()).ask("Who?", dl.method(when="silent", what="question", variant=variant))

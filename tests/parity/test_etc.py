@@ -15,7 +15,7 @@ from dragin_lab.core.method import method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trends import reference_trends
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.run.drivers import stream
+from dragin_lab.run.lab import Lab
 
 HERE = Path(__file__).parent / "etc"
 TOLERANCE = 1e-4
@@ -55,10 +55,8 @@ def test_same_as_released_code(case: dict) -> None:
         top_k=settings["retrieve_topk"],
     )
     template = PromptTemplate([Exemplar(**e) for e in SETS[case["set"]]["exemplars"]])
-    events = stream(asked, model(case["set"]), RecordedRetriever(case["set"]), case["question"], prompt=template)
-    for _ in events:
-        pass
-    trace = events.trace
+    lab = Lab(model(case["set"]), retriever=RecordedRetriever(case["set"]), exemplars=template)
+    trace = lab.ask(case["question"], asked)
     judged = [step for step in trace.steps if len(step.words)]  # the released code leaves an empty draft out
     for number, (step, theirs) in enumerate(zip(judged, expected["rounds"], strict=True)):
         assert step.draft is not None
