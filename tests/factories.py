@@ -72,6 +72,7 @@ def make_continuation(
         alternative_probs=best.astype(np.float32),
         received=np.array(received, np.float32),
         stopped="eos" if ended else "length",
+        hidden=rng.normal(size=(n, 2)).astype(np.float32) if sampled else None,
         entropy_processed=rng.gamma(1.0, 0.5, n).astype(np.float32) if sampled else None,
         attention=rows.astype(np.float16) if attention else None,
         alternative_pieces=tuple((piece, "▁the", "<0x0A>") for piece in pieces),

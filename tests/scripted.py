@@ -31,7 +31,7 @@ class WordTokenizer:
     """
 
     def __init__(self, marker: str = "▁") -> None:
-        self.marker = marker
+        self.marker, self.chats = marker, True
         self._strings = [*_SPECIAL, *(f"<filler {i}>" for i in range(3, NEWLINE)), "<0x0A>" if marker == "▁" else "Ċ"]
         self._ids = {piece: i for i, piece in enumerate(self._strings)}
 
@@ -140,7 +140,15 @@ class ScriptedModel:
             yield SimpleNamespace(index=n - 1, delta=made.text[start:], entropy=0.1, logprob=-0.1)
             if decided is None:
                 so_far = SoFar(
-                    made.ids.tolist(), made.text, spans, made.entropy.tolist(), made.logprob.tolist(), made.received
+                    made.ids.tolist(),
+                    made.text,
+                    spans,
+                    made.entropy.tolist(),
+                    made.logprob.tolist(),
+                    made.received,
+                    made.alternative_ids,
+                    made.alternative_probs,
+                    hidden=made.hidden,
                 )
                 reason = draft.stop.reached(so_far) or ""
                 decided = n if reason else None
@@ -176,10 +184,13 @@ class ScriptedModel:
             offsets=np.array(list(itertools.pairwise(ends)), np.int32).reshape(-1, 2),
             entropy=np.array([say.entropy.get(b, 0.1) for b in bare], np.float32),
             logprob=np.log(probability).astype(np.float32),
-            alternative_ids=np.array(ids, np.int32)[:, None],
-            alternative_probs=probability.astype(np.float32)[:, None],
+            alternative_ids=np.stack([ids, [UNK] * n], 1).astype(np.int32),
+            alternative_probs=np.stack([probability, 1 - probability], 1).astype(np.float32),
             received=np.array(seen, np.float32),
             attention=rows[None].astype(np.float16) if draft.attention else None,
+            hidden=None
+            if draft.hidden is None
+            else np.stack([probability, [len(b) for b in bare]], 1).astype(np.float32),
         )
 
 

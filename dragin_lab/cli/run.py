@@ -90,7 +90,7 @@ def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any)
             return build_methods(names, options)
         if one.template is None:
             raise click.UsageError(f"--preset {preset}: nobody published settings for {one.name}; leave it out")
-        published = published_settings(preset, options["model"], names, one.template.answer_rule)
+        published = published_settings(preset, options["model"], names, one.template.described["answer_rule"])
         return build_methods(names, options, published)
 
     execute(methods_for, output, options, label, "method")

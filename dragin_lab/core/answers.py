@@ -31,6 +31,26 @@ MEASURES = {"2wikimultihopqa": _PARTS, "hotpotqa": _PARTS, "iirc": _PARTS, "stra
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+
+
+def thoughts(text: str) -> list[tuple[int, int]]:
+    """Half-open characters of what a thinking model wrote between ``<think>`` and ``</think>``, marks included.
+
+    A part that is not closed reaches to the end; one that the prompt opened reaches from the start.
+    """
+    opens, closes = text.find("<think>"), text.find("</think>")
+    first = closes + len("</think>") if closes >= 0 and (opens < 0 or closes < opens) else 0
+    return [(0, first)] * bool(first) + [found.span() for found in _THOUGHT.finditer(text, first)]
+
+
+def without_thoughts(text: str) -> str:
+    """A text without what a thinking model thought."""
+    for start, stop in reversed(thoughts(text)):
+        text = text[:start] + text[stop:]
+    return text
+
+
 def cut_prediction(text: str, *, at_start: bool = False) -> str:
     """The text up to where the model went on to something else (reference-behaviour §6.1).
 

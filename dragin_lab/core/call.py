@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from dragin_lab.core.answers import thoughts
 from dragin_lab.core.episode import Bias, SoFar
 from dragin_lab.core.forms import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE
 from dragin_lab.core.parts import count, number
@@ -32,7 +33,8 @@ class Call(When):
 
     ``opens`` and ``closes`` are the marks, as the model writes them. ``puts_in`` is what is written after a call, with
     ``{passages}`` where the numbered passages stand; None puts them into the prompt instead. ``stays`` says whether the
-    call remains in the answer.
+    call remains in the answer. ``puts_before`` is written before what a turn that asks wrote. Without ``in_thoughts``
+    a call between ``<think>`` and ``</think>`` is none.
     """
 
     name, source = "call", "FLARE Prompts D.2, D.3; Search-R1"
@@ -43,6 +45,8 @@ class Call(When):
     closes: str = ""
     puts_in: str | None = None
     stays: bool = True
+    puts_before: str = ""
+    in_thoughts: bool = True
 
     def resolved(self, variant: str) -> Call:
         for label, mark in (("opens", self.opens), ("closes", self.closes)):
@@ -67,10 +71,13 @@ class Call(When):
         """What is added to the logits of the pieces that open a call; ``asked_before``: right after a search."""
         return ()
 
-    def find(self, text: str) -> Asked | None:
-        """The first complete call in a text."""
-        found = self.pattern.search(text)
-        return None if found is None else Asked(*found.span(), found.span(1), " ".join(found[1].split()))
+    def find(self, text: str, before: str = "") -> Asked | None:
+        """The first complete call in a text; a thought that it continues may begin in what stands ``before`` it."""
+        inside = [] if self.in_thoughts else [(a - len(before), b - len(before)) for a, b in thoughts(before + text)]
+        for found in self.pattern.finditer(text):
+            if not any(a <= found.start() < b for a, b in inside):
+                return Asked(*found.span(), found.span(1), " ".join(found[1].split()))
+        return None
 
     def broken_off(self, text: str) -> int | None:
         """The character where a call begins that is never closed and would not stay; None where there is none."""
@@ -119,11 +126,24 @@ class FollowUp(Call):
         return re.compile(rf"{re.escape(self.opens)}([^\n]*)\n\s*{re.escape(self.closes)}")
 
 
+@WHENS.add
+@dataclass(frozen=True)
+class SearchTag(Call):
+    """``<search>term</search>`` (Search-R1). The passages stand after it, and the model goes on thinking."""
+
+    name, source, form, length = "search-tag", "Search-R1, infer.py", "search-r1", 1024
+    opens: str = "<search>"
+    closes: str = "</search>"
+    puts_in: str | None = "<information>{passages}</information>\n\n"
+    puts_before: str = "\n\n"
+
+
 @dataclass(frozen=True)
 class CallMade:
     """Stop once the model has asked for a search."""
 
     call: Call
+    before: str = ""  # the answer so far
 
     def reached(self, so_far: SoFar) -> str | None:
-        return None if self.call.find(so_far.text) is None else self.call.name
+        return None if self.call.find(so_far.text, self.before) is None else self.call.name

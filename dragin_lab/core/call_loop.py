@@ -34,6 +34,12 @@ class CallLoop(PaperLoop):
         assert isinstance(self.method.when, Call)
         return self.method.when
 
+    @property
+    def _before(self) -> str:
+        """The answer so far, after the mark of a thought that the prompt opens."""
+        opened = self.template.render(self.question).text.rstrip().endswith("<think>")
+        return "<think>" * opened + self.text
+
     def run(self) -> Episode[None]:
         asked_before = False
         while self.trace.ended == "running":
@@ -42,8 +48,8 @@ class CallLoop(PaperLoop):
 
     def _turn(self, step: Step, asked_before: bool) -> Episode[bool]:
         """One draft, and the search it asks for. Whether it asked."""
-        made = yield from self._draft(step, CallMade(self.call), bias=self.call.bias(asked_before))
-        found = self.call.find(made.text)
+        made = yield from self._draft(step, CallMade(self.call, self._before), bias=self.call.bias(asked_before))
+        found = self.call.find(made.text, self._before)
         if found is None:
             self._close(step, made)
             return False
@@ -67,6 +73,7 @@ class CallLoop(PaperLoop):
     def _keep_before(self, step: Step, made: Continuation, cut: int) -> None:
         """Keep what stands before the cut; the space that opens a draft is not text by itself."""
         if made.text[:cut].strip():
+            self.put_in(step, self.call.puts_before)
             self._keep(step, made, cut, ended=False)
             return
         assert step.decision is not None

@@ -14,6 +14,24 @@ Chat = Callable[[Sequence[tuple[str, str]]], str]
 _MARKS = [chr(code) for code in range(0xE000, 0xE100)]  # private use: in no vocabulary, and no template strips them
 
 
+def task_prompt(chat: Chat | None, task: str, question: str, tail: str) -> Prompt:
+    """A prompt of one user turn, ``task`` with the question in it; without a chat template the task by itself.
+
+    Raises ``SettingError`` for a template that leaves out or repeats the question.
+    """
+    asked = question.strip() if question.strip().endswith("?") else f"{question.strip()}?"
+    mark = next(m for m in _MARKS if m not in asked)
+    text = task.format(question=f"{mark}{asked}{mark}")
+    parts = (text if chat is None else chat([("user", text)])).split(mark)
+    if len(parts) != 3:
+        raise SettingError("the chat template leaves out or repeats the question; this model cannot be asked in tags")
+    text, start = "".join(parts), len(parts[0])
+    spans = {"question": (start, start + len(asked))}
+    if tail.strip():
+        spans["answer"] = (len(text), len(text) + len(tail))
+    return Prompt(text + tail, spans, special=chat is None)
+
+
 def chat_prompt(
     chat: Chat | None,
     form: Form,

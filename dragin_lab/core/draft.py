@@ -101,6 +101,17 @@ class Draft:
             raise SettingError("draft.attention was not captured; define the trigger with needs=('attention',)")
         return _sealed(kept[:, 1 : len(self) + 1], np.float32)
 
+    @cached_property
+    def hidden(self) -> np.ndarray:
+        """(n, d) float32: the hidden state that each piece was drawn from; row t + 1 is the one after reading piece t.
+
+        Only for a trigger with ``needs=("hidden",)``, the last layer's as the output head reads it, or such as
+        ``needs=("hidden:12",)``, what layer 12 gives to the next.
+        """
+        if self.made.hidden is None and len(self):
+            raise SettingError("draft.hidden was not captured; define the trigger with needs=('hidden',)")
+        return _sealed(np.zeros((0, 0)) if self.made.hidden is None else self.made.hidden, np.float32)
+
     # -- words and sentences ------------------------------------------------------------------------------------------
 
     @cached_property

@@ -30,6 +30,7 @@ class SoFar:
     alternative_ids: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int32))  # (n, k) best first
     alternative_probs: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (n, k)
     attention: np.ndarray | None = field(default_factory=lambda: None)  # (h, n + 1, p + n) float16, if asked for
+    hidden: np.ndarray | None = field(default_factory=lambda: None)  # (n, d) float32, if asked for
 
 
 class Stop(Protocol):
@@ -76,6 +77,7 @@ class Write:
     stop: Stop = Never()
     attention: bool = False  # keep Continuation.attention
     run_on: bool = False  # go on to the full length after `stop` is reached, and record where it was
+    hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
 
 
@@ -107,10 +109,11 @@ def write(
     *,
     attention: bool = False,
     run_on: bool = False,
+    hidden: int | str | None = None,
     bias: tuple[Bias, ...] = (),
 ) -> Episode[Continuation]:
     """``continuation = yield from write(...)``."""
-    answer: Continuation = yield Write(prompt, max_new_tokens, stop or Never(), attention, run_on, bias)
+    answer: Continuation = yield Write(prompt, max_new_tokens, stop or Never(), attention, run_on, hidden, bias)
     return answer
 
 
@@ -131,6 +134,11 @@ class Tokenizer(Protocol):
 
     #: The string that marks a space at the start of a piece ("▁" or "Ġ"), or "" where the vocabulary has none.
     marker: str
+
+    @property
+    def chats(self) -> bool:
+        """Whether there is a chat template."""
+        ...
 
     def encode(self, text: str, special: bool) -> list[int]:
         """Ids of a text, with the special tokens the tokenizer itself adds (BOS, ...) or without any."""

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT
+from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT, extract_answer
 
 #: What opens and closes a search call, and what stands around a follow-up question.
 CALL_OPENS, CALL_CLOSES = "[Search(", ")]"
 FOLLOW_UP, INTERMEDIATE = "Follow up:", "Intermediate answer:"
+#: Search-R1's task (github.com/PeterGriffinJin/Search-R1, infer.py).
+SEARCH_R1 = (
+    "Answer the given question. You must conduct reasoning inside <think> and </think> first every time you get new "
+    "information. After reasoning, if you find you lack some knowledge, you can call a search engine by <search> query "
+    "</search> and it will return the top searched results between <information> and </information>. You can search as "
+    "many times as your want. If you find no further external knowledge needed, you can directly provide the answer "
+    "inside <answer> and </answer>, without detailed illustrations. For example, <answer> Beijing </answer>. "
+    "Question: {question}\n"
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,8 @@ class Form:
     ``label`` stands behind the question, ``closing`` before an exemplar's final answer. ``phrase`` is what extraction
     looks for (the final answer begins one character behind it) and ``request`` what asks a text without it for one.
     ``shown_by`` is what exemplars of this form hold ("" where any will do); those without it get ``plain_label``.
+    ``closes`` ends the final answer, where its sentence does not. ``task`` is the whole prompt with ``{question}`` in
+    it, for models that were trained on one: exemplars and layout then have no say.
     """
 
     label: str
@@ -41,6 +52,8 @@ class Form:
     request: str
     shown_by: str = ""
     plain_label: str = ""
+    closes: str = ""
+    task: str = ""
 
     def label_of(self, exemplar: Exemplar) -> str:
         """What stands behind an exemplar's question."""
@@ -54,6 +67,13 @@ class Form:
     def exemplar(self, exemplar: Exemplar) -> str:
         """An exemplar as it stands in a prompt."""
         return f"Question: {exemplar.question}\n{self.label_of(exemplar)} {self.worked(exemplar)}\n"
+
+    def read(self, text: str, rule: str) -> str:
+        """The final answer in a whole text, as a rule of ``answers.ANSWER_RULES`` reads it."""
+        if self.closes:  # the last one, as a model may name the marks before it uses them
+            inside = text.rpartition(self.phrase)[2].partition(self.closes)[0]
+            text = f"{self.phrase} {inside}" if self.phrase in text else ""
+        return extract_answer(text, rule, self.phrase)
 
     def shown(self, exemplars: Sequence[Exemplar]) -> bool:
         """Whether exemplars teach this form."""
@@ -76,4 +96,5 @@ FORMS = {
         "\nSo the final answer is:",
         shown_by=FOLLOW_UP,
     ),
+    "search-r1": Form("", " ", "<answer>", "\n<answer>", closes="</answer>", task=SEARCH_R1),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction, extract_answer, score_answer
+from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction, without_thoughts
 from dragin_lab.core.episode import Episode, Stop, Tokenizer, search, write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
@@ -28,6 +28,10 @@ class Loop:
 
     def __post_init__(self) -> None:
         self.question = self.trace.question.text
+
+    def run(self) -> Episode[None]:
+        """The whole episode."""
+        raise NotImplementedError
 
     def new_step(self) -> Step:
         step = Step(len(self.trace.steps))
@@ -76,14 +80,16 @@ class Loop:
     def finish(self) -> Episode[None]:
         """Read the answer from the text; ask for one where the text has none (Appendix B; reference-behaviour §6)."""
         form = self.template.shape
-        text = cut_prediction(self.trace.text.strip())
+        text = without_thoughts(self.trace.text).strip()
+        text = text if form.closes else cut_prediction(text)  # passages that were put in may hold the marks of a cut
         if form.phrase not in text:
             text += form.request
             self.trace.extraction_prompt = self.extraction_prompt(" " + text)
             made = yield from write(self.trace.extraction_prompt, ANSWER_PIECES)
             self.trace.extraction = made
             self.trace.notes.extend(self._overrun(made))
-            text = cut_prediction(text + made.raw_text.strip(), at_start=True)
-        self.trace.answer = extract_answer(text, self.template.answer_rule, form.phrase)
+            text = text + made.raw_text.strip()
+            text = text if form.closes else cut_prediction(text, at_start=True)
+        self.trace.answer = self.template.read(text)
         if self.trace.question.golds:
-            self.trace.scores = score_answer(self.trace.answer, self.trace.question.golds)
+            self.trace.scores = self.template.score(self.trace.answer, self.trace.question.golds)

@@ -6,11 +6,16 @@ from dataclasses import replace
 
 from dragin_lab.core.call_loop import CallLoop
 from dragin_lab.core.episode import Episode, Tokenizer
+from dragin_lab.core.etc import EtcLoop
+from dragin_lab.core.loop import Loop
 from dragin_lab.core.method import Method
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.trace import Trace
+
+#: The loops of released codes, by whose they are (``When.code``).
+RELEASED: dict[str, type[Loop]] = {"dragin": ReferenceLoop, "etc": EtcLoop}
 
 
 def episode(
@@ -24,5 +29,5 @@ def episode(
     written = replace(template, form=method.when.form).bound(tokenizer)
     if method.when.looks == "call":
         return CallLoop(method, trace, written, tokenizer, window).run()
-    loop = ReferenceLoop if method.variant == "reference" else PaperLoop
+    loop = RELEASED[method.when.code] if method.variant == "reference" else PaperLoop
     return loop(method, trace, written, tokenizer, window).run()

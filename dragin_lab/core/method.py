@@ -26,6 +26,8 @@ METHODS = {
     "dragin": ("rind", "qfs"),
     "flare-instruct": ("search-call", "term"),
     "self-ask": ("follow-up", "term"),
+    "search-r1": ("search-tag", "term"),
+    "etc": ("entropy-trend", "qfs-etc"),
 }
 #: Passages per retrieval; the FLARE paper's own loop takes two.
 _TOP_K, _TOP_KS = 3, {("flare", "paper"): 2}
@@ -77,8 +79,8 @@ class Method:
 
     @property
     def query_pieces(self) -> int | None:
-        """A query is cut to its last pieces: 64 in the reference variant (reference-behaviour §4)."""
-        return 64 if self.variant == "reference" else None
+        """A query is cut to its last pieces: 64 in DRAGIN's released code (reference-behaviour §4)."""
+        return self.when.query_pieces if self.variant == "reference" else None
 
     @property
     def keeps_attention(self) -> bool:

@@ -188,6 +188,7 @@ class PaperLoop(Loop):
 
     def _draft(self, step: Step, stop: Stop | None, **options: Any) -> Episode[Continuation]:
         step.prompt = self._prompt(step)
+        options |= {"hidden": self.method.when.hidden}
         made = yield from self._write_until(step, stop, None, with_passages=False, **options)
         step.draft = made
         return made
@@ -202,7 +203,7 @@ class PaperLoop(Loop):
         self, step: Step, stop: Stop | None, limit: int | None, *, run_on: bool = False, **options: Any
     ) -> Episode[Continuation]:
         left = self.method.max_new_tokens - self.written
-        answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text, self.template.shape.phrase)
+        answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text, self.template.shape)
         made = yield from self.write(
             step,
             min(left, limit or left),
@@ -250,8 +251,10 @@ class PaperLoop(Loop):
         whole = made.stopped in ("eos", "length") and not made.text[end:].strip()
         new = self.text + lead + made.text[:end]
         if ended:
-            close = answer_end(self.method.pipeline, new, ended=True, phrase=self.template.shape.phrase)
-            if close is not None and (close < len(new) or made.text[end:].strip() or made.stopped == "eos"):
+            form = self.template.shape
+            close = answer_end(self.method.pipeline, new, ended=True, form=form)
+            over = form.closes or made.text[end:].strip() or made.stopped == "eos"
+            if close is not None and (close < len(new) or over):
                 end = max(end - (len(new) - close), 0)
                 new = new[:close]
                 self.trace.ended = "answered"
@@ -284,7 +287,7 @@ class PaperLoop(Loop):
     def _answer_end(self, made: Continuation) -> int | None:
         """The character of what was written behind which nothing belongs to the answer any more, where it is there."""
         before = self.text + self._lead(made)
-        close = answer_end(self.method.pipeline, before + made.text, ended=True, phrase=self.template.shape.phrase)
+        close = answer_end(self.method.pipeline, before + made.text, ended=True, form=self.template.shape)
         return None if close is None else max(close - len(before), 0)
 
     def _lead(self, made: Continuation) -> str:

@@ -12,6 +12,15 @@ from dragin_lab.core.trace import Continuation, Prompt
 
 
 @dataclass(frozen=True, eq=False)
+class Ranked:
+    """The w words that a query may be made of, in text order, and what the flagged words pay them."""
+
+    words: tuple[str, ...]
+    weights: np.ndarray  # (w,) float64
+    content: np.ndarray  # (w,) bool, those that carry content
+
+
+@dataclass(frozen=True, eq=False)
 class Place:
     """Where a draft lacks information, and what stands around it. w words and m pieces in the sentence.
 
@@ -44,3 +53,4 @@ class Place:
     hit_spans: tuple[tuple[int, int], ...] = ()  # the flagged words' characters in ``written.text``
     # The reference variant's view.
     before: str = ""  # what the released code reads before the sentence, empty parts and all
+    ranked: Ranked | None = field(default=None, repr=False)  # ETC's released code

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from dragin_lab.core.answers import ANSWER_RULES
-from dragin_lab.core.chat import Chat, chat_prompt
+from dragin_lab.core.answers import ANSWER_RULES, score_answer
+from dragin_lab.core.chat import Chat, chat_prompt, task_prompt
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.forms import FORMS, Exemplar, Form
+from dragin_lab.core.parts import number
 from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.errors import SettingError
 
 __all__ = ["LAYOUTS", "Exemplar", "PromptTemplate"]
 
 LAYOUTS = ("dragin", "flare", "chat")
+Layout = Callable[[str, Sequence[Passage] | None, str], str]
+Metric = Callable[[str, Sequence[str]], float]
 
 
 @dataclass(frozen=True)
@@ -30,23 +34,28 @@ class PromptTemplate:
     ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
     (``metrics.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
     ``preamble`` is text before the exemplars.
+
+    One's own functions may stand for three of them: a ``layout`` gives the prompt from question, passages (None for
+    none) and the answer so far, with which it must end; an ``answer_rule`` gives the answer from the whole text; each
+    of ``metrics`` gives a number from the answer and the gold answers, recorded under the function's name.
     """
 
     exemplars: tuple[Exemplar, ...] = ()
     instruction: str = ""
-    layout: str = "dragin"
-    answer_rule: str = "2wikimultihopqa"
+    layout: str | Layout = "dragin"
+    answer_rule: str | Callable[[str], str] = "2wikimultihopqa"
     form: str = "reasoning"
     preamble: str = ""
+    metrics: tuple[Metric, ...] = ()
     chat: Chat | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.layout not in LAYOUTS:
-            raise SettingError(f"layout {self.layout!r} does not exist; one of {', '.join(LAYOUTS)}")
-        if self.answer_rule not in ANSWER_RULES:
-            raise SettingError(f"answer rule {self.answer_rule!r} does not exist; one of {', '.join(ANSWER_RULES)}")
-        if self.form not in FORMS:
-            raise SettingError(f"form {self.form!r} does not exist; one of {', '.join(FORMS)}")
+        known = (("layout", LAYOUTS), ("answer_rule", ANSWER_RULES), ("form", tuple(FORMS)))
+        for label, choices in known:
+            given = getattr(self, label)
+            if given not in choices and not (callable(given) and label != "form"):
+                kind, own = label.replace("_", " "), "" if label == "form" else ", or a function"
+                raise SettingError(f"{kind} {given!r} does not exist; one of {', '.join(choices)}{own}")
         object.__setattr__(self, "exemplars", tuple(self.exemplars))
 
     @property
@@ -59,7 +68,7 @@ class PromptTemplate:
 
         Raises ``SettingError`` where the layout is "chat" and the tokenizer has no chat template.
         """
-        if self.layout != "chat":
+        if self.layout != "chat" and not (self.shape.task and tokenizer.chats):
             return self
         tokenizer.chat([("user", "Question: Who?")])
         return replace(self, chat=tokenizer.chat)
@@ -78,6 +87,10 @@ class PromptTemplate:
         ``passages=None`` gives the direct prompt. ``slots`` is how many numbered lines to write even where fewer
         passages came back (the released code writes empty ones).
         """
+        if self.shape.task:
+            return task_prompt(self.chat, self.shape.task, question, tail)
+        if callable(self.layout):
+            return self._own(self.layout, question, passages, tail)
         found: list[tuple[str, str]] = []
         if passages is not None:
             texts = [p.text for p in passages] + [""] * max(0, slots - len(passages))
@@ -97,6 +110,47 @@ class PromptTemplate:
                 spans[name] = (len(text), len(text) + len(part))
             text += part
         return Prompt(text, spans)
+
+    @staticmethod
+    def _own(layout: Layout, question: str, passages: Sequence[Passage] | None, tail: str) -> Prompt:
+        """The prompt of a layout of one's own. Raises ``SettingError`` where it cannot be one."""
+        text = layout(question, passages, tail)
+        if not isinstance(text, str) or not text.strip() or not text.endswith(tail):
+            raise SettingError(
+                f"the layout {named(layout)} gave {str(text)[-60:]!r}; give a text that ends with the answer so far, "
+                f"{tail[-60:]!r}"
+            )
+        spans, place = {}, text.rfind(question, 0, len(text) - len(tail))
+        if place >= 0:
+            spans["question"] = (place, place + len(question))
+        if tail:
+            spans["answer"] = (len(text) - len(tail), len(text))
+        return Prompt(text, spans)
+
+    def read(self, text: str) -> str:
+        """The answer that a whole text gives. Raises ``SettingError`` where a function of one's own gives none."""
+        if not callable(self.answer_rule):
+            return self.shape.read(text, self.answer_rule)
+        answer = self.answer_rule(text)
+        if not isinstance(answer, str):
+            raise SettingError(f"the answer rule {named(self.answer_rule)} gave {answer!r}; give a text, '' for none")
+        return answer
+
+    def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
+        """Exact match, F1, precision, recall, and what the ``metrics`` give. ``SettingError`` for what is no number."""
+        scores = score_answer(answer, golds)
+        return scores | {named(metric): number(named(metric), metric(answer, golds)) for metric in self.metrics}
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What decides prompts and answers, as plain data; functions by their names."""
+        return {
+            "exemplars": len(self.exemplars),
+            "instruction": self.instruction,
+            "layout": named(self.layout),
+            "answer_rule": named(self.answer_rule),
+            "form": self.form,
+        } | ({"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {})
 
     def fit(
         self,
@@ -134,3 +188,8 @@ class PromptTemplate:
             f"the question with the answer so far, {alone:,} characters, does not fit into {limit} "
             "even without exemplars and passages; shorten it, lower max_new_tokens, or use another model"
         )
+
+
+def named(given: Any) -> str:
+    """A text as it is, a function by its name."""
+    return given if isinstance(given, str) else str(getattr(given, "__name__", given))

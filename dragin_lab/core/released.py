@@ -102,8 +102,9 @@ class ReferenceLoop(Loop):
         while True:
             step = self.new_step()
             step.prompt = self.template.render(self.question, f" {text}" if rest else _tail(text))
+            when = self.method.when
             step.draft = yield from self.write(
-                step, self.method.max_new_tokens, attention="attention" in self.method.when.needs
+                step, self.method.max_new_tokens, attention="attention" in when.needs, hidden=when.hidden
             )
             place, kept = yield from self._look_back(step, text)
             if place is None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dragin_lab.core.answers import ANSWER_PHRASE
+from dragin_lab.core.answers import thoughts
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
+from dragin_lab.core.forms import FORMS, Form
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import When
 
@@ -58,16 +59,16 @@ class Watch:
 
 @dataclass(frozen=True)
 class AnswerSentence:
-    """Stop once the sentence that says ``phrase`` has ended; ``before`` is the answer so far."""
+    """Stop once the final answer has ended, as ``form`` writes it; ``before`` is the answer so far."""
 
     pipeline: Pipeline
     tokenizer: Tokenizer = field(compare=False, repr=False)
     before: str = ""
-    phrase: str = ANSWER_PHRASE
+    form: Form = FORMS["reasoning"]
 
     def reached(self, so_far: SoFar) -> str | None:
         text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
-        return "answer" if answer_end(self.pipeline, text, ended=False, phrase=self.phrase) is not None else None
+        return "answer" if answer_end(self.pipeline, text, ended=False, form=self.form) is not None else None
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,17 @@ def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
     return " " if opens and not text.startswith(" ") else ""
 
 
-def answer_end(pipeline: Pipeline, text: str, *, ended: bool, phrase: str = ANSWER_PHRASE) -> int | None:
-    """Where the first sentence that says ``phrase`` ends in ``text``; None while it has not ended."""
-    place = text.find(phrase)
+def answer_end(pipeline: Pipeline, text: str, *, ended: bool, form: Form = FORMS["reasoning"]) -> int | None:
+    """Where the final answer ends in ``text``, by its mark or with its sentence; None while it has not.
+
+    What a thinking model says before it answers is not its answer.
+    """
+    start = max((stop for _, stop in thoughts(text)), default=0)
+    place = text.find(form.phrase, start)
     if place < 0:
         return None
+    if form.closes:
+        close = text.find(form.closes, place)
+        return None if close < 0 else close + len(form.closes)
     spans = pipeline.spans(text) if ended else pipeline.complete(text)
-    return next((stop for _, stop in spans if stop > place + len(phrase)), None)
+    return next((stop for _, stop in spans if stop > place + len(form.phrase)), None)

@@ -51,13 +51,15 @@ class Prompt:
     ``spans`` maps ``"exemplars"``, ``"passages"``, ``"question"`` and ``"answer"`` (the answer so far) to half-open
     character ranges of ``text``; a part that is absent has no entry. ``notes`` says what was dropped to fit the
     context window, one line each. ``special`` says whether the tokenizer adds its own special tokens (BOS, ...) when
-    the text is encoded; a chat template has written them into it.
+    the text is encoded; a chat template has written them into it. ``apart`` are the characters at which it is cut into
+    parts that are encoded one by one, special tokens only before the first.
     """
 
     text: str
     spans: dict[str, tuple[int, int]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     special: bool = True
+    apart: tuple[int, ...] = ()
 
     def part(self, name: str) -> str:
         """The text of one named span; the empty string where the prompt has no such part."""
@@ -88,6 +90,7 @@ class Continuation:
     stopped: str = "length"  # "eos", "length", or the reason the draft's Stop gave
     entropy_processed: np.ndarray | None = None  # (n,) float32, nats, after the warpers; None under greedy decoding
     attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
+    hidden: np.ndarray | None = None  # (n, d) float32, the state each piece was drawn from, only when asked for
     alternative_pieces: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
     decided: int | None = None  # pieces made when the Stop was reached, where generation ran on behind it
     decided_by: str = ""  # the reason the Stop gave there
@@ -123,6 +126,7 @@ _PER_PIECE = (
     "entropy_processed",
     "logprob",
     "received",
+    "hidden",
     "alternative_ids",
     "alternative_probs",
     "alternative_pieces",
@@ -290,11 +294,14 @@ class Trace:
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> Path:
-        """Write the trace to one safetensors file (``core.tracefile``); the old file stays if writing fails."""
+    def save(self, path: str | Path, *, hidden: bool = False) -> Path:
+        """Write the trace to one safetensors file (``core.tracefile``); the old file stays if writing fails.
+
+        Hidden states are left out unless ``hidden`` asks for them.
+        """
         from dragin_lab.core.tracefile import save_trace
 
-        return save_trace(self, path)
+        return save_trace(self, path, hidden=hidden)
 
     @staticmethod
     def load(path: str | Path) -> Trace:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
@@ -30,13 +30,18 @@ VERSION = 1
 LONGEST_HEADER = 100_000_000
 
 
-def save_trace(trace: Trace, path: str | Path) -> Path:
+def save_trace(trace: Trace, path: str | Path, *, hidden: bool = True) -> Path:
     """Write a trace to ``path`` and return that path. A file that was there is replaced whole or not at all.
+
+    Without ``hidden`` the hidden states of its drafts are left out.
 
     Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
     cannot be written (naming path and remedy); an old file then stays as it was.
     """
     path = Path(path).expanduser()
+    if not hidden:
+        steps = [s if s.draft is None else replace(s, draft=replace(s.draft, hidden=None)) for s in trace.steps]
+        trace = replace(trace, steps=steps)
     tensors: dict[str, np.ndarray] = {}
     # ASCII only, so that even half a surrogate pair survives.
     text = json.dumps(_pack(Trace, trace, "trace", tensors), separators=(",", ":"), allow_nan=False)

@@ -7,6 +7,7 @@ sentence by sentence once it is whole, as the released code does (reference-beha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -23,7 +24,9 @@ from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trace import Words
 from dragin_lab.errors import SettingError, TriggerError
 
-UNITS, POOLS, NEEDS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum"), ("attention",)
+UNITS, POOLS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum")
+#: What a trigger may ask to have captured: attention, the last layer's hidden states, or those of a numbered one.
+_NEED = re.compile(r"attention|hidden(:-?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class When(Part):
     pool = "max"  # how the pieces' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
-    needs: ClassVar[tuple[str, ...]] = ()  # "attention": what is captured beyond the default
+    needs: ClassVar[tuple[str, ...]] = ()  # what is captured beyond the default: "attention", "hidden", "hidden:12"
     gives: ClassVar[frozenset[str]] = frozenset({"text"})  # what a query may be made of
     looks = "draft"  # "clock": at nothing; "draft": at what was written; "call": for what the model asks
     form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
@@ -67,6 +70,8 @@ class When(Part):
     thresholds: ClassVar[dict[str, float] | None] = None  # variant -> θ where none is given
     asks_first = False  # paper variant: whether the question is searched for before anything is written
     ahead = ""  # paper variant: "sentence" to judge one sentence at a time; "" as the unit says
+    code = "dragin"  # whose released code the reference variant runs (``loops.RELEASED``)
+    query_pieces: ClassVar[int | None] = 64  # reference variant: a query is cut to its last pieces
     rereads = False  # reference variant: whether it takes the attention of the generated ids by themselves
     rewrites_rest = False  # reference variant: write all that follows again, not one sentence
     paper_only: ClassVar[tuple[str, ...]] = ()  # settings without a meaning in the reference variant
@@ -84,6 +89,12 @@ class When(Part):
     def span(self) -> str:
         """How far the paper variant writes before it judges: "word" (while it writes), "sentence" or "draft"."""
         return self.ahead or self.unit
+
+    @property
+    def hidden(self) -> int | str | None:
+        """The layer whose hidden states it needs, "last" or an index; None where it needs none."""
+        need = next((need for need in self.needs if need.startswith("hidden")), "")
+        return int(need.partition(":")[2]) if ":" in need else "last" if need else None
 
     @property
     def by_sentence(self) -> bool:
@@ -254,7 +265,8 @@ class When(Part):
         return f"{word!r} in sentence {number + 1} {self.says(peak)}, above θ {self.theta:g}"
 
 
-WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens", ("dragin_lab.core.when", "dragin_lab.core.call"))
+_SHIPPED = tuple(f"dragin_lab.core.{module}" for module in ("when", "call", "etc"))
+WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens", _SHIPPED)
 
 
 def when(
@@ -280,7 +292,7 @@ def when(
         pool: how the pieces' scores make a unit's: "max", "mean", "min" or "sum".
         cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
         skip_stop_words: stop words score 0.
-        needs: "attention" to have ``draft.attention``.
+        needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``.
         source: where the idea is from.
 
     Raises ``SettingError`` for values that do not exist, a name of the package's own, and a parameter without default.
@@ -291,9 +303,9 @@ def when(
             raise SettingError(f"{label}={value!r} of when {name!r} does not exist; one of {', '.join(known)}")
     if UNITS.index(cut) < UNITS.index(unit):
         raise SettingError(f"when {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
-    wrong = [need for need in ([needs] if isinstance(needs, str) else needs) if need not in NEEDS]
+    wrong = [need for need in ([needs] if isinstance(needs, str) else needs) if not _NEED.fullmatch(need)]
     if wrong or isinstance(needs, str):
-        raise SettingError(f"needs={needs!r} of when {name!r}: give a tuple of {', '.join(map(repr, NEEDS))}")
+        raise SettingError(f"needs={needs!r} of when {name!r}: give a tuple of 'attention', 'hidden' or 'hidden:12'")
     theta = None if threshold is None else number("threshold", threshold)
 
     def define(function: Callable[..., np.ndarray]) -> type[When]:

@@ -243,6 +243,23 @@ class Qfs(What):
 
 @WHATS.add
 @dataclass(frozen=True)
+class EtcQfs(Qfs):
+    """QFS as ETC's released code has it: all words that fired in the sentence count, and what they pay is summed."""
+
+    name, source = "qfs-etc", "ETC (arXiv 2511.09980), released code"
+    top_n: int = 35  # words
+
+    def _released(self, place: Place) -> Episode[Query]:
+        ranked = place.ranked
+        if ranked is None:
+            return (yield from super()._released(place))
+        chosen = top_words(ranked.weights, self.top_n, ranked.content)
+        query = " ".join(word for word, c in zip(ranked.words, chosen, strict=True) if c)
+        return Query(query, query, ranked.words, ranked.weights.astype(np.float32), chosen, place.note)
+
+
+@WHATS.add
+@dataclass(frozen=True)
 class FullContext(What):
     """Question and answer so far."""
 

@@ -29,6 +29,8 @@ def default_template(lm: Model, method: Method | None = None) -> PromptTemplate:
     from dragin_lab.almanac import default_exemplars
 
     form = "reasoning" if method is None else method.form
+    if FORMS[form].task:
+        return PromptTemplate(form=form)
     if lm.embedded:
         return PromptTemplate(default_exemplars(form), form=form)
     return load_template(FORM_SETS[form], form) if form in FORM_SETS else PromptTemplate()

@@ -23,7 +23,7 @@ from dragin_lab.model.decode import ROWS_AT_ONCE, Keep, Writing, finish, look_ba
 from dragin_lab.model.measure import measure
 from dragin_lab.model.prefixes import MOST, Prefix
 from dragin_lab.model.slots import Slots, unfit
-from dragin_lab.model.tap import Pending
+from dragin_lab.model.tap import Pending, hidden_states
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
@@ -163,7 +163,7 @@ class Batch:
                 lm, job.draft, job.seed, self._look_back, capture=self.capture, keep=job.keep, beside=True
             )
             tapped = pending if self.capture else None
-            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped)
+            prefix, logits, reused = read(lm, writing, tapped)
             look_back(lm, writing.recorder, pending)
         except Exception as error:
             if out_of_memory(error):
@@ -241,15 +241,17 @@ class Batch:
         inputs = self._slots.inputs([row.writing.last for row in self._rows if row.writing.last is not None])
         if not self._positions:
             del inputs["position_ids"]
-        with lm.lock:
+        layers = {layer for row in self._rows for layer in row.writing.hidden}
+        with lm.lock, hidden_states(lm.model, layers) as states:
             if self.capture:
                 output = lm.tap.step(self._pending, **inputs, **lm.only_last)
             else:
                 output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
         if len(self._pending) >= ROWS_AT_ONCE:
             self._look_back()
-        for row, logits in zip(self._rows, output.logits[:, -1], strict=True):
+        for i, (row, logits) in enumerate(zip(self._rows, output.logits[:, -1], strict=True)):
             row.logits = logits  # (V,)
+            row.writing.state(states, i)
             row.writing.fed()
         for i in [i for i, row in reversed(list(enumerate(self._rows))) if row.writing.stopped]:
             row = self._rows[i]

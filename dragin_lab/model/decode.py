@@ -20,7 +20,7 @@ from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import ModelError
 from dragin_lab.model.measure import Fetched, Measured, Recorder
 from dragin_lab.model.prefixes import Prefix, ends_of
-from dragin_lab.model.tap import Pending
+from dragin_lab.model.tap import Pending, hidden_states
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
@@ -51,41 +51,47 @@ class PieceEvent:
 
 @torch.inference_mode()
 def feed(
-    lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | None, placed: Tensor | None = None
+    lm: LanguageModel,
+    prefix: Prefix,
+    ids: list[int],
+    pending: Pending | None,
+    placed: Tensor | None = None,
+    writing: Writing | None = None,
 ) -> Tensor:
     """Feed ids behind the cache; returns the last position's logits (V,) and puts its row into ``pending``.
 
-    ``placed`` (c,) has the ids where they are on the device already.
+    ``placed`` (c,) has the ids where they are on the device already; ``writing`` gets the hidden state it asks for.
     """
     fed = torch.tensor(ids, device=lm.device) if placed is None else placed
     inputs = {"input_ids": fed[None], "past_key_values": prefix.cache, "use_cache": True}
     prefix.sound = False
-    with lm.lock:
+    with lm.lock, hidden_states(lm.model, [] if writing is None else writing.hidden) as states:
         if pending is None:
             output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
         else:
             output = lm.tap.step(pending, **inputs, **lm.only_last)
     prefix.ids += ids
     prefix.sound = True
+    if writing is not None:
+        writing.state(states, 0)
     logits: Tensor = output.logits[0, -1]  # (V,)
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
 
-def read(
-    lm: LanguageModel, ids: list[int], ends: tuple[int, ...], pending: Pending | None
-) -> tuple[Prefix, Tensor, int]:
-    """Feed a prompt in the parts that end at ``ends``, behind those that are kept.
+def read(lm: LanguageModel, writing: Writing, pending: Pending | None) -> tuple[Prefix, Tensor, int]:
+    """Feed a draft's prompt in the parts that end at ``prompt_ends``, behind those that are kept.
 
     Returns the cache, the logits behind the prompt (V,) and how many pieces were kept; the last position's row goes
     into ``pending``.
     """
+    ids, ends = writing.prompt_ids, writing.prompt_ends
     prefix = lm.prefixes.take(ids, ends)
     reused = len(prefix.ids)
     for end in ends[len(prefix.ends) :]:
         feed(lm, prefix, ids[len(prefix.ids) : end], None)
         prefix.ends += (end,)
         lm.prefixes.keep(prefix)
-    return prefix, feed(lm, prefix, ids[len(prefix.ids) :], pending), reused
+    return prefix, feed(lm, prefix, ids[len(prefix.ids) :], pending, writing=writing), reused
 
 
 def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
@@ -121,6 +127,8 @@ class _Watched(SoFar):
             self.looked = True
             look_back()
             return getattr(recorder, name)()
+        if name == "hidden":
+            return recorder.hidden()
         if name in ("alternative_ids", "alternative_probs"):
             return recorder.alternatives()[name == "alternative_probs"]
         if name not in ("entropy", "logprob"):
@@ -239,6 +247,16 @@ class Writing:
     def ids(self) -> list[int]:
         """The pieces so far."""
         return self.recorder.ids
+
+    @property
+    def hidden(self) -> list[int | str]:
+        """The layer whose hidden states the draft asks for, if it does."""
+        return [] if self.draft.hidden is None else [self.draft.hidden]
+
+    def state(self, states: dict[int | str, Tensor], row: int) -> None:
+        """Take the hidden state at the last position of a forward, where the draft asks for it."""
+        for layer in self.hidden:
+            self.recorder.states.append(states[layer][row, -1].clone())
 
     def take(self, logits: Tensor) -> None:
         """Choose the next piece from its raw logits (V,)."""
@@ -380,7 +398,7 @@ def stream(
 
     writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture, keep=keep)
     tapped = pending if capture else None
-    prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped)
+    prefix, logits, reused = read(lm, writing, tapped)
     while not writing.stopped:
         writing.take(logits)
         if every:
@@ -388,7 +406,7 @@ def stream(
         writing.check()
         if len(pending) >= ROWS_AT_ONCE:
             rows_so_far()
-        logits = feed(lm, prefix, writing.ids[-1:], tapped, writing.last)
+        logits = feed(lm, prefix, writing.ids[-1:], tapped, writing.last, writing)
         writing.fed()
     rows_so_far()
     return writing.continuation(reused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import os
 import platform
 import threading
@@ -160,16 +161,19 @@ class LanguageModel:
         """Drafts written side by side, at most ``size`` at once; see ``batch.Batch``."""
         return batch.Batch(self, size)
 
-    def score(self, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
+    def score(
+        self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
+    ) -> Continuation:
         """``text`` as if the model had written it behind ``prompt`` (teacher forcing), with everything measured.
 
         ``text`` stands there to the character, its leading space included. One forward over prompt and text that
-        leaves the cache of the drafts alone; ``attention`` keeps the rows in full. ``stopped`` is "forced".
+        leaves the cache of the drafts alone; ``attention`` keeps the rows in full, ``hidden`` the states of a layer
+        (as ``Write``). ``stopped`` is "forced".
 
         Raises:
             ModelError: no text; a text that merges with the prompt's last piece; one longer than the position table.
         """
-        return score.score(self, prompt, text, attention=attention)
+        return score.score(self, prompt, text, attention=attention, hidden=hidden)
 
     @torch.inference_mode()
     def attend(self, ids: Sequence[int]) -> np.ndarray:
@@ -196,7 +200,10 @@ class LanguageModel:
 
     def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
-        ids, offsets = self.tokenizer.encode_with_offsets(prompt.text, prompt.special)
+        ids, offsets = self.tokenizer.encode_with_offsets(prompt.text[: (*prompt.apart, None)[0]], prompt.special)
+        for a, b in itertools.pairwise((*prompt.apart, len(prompt.text))):
+            more, spans = self.tokenizer.encode_with_offsets(prompt.text[a:b], special=False)
+            ids, offsets = ids + more, np.concatenate([offsets, spans + a])
         if ids:
             return ids, offsets
         bos = self.tokenizer.hf.bos_token_id

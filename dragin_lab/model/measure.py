@@ -15,7 +15,16 @@ from dragin_lab.model.tokenizer import HFTokenizer
 _AT_ONCE = 16  # distributions measured together where nobody waits for them one by one
 
 #: Fields of a continuation that the others follow from, beside the attention among the pieces.
-_KEPT = ("ids", "entropy", "logprob", "alternative_ids", "alternative_probs", "entropy_processed", "attention")
+_KEPT = (
+    "ids",
+    "entropy",
+    "logprob",
+    "alternative_ids",
+    "alternative_probs",
+    "entropy_processed",
+    "attention",
+    "hidden",
+)
 
 #: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
 Measured = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -60,11 +69,13 @@ class Recorder:
         self._room = room
         self._keep = keep
         self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
+        self.stored: np.ndarray | None = None  # (h, rows, columns) attention that is known beforehand, from a cache
         self._received = torch.zeros(room, device=device)  # (room,)
         self._waiting: list[tuple[Tensor, Tensor]] = []  # pieces () and logits (V,) not measured yet
         self._means: list[Tensor] | None = [] if means else None  # (c, columns) each, as long as the last row is
         self._measured: list[Measured] = []
         self._processed: list[Tensor] = []  # (1,) each
+        self.states: list[Tensor] = []  # (d,) the hidden state that each piece, and the one after them, is drawn from
         self._listed = 0  # measured groups that are listed
         self.entropy: list[float] = []  # filled by `settle`
         self.logprob: list[float] = []
@@ -174,12 +185,20 @@ class Recorder:
 
     def attention(self) -> np.ndarray | None:
         """(h, n + 1, p + n) float16 from the rows known so far, 0 for those to come; None where rows are not kept."""
+        n = len(self.ids)
+        if self.stored is not None:
+            found = self.stored[:, : n + 1, : self.p + n].copy()
+            found[:, self.rows :] = 0
+            return found
         if self._attention is None:
             return None
-        n = len(self.ids)
         while n > self._room:
             self._grow()
         return self._attention[:, : n + 1, : self.p + n].cpu().numpy()
+
+    def hidden(self) -> np.ndarray | None:
+        """(n, d) float32 hidden states that the pieces were drawn from; None where they are not captured."""
+        return torch.stack(self.states[: len(self.ids)]).float().cpu().numpy() if self.states and self.ids else None
 
     def placed_received(self, n: int) -> Tensor:
         """``received`` of the first n pieces where it lies, on the device: (n,) float32."""
@@ -246,6 +265,7 @@ class Recorder:
             received=self.received(),
             entropy_processed=torch.cat(self._processed).cpu().numpy() if self._processed else None,
             attention=attention,
+            hidden=self.hidden(),
             **rest,
         )
 

@@ -52,6 +52,8 @@ def replay(
     rows = _Rows(cached["among"], n)
     writing = Writing(lm, draft, None, rows.look_back, followed=True, capture=False, device=torch.device("cpu"))
     rows.recorder = writing.recorder
+    writing.recorder.stored = cached["attention"] if draft.attention else None
+    writing.recorder.states = list(torch.tensor(cached["hidden"])) if "hidden" in cached else []
     measured = [torch.tensor(cached[name]) for name in _MEASURED]
     warped = torch.tensor(cached["entropy_processed"]) if "entropy_processed" in cached else None
     events = []

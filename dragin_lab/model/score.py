@@ -10,13 +10,16 @@ import torch
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.measure import Recorder
+from dragin_lab.model.tap import hidden_states
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
 
 
 @torch.inference_mode()
-def score(lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
+def score(
+    lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
+) -> Continuation:
     """``text`` measured behind ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
     began = time.perf_counter()
     prompt_ids, prompt_offsets = lm.prompt(prompt)
@@ -37,7 +40,7 @@ def score(lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = Fal
     inputs = {"input_ids": torch.tensor([prompt_ids + ids], device=lm.device), "use_cache": False}
     if lm.only_last:
         inputs["logits_to_keep"] = n + 1
-    with lm.lock:
+    with lm.lock, hidden_states(lm.model, [] if hidden is None else [hidden]) as states:
         output, rows = lm.tap.forward(n + 1, **inputs)
     assert rows is not None
     logits = output.logits[0, -(n + 1) : -1]  # (n, V), row t gives piece t
@@ -45,6 +48,8 @@ def score(lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = Fal
     for piece, row in zip(ids, logits, strict=True):
         recorder.chose(piece, row)
     recorder.looked_back(rows)
+    if hidden is not None:
+        recorder.states = list(states[hidden][0, -(n + 1) : -1])
     return recorder.continuation(
         lm.tokenizer, prompt_ids, prompt_offsets, stopped="forced", seconds=time.perf_counter() - began
     )

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -94,6 +95,49 @@ def lay(model: Any, layer: int | str, heads: list[int] | None = None) -> Tap | E
         )
     module = find_attention(model, index)
     return EagerTap(model, index, heads) if module is None else Tap(model, module, index, heads)
+
+
+@contextmanager
+def hidden_states(model: Any, layers: Iterable[int | str]) -> Iterator[dict[int | str, Tensor]]:
+    """The hidden states that the forwards inside the block leave: layer -> (B, positions, d), of the latest forward.
+
+    "last" is what the output head reads, after the final norm; a number is what that layer gives to the next.
+
+    Raises:
+        ModelError: a layer the model does not have, or a model whose layers cannot be told.
+    """
+    found: dict[int | str, Tensor] = {}
+
+    def take(layer: int | str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: Any, output: Any = None) -> None:
+            given = args if output is None else output
+            found[layer] = given[0] if isinstance(given, tuple) else given
+
+        return hook
+
+    with ExitStack() as hooks:
+        for layer in layers:
+            if layer == "last":
+                handle = _output_head(model).register_forward_pre_hook(take(layer))
+            else:
+                handle = _layer_modules(model)[choose_layer(model.config, layer)].register_forward_hook(take(layer))
+            hooks.callback(handle.remove)
+        yield found
+
+
+def _output_head(model: Any) -> nn.Module:
+    head = model.get_output_embeddings()
+    if not isinstance(head, nn.Module):
+        raise ModelError(f"{type(model).__name__} has no output head, so the last hidden state cannot be captured")
+    return head
+
+
+def _layer_modules(model: Any) -> nn.ModuleList:
+    count = int(model.config.get_text_config().num_hidden_layers)
+    for module in model.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return module
+    raise ModelError(f"{type(model).__name__} has no list of {count} layers; use needs=('hidden',), the last one's")
 
 
 class EagerTap:

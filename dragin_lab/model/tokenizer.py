@@ -58,13 +58,18 @@ class HFTokenizer:
         found = self.hf.convert_ids_to_tokens([int(i) for i in ids])
         return [f"<{i}>" if piece is None else piece for i, piece in zip(ids, found, strict=True)]
 
+    @property
+    def chats(self) -> bool:
+        """Whether the model has a chat template."""
+        return bool(self.hf.chat_template)
+
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
         """(role, text) turns as the chat template writes them, up to where the assistant begins to speak.
 
         The text has all special tokens in it. A template with a switch for thinking is told not to, so that the
         answer comes at once. Raises ``SettingError`` where there is no template or where it refuses the turns.
         """
-        if not self.hf.chat_template:
+        if not self.chats:
             raise SettingError(
                 "layout 'chat' needs the model's chat template, and its tokenizer has none (a base model?); use "
                 "layout='dragin', or set tokenizer.chat_template"

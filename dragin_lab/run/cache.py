@@ -283,7 +283,9 @@ class CachedModel:
         prompt = draft.prompt
         parts = {name: prompt.spans.get(name) for name in self.lm.parts}
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
-        return self._key("draft", [prompt.text, prompt.special, parts, bias, way, attention])
+        return self._key(
+            "draft", [prompt.text, prompt.special, prompt.apart, parts, bias, way, attention, draft.hidden]
+        )
 
     def _key(self, kind: str, what: Any) -> bytes:
         return sha256(json.dumps([self._identity, kind, what], sort_keys=True).encode()).digest()

@@ -100,13 +100,7 @@ def _provenance(lab: Lab, method: Method, template: PromptTemplate) -> dict[str,
         "dragin_lab": __version__,
         "retriever": described(lab.retriever_for(method)),
         "seed": lab.seed,
-        "template": {
-            "exemplars": len(template.exemplars),
-            "instruction": template.instruction,
-            "layout": template.layout,
-            "answer_rule": template.answer_rule,
-            "form": template.form,
-        },
+        "template": template.described,
     }
 
 

@@ -27,6 +27,8 @@ class StoredTokenizer:
     It decodes single pieces; it cannot encode, and raises ``NotStoredError`` for what it does not know.
     """
 
+    chats = False
+
     def __init__(self, trace: Trace) -> None:
         self._pieces: dict[int, str] = {}
         self._shown: dict[int, str] = {}
@@ -136,6 +138,7 @@ class StoredDraft:
             alternative_ids=made.alternative_ids[:n],
             alternative_probs=made.alternative_probs[:n],
             attention=None if made.attention is None else made.attention[:, : n + 1, : len(made.prompt_ids) + n],
+            hidden=None if made.hidden is None else made.hidden[:n],
         )
 
     def fires(self, trigger: Watch) -> int | None:

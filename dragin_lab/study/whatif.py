@@ -116,6 +116,11 @@ class Replay:
     ) -> None:
         self.trace = trace
         self.method = restored(trace.method, nlp)
+        if self.method.variant == "reference" and self.method.when.code != "dragin":
+            raise SettingError(
+                f"the released code of {self.method.when.code!r} reads attention that no trace holds; ask the question "
+                "again with the other setting"
+            )
         self._template = PromptTemplate(form=self.method.when.form)
         if tokenizer is not None and not fits(tokenizer, trace):
             raise SettingError("the tokenizer names the trace's pieces otherwise; give that of the model that wrote it")
@@ -206,7 +211,7 @@ class Replay:
         if stored is None:
             stored = StoredDraft(made, self.method.when, resumed)
             self._drafts[place] = stored
-        answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape.phrase)
+        answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape)
         assert step.prompt is not None
         if resumed and not method.when.keep_passages:
             return _Verdict(made, step.words, step.decision or Decision(False, ""), None)

@@ -107,7 +107,9 @@ def _runs(look: Look, start: int, stop: int, base: str = "") -> Iterator[Run]:
 def _part(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
     """One part of a step, line by line."""
     query, decision, kept = step.query, step.decision, kept_of(step)
-    if part == "draft" and step.draft is not None:
+    if part == "thoughts":
+        yield from ([(thought, _DIM)] for thought in sections.thoughts_of(step))
+    elif part == "draft" and step.draft is not None:
         yield _written(canvas.look(step.draft, step), kept.draft)
     elif part == "decision" and decision is not None:
         certain = "" if decision.certain else " (not certain: a longer draft could have decided otherwise)"

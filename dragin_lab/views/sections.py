@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.core.answers import thoughts
 from dragin_lab.core.trace import Passage, Prompt, Query, Step, Trace
 from dragin_lab.views.html import clip, count, num, short
 from dragin_lab.views.kept import before_after, kept_of, mean_entropy, with_passages
@@ -20,6 +21,7 @@ from dragin_lab.views.pieces import extents
 
 #: The parts of a step in reading order: title and the question it answers.
 PARTS = {
+    "thoughts": ("Thoughts", "what it thought before it answered"),
     "draft": ("Draft", "what the model wrote by itself"),
     "decision": ("Decision", "why retrieve here, or not"),
     "query": ("Query", "what it asked"),
@@ -59,6 +61,7 @@ _COMMON = frozenset(
 def step_parts(step: Step) -> list[str]:
     """The parts of a step that have something to show, in reading order."""
     there = {
+        "thoughts": bool(thoughts_of(step)),
         "draft": step.draft is not None,
         "decision": step.decision is not None,
         "query": step.query is not None,
@@ -68,6 +71,13 @@ def step_parts(step: Step) -> list[str]:
         "prompts": step.prompt is not None or step.passages_prompt is not None,
     }
     return [part for part in PARTS if there[part]]
+
+
+def thoughts_of(step: Step) -> list[str]:
+    """What a thinking model thought in a step, without the marks around it."""
+    texts = [made.text for made in (step.draft, step.continuation) if made is not None]
+    found = [text[a:b] for text in texts for a, b in thoughts(text)]
+    return [thought.removeprefix("<think>").removesuffix("</think>").strip() for thought in found]
 
 
 def step_notes(step: Step) -> list[str]:

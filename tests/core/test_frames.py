@@ -120,7 +120,7 @@ def test_a_retrieval_that_found_nothing_is_one_row() -> None:
 def test_equal_traces_do_not_differ(tmp_path: Path) -> None:
     trace = make_trace()
     assert trace_diff(trace, copy.deepcopy(trace)) == ""
-    assert trace.diff(Trace.load(trace.save(tmp_path / "t"))) == ""
+    assert trace.diff(Trace.load(trace.save(tmp_path / "t", hidden=True))) == ""
 
 
 def test_how_long_it_took_and_what_the_cache_held_is_no_difference() -> None:

@@ -1,0 +1,118 @@
+"""Hidden states: those that transformers itself gives, in a stream, side by side, served from a cache and forced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lm_tiny import PROMPT, build, byte_level, chosen_alike, matrix
+
+import dragin_lab as dl
+from dragin_lab.core.episode import Write
+from dragin_lab.core.trace import Passage, Prompt
+from dragin_lab.errors import ModelError, TriggerError
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.run.cache import Cache, cached
+from dragin_lab.run.lab import Lab
+
+LAYERS: list[int | str] = ["last", 0, -2]
+
+
+class Nothing:
+    """Finds nothing."""
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        return []
+
+
+def asked(hidden: int | str | None, prompt: str = PROMPT, **options: Any) -> Write:
+    return Write(Prompt(prompt), 8, hidden=hidden, **options)
+
+
+def own_states(lm: LanguageModel, ids: list[int], layer: int | str) -> np.ndarray:
+    """(positions, d), by the model's own means: embeddings, then one entry a layer, the last one after its norm."""
+    with torch.inference_mode():
+        states = lm.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+    found: np.ndarray = states[-1 if layer == "last" else range(1, 5)[int(layer)]][0].numpy()
+    return found
+
+
+@matrix("llama", "gemma2", "gpt2", "falcon", "opt", "gpt_neo")
+def test_states_are_the_models_own(kind: str) -> None:
+    lm = LanguageModel(build(kind), byte_level())
+    for layer in ("last", 0):
+        made = lm.generate(asked(layer))
+        assert made.hidden is not None
+        p, n = len(made.prompt_ids), len(made)
+        theirs = own_states(lm, [*made.prompt_ids.tolist(), *made.ids.tolist()], layer)
+        np.testing.assert_allclose(made.hidden, theirs[p - 1 : p + n - 1], atol=1e-4)
+    assert lm.generate(asked(None)).hidden is None
+
+
+def test_side_by_side_each_draft_has_its_own() -> None:
+    lm = LanguageModel(build("llama"), byte_level())
+    drafts = [asked("last"), asked(1, "Question: Who?\nAnswer:"), asked(None), asked(-2, PROMPT * 2)]
+    batch, found = lm.batch(3), {}
+    for key, draft in enumerate(drafts):
+        batch.ask(key, draft)
+    while len(batch):
+        found |= dict(batch.step())
+    for key, draft in enumerate(drafts):
+        alone = lm.generate(draft)
+        chosen_alike(alone, found[key])
+        assert (alone.hidden is None) == (found[key].hidden is None)
+        if alone.hidden is not None:
+            np.testing.assert_allclose(found[key].hidden, alone.hidden, atol=1e-4)
+
+
+def test_served_from_a_cache_and_forced() -> None:
+    lm = LanguageModel(build("llama"), byte_level())
+    model = cached(lm, Cache())
+    first, again = model.generate(asked("last")), model.generate(asked("last"))
+    assert again.stored
+    np.testing.assert_array_equal(first.hidden, again.hidden)
+    assert not model.generate(asked(1)).stored
+    for layer in LAYERS:
+        forced = lm.score(Prompt(PROMPT), " The director", hidden=layer)
+        theirs = own_states(lm, [*forced.prompt_ids.tolist(), *forced.ids.tolist()], layer)
+        np.testing.assert_allclose(forced.hidden, theirs[len(forced.prompt_ids) - 1 : -1], atol=1e-4)
+
+
+def test_a_layer_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ModelError, match=r"layer=9: this model has layers 0 to 3"):
+        LanguageModel(build("llama"), byte_level()).generate(asked(9))
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+@pytest.mark.parametrize("caching", [False, True])
+def test_a_trigger_of_ones_own_reads_them(variant: str, caching: bool, tmp_path: Path) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    @dl.when("norm", threshold=1e9, needs=("hidden:1", "attention"))
+    def norm(draft: dl.Draft) -> np.ndarray:
+        """The length of the hidden state."""
+        seen.append(draft.hidden.shape)
+        assert draft.attention.shape[1] == len(draft)
+        return np.linalg.norm(draft.hidden, axis=1)
+
+    model: Any = LanguageModel(build("llama"), byte_level())
+    model = cached(model, Cache()) if caching else model
+    method = dl.method(when="norm", what="question", variant=variant, max_new_tokens=8)
+    for _ in range(2):
+        trace = Lab(model, retriever=Nothing()).ask("Who?", method)
+    made = trace.steps[0].draft
+    assert made is not None
+    assert made.hidden is not None
+    assert set(seen) <= {(n, 32) for n in range(len(made) + 1)}
+    bare = dl.Trace.load(trace.save(tmp_path / "a.trace")).steps[0].draft
+    whole = dl.Trace.load(trace.save(tmp_path / "b.trace", hidden=True)).steps[0].draft
+    assert bare is not None
+    assert whole is not None
+    assert bare.hidden is None
+    np.testing.assert_array_equal(whole.hidden, made.hidden)
+    dl.when("silent", threshold=1e9)(lambda draft: draft.hidden[:, 0])
+    with pytest.raises(TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"):
+        Lab(model, retriever=Nothing()).ask("Who?", dl.method(when="silent", what="question", variant=variant))
