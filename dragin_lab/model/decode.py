@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,7 @@ from dragin_lab.errors import ModelError
 from dragin_lab.model.measure import Fetched, Measured, Recorder
 from dragin_lab.model.prefixes import Prefix, ends_of
 from dragin_lab.model.tap import Pending
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tapped import TappedModel
 
 ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
 
@@ -51,7 +49,7 @@ class PieceEvent:
 
 @torch.inference_mode()
 def feed(
-    lm: LanguageModel, prefix: Prefix, ids: list[int], pending: Pending | None, placed: Tensor | None = None
+    lm: TappedModel, prefix: Prefix, ids: list[int], pending: Pending | None, placed: Tensor | None = None
 ) -> Tensor:
     """Feed ids behind the cache; returns the last position's logits (V,) and puts its row into ``pending``.
 
@@ -71,9 +69,7 @@ def feed(
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
 
-def read(
-    lm: LanguageModel, ids: list[int], ends: tuple[int, ...], pending: Pending | None
-) -> tuple[Prefix, Tensor, int]:
+def read(lm: TappedModel, ids: list[int], ends: tuple[int, ...], pending: Pending | None) -> tuple[Prefix, Tensor, int]:
     """Feed a prompt in the parts that end at ``ends``, behind those that are kept.
 
     Returns the cache, the logits behind the prompt (V,) and how many pieces were kept; the last position's row goes
@@ -99,7 +95,7 @@ def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
 
 
 @torch.inference_mode()
-def look_back(lm: LanguageModel, recorder: Recorder, pending: Pending, block: int = 0) -> None:
+def look_back(lm: TappedModel, recorder: Recorder, pending: Pending, block: int = 0) -> None:
     """Hand the rows made so far to the recorder; ``block`` as for ``Tap.flush``."""
     with lm.lock:
         rows = lm.tap.flush(pending, block=block)
@@ -132,7 +128,7 @@ class _Watched(SoFar):
 class Chooser:
     """Takes the next piece from its logits: the likeliest, or one drawn as the model's generation config says."""
 
-    def __init__(self, lm: LanguageModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
+    def __init__(self, lm: TappedModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
         self.biases = [(b, lm.openings(b.opening)) for b in bias]
         self.made = 0
         self.processors = lm.processors(len(prompt_ids))
@@ -196,7 +192,7 @@ class Writing:
 
     def __init__(
         self,
-        lm: LanguageModel,
+        lm: TappedModel,
         draft: Write,
         seed: int | None,
         look_back: Callable[[], None],
@@ -348,7 +344,7 @@ class Writing:
 
 
 def stream(
-    lm: LanguageModel,
+    lm: TappedModel,
     draft: Write,
     seed: int | None = None,
     *,

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import torch
 
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.measure import Recorder
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tapped import TappedModel
 
 
 @torch.inference_mode()
-def score(lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
+def score(lm: TappedModel, prompt: Prompt, text: str, *, attention: bool = False) -> Continuation:
     """``text`` measured behind ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
     began = time.perf_counter()
     prompt_ids, prompt_offsets = lm.prompt(prompt)
@@ -50,7 +47,7 @@ def score(lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = Fal
     )
 
 
-def _closing(lm: LanguageModel) -> int:
+def _closing(lm: TappedModel) -> int:
     """How many special tokens the tokenizer puts behind a text (most put none)."""
     ids = lm.tokenizer.encode("a", special=True)
     return next(count for count, piece in enumerate(reversed(ids)) if piece not in lm.tokenizer.silent)
