@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,14 @@ def test_rooms_import_from_the_rooms_before_them() -> None:
         if room(target) not in SHARED and height[room(target)] > height[room(name)]
     ]
     assert sorted(wrong) == []
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """``core.trace`` finds the views by name, and so is not in one."""
+    try:
+        graphlib.TopologicalSorter({name: IMPORTS[name] & MODULES.keys() for name in MODULES}).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 def test_import_is_light() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.trace import Continuation, Passage, Prompt, Query, Step, Trace, Words
+from dragin_lab.core.records import Continuation, Passage, Prompt, Query, Step, Words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 # -- pieces -----------------------------------------------------------------------------------------------------------
 
 
-def token_table(trace: Trace) -> pd.DataFrame:
+def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.DataFrame:
     """One row per piece of everything that the model wrote, in order.
 
     Columns: ``step`` (missing for the extraction), ``source`` ("draft", "continuation" or "extraction"), ``index`` in
@@ -29,15 +29,15 @@ def token_table(trace: Trace) -> pd.DataFrame:
 
     parts = [
         _piece_columns(made, step.index, source, words, end)
-        for step in trace.steps
+        for step in steps
         for made, source, words, end in (
             (step.draft, "draft", step.words, _kept_of_draft(step)),
             (step.continuation, "continuation", Words(), step.continuation_kept),
         )
         if made is not None
     ]
-    if trace.extraction is not None:
-        parts.append(_piece_columns(trace.extraction, None, "extraction", Words(), None))
+    if extraction is not None:
+        parts.append(_piece_columns(extraction, None, "extraction", Words(), None))
     types = _piece_types()
     if not parts:
         return pd.DataFrame({name: pd.Series([], dtype=kind) for name, kind in types.items()})
@@ -114,7 +114,7 @@ def _kept_of_draft(step: Step) -> int | None:
 # -- retrievals -------------------------------------------------------------------------------------------------------
 
 
-def retrieval_table(trace: Trace) -> pd.DataFrame:
+def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
     """One row per passage found: step, rank (from 1), query (as sent), id, title, text, score.
 
     A retrieval that found nothing is one row without rank, id, title, text and score, so that no query is lost;
@@ -124,7 +124,7 @@ def retrieval_table(trace: Trace) -> pd.DataFrame:
 
     names = ("step", "rank", "query", "id", "title", "text", "score")
     rows: list[tuple[Any, ...]] = []
-    for step in trace.steps:
+    for step in steps:
         if step.query is None:
             continue
         for rank, p in enumerate(step.passages, 1):
@@ -149,27 +149,13 @@ _LEADING = {
 }
 
 
-def trace_diff(a: Trace, b: Trace) -> str:
-    """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
-
-    Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
-    and the counters. How long things took and what a cache served is left out.
-    """
-    lines = [line for name in ("question", "method", "provenance") for line in _lines(name, *_pair(a, b, name))]
-    lines += _step_lines(a.steps, b.steps)
-    for name in ("text", "extraction_prompt", "extraction", "answer", "scores", "ended", "error", "notes"):
-        lines += _lines(name, *_pair(a, b, name))
-    lines += _lines("counters", a.counters, b.counters)
-    return "\n".join(lines)
-
-
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Where two mappings of plain data differ, one line per difference: "path: a → b"."""
+    """Where two mappings differ, one line per difference: "path: a → b". Their values are plain data or records."""
     return [line for key in dict.fromkeys([*a, *b]) for line in _lines(key, a.get(key, _ABSENT), b.get(key, _ABSENT))]
 
 
-def _step_lines(a: Sequence[Step], b: Sequence[Step]) -> list[str]:
-    """What differs in the first step that differs, and the numbers of steps."""
+def step_differences(a: Sequence[Step], b: Sequence[Step]) -> list[str]:
+    """What differs in the first step that differs, and the numbers of steps; lines as of ``differences``."""
     found: list[str] = []
     for i, (left, right) in enumerate(zip(a, b, strict=False)):
         drafted = list(_lines("", left.draft, right.draft))

@@ -144,8 +144,10 @@ class Registry(Generic[P]):
     def named(self, name: str) -> type[P]:
         """The class of that name. Raises ``SettingError`` with the nearest name where there is none."""
         self._load()
-        if name not in self._found and name in (installed := self._installed()):
-            loaded = installed[name].load()
+        if name in self._found:  # entry points are found by reading what every installed package says of itself
+            return self._found[name]
+        if (point := self._installed().get(name)) is not None:
+            loaded = point.load()
             if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
                 raise SettingError(f"the entry point {self.group}: {name} gives {loaded!r}, which is not a {self.kind}")
             self._found.setdefault(name, loaded)

@@ -1,18 +1,15 @@
-"""The data that episodes are made of: what was asked, what was generated, what was decided.
-
-Everything here is plain data on numpy; nothing computes, nothing imports torch. Sizes used throughout: a prompt has
-``p`` pieces, a continuation has ``n`` new ones, the captured layer has ``h`` heads, a draft has ``w`` words.
-A *piece* is one tokenizer token.
-"""
+"""``Trace``, the record of one episode: its data, and the tables, files and pictures made of it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from dragin_lab.core.frames import differences, retrieval_table, step_differences, token_table
+from dragin_lab.core.records import Continuation, Decision, Passage, Prompt, Query, Question, Step, Words
+from dragin_lab.core.tracefile import load_trace, save_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,192 +18,10 @@ if TYPE_CHECKING:
 
     from dragin_lab.core.labels import Labelled
 
+__all__ = ["ENDINGS", "Continuation", "Decision", "Passage", "Prompt", "Query", "Question", "Step", "Trace", "Words"]
+
 #: How an episode can end. "running" is what a trace says while its episode is under way.
 ENDINGS = ("running", "answered", "length", "stalled", "cancelled", "error")
-
-
-@dataclass(frozen=True)
-class Passage:
-    """One retrievable text. ``score`` is the retriever's own (BM25: larger is better); NaN where nothing scored it."""
-
-    id: str
-    title: str
-    text: str
-    score: float = float("nan")
-
-
-@dataclass(frozen=True)
-class Question:
-    """A question and its gold answers (any of them counts); ``golds`` is empty where nobody knows the answer."""
-
-    id: str
-    text: str
-    golds: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A prompt's text with named spans, so that attention can be read back to its parts.
-
-    ``spans`` maps ``"exemplars"``, ``"passages"``, ``"question"`` and ``"answer"`` (the answer so far) to half-open
-    character ranges of ``text``; a part that is absent has no entry. ``notes`` says what was dropped to fit the
-    context window, one line each. ``special`` says whether the tokenizer adds its own special tokens (BOS, ...) when
-    the text is encoded; a chat template has written them into it. ``apart`` are the characters at which it is cut into
-    parts that are encoded one by one, special tokens only before the first.
-    """
-
-    text: str
-    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    special: bool = True
-    apart: tuple[int, ...] = ()
-
-    def part(self, name: str) -> str:
-        """The text of one named span; the empty string where the prompt has no such part."""
-        start, stop = self.spans.get(name, (0, 0))
-        return self.text[start:stop]
-
-
-@dataclass
-class Continuation:
-    """What the model wrote behind one prompt, with everything captured while it wrote.
-
-    Row ``r`` of ``attention`` is the query position ``p - 1 + r``: piece ``t`` was *predicted* by row ``t`` and looks
-    back *itself* with row ``t + 1``. The last piece is fed once so that its row exists.
-    """
-
-    prompt_ids: np.ndarray  # (p,) int32
-    prompt_offsets: np.ndarray  # (p, 2) int32, half-open character spans in the prompt's text; (0, 0) for specials
-    ids: np.ndarray  # (n,) int32, with the closing EOS if there was one
-    pieces: tuple[str, ...]  # n raw vocabulary strings ("▁film", "<0x0A>", "Ċ")
-    text: str  # decoded, no special tokens
-    raw_text: str  # decoded, with special tokens
-    offsets: np.ndarray  # (n, 2) int32, half-open character spans in `text`
-    entropy: np.ndarray  # (n,) float32, nats, of the raw next-token distribution each piece was drawn from (Eq. 1)
-    logprob: np.ndarray  # (n,) float32, nats, of the piece under that raw distribution
-    alternative_ids: np.ndarray  # (n, k) int32, the k likeliest pieces, best first
-    alternative_probs: np.ndarray  # (n, k) float32
-    received: np.ndarray  # (n,) float32, max over later pieces of the head-mean attention paid to it (Eq. 3); last: 0
-    stopped: str = "length"  # "eos", "length", or the reason the draft's Stop gave
-    entropy_processed: np.ndarray | None = None  # (n,) float32, nats, after the warpers; None under greedy decoding
-    attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
-    hidden: np.ndarray | None = None  # (n, d) float32, the state each piece was drawn from, only when asked for
-    alternative_pieces: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
-    decided: int | None = None  # pieces made when the Stop was reached, where generation ran on behind it
-    decided_by: str = ""  # the reason the Stop gave there
-    received_decided: np.ndarray | None = None  # (decided,) float32, `received` as it would be had it ended there
-    seconds: float = 0.0
-    reused: int = 0  # prompt pieces that were not read again: all of them where the draft was `stored`
-    stored: bool = False  # served from a store
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def beginning(self, n: int) -> Continuation:
-        """The first n pieces alone, with what was measured on them in the whole."""
-        cut = {name: getattr(self, name)[:n] for name in _PER_PIECE if getattr(self, name) is not None}
-        text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
-        attention = None if self.attention is None else self.attention[:, : n + 1, : len(self.prompt_ids) + n]
-        return replace(self, **cut, text=text, raw_text=text, attention=attention)
-
-    def as_decided(self) -> Continuation:
-        """The same draft as it would be had it ended where its outcome was known; itself where it did."""
-        n = self.decided
-        if n is None or n == len(self):
-            return self
-        received = self.received[:n] if self.received_decided is None else self.received_decided
-        return replace(self.beginning(n), received=received, decided=None, stopped=self.decided_by)
-
-
-_PER_PIECE = (
-    "ids",
-    "pieces",
-    "offsets",
-    "entropy",
-    "entropy_processed",
-    "logprob",
-    "received",
-    "hidden",
-    "alternative_ids",
-    "alternative_probs",
-    "alternative_pieces",
-)
-
-
-@dataclass
-class Words:
-    """The words of a draft and what was measured on each; all arrays have one entry a word.
-
-    NaN in ``attention``, ``entropy`` or ``score`` means that the method's trigger does not measure it.
-    """
-
-    text: tuple[str, ...] = ()
-    spans: np.ndarray = field(
-        default_factory=lambda: np.zeros((0, 2), np.int32)
-    )  # (w, 2) int32, half-open piece ranges
-    sentence: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))  # (w,) int32
-    attention: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32
-    entropy: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, nats
-    stop: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, a word that may never be a hit
-    score: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, what is held against θ
-    hit: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, flagged as lacking information
-
-    def __len__(self) -> int:
-        return len(self.text)
-
-
-@dataclass
-class Decision:
-    """Whether a draft called for a retrieval, why, and where it was cut."""
-
-    retrieve: bool
-    reason: str  # one line for people: "'Leshia' scores 2.69 > θ 1.2"
-    cut: int | None = None  # character of draft.text where its kept part ends; None: all of it was kept
-    piece: int | None = None  # the piece that fired, where one did
-    sentence: int | None = None  # the sentence that fired, where one did
-    certain: bool = True  # False: the draft ended before a longer one could have decided otherwise
-
-
-@dataclass
-class Query:
-    """A search query and where it came from.
-
-    ``words``, ``weights`` and ``chosen`` are the candidates in text order with the attention they received and
-    whether they entered the query; empty for formulators that do not weigh words.
-    """
-
-    text: str  # as formulated
-    sent: str  # as sent to the retriever (the released code keeps the last 64 pieces; see reference-behaviour §4)
-    words: tuple[str, ...] = ()
-    weights: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (len(words),) float32
-    chosen: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (len(words),) bool
-    note: str = ""  # what was chosen instead, where the formulator's usual input was missing
-
-
-@dataclass
-class Step:
-    """One turn of the loop.
-
-    A look-ahead method writes ``draft``, decides, and on a hit searches and writes ``continuation`` with the passages
-    in view (reference variant) or goes on in the next step (paper variant). A method that searches first has no
-    ``draft``: what it wrote is its ``continuation``.
-    """
-
-    index: int
-    prompt: Prompt | None = None  # what the draft was written behind
-    draft: Continuation | None = None
-    words: Words = field(default_factory=Words)  # the words of `draft`
-    decision: Decision | None = None
-    query: Query | None = None
-    passages: tuple[Passage, ...] = ()
-    passages_prompt: Prompt | None = None  # what the continuation was written behind
-    continuation: Continuation | None = None
-    continuation_kept: int | None = None  # character of continuation.text where its kept part ends
-    kept: str = ""  # text that this step added to the answer
-    discarded: str = ""  # generated text that this step threw away
-    answer: str = ""  # the whole answer text after this step
-    notes: list[str] = field(default_factory=list)  # re-encoded ids, dropped passages, a window overrun
-    seconds: dict[str, float] = field(default_factory=dict)  # by request kind: "draft", "attend", "search"
 
 
 @dataclass
@@ -281,16 +96,12 @@ class Trace:
     @property
     def tokens(self) -> pd.DataFrame:
         """One row a piece of every draft and continuation (pandas.DataFrame); see ``frames.token_table``."""
-        from dragin_lab.core.frames import token_table
-
-        return token_table(self)
+        return token_table(self.steps, self.extraction)
 
     @property
     def retrievals(self) -> pd.DataFrame:
         """One row a retrieved passage: step, query, rank, id, title, text, score (pandas.DataFrame)."""
-        from dragin_lab.core.frames import retrieval_table
-
-        return retrieval_table(self)
+        return retrieval_table(self.steps)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -299,22 +110,25 @@ class Trace:
 
         Hidden states are left out unless ``hidden`` asks for them.
         """
-        from dragin_lab.core.tracefile import save_trace
-
         return save_trace(self, path, hidden=hidden)
 
     @staticmethod
     def load(path: str | Path) -> Trace:
         """Read a trace back; ``TraceFileError`` names what is wrong with a file that is not one."""
-        from dragin_lab.core.tracefile import load_trace
-
-        return load_trace(path)
+        return load_trace(Trace, path)
 
     def diff(self, other: Trace) -> str:
-        """Where two traces differ, as lines of text; the empty string where they do not."""
-        from dragin_lab.core.frames import trace_diff
+        """Where two traces differ, one line per difference: "path: a → b"; the empty string where they do not.
 
-        return trace_diff(self, other)
+        Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the
+        scores and the counters. How long things took and what a cache served is left out.
+        """
+        made = ("text", "extraction_prompt", "extraction", "answer", "scores", "ended", "error", "notes", "counters")
+        first, last = (
+            differences(*({name: getattr(trace, name) for name in names} for trace in (self, other)))
+            for names in (("question", "method", "provenance"), made)
+        )
+        return "\n".join([*first, *step_differences(self.steps, other.steps), *last])
 
     # -- views ----------------------------------------------------------------------------------------------------
 

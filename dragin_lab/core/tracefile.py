@@ -1,8 +1,8 @@
 """Traces as files: one safetensors file, arrays as tensors, everything else as JSON in its metadata. No pickle.
 
-The code follows the type hints of ``trace.py``, so a new field is saved without a word here. In the JSON an array is
-``{"$array": name of its tensor}`` and a float that JSON does not know is ``{"$float": "nan"}``. Where a hint says
-``Any`` (settings, provenance) JSON's own types are kept, and tuples, as ``{"$tuple": [...]}``.
+The code follows the type hints of ``records.py`` and ``trace.py``, so a new field is saved without a word here. In the
+JSON an array is ``{"$array": name of its tensor}`` and a float that JSON does not know is ``{"$float": "nan"}``. Where
+a hint says ``Any`` (settings, provenance) JSON's own types are kept, and tuples, as ``{"$tuple": [...]}``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import safetensors
 import safetensors.numpy
 
-from dragin_lab.core.trace import Trace
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import not_saved, write_whole
 
@@ -29,8 +28,10 @@ VERSION = 1
 #: safetensors refuses to read a longer header.
 LONGEST_HEADER = 100_000_000
 
+T = TypeVar("T")
 
-def save_trace(trace: Trace, path: str | Path, *, hidden: bool = True) -> Path:
+
+def save_trace(trace: Any, path: str | Path, *, hidden: bool = True) -> Path:
     """Write a trace to ``path`` and return that path. A file that was there is replaced whole or not at all.
 
     Without ``hidden`` the hidden states of its drafts are left out.
@@ -44,7 +45,7 @@ def save_trace(trace: Trace, path: str | Path, *, hidden: bool = True) -> Path:
         trace = replace(trace, steps=steps)
     tensors: dict[str, np.ndarray] = {}
     # ASCII only, so that even half a surrogate pair survives.
-    text = json.dumps(_pack(Trace, trace, "trace", tensors), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_pack(type(trace), trace, "trace", tensors), separators=(",", ":"), allow_nan=False)
     if len(text) > LONGEST_HEADER * 0.9:
         raise TraceFileError(
             f"{path}: not saved; the trace's text takes {len(text):,} bytes and one file holds 90 million"
@@ -59,8 +60,8 @@ def save_trace(trace: Trace, path: str | Path, *, hidden: bool = True) -> Path:
     return path
 
 
-def load_trace(path: str | Path) -> Trace:
-    """Read a trace; ``TraceFileError`` says what is wrong with a file that is not one."""
+def load_trace(kind: type[T], path: str | Path) -> T:
+    """Read a trace, an object of ``kind``; ``TraceFileError`` says what is wrong with a file that is not one."""
     path = Path(path).expanduser()
     if not os.path.isfile(path):
         raise TraceFileError(f"{path}: " + ("is not a regular file" if os.path.exists(path) else "no such file"))
@@ -80,7 +81,7 @@ def load_trace(path: str | Path) -> Trace:
     except ValueError as error:
         raise TraceFileError(f"{path}: the trace in it is not sound JSON ({error})") from error
     try:
-        trace: Trace = _unpack(Trace, stored, "trace", tensors)
+        trace: T = _unpack(kind, stored, "trace", tensors)
     except TraceFileError as error:
         raise TraceFileError(f"{path}: {error}") from None
     return trace

@@ -10,7 +10,7 @@ import inspect
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +24,7 @@ from dragin_lab.model.measure import measure
 from dragin_lab.model.prefixes import MOST, Prefix
 from dragin_lab.model.slots import Slots, unfit
 from dragin_lab.model.tap import Pending, hidden_states
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tapped import TappedModel
 
 #: What torch says where it has no error class for a lack of memory.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
@@ -74,7 +72,7 @@ class Batch:
         notes: why it is less than was asked for, a line each time.
     """
 
-    def __init__(self, lm: LanguageModel, size: int, *, capture: bool = True) -> None:
+    def __init__(self, lm: TappedModel, size: int, *, capture: bool = True) -> None:
         if size < 1:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.lm = lm
@@ -114,7 +112,7 @@ class Batch:
         self._waiting.append(_Job(key, draft, seed, keep))
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """``LanguageModel.attend``; where memory is short the drafts under way make room and begin again."""
+        """``TappedModel.attend``; where memory is short the drafts under way make room and begin again."""
         try:
             return self.lm.attend(ids)
         except Exception as error:
@@ -294,9 +292,8 @@ class Batch:
             return job.key, error
 
     def _write(self, job: _Job) -> Continuation:
-        if self.capture:
-            return self.lm.generate(job.draft, job.seed, keep=job.keep)
-        return finish(stream(self.lm, job.draft, job.seed, every=False, capture=False))
+        keep = job.keep if self.capture else None
+        return finish(stream(self.lm, job.draft, job.seed, every=False, capture=self.capture, keep=keep))
 
     def _retreat(self, why: str, suspect: _Job | None, ended: list[Ended]) -> list[Ended]:
         """Begin again after a forward failed: with half as many, or one at a time where ``why`` is not memory.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,7 @@ from dragin_lab.errors import ModelError
 from dragin_lab.model.measure import Fetched, Measured, Recorder
 from dragin_lab.model.prefixes import Prefix, ends_of
 from dragin_lab.model.tap import Pending, hidden_states
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tapped import TappedModel
 
 ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
 
@@ -51,7 +49,7 @@ class PieceEvent:
 
 @torch.inference_mode()
 def feed(
-    lm: LanguageModel,
+    lm: TappedModel,
     prefix: Prefix,
     ids: list[int],
     pending: Pending | None,
@@ -78,7 +76,7 @@ def feed(
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
 
-def read(lm: LanguageModel, writing: Writing, pending: Pending | None) -> tuple[Prefix, Tensor, int]:
+def read(lm: TappedModel, writing: Writing, pending: Pending | None) -> tuple[Prefix, Tensor, int]:
     """Feed a draft's prompt in the parts that end at ``prompt_ends``, behind those that are kept.
 
     Returns the cache, the logits behind the prompt (V,) and how many pieces were kept; the last position's row goes
@@ -105,7 +103,7 @@ def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
 
 
 @torch.inference_mode()
-def look_back(lm: LanguageModel, recorder: Recorder, pending: Pending, block: int = 0) -> None:
+def look_back(lm: TappedModel, recorder: Recorder, pending: Pending, block: int = 0) -> None:
     """Hand the rows made so far to the recorder; ``block`` as for ``Tap.flush``."""
     with lm.lock:
         rows = lm.tap.flush(pending, block=block)
@@ -140,7 +138,7 @@ class _Watched(SoFar):
 class Chooser:
     """Takes the next piece from its logits: the likeliest, or one drawn as the model's generation config says."""
 
-    def __init__(self, lm: LanguageModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
+    def __init__(self, lm: TappedModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
         self.biases = [(b, lm.openings(b.opening)) for b in bias]
         self.made = 0
         self.processors = lm.processors(len(prompt_ids))
@@ -204,7 +202,7 @@ class Writing:
 
     def __init__(
         self,
-        lm: LanguageModel,
+        lm: TappedModel,
         draft: Write,
         seed: int | None,
         look_back: Callable[[], None],
@@ -366,7 +364,7 @@ class Writing:
 
 
 def stream(
-    lm: LanguageModel,
+    lm: TappedModel,
     draft: Write,
     seed: int | None = None,
     *,

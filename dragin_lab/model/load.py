@@ -2,88 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import itertools
 import os
-import platform
-import threading
 from collections.abc import Generator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-import transformers
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model import batch, decode, replay, score
-from dragin_lab.model.check import Check, run_checks
-from dragin_lab.model.prefixes import PARTS, Prefixes
-from dragin_lab.model.sources import find_source, load_pair, weight_files, weights_hash
-from dragin_lab.model.tap import lay
-from dragin_lab.model.tokenizer import HFTokenizer
-
-_WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
-_FAR = 8  # windows that a text may run over its model before it is refused
-_POSITION_TABLES = ("wpe", "embed_positions", "position_embedding", "position_embeddings")
+from dragin_lab.model.sources import find_source, load_pair, weight_files
+from dragin_lab.model.tapped import TappedModel
 
 
-class LanguageModel:
+class LanguageModel(TappedModel):
     """A model, its tokenizer, and the tap on one of its layers.
 
     Get one with ``LanguageModel.load``; the constructor takes a model and tokenizer of ``transformers`` that are
     already in memory. One draft is made at a time; a second stream opened meanwhile works on a cache of its own.
-
-    Attributes:
-        name: what it was loaded from, short.
-        tokenizer: ``HFTokenizer``.
-        context_window: pieces the model was made for, or None where its config does not say.
-        hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
-        layer: index of the captured layer.
-        prefixes: the key-value caches of earlier prompts (``prefixes.Prefixes``).
-        embedded: whether this is the model that the package brings.
-        parts: the named spans of a prompt whose ends decide in what forwards it is read.
+    Attributes: see ``TappedModel``.
     """
-
-    parts = PARTS
-
-    def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        *,
-        layer: int | str = "last",
-        heads: Sequence[int] | None = None,
-        alternatives: int = 5,
-        sample: bool = False,
-        name: str = "",
-        files: Sequence[Path] = (),
-        check: bool = True,
-    ) -> None:
-        if alternatives < 1:
-            raise ModelError(f"alternatives={alternatives}: give 1 or more")
-        self.model = model.eval()
-        self.tokenizer = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer)
-        self.device: torch.device = model.device
-        self.alternatives = alternatives
-        self.sample = sample
-        self.name = name or str(getattr(model.config, "_name_or_path", "")) or type(model).__name__
-        self.context_window, self.hard_window = _window(model)
-        self.lock = threading.RLock()
-        self.only_last = {"logits_to_keep": 1} if "logits_to_keep" in _parameters(model) else {}
-        self.eos = frozenset(_as_list(getattr(model.generation_config, "eos_token_id", None)))
-        self.tap = lay(model, layer, None if heads is None else list(heads))
-        self.layer = self.tap.layer
-        self.embedded = False
-        self._files = list(files)
-        self._hash = self._tokenizer_hash = ""
-        self.prefixes = Prefixes(model.config)
-        self._plain = not sample and not self._build_processors(1)
-        if check and (failed := [c for c in self.check() if not c.passed]):
-            raise ModelError("; ".join(map(str, failed)) + ". Load with check=False to look into it all the same")
 
     @classmethod
     def load(
@@ -175,132 +114,6 @@ class LanguageModel:
         """
         return score.score(self, prompt, text, attention=attention, hidden=hidden)
 
-    @torch.inference_mode()
-    def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis.
-
-        A forward of its own that leaves the cache of the drafts alone and stops behind the captured layer.
-        """
-        if not len(ids):
-            heads = (
-                self.model.config.get_text_config().num_attention_heads if self.tap.heads is None else self.tap.heads
-            )
-            return np.zeros((heads if isinstance(heads, int) else len(heads), 0, 0), np.float32)
-        self.refuse_overrun(len(ids), 0)
-        with self.lock:
-            found = self.tap.map_only(torch.tensor([list(ids)], device=self.device))
-        return found[0].cpu().numpy()  # (h, n, n)
-
-    def check(self) -> list[Check]:
-        """The named checks that ``load`` makes: see ``check.run_checks``."""
-        with self.lock:
-            return run_checks(self.model, self.tap, self.tokenizer)
-
-    # -- what the decode loop asks for ----------------------------------------------------------------------------
-
-    def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
-        """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
-        ids, offsets = self.tokenizer.encode_with_offsets(prompt.text[: (*prompt.apart, None)[0]], prompt.special)
-        for a, b in itertools.pairwise((*prompt.apart, len(prompt.text))):
-            more, spans = self.tokenizer.encode_with_offsets(prompt.text[a:b], special=False)
-            ids, offsets = ids + more, np.concatenate([offsets, spans + a])
-        if ids:
-            return ids, offsets
-        bos = self.tokenizer.hf.bos_token_id
-        if bos is None:
-            raise ModelError(f"the prompt is empty and {self.name} has no BOS to start from; write something")
-        return [int(bos)], np.zeros((1, 2), np.int32)
-
-    def refuse_overrun(self, p: int, new: int) -> None:
-        """Raise ``ModelError`` where p + new pieces do not fit into a table of positions, or are far too many.
-
-        Without such a table a model can read on behind its window, if to little use; cost grows with the square, so
-        beyond ``_FAR`` windows it is refused before it eats the machine's memory.
-        """
-        if self.context_window is None:
-            return
-        what = f"{p:,} prompt pieces and {new} new ones" if new else f"{p:,} pieces"
-        if self.hard_window and p + new > self.context_window:
-            raise ModelError(
-                f"{what} do not fit into the {self.context_window:,} positions of {self.name}; "
-                "shorten the prompt or lower max_new_tokens"
-            )
-        if p + new > _FAR * self.context_window:
-            raise ModelError(
-                f"{what} are more than {_FAR} times the {self.context_window:,} that {self.name} was made for; shorten "
-                'the question or the passages, ask for fewer (top_k), or use variant="paper", which drops what does '
-                "not fit"
-            )
-
-    def openings(self, text: str) -> torch.Tensor:
-        """Ids (o,) int64 of the pieces that ``text`` may begin with; see ``HFTokenizer.openings``."""
-        return torch.tensor(self.tokenizer.openings(text), dtype=torch.int64, device=self.device)
-
-    def processors(self, p: int) -> Any:
-        """What the model's generation config does to logits behind a prompt of p pieces; empty where nothing."""
-        return [] if self._plain else self._build_processors(p)
-
-    def _build_processors(self, p: int) -> Any:
-        config, _ = self.model._prepare_generation_config(None, do_sample=self.sample)
-        self.model._prepare_special_tokens(config, True, device=self.device)
-        return self.model._get_logits_processor(config, input_ids_seq_length=p, device=self.device)
-
-    def forget(self) -> None:
-        """Drop the caches of earlier prompts, so that the next draft starts from nothing."""
-        self.prefixes.clear()
-
-    # -- for people -----------------------------------------------------------------------------------------------
-
-    def provenance(self) -> dict[str, Any]:
-        """Everything about the model that decides what it writes and what is captured; values fit into JSON."""
-        if not self._hash:
-            self._hash = weights_hash(self.model, self._files)
-        return {
-            "model": self.name,
-            "architecture": type(self.model).__name__,
-            "weights_sha256": self._hash,
-            "dtype": str(self.model.dtype).removeprefix("torch."),
-            "device": str(self.device),
-            "attention": self.model.config._attn_implementation,
-            "layer": self.layer,
-            "heads": self.tap.heads,
-            "tap": self.tap.kind,
-            "prefix_reuse": "exemplars, passages" if self.prefixes.shareable else "none, its cache cannot be shared",
-            "decoding": "sample" if self.sample else "greedy",
-            "generation_config": self.model.generation_config.to_diff_dict(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "python": platform.python_version(),
-        }
-
-    def identity(self) -> dict[str, Any]:
-        """All that can change a bit of what is written and measured, prompt and request aside; values fit into JSON."""
-        from dragin_lab import __version__
-
-        if not self._tokenizer_hash:
-            self._tokenizer_hash = hashlib.sha256(self.tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest()
-        cuda = self.device.type == "cuda"
-        told = self.provenance()
-        del told["model"]  # what it is called
-        return told | {
-            "device": torch.cuda.get_device_name(self.device) if cuda else self.device.type,
-            "instructions": None if cuda else torch.backends.cpu.get_cpu_capability(),
-            "threads": None if cuda else torch.get_num_threads(),
-            "matmul": torch.get_float32_matmul_precision(),
-            "tokenizer_sha256": self._tokenizer_hash,
-            "alternatives": self.alternatives,
-            "eos": sorted(self.eos),
-            "numpy": np.__version__,
-            "dragin_lab": __version__,
-        }
-
-    def __repr__(self) -> str:
-        dtype, decoding = str(self.model.dtype).removeprefix("torch."), "sampling" if self.sample else "greedy"
-        return (
-            f"LanguageModel({self.name}, {type(self.model).__name__}, {dtype} on {self.device}, "
-            f"layer {self.layer} by {self.tap.kind}, {decoding})"
-        )
-
 
 def choose_device(device: str | None) -> torch.device:
     """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for what is none."""
@@ -311,20 +124,3 @@ def choose_device(device: str | None) -> torch.device:
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ModelError(f'device={device!r}: torch finds no GPU here; give "cpu"')
     return where
-
-
-def _parameters(model: Any) -> Any:
-    return inspect.signature(model.forward).parameters
-
-
-def _as_list(ids: int | Sequence[int] | None) -> list[int]:
-    return [] if ids is None else [int(ids)] if isinstance(ids, int) else [int(i) for i in ids]
-
-
-def _window(model: Any) -> tuple[int | None, bool]:
-    """The context window and whether a table of positions makes it a hard limit."""
-    config = model.config.get_text_config()
-    sizes = (getattr(config, name, None) for name in _WINDOWS)
-    window = next((int(size) for size in sizes if isinstance(size, int)), None)
-    names = [n for n, _ in model.named_modules()] + [n for n, _ in model.named_buffers()]
-    return window, any(n.rpartition(".")[2] in _POSITION_TABLES for n in names)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,9 +12,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.model.decode import PieceEvent, Writing
 from dragin_lab.model.measure import Recorder
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tapped import TappedModel
 
 _MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
 
@@ -38,7 +35,7 @@ class _Rows:
 
 @torch.inference_mode()
 def replay(
-    lm: LanguageModel, draft: Write, cached: Mapping[str, np.ndarray], way: str
+    lm: TappedModel, draft: Write, cached: Mapping[str, np.ndarray], way: str
 ) -> tuple[list[PieceEvent], Continuation] | None:
     """The events and the continuation of a draft, as the model would make them.
 

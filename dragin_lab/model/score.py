@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,14 +10,12 @@ from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tap import hidden_states
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tapped import TappedModel
 
 
 @torch.inference_mode()
 def score(
-    lm: LanguageModel, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
+    lm: TappedModel, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
 ) -> Continuation:
     """``text`` measured behind ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
     began = time.perf_counter()
@@ -55,7 +52,7 @@ def score(
     )
 
 
-def _closing(lm: LanguageModel) -> int:
+def _closing(lm: TappedModel) -> int:
     """How many special tokens the tokenizer puts behind a text (most put none)."""
     ids = lm.tokenizer.encode("a", special=True)
     return next(count for count, piece in enumerate(reversed(ids)) if piece not in lm.tokenizer.silent)

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from dragin_lab.core.trace import Trace
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.lines import COUNT, PREDICTION, TEXT, Line, Rules, check, checksum, decode, of_type, parse
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from dragin_lab.core.trace import Trace
 
 #: Of all files of a run directory. Format 1 had no checksums; such a run is read, and rewritten when it is completed.
 FORMAT = 2
@@ -79,9 +78,7 @@ class RunRecord:
 
     def trace(self, qid: str) -> Trace:
         """The trace of a question, where the run saved traces; ``TraceFileError`` where it did not."""
-        from dragin_lab.core.tracefile import load_trace
-
-        return load_trace(self.folder / TRACES / trace_name(qid))
+        return Trace.load(self.folder / TRACES / trace_name(qid))
 
     def __repr__(self) -> str:
         asked = self.config["dataset"]["questions"]

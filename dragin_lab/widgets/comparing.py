@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.frames import trace_diff
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import TraceFileError
 from dragin_lab.views.frame import View, message, opened
@@ -36,7 +35,7 @@ class Compare(Card):
             if names[0] == names[1]:
                 names = [f"{names[0]} (a)", f"{names[1]} (b)"]
             self._static = partial(side_by_side, found, labels=names)
-            self.diff = trace_diff(*found)
+            self.diff = Trace.diff(*found)
             data = {
                 "error": "",
                 "html": inside(found, names),

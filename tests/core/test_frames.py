@@ -14,7 +14,6 @@ import pytest
 from factories import DRAFT, make_passages, make_trace
 
 import dragin_lab.core.trace
-from dragin_lab.core.frames import retrieval_table, token_table, trace_diff
 from dragin_lab.core.trace import Question, Step, Trace
 
 # -- pieces -----------------------------------------------------------------------------------------------------------
@@ -22,7 +21,7 @@ from dragin_lab.core.trace import Question, Step, Trace
 
 def test_token_table_has_a_row_for_every_piece() -> None:
     trace = make_trace()
-    table = token_table(trace)
+    table = trace.tokens
     assert len(table) == trace.counters["generated"]
     parts = table.groupby(["step", "source"], sort=False, dropna=False)
     assert [name for name, _ in parts][:3] == [(0, "draft"), (0, "continuation"), (1, "draft")]
@@ -106,7 +105,7 @@ def test_retrieval_table() -> None:
 def test_a_retrieval_that_found_nothing_is_one_row() -> None:
     trace = make_trace()
     trace.steps[1].query = replace(trace.steps[0].query, sent="nothing like it")  # type: ignore[type-var]
-    table = retrieval_table(trace)
+    table = trace.retrievals
     assert table["step"].tolist() == [0, 0, 1]
     last = table.iloc[2]
     assert last["query"] == "nothing like it"
@@ -119,7 +118,7 @@ def test_a_retrieval_that_found_nothing_is_one_row() -> None:
 
 def test_equal_traces_do_not_differ(tmp_path: Path) -> None:
     trace = make_trace()
-    assert trace_diff(trace, copy.deepcopy(trace)) == ""
+    assert trace.diff(copy.deepcopy(trace)) == ""
     assert trace.diff(Trace.load(trace.save(tmp_path / "t", hidden=True))) == ""
 
 
@@ -129,7 +128,7 @@ def test_how_long_it_took_and_what_the_cache_held_is_no_difference() -> None:
     other.steps[0].seconds = {}
     assert other.steps[0].draft is not None
     other.steps[0].draft.seconds, other.steps[0].draft.reused = 9.0, 0
-    assert trace_diff(trace, other) == ""
+    assert trace.diff(other) == ""
 
 
 def set_draft(trace: Trace) -> None:
@@ -193,7 +192,7 @@ def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
 def test_names_what_differs(change: Callable[[Trace], Any], lines: list[str]) -> None:
     trace, other = make_trace(), make_trace()
     change(other)
-    found = trace_diff(trace, other).splitlines()
+    found = trace.diff(other).splitlines()
     assert len(found) == len(lines), found
     for line, expected in zip(found, lines, strict=True):
         assert expected in line
@@ -203,7 +202,7 @@ def test_only_the_first_step_that_differs_is_listed() -> None:
     trace, other = make_trace(), make_trace()
     for step in other.steps:
         step.kept = "else"
-    assert [line.split(":")[0] for line in trace_diff(trace, other).splitlines()] == ["steps[0].kept"]
+    assert [line.split(":")[0] for line in trace.diff(other).splitlines()] == ["steps[0].kept"]
 
 
 def test_another_reason_for_the_same_decision_does_not_hide_later_steps() -> None:
@@ -212,7 +211,7 @@ def test_another_reason_for_the_same_decision_does_not_hide_later_steps() -> Non
         assert step.decision is not None
         step.decision.reason += "!"
     other.steps[1].kept = "else"
-    paths = [line.split(":")[0] for line in trace_diff(trace, other).splitlines()]
+    paths = [line.split(":")[0] for line in trace.diff(other).splitlines()]
     assert paths == ["steps[0].decision.reason", "steps[1].decision.reason", "steps[1].kept"]
 
 
@@ -257,7 +256,7 @@ def test_no_field_is_overlooked() -> None:
         other = make_trace()
         owner, name, _ = filled_fields(other)[number]
         object.__setattr__(owner, name, changed(getattr(owner, name)))  # frozen ones too
-        assert path.split(".")[0] in trace_diff(trace, other), path
+        assert path.split(".")[0] in trace.diff(other), path
     for kind in ("Continuation", "Words", "Decision", "Query", "Prompt", "Passage"):
         names = {f.name for f in fields(getattr(dragin_lab.core.trace, kind))} - {"seconds", "reused", "stored"}
         assert names <= {path.split(".")[-1] for path in paths}, kind
@@ -268,5 +267,5 @@ def test_an_array_that_only_one_trace_holds() -> None:
     assert trace.steps[0].draft is not None
     assert trace.steps[0].draft.attention is not None
     shape = list(trace.steps[0].draft.attention.shape)
-    lines = trace_diff(trace, make_trace(attention=False)).splitlines()
+    lines = trace.diff(make_trace(attention=False)).splitlines()
     assert lines[0] == f"steps[0].draft.attention: float16{shape} → None"

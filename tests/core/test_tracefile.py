@@ -31,7 +31,6 @@ from dragin_lab.core.trace import (
     Trace,
     Words,
 )
-from dragin_lab.core.tracefile import load_trace, save_trace
 from dragin_lab.errors import TraceFileError
 
 
@@ -89,14 +88,14 @@ def test_the_format_keeps_its_name(tmp_path: Path) -> None:
 
 def test_an_empty_trace_comes_back(tmp_path: Path) -> None:
     trace = Trace(Question("", ""), {}, steps=[Step(0)])
-    assert_same(trace, load_trace(save_trace(trace, tmp_path / "t")))
+    assert_same(trace, Trace.load(trace.save(tmp_path / "t")))
 
 
 def test_settings_keep_their_types(tmp_path: Path) -> None:
     trace = make_trace()
     trace.method = {"heads": (0, (1, "é")), "θ": [1, 1.0, True, None], "map": {}, "wide": 2**70, "nothing": math.nan}
     trace.provenance = {"matrix": np.arange(6).reshape(2, 3).T, "infinite": [math.inf, -math.inf]}
-    assert_same(trace, load_trace(save_trace(trace, tmp_path / "t")))
+    assert_same(trace, Trace.load(trace.save(tmp_path / "t")))
 
 
 def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
@@ -107,7 +106,7 @@ def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
     expected = draft.attention.copy()
     draft.attention = np.asfortranarray(draft.attention).astype(">f2", order="K")
     draft.entropy = np.repeat(draft.entropy, 2)[::2]
-    loaded = load_trace(save_trace(trace, tmp_path / "t")).steps[0].draft
+    loaded = Trace.load(trace.save(tmp_path / "t")).steps[0].draft
     assert loaded is not None
     assert_same(loaded.attention, expected)
     assert_same(loaded.entropy, np.ascontiguousarray(draft.entropy))
@@ -119,7 +118,7 @@ def test_numpy_scalars_come_back_as_numbers(tmp_path: Path) -> None:
     trace.seconds = np.float32(0.5)  # type: ignore[assignment]
     trace.steps[1].index = np.int64(1)  # type: ignore[assignment]
     trace.scores = {"em": 1}
-    loaded = load_trace(save_trace(trace, tmp_path / "t"))
+    loaded = Trace.load(trace.save(tmp_path / "t"))
     assert (loaded.seconds, type(loaded.seconds), type(loaded.steps[1].index)) == (0.5, float, int)
     assert_same(loaded.scores, {"em": 1.0})
 
@@ -187,7 +186,7 @@ traces = st.builds(
 
 @given(trace=traces)
 def test_any_trace_comes_back_as_it_was(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> None:
-    assert_same(trace, load_trace(save_trace(trace, tmp_path_factory.mktemp("t") / "t")))
+    assert_same(trace, Trace.load(trace.save(tmp_path_factory.mktemp("t") / "t")))
 
 
 # -- what cannot be saved ---------------------------------------------------------------------------------------------
@@ -306,7 +305,7 @@ def test_saves_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "folder" / "t")
     make_trace().save(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
-    assert_same(make_trace(), load_trace(tmp_path / "folder" / "t"))
+    assert_same(make_trace(), Trace.load(tmp_path / "folder" / "t"))
 
 
 # -- what is not a trace ----------------------------------------------------------------------------------------------
@@ -319,7 +318,7 @@ def saved(tmp_path: Path) -> Path:
 
 def refusal(path: Path, *parts: str) -> None:
     with pytest.raises(TraceFileError) as caught:
-        load_trace(path)
+        Trace.load(path)
     message = str(caught.value)
     assert "\n" not in message
     for part in (str(path), *parts):
@@ -360,7 +359,7 @@ def test_refuses_another_format_version(saved: Path) -> None:
         (lambda stored: stored["steps"][0]["draft"].pop("entropy"), "trace.steps.0.draft: the field 'entropy'"),
         (lambda stored: stored.update(future=1), "unknown field 'future'"),
         (lambda stored: stored.update(text=3), "trace.text: holds '3' where str belongs"),
-        (lambda stored: stored.update(steps={}), "trace.steps: holds '{}' where list[dragin_lab.core.trace.Step]"),
+        (lambda stored: stored.update(steps={}), "trace.steps: holds '{}' where list[dragin_lab.core.records.Step]"),
         (lambda stored: stored["steps"][0].update(index="0"), "trace.steps.0.index: holds '0' where int"),
         (lambda stored: stored["steps"][0]["draft"].update(ids={"$array": "gone"}), "its array is missing"),
         (lambda stored: stored["steps"][0]["prompt"]["spans"].update(answer=[1]), "spans.answer: holds 1 items"),
@@ -380,4 +379,4 @@ def test_refuses_a_missing_text_and_a_missing_tensor(saved: Path) -> None:
 
 def test_a_field_with_a_default_may_be_absent(saved: Path) -> None:
     rewrite(saved, lambda tensors, metadata, stored: stored.pop("notes"))
-    assert load_trace(saved).notes == []
+    assert Trace.load(saved).notes == []

@@ -18,6 +18,7 @@ from dragin_lab.core.method import Method, method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Passage, Trace
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.run.cache import Cache, cached
 from dragin_lab.run.lab import Lab
 
 HERE = Path(__file__).parent
@@ -75,10 +76,11 @@ def model_folder(name: str) -> Path | None:
 
 @functools.cache
 def language_model(name: str) -> LanguageModel:
+    """A set's model; a draft that several settings begin with is written once."""
     folder = model_folder(name)
     if folder is None:
         pytest.skip(f"the model of set {name!r} is not here; DRAGIN_LAB_MODELS names a folder that holds it")
-    return LanguageModel.load(folder, dtype="float32")
+    return cached(LanguageModel.load(folder, dtype="float32"), Cache())
 
 
 class RecordedRetriever:
