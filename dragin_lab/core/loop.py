@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction, extract_answer, score_answer
+from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction, extract_answer, is_readable, score_answer
 from dragin_lab.core.episode import Episode, Stop, Tokenizer, search, write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
@@ -85,5 +85,6 @@ class Loop:
             self.trace.notes.extend(self._overrun(made))
             text = cut_prediction(text + made.raw_text.strip(), at_start=True)
         self.trace.answer = extract_answer(text, self.template.answer_rule, form.phrase)
+        self.trace.readable = is_readable(text, self.template.answer_rule, form.phrase)
         if self.trace.question.golds:
             self.trace.scores = score_answer(self.trace.answer, self.trace.question.golds)

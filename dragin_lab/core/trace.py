@@ -214,6 +214,7 @@ class Trace:
     steps: list[Step] = field(default_factory=list)
     text: str = ""  # the whole answer text
     answer: str = ""  # extracted from it (reference-behaviour §6)
+    readable: bool = True  # whether there was an answer to extract (``answers.is_readable``)
     scores: dict[str, float] = field(default_factory=dict)  # em, f1, precision, recall, where there is a gold answer
     ended: str = "running"  # one of ENDINGS
     error: str = ""  # what went wrong, where it ended with "error"
@@ -303,11 +304,11 @@ class Trace:
 
         return load_trace(path)
 
-    def diff(self, other: Trace) -> str:
-        """Where two traces differ, as lines of text; the empty string where they do not."""
+    def diff(self, other: Trace, *, arrays: bool = False) -> str:
+        """Where two traces differ, as lines of text; "" where they do not. ``arrays`` lists what no view shows too."""
         from dragin_lab.core.frames import trace_diff
 
-        return trace_diff(self, other)
+        return trace_diff(self, other, arrays=arrays)
 
     # -- views ----------------------------------------------------------------------------------------------------
 

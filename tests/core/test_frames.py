@@ -193,7 +193,7 @@ def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
 def test_names_what_differs(change: Callable[[Trace], Any], lines: list[str]) -> None:
     trace, other = make_trace(), make_trace()
     change(other)
-    found = trace_diff(trace, other).splitlines()
+    found = trace_diff(trace, other, arrays=True).splitlines()
     assert len(found) == len(lines), found
     for line, expected in zip(found, lines, strict=True):
         assert expected in line
@@ -257,7 +257,7 @@ def test_no_field_is_overlooked() -> None:
         other = make_trace()
         owner, name, _ = filled_fields(other)[number]
         object.__setattr__(owner, name, changed(getattr(owner, name)))  # frozen ones too
-        assert path.split(".")[0] in trace_diff(trace, other), path
+        assert path.split(".")[0] in trace_diff(trace, other, arrays=True), path
     for kind in ("Continuation", "Words", "Decision", "Query", "Prompt", "Passage"):
         names = {f.name for f in fields(getattr(dragin_lab.core.trace, kind))} - {"seconds", "reused", "stored"}
         assert names <= {path.split(".")[-1] for path in paths}, kind
@@ -268,5 +268,22 @@ def test_an_array_that_only_one_trace_holds() -> None:
     assert trace.steps[0].draft is not None
     assert trace.steps[0].draft.attention is not None
     shape = list(trace.steps[0].draft.attention.shape)
-    lines = trace_diff(trace, make_trace(attention=False)).splitlines()
+    lines = trace_diff(trace, make_trace(attention=False), arrays=True).splitlines()
     assert lines[0] == f"steps[0].draft.attention: float16{shape} → None"
+
+
+def test_what_nobody_sees_is_one_line_with_a_count() -> None:
+    trace, other = make_trace(), make_trace()
+    draft, words = other.steps[0].draft, other.steps[0].words
+    assert draft is not None
+    draft.entropy = draft.entropy + 1
+    draft.alternative_probs = draft.alternative_probs / 2
+    words.score = words.score + np.float32(0.004)
+    assert trace_diff(trace, other) == "3 recorded values differ that no view shows; diff(arrays=True) lists them"
+    assert len(trace_diff(trace, other, arrays=True).splitlines()) == 3
+    words.score = words.score + 1
+    other.answer = "x"
+    first, second, third = trace_diff(trace, other).splitlines()
+    assert first.startswith("steps[0].words.score: ")
+    assert second.startswith("answer: ")
+    assert third.startswith("2 recorded values differ")

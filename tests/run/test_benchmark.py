@@ -29,8 +29,8 @@ from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, find_runs, read_r
 from dragin_lab.run.runwriter import NotWrittenError, RunFolder
 
 KEYS = [
-    "qid", "question", "text", "answer", "gold", "em", "f1", "precision", "recall", "retrievals", "queries", "passages",
-    "drafts", "pieces", "ended",
+    "qid", "question", "text", "answer", "readable", "gold", "em", "f1", "precision", "recall", "retrievals",
+    "queries", "passages", "drafts", "pieces", "ended",
 ]  # fmt: skip
 HERE = Path(__file__).parents[1]
 
@@ -66,7 +66,7 @@ def test_a_line_a_question_in_order(whole: Path) -> None:
     assert [line["qid"] for line in found] == ["q1", "q2", "q3", "q4"]
     assert found[1] == {
         "qid": "q2", "question": "Who made thing 2?", "text": " It is Li. So the answer is Li 2.", "answer": "Li 2",
-        "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
+        "readable": True, "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
         "queries": ["Who made thing 2?"], "passages": [["0", "1", "2"]], "drafts": 2, "pieces": found[1]["pieces"],
         "ended": "answered",
     }  # fmt: skip
