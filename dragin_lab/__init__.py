@@ -34,6 +34,7 @@ _WHERE = {
     "Question": "core.trace",
     "Recipe": "run.cluster_worker",
     "Replay": "study.whatif",
+    "Runs": "study.runs",
     "Step": "core.trace",
     "Tantivy": "retrieval.bm25",
     "Trace": "core.trace",

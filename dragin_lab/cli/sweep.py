@@ -52,4 +52,4 @@ def sweep(
     if threshold is not None and top_n is not None:
         raise click.UsageError("a sweep goes over one setting: give either --threshold or --top-n")
     setting, methods = swept(made, thresholds=threshold, top_ns=top_n)
-    execute(lambda _: methods, output, options, lambda method: f"{getattr(method, setting)}", setting)
+    execute(lambda _: methods, output, options, lambda method: f"{setting} {getattr(method, setting)}")

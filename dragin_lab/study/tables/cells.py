@@ -32,7 +32,7 @@ class Row:
 
 @dataclass
 class Cells:
-    """A table of the paper, filled as far as runs allow."""
+    """A table of the paper, filled as far as runs allow; or, with ``number`` 0, one of our own values alone."""
 
     number: int
     title: str
@@ -43,6 +43,11 @@ class Cells:
     marks: dict[str, str] = field(default_factory=dict)  # mark -> what it says
     missing: list[str] = field(default_factory=list)  # what no run was given for, and commands that make it
     compared_with: str = ""
+
+    @property
+    def source(self) -> str:
+        """Where the paper has it; "" for one of our own."""
+        return f"Table {self.number} of DRAGIN, ACL 2024" if self.number else ""
 
     @property
     def filled(self) -> int:
