@@ -71,8 +71,12 @@ class Benchmark:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over ids, texts and gold answers, in order."""
+        return self.fingerprint_of(len(self.questions))
+
+    def fingerprint_of(self, first: int) -> str:
+        """The fingerprint of the first so many questions."""
         digest = sha256()
-        for q in self.questions:
+        for q in self.questions[:first]:
             digest.update(json.dumps([q.id, q.text, q.golds]).encode())
         return digest.hexdigest()
 
@@ -128,13 +132,14 @@ def run_benchmark(
     limit: int | None = None,
     seed: int = 0,
     batch_size: int = 1,
-    traces: bool = False,
+    traces: bool | None = None,
     cache: Cache | None = None,
     progress: bool | str = True,
 ) -> RunRecord:
     """Answer every question with a method, and record each answer in a run directory as soon as it is known.
 
-    A folder that holds a part of this very run is completed; what failed is tried again. An interrupt loses the
+    A folder that holds a part of this very run is completed, also one of fewer questions (``limit``); what failed is
+    tried again. An interrupt loses the
     episodes under way and nothing else.
 
     Args:
@@ -144,7 +149,9 @@ def run_benchmark(
         limit: take only the first so many questions, where ``questions`` is not a ``Benchmark``.
         seed: of sampled decoding.
         batch_size: episodes side by side (``run_many``).
-        traces: save every trace, in ``folder/traces``.
+        traces: None keeps slim traces in ``folder/traces`` up to ``runwriter.TRACE_SPACE`` bytes; True keeps every
+            one, in full, those of a finished run too, which are then answered again (from the cache where it has them);
+            False keeps none.
         cache: serves what was written before; the predictions are the same bytes without one.
         progress: a bar on a terminal or in a notebook, plain lines elsewhere; a text is its title.
 
@@ -172,7 +179,7 @@ def open_run(
     prompt: PromptTemplate | None = None,
     seed: int = 0,
     batch_size: int = 1,
-    traces: bool = False,
+    traces: bool | None = None,
     cache: Cache | None = None,
     title: str = "",
 ) -> Iterator[Callable[[int | None], list[Line]]]:
@@ -186,7 +193,7 @@ def open_run(
     qids = [q.id for q in asked.questions]
 
     def answer(upto: int | None) -> list[Line]:
-        todo = [q for q in asked.questions[:upto] if q.id not in run.done]
+        todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
         earlier = list(run.done.values())
         ended = finished(method, lm, retriever, todo, template, traces=traces, **options)
         for one in _shown(ended, title if todo else "", len(qids), earlier):
@@ -197,7 +204,7 @@ def open_run(
     run: RunInMemory | RunFolder = RunInMemory(qids)
     if folder is not None:
         config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
-        run = RunFolder(folder, config, qids)
+        run = RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint_of)
     with run:
         yield answer
 
@@ -222,12 +229,13 @@ def check_run(
     *,
     prompt: PromptTemplate | None = None,
     seed: int = 0,
-    traces: bool = False,
+    traces: bool | None = None,
 ) -> None:
     """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
     if (Path(folder).expanduser() / CONFIG).exists():
         template = template_for(method, lm, prompt or asked.template)
-        check_settings(folder, run_config(method, lm, retriever, asked, template, seed=seed, traces=traces))
+        config = run_config(method, lm, retriever, asked, template, seed=seed, traces=traces)
+        check_settings(folder, config, asked.fingerprint_of)
 
 
 def run_config(
@@ -238,7 +246,7 @@ def run_config(
     template: PromptTemplate,
     *,
     seed: int = 0,
-    traces: bool = False,
+    traces: bool | None = None,
 ) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
     retriever = retriever if method.retrieves else None
@@ -275,7 +283,7 @@ def finished(
     questions: Iterable[Question],
     prompt: PromptTemplate,
     *,
-    traces: bool = False,
+    traces: bool | None = None,
     **options: Any,
 ) -> Iterator[Finished]:
     """What is recorded of each episode as it ends: here (by ``run_many``), or wherever ``lm`` answers."""

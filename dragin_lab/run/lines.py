@@ -33,9 +33,9 @@ class Finished(NamedTuple):
     trace: Trace | None
 
 
-def record_of(trace: Trace, traces: bool = False) -> Finished:
-    """What is recorded of a trace: its lines, and itself with ``traces``."""
-    return Finished(prediction(trace), timing(trace), trace if traces else None)
+def record_of(trace: Trace, traces: bool | None = False) -> Finished:
+    """What is recorded of a trace: its lines, and itself unless ``traces`` is False."""
+    return Finished(prediction(trace), timing(trace), None if traces is False else trace)
 
 
 def prediction(trace: Trace) -> Line:

@@ -207,9 +207,15 @@ def test_tables_fold_to_the_terminal() -> None:
 @pytest.mark.usefixtures("scripted")
 def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> None:
     command.refused("show", tmp_path, says=("no run",))
-    assert command(*RUN, "--dataset", "one", "--output", tmp_path).code == cli.DONE
+    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "n", "--no-traces").code == cli.DONE
     command.refused("show", tmp_path, says=("holds no traces; 'dragin-lab run --traces' saves them",))
-    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "t", "--traces").code == cli.DONE
+    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "t").code == cli.DONE
+    one = command("show", tmp_path / "t", "--id", "q1", "--method", "dragin")
+    assert one.out.count(questions(1)[0].text) >= 1
+    assert command("show", tmp_path / "t", "--id", "q1").out.count("Question") == 2
+    command.refused("show", tmp_path / "t", "--id", "q9", says=("question 'q9' was not answered",))
+    command.refused("show", tmp_path / "t", "--id", "q1", "--html", tmp_path / "x", says=("dragin, wo-rag; give",))
+    command.refused("show", tmp_path / "t", "--method", "dragin", says=("--method goes with --id",))
     listed = [line for line in command("show", tmp_path / "t").out.splitlines() if line.startswith("dragin-lab show")]
     assert len(listed) == 6
     assert questions(1)[0].text in listed[0]
