@@ -39,6 +39,7 @@ _WHERE = {
     "Tantivy": "retrieval.bm25",
     "Trace": "core.trace",
     "ask_live": "widgets",
+    "browse": "widgets",
     "capture": "model.capture",
     "compare": "widgets",
     "explore": "widgets",

@@ -52,7 +52,7 @@ from dragin_lab.cli.outputs import (
 from dragin_lab.cli.run import run
 from dragin_lab.cli.show import show
 from dragin_lab.cli.sweep import sweep
-from dragin_lab.cli.table import compare, table
+from dragin_lab.cli.table import browse, compare, table
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 
@@ -86,7 +86,7 @@ def cli() -> None:
     """
 
 
-for command in (run, show, sweep, table, compare, data, corpus):
+for command in (run, show, sweep, table, compare, browse, data, corpus):
     cli.add_command(command)
 for part in (index, search):
     corpus.add_command(part)

@@ -36,6 +36,21 @@ def read_notes(folder: Path) -> dict[str, Note]:
     return found
 
 
+def read_saved(path: str | Path) -> list[tuple[str, str, bool, str]]:
+    """The notes that an explorer's page saved, as (data set, question id, mark, note).
+
+    Raises ``RunError`` for a file that is not one.
+    """
+    try:
+        found = parse(Path(path).expanduser().read_bytes())
+        for notes in found.values():
+            for note in notes.values():
+                check(note, _RULES)
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunError(f"{path}: not the notes that an explorer's page saves ({error})") from None
+    return [(dataset, qid, one["mark"], one["note"]) for dataset, of in found.items() for qid, one in of.items()]
+
+
 def write_notes(folder: Path, notes: Mapping[str, Note]) -> None:
     """Add notes to those of a run directory; one without mark and text is taken out."""
     kept = {qid: note for qid, note in (read_notes(folder) | dict(notes)).items() if note["mark"] or note["note"]}

@@ -10,20 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.labels import Labelled
 from dragin_lab.core.parts import choice
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import not_saved, write_whole
 from dragin_lab.run.again import Rerun
 from dragin_lab.run.lines import TIMING, Line, readable
-from dragin_lab.run.notes import read_notes, write_notes
+from dragin_lab.run.notes import read_notes, read_saved, write_notes
 from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.naming import names_of_runs
-from dragin_lab.study.sentence import sentence
-from dragin_lab.study.tables.cells import Cell, Row
+from dragin_lab.study.sentence import OUTCOMES, flags_of, sentence
+from dragin_lab.study.tables.cells import Cell, Row, mean_cell, measured
 from dragin_lab.study.tables.shown import Table
 from dragin_lab.study.versus import Comparison
 
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
 MEASURES = (("EM", "em", 3), ("F1", "f1", 3), ("retrievals", "retrievals", 2), ("pieces", "pieces", 1))
-#: What ``where`` can say of a method on a question.
-OUTCOMES = ("right", "wrong", "unreadable", "failed", "retrieved", "answered")
 _SAVED = ("csv", "parquet", "tex", "md", "txt")
 _WRONG = 1.0  # an exact match below this is wrong
 
@@ -57,6 +54,7 @@ class Runs:
         self._labels = list(labels)
         self._called = names_of_runs([record.config for record in self.records])
         self._chosen: frozenset[Key] | None = None
+        self._last: tuple[Any, Trace | None] = (None, None)
         self._by: dict[tuple[str, str], RunRecord] = {}
         for dataset, name, record in self._each():
             if (other := self._by.setdefault((dataset, name), record)) is not record:
@@ -83,12 +81,16 @@ class Runs:
         for record, name in zip(self.records, self._called, strict=True):
             yield str(record.config["dataset"]["name"]), name, record
 
-    def _lines(self, dataset: str, name: str) -> dict[str, Line]:
+    def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
         if (dataset, name) not in self._by:
             return {}
         known = self._every[dataset, name]
         return {qid: x for qid, x in known.items() if self._chosen is None or (dataset, qid) in self._chosen}
+
+    def run_of(self, dataset: str, name: str) -> RunRecord:
+        """The run directory of a method on a data set."""
+        return self._by[dataset, name]
 
     @cached_property
     def _every(self) -> dict[tuple[str, str], dict[str, Line]]:
@@ -102,7 +104,7 @@ class Runs:
         rows = []
         for dataset, name, record in self._each():
             seconds = read_lines(record.folder / TIMINGS, TIMING, record.config["format"])[0]
-            for line in self._lines(dataset, name).values():
+            for line in self.lines(dataset, name).values():
                 scored = line["em"] is not None
                 rows.append(
                     {
@@ -150,13 +152,13 @@ class Runs:
         alone = len(self.datasets) == 1  # the title names it
         columns, cells = [], {name: list[Cell]() for name in self.names}
         for dataset in self.datasets:
-            known = {name: self._lines(dataset, name) for name in cells}
+            known = {name: self.lines(dataset, name) for name in cells}
             scored = any(line["em"] is not None for lines in known.values() for line in lines.values())
             for heading, key, places in MEASURES[0 if scored else 2 :]:
                 columns.append(("" if alone else dataset, heading))
-                values = {name: _values(lines, key) for name, lines in known.items()}
+                values = {name: measured(lines, key) for name, lines in known.items()}
                 for name, own in values.items():
-                    cells[name].append(_mean(own, values.get(base or "") if name != base else None, places))
+                    cells[name].append(mean_cell(own, values.get(base or "") if name != base else None, places))
             columns.append(("" if alone else dataset, "unreadable"))
             for name, lines in known.items():
                 count = sum(not readable(line) for line in lines.values())
@@ -175,7 +177,7 @@ class Runs:
         return name + (f" ({', '.join(said)})" if said else "")
 
     def _about(self, base: str | None) -> list[str]:
-        counts = sorted({len(self._lines(*at)) for at in self._by})
+        counts = sorted({len(self.lines(*at)) for at in self._by})
         n = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
         lines = [f"n = {n} questions; brackets: 95 % bootstrap intervals over the questions"]
         rules = {record.config["template"].get("answer_rule") for record in self.records}
@@ -255,14 +257,7 @@ class Runs:
         return found
 
     def _flags(self, name: str, word: str) -> pd.Series:
-        """For each question whether a method's answer is so."""
-        frame = self.questions if word in CAUSES else self.outcomes
-        own = frame[frame["method"] == name].set_index(["dataset", "qid"])
-        return {
-            "right": lambda: own["right"], "wrong": lambda: ~own["right"], "unreadable": lambda: ~own["readable"],
-            "failed": lambda: own["ended"] == "error", "answered": lambda: own["ended"] != "error",
-            "retrieved": lambda: own["retrievals"] > 0,
-        }.get(word, lambda: own["cause"] == word)()  # fmt: skip
+        return flags_of(self.questions if word in CAUSES else self.outcomes, name, word)
 
     def _keys_of_expression(self, text: str) -> set[Key]:
         try:
@@ -294,10 +289,17 @@ class Runs:
         Raises ``RunError`` where the model or the passages are not those of the run any more.
         """
         record, line = self.record(qid, method, dataset)
-        try:
-            return record.trace(qid)
-        except TraceFileError:
-            return self._rerun(record).trace(line)
+        return self.kept_trace(record, qid) or self._rerun(record).trace(line)
+
+    def kept_trace(self, record: RunRecord, qid: str) -> Trace | None:
+        """A trace as the run kept it; None where it kept none. The last one read is cached."""
+        at = (record.folder, qid)
+        if self._last[0] != at:
+            try:
+                self._last = (at, record.trace(qid))
+            except TraceFileError:
+                self._last = (at, None)
+        return self._last[1]
 
     def _rerun(self, record: RunRecord) -> Rerun:
         return self._reruns.setdefault(record.folder, Rerun(record, self._reruns.values()))
@@ -332,10 +334,7 @@ class Runs:
     def _judged(self, record: RunRecord, line: Line) -> tuple[Cause | None]:
         if line["em"] == 1.0 or (line["em"] is None and line["ended"] != "error"):
             return (None,)
-        try:
-            trace = record.trace(line["qid"])
-        except TraceFileError:
-            trace = None
+        trace = self.kept_trace(record, line["qid"])
         return (self.judge(str(record.config["dataset"]["name"])).cause(line, trace),)
 
     # -- notes --------------------------------------------------------------------------------------------------------
@@ -359,6 +358,16 @@ class Runs:
             write_notes(folder, {qid: told})
             self.notes[d, qid] = told
         self.__dict__.pop("questions", None)
+
+    def add_notes(self, path: str | Path) -> int:
+        """Put the notes that an explorer's page saved into the run directories; how many there are.
+
+        Raises ``RunError`` for a file that is not one, ``SettingError`` for a question that no run has.
+        """
+        told = read_saved(path)
+        for dataset, qid, mark, note in told:
+            self.mark(qid, note, mark=mark, dataset=dataset)
+        return len(told)
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -389,16 +398,3 @@ class Runs:
 
     def _repr_markdown_(self) -> str:
         return self.table().show("markdown")
-
-
-def _values(lines: dict[str, Line], key: str) -> dict[str, float]:
-    return {qid: x[key] for qid, x in lines.items() if x["ended"] != "error" and x[key] is not None}
-
-
-def _mean(own: dict[str, float], base: dict[str, float] | None, places: int) -> Cell:
-    """A mean with its interval, and its difference to the same of another method."""
-    if not own:
-        return Cell()
-    both = [qid for qid in own if qid in base] if base else []
-    test = paired([own[q] for q in both], [base[q] for q in both]) if base and both else None
-    return Cell(ours=bootstrap(list(own.values())), test=test, places=places)

@@ -12,6 +12,24 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+#: What can be said of a method on a question, beside the causes.
+OUTCOMES = ("right", "wrong", "unreadable", "failed", "retrieved", "answered")
+
+
+def flags_of(frame: pd.DataFrame, name: str, word: str) -> pd.Series:
+    """For each question of ``Runs.questions`` whether a method's answer is so: an outcome, or a cause."""
+    own = frame[frame["method"] == name].set_index(["dataset", "qid"])
+    said: dict[str, Callable[[], pd.Series]] = {
+        "right": lambda: own["right"],
+        "wrong": lambda: ~own["right"],
+        "unreadable": lambda: ~own["readable"],
+        "failed": lambda: own["ended"] == "error",
+        "answered": lambda: own["ended"] != "error",
+        "retrieved": lambda: own["retrievals"] > 0,
+    }
+    return said.get(word, lambda: own["cause"] == word)()
+
+
 def sentence(
     text: str, names: Sequence[str], words: Sequence[str], flags: Callable[[str, str], pd.Series]
 ) -> set[Any] | None:

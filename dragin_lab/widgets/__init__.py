@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever
     from dragin_lab.core.prompts import PromptTemplate
     from dragin_lab.model.load import LanguageModel
+    from dragin_lab.study.runs import Runs
     from dragin_lab.widgets.asking import AskLive
+    from dragin_lab.widgets.browsing import Browse
     from dragin_lab.widgets.comparing import Compare
     from dragin_lab.widgets.explorer import Explore
     from dragin_lab.widgets.tuning import Tuner
 
-__all__ = ["ask_live", "compare", "explore", "tuner"]
+__all__ = ["ask_live", "browse", "compare", "explore", "tuner"]
 
 
 def explore(trace: Trace | str | Path) -> Explore:
@@ -81,6 +83,20 @@ def ask_live(
     from dragin_lab.widgets.asking import AskLive
 
     return AskLive(lm, retriever, question=question, method=method, variant=variant, prompt=prompt, **settings)
+
+
+def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browse:
+    """Every question of some runs as a table to search and filter, and two traces side by side.
+
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Marks and notes go into the run directories; ``save(path)``
+    writes the same as one page that opens offline. Without widgets: ``views.browse_page(runs)``.
+    Raises ``MissingPackageError`` without anywidget, ``RunError`` for a folder without runs.
+    """
+    _need("browse", "views.browse_page(runs)")
+    from dragin_lab.study.runs import Runs as Loaded
+    from dragin_lab.widgets.browsing import Browse
+
+    return Browse(runs if isinstance(runs, Loaded) else Loaded.load(runs))
 
 
 def compare(a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> Compare:
