@@ -38,7 +38,7 @@ def make_prompt(answer: str = "", passages: tuple[Passage, ...] = ()) -> Prompt:
         if name and part:
             spans[name] = (len(text), len(text) + len(part))
         text += part
-    return Prompt(text, spans, ("exemplar 2 was dropped to fit 2,048 pieces",) if passages else ())
+    return Prompt(text, spans, ("exemplar 2 was dropped to fit 2,048 pieces",) if passages else (), apart=(4,))
 
 
 def make_continuation(
@@ -99,11 +99,12 @@ def make_words(draft: Continuation) -> Words:
     return Words(text, spans, np.zeros(len(text), np.int32), attention, entropy, stop, score, hit)
 
 
-def make_trace(*, attention: bool = True) -> Trace:
+def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
     """A dragin episode of two steps: one that retrieved (and threw "Andrzej Wajda." away), one that ended."""
     passages = make_passages()
     prompt = make_prompt()
     draft = make_continuation(prompt, DRAFT, attention=attention, sampled=True, seed=1)
+    draft.hidden = draft.hidden if hidden else None
     words = make_words(draft.as_decided())
     cut = DRAFT.index(" Andrzej")
     hit = words.text.index("Andrzej")

@@ -5,9 +5,9 @@ Exit status: 0 done, 1 something failed on the way, 2 wrong usage or input, 130 
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
-import shlex
 import sys
 import traceback
 import warnings
@@ -49,18 +49,18 @@ from dragin_lab.cli.outputs import (
     counted,
     deliver,
     make_folder,
-    print_trace,
-    table_text,
     warn_of_overrun,
-    write_page,
 )
 from dragin_lab.cli.run import run
+from dragin_lab.cli.show import show
 from dragin_lab.cli.sweep import sweep
-from dragin_lab.cli.table import table
+from dragin_lab.cli.table import browse, compare, table
 from dragin_lab.core.method import METHODS, Method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 
 if TYPE_CHECKING:
+    from dragin_lab.core.trace import Question
+    from dragin_lab.run.benchmark import Benchmark
     from dragin_lab.run.drivers import Stream
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -88,14 +88,19 @@ def cli() -> None:
     """
 
 
-for command in (run, sweep, table, methods, data, corpus):
+for command in (run, show, sweep, table, compare, browse, methods, data, corpus):
     cli.add_command(command)
 for part in (index, search):
     corpus.add_command(part)
 
 
 @cli.command(short_help="Answer a question and show where the method retrieved.")
-@click.argument("question")
+@click.argument("question", required=False)
+@click.option(
+    "--dataset", panel="Question", help="Instead of QUESTION: the benchmark or file that it is in, with --id."
+)
+@click.option("--id", "qid", metavar="ID", panel="Question", help="The id of the question in --dataset.")
+@click.option("--split", panel="Question", help="Of --dataset: Almanac's train, dev or test; default test.")
 @method_options
 @click.option(
     "--threshold",
@@ -130,7 +135,10 @@ for part in (index, search):
 @click.option("--html", panel="Output", help="Write the trace as a page to this file.")
 @debug_option
 def ask(
-    question: str,
+    question: str | None,
+    dataset: str | None,
+    qid: str | None,
+    split: str | None,
     corpus: str | None,
     retriever: str | None,
     name: str,
@@ -141,12 +149,17 @@ def ask(
 ) -> None:
     """Answer QUESTION and show where the method retrieved, what it asked, and what it found.
 
+    With --dataset and --id it is asked as 'dragin-lab run' asks it, and answered the same.
+
     On a terminal the pieces appear as they are made. Ctrl-C ends it; what was done by then is shown and saved.
     """
     if options["model"] is None:
         use_one_thread()
     chosen = build_method(name, options)
-    check_question(question)
+    if (dataset is None) != (qid is None) or (question is None) == (qid is None):
+        raise click.UsageError("give a QUESTION between quotes, or --dataset and --id")
+    if dataset is None:
+        check_question(question or "")
     check_tap(options)
     save, html = options["save"], options["html"]
     for path in (save, html):
@@ -154,14 +167,20 @@ def ask(
     check_apart(save, html)
     check_corpus(corpus)
     check_retriever(retriever)
+    from dragin_lab.run.benchmark import open_benchmark
     from dragin_lab.run.lab import Lab
 
-    asking = {"seed": options["seed"], "layout": layout}
-    Lab(exemplars=exemplars, **asking)  # what is wrong with them is said before a model is loaded
+    asked: str | Question = question or ""
+    worked: Any = exemplars
+    if dataset is not None:
+        benchmark = open_benchmark(dataset, exemplars=exemplars, split=split)
+        asked, worked = question_of(benchmark, str(qid)), benchmark.template
+    asking: dict[str, Any] = {"exemplars": worked, "seed": options["seed"], "layout": layout}
+    Lab(**asking)  # what is wrong with them is said before a model is loaded
     lm = load_model(options)
-    check_length(question, lm, chosen)
+    check_length(asked if isinstance(asked, str) else asked.text, lm, chosen)
     searcher = load_retriever(corpus, retriever) if chosen.retrieves else None
-    events = Lab(lm, exemplars=exemplars, retriever=searcher, **asking).stream(question, chosen, gold=gold)
+    events = Lab(lm, retriever=searcher, **asking).stream(asked, chosen, gold=gold or None)
     trace, delivered = events.trace, True
     try:
         follow(events)
@@ -176,26 +195,6 @@ def ask(
             warn_of_overrun(trace, lm.context_window)
     if not delivered:
         raise Exit(FAILED)
-
-
-@cli.command(short_help="Print a stored trace, or write it as a page.")
-@click.argument("trace")
-@click.option("--html", help="Write the trace as a page to this file instead of printing it.")
-@debug_option
-def show(trace: str, html: str | None) -> None:
-    """Print a stored TRACE, or write it as a page that opens offline. Of a run's folder, list the traces."""
-    from dragin_lab.core.trace import Trace
-
-    check_writable(html)
-    if (folder := Path(trace).expanduser()).is_dir():
-        list_traces(folder)
-        return
-    check_apart(trace, html)
-    loaded = Trace.load(trace)
-    if html is None:
-        print_trace(loaded)
-    else:
-        click.echo(write_page(loaded, html), err=True)
 
 
 @cli.command(short_help="Check the installation and a model.")
@@ -250,21 +249,6 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
         raise RunFailedError(f"{counted(len(failures), 'answer')} failed; the first with: {first}")
 
 
-def list_traces(folder: Path) -> None:
-    """The commands that show the traces below a folder, each with its question."""
-    from dragin_lab.run.rundir import TRACES, find_runs, trace_name
-
-    found = [
-        (shlex.join(["dragin-lab", "show", str(path)]), line["question"])
-        for record in find_runs(folder)
-        for line in record.predictions
-        if (path := record.folder / TRACES / trace_name(line["qid"])).is_file()
-    ]
-    if not found:
-        raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
-    click.echo(table_text(("trace", "question"), found))
-
-
 # -- what is checked before anything is loaded ------------------------------------------------------------------------
 
 
@@ -277,6 +261,15 @@ def check_question(question: str) -> None:
         raise click.UsageError(
             f"character {error.start + 1} of the question is not valid in the terminal's encoding; type it again"
         ) from None
+
+
+def question_of(benchmark: Benchmark, qid: str) -> Question:
+    """The question of that id. Raises ``SettingError`` with the nearest id where there is none."""
+    known = {question.id: question for question in benchmark.questions}
+    if qid not in known:
+        near = difflib.get_close_matches(qid, known, n=1) or list(known)[:1]
+        raise SettingError(f"{benchmark.name} has no question {qid!r}; did you mean {near[0]!r}?")
+    return known[qid]
 
 
 def check_length(question: str, lm: Any, method: Method) -> None:

@@ -263,7 +263,10 @@ benchmark_options = together(
         "runs ask the same questions.",
     ),
     click.option("--no-store", is_flag=True, panel="Run", help="Share nothing between runs. The answers are the same."),
-    click.option("--traces", is_flag=True, panel="Run", help="Save the trace of every question too."),
+    click.option(
+        "--traces/--no-traces", default=None, panel="Run",
+        help="Keep every trace in full, or none. Default: slim ones, up to 64 MiB a run.",
+    ),
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from dragin_lab.cli.options import (
     size_options,
     use_one_thread,
 )
-from dragin_lab.cli.outputs import RunFailedError, counted, make_folder, table_text
+from dragin_lab.cli.outputs import RunFailedError, counted, make_folder, terminal_width
 from dragin_lab.core.method import METHODS, Method, label, run_label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.retrieval.choose import SERVERS
@@ -34,10 +34,10 @@ from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cluster_worker import ClusterError
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.lines import summary
 from dragin_lab.run.rundir import RunError, RunRecord, read_run
 from dragin_lab.run.runwriter import NotWrittenError
 from dragin_lab.run.sweeps import run_together
+from dragin_lab.study.runs import Runs
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
@@ -93,7 +93,7 @@ def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any)
         published = published_settings(preset, options["model"], names, one.template.described["answer_rule"])
         return build_methods(names, options, published)
 
-    execute(methods_for, output, options, label, "method")
+    execute(methods_for, output, options, label)
 
 
 # -- what is asked -----------------------------------------------------------------------------------------------------
@@ -127,9 +127,9 @@ def _sources(given: Sequence[str]) -> Iterator[str]:
 
 def execute(
     methods_for: Callable[[Benchmark], Sequence[Method]], output: str, options: dict[str, Any],
-    call: Callable[[Method], str], heading: str,
+    call: Callable[[Method], str],
 ) -> None:  # fmt: skip
-    """Run the methods for each data set of the options; ``call`` names a method in its table, under ``heading``."""
+    """Run the methods for each data set of the options; ``call`` names a method while it runs."""
     if options["model"] is None:
         use_one_thread()
     if options["batch_size"] < 1:
@@ -155,12 +155,12 @@ def execute(
             lab = Lab(load_model(options), retriever=retriever, cache=cache, **settings)
         else:
             lab = Lab(stack.enter_context(open_cluster(options, searching)), **settings)
-        _execute(wanted, lab, searching, root, options, call, heading)
+        _execute(wanted, lab, searching, root, options, call)
 
 
 def _execute(
     wanted: Sequence[tuple[Method, Benchmark]], lab: Lab, searching: bool, root: Path, options: dict[str, Any],
-    call: Callable[[Method], str], heading: str,
+    call: Callable[[Method], str],
 ) -> None:  # fmt: skip
     spec = options["retriever"]
     if searching and options["corpus"] is None and not (spec or "").startswith(SERVERS):
@@ -189,7 +189,7 @@ def _execute(
         click.echo(f"\nwhat was finished is kept below {root}; the same command goes on from there", err=True)
         raise
     finally:
-        records = _report(runs, call, heading)
+        records = _report(runs)
     failed = [line for record in records for line in record.failed]
     if failed:
         first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
@@ -207,23 +207,14 @@ def _open_cache(options: dict[str, Any], several: bool) -> AbstractContextManage
     return Cache() if wanted else nullcontext()
 
 
-def _report(
-    runs: Sequence[tuple[Method, Benchmark, Path]], call: Callable[[Method], str], heading: str
-) -> list[RunRecord]:
+def _report(runs: Sequence[tuple[Method, Benchmark, Path]]) -> list[RunRecord]:
     """Print a table for each data set of what there is by now."""
-    found = []
+    found: list[RunRecord] = []
     for one in dict.fromkeys(one for _, one, _ in runs):
-        rows = []
-        for m, its, folder in runs:
-            record = _read(folder) if its is one else None
-            if record is not None and record.predictions:
-                found.append(record)
-                rows.append(_row(call(m), record))
-        if rows:
-            click.echo(f"\n{one.name}, {counted(len(one.questions), 'question')}\n")
-            click.echo(table_text((heading, "EM", "F1", "retrievals", "pieces"), rows))
-    if found:
-        click.echo("\nMeans per question, with 95 % bootstrap intervals over the questions.")
+        records = [_read(folder) for _, its, folder in runs if its is one]
+        if mine := [record for record in records if record is not None and record.predictions]:
+            found += mine
+            click.echo(f"\n{Runs(mine).table().show(width=terminal_width())}")
     return found
 
 
@@ -232,16 +223,3 @@ def _read(folder: Path) -> RunRecord | None:
         return read_run(folder)
     except RunError:  # it was not begun; or it is damaged, which opening it says
         return None
-
-
-def _row(name: str, record: RunRecord) -> tuple[str, ...]:
-    asked, done, failed = record.config["dataset"]["questions"], len(record.predictions), len(record.failed)
-    remarks = [f"{done} of {asked}"] * (done < asked) + [f"{failed} failed"] * (failed > 0)
-    found = summary(record.predictions)
-    cells = [_cell(found, key, places) for key, places in (("em", 3), ("f1", 3), ("retrievals", 2), ("pieces", 1))]
-    return (name + (f" ({', '.join(remarks)})" if remarks else ""), *cells)
-
-
-def _cell(found: dict[str, float], key: str, places: int) -> str:
-    mean, low, high = (found[key + end] for end in ("", "_low", "_high"))
-    return "-" if mean != mean else f"{mean:.{places}f} [{low:.{places}f}, {high:.{places}f}]"

@@ -52,4 +52,4 @@ def sweep(name: str, threshold: tuple[float, ...] | None, top_n: tuple[int, ...]
             raise click.UsageError(f"give the values to go over, such as --threshold 0.05,0.1,0.2 for {name}")
         settings["threshold"] = list(TABLE_5)
     setting, methods = swept(made, settings)
-    execute(lambda _: methods, output, options, lambda method: f"{method.settings[setting]}", setting)
+    execute(lambda _: methods, output, options, lambda method: f"{setting} {method.settings[setting]}")

@@ -1,21 +1,28 @@
-"""``dragin-lab table``: a table of the paper with our own values beside the paper's."""
+"""``dragin-lab table`` and ``compare``: runs as tables, beside the paper's or alone; one method against another."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option
-from dragin_lab.cli.outputs import terminal_width
+from dragin_lab.cli.outputs import check_writable, counted, terminal_width
 from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import paper
+from dragin_lab.study.runs import Runs
 from dragin_lab.study.tables.layouts import NAMES
 from dragin_lab.study.tables.shown import FORMATS
 from dragin_lab.study.tables.table import table as make_table
 
+format_option = click.option(
+    "--format", "form", type=Name(FORMATS), default="text", show_default=True,
+    help="Text is folded to the terminal's width; csv has all figures in full.",
+)  # fmt: skip
 
-@click.command(short_help="Print a table of the paper beside our own values.")
-@click.argument("number", type=click.IntRange(1, max(paper.TITLES)), metavar="N")
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
+
+@click.command(short_help="Print runs as a table, alone or beside the paper's own.")
+@click.argument("runs", nargs=-1, metavar="[N] [RUN]...")
 @click.option(
     "--as",
     "as_model",
@@ -33,28 +40,67 @@ from dragin_lab.study.tables.table import table as make_table
     type=Name(tuple(NAMES)),
     help="Take our values of Tables 4 to 6 from this benchmark; default iirc for 4, hotpotqa for 5 and 6.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=Name(FORMATS),
-    default="text",
-    show_default=True,
-    help="Text is folded to the terminal's width; csv has all figures in full.",
-)
+@format_option
 @debug_option
-def table(
-    number: int, runs: tuple[str, ...], as_model: str | None, compare: str | None, variant: str | None,
-    benchmark: str | None, form: str,
-) -> None:  # fmt: skip
-    """Print the paper's table N (1 to 9): its value in each cell, ours, and our 95 % bootstrap interval.
+def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any) -> None:
+    """Print one row for each method of the RUNs, of any benchmark and of files of your own: exact match, F1,
+    retrievals and pieces a question with 95 % bootstrap intervals, and how many answers could not be read.
 
-    RUN is a run directory that 'dragin-lab run' wrote, or a folder of them; without any the paper's values stand
-    alone. Runs on Almanac's data sets fill the columns of the benchmarks whose form they have, and are marked. Cells
-    that no run fills are listed at the end with the commands that make them.
+    With N (1 to 9): the paper's table N, its value in each cell beside ours. RUN is a run directory that
+    'dragin-lab run' wrote, or a folder of them; without any the paper's values stand alone. Runs on Almanac's data
+    sets fill the columns of the benchmarks whose form they have, and are marked. Cells that no run fills are listed at
+    the end with the commands that make them.
     """
-    made = make_table(
-        number, runs, as_model=as_model, compare=compare, variant=variant, benchmark=benchmark,
-    )  # fmt: skip
+    if not runs or not runs[0].lstrip("-").isdecimal():
+        if given := [name for name, value in options.items() if value is not None]:
+            names = {"as_model": "--as", "benchmark": "--dataset"}
+            raise click.UsageError(
+                f"{names.get(given[0], '--variant')} goes with a table of the paper; give its number"
+            )
+        if not runs:
+            raise click.UsageError(
+                f"give run directories, or the number of a table of the paper, 1 to {len(paper.TITLES)}"
+            )
+        click.echo(Runs.load(runs).table(compare=compare).show(form, width=terminal_width()))
+        return
+    number = click.IntRange(1, max(paper.TITLES)).convert(int(runs[0]), None, None)
+    made = make_table(number, runs[1:], compare=compare, **options)
     click.echo(made.show(form, width=terminal_width()))
     if made.missing:
         click.echo("\n" + "\n".join(made.missing), err=True)
+
+
+@click.command(short_help="Test one method against another on the questions that both answered.")
+@click.argument("first", metavar="METHOD")
+@click.argument("second", metavar="METHOD")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--where", metavar="TEXT", help="Only questions that match, such as 'sr-rag wrong' or 'retrievals > 2'.")
+@format_option
+@debug_option
+def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, form: str) -> None:
+    """Print the difference in exact match and F1 of two methods of the RUNs: with its 95 % bootstrap interval, exact
+    McNemar and permutation p values, questions won, lost and tied, and why each was wrong where the other was right.
+    """
+    found = Runs.load(runs)
+    chosen = found if where is None else found.where(where)
+    click.echo(chosen.compare(first, second).table.show(form, width=terminal_width()))
+
+
+@click.command(short_help="Write a page to explore runs in: which questions, why wrong, side by side.")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...")
+@click.option("--html", metavar="FILE", help="Write the page to this file; default runs.html.", default="runs.html")
+@click.option("--where", metavar="TEXT", help="Only questions that match, such as 'dragin wrong and flare right'.")
+@click.option("--notes", metavar="FILE", help="First put the notes that such a page saved into the run directories.")
+@debug_option
+def browse(runs: tuple[str, ...], html: str, where: str | None, notes: str | None) -> None:
+    """Write one page that opens offline: every question of the RUNs with the outcome and the cause by each method, to
+    search, sort and filter; a click opens two traces side by side, with marks and notes.
+    """
+    from dragin_lab.views.browsing import browse_page
+
+    check_writable(html)
+    found = Runs.load(runs)
+    if notes is not None:
+        click.echo(f"{counted(found.add_notes(notes), 'note')} added", err=True)
+    chosen = found if where is None else found.where(where)
+    click.echo(f"page written to {browse_page(chosen).save(html)}", err=True)

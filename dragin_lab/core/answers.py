@@ -78,6 +78,15 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     return answer.strip()
 
 
+def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> bool:
+    """Whether an answer stands after ``phrase``: some letter or digit, of StrategyQA yes or no.
+
+    ``extract_answer`` makes something of any text, as the released code does: of nonsense it makes StrategyQA's "no".
+    """
+    words = normalize_answer(text.partition(phrase)[2]).split()
+    return words[:1] in (["yes"], ["no"]) if rule == "strategyqa" else bool(words)
+
+
 def normalize_answer(text: str) -> str:
     """SQuAD's normal form: lower case, no punctuation, no articles, single spaces."""
     text = text.lower().translate(_PUNCTUATION)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT, extract_answer
+from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT, extract_answer, is_readable
 
 #: What opens and closes a search call, and what stands around a follow-up question.
 CALL_OPENS, CALL_CLOSES = "[Search(", ")]"
@@ -70,10 +70,18 @@ class Form:
 
     def read(self, text: str, rule: str) -> str:
         """The final answer in a whole text, as a rule of ``answers.ANSWER_RULES`` reads it."""
-        if self.closes:  # the last one, as a model may name the marks before it uses them
-            inside = text.rpartition(self.phrase)[2].partition(self.closes)[0]
-            text = f"{self.phrase} {inside}" if self.phrase in text else ""
-        return extract_answer(text, rule, self.phrase)
+        return extract_answer(self._told(text), rule, self.phrase)
+
+    def readable(self, text: str, rule: str) -> bool:
+        """Whether the text states an answer in this form (``answers.is_readable``)."""
+        return is_readable(self._told(text), rule, self.phrase)
+
+    def _told(self, text: str) -> str:
+        """The last phrase and what stands between its marks, where the form has any: a model may name them before."""
+        if not self.closes:
+            return text
+        inside = text.rpartition(self.phrase)[2].partition(self.closes)[0]
+        return f"{self.phrase} {inside}" if self.phrase in text else ""
 
     def shown(self, exemplars: Sequence[Exemplar]) -> bool:
         """Whether exemplars teach this form."""

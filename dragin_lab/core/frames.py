@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -149,23 +149,63 @@ _LEADING = {
 }
 
 
+#: Of these, what a person sees; where anything else of them differs, or any array but scores, it is counted alone.
+_SEEN = {
+    Continuation: ("text", "stopped"),
+    Prompt: ("text", "notes"),
+    Query: ("text", "sent", "note"),
+    Words: ("text", "score", "hit"),
+}
+TOLERANCE = 0.01  # by which scores may differ before a person would see it
+
+
+class _Difference(NamedTuple):
+    text: str  # "path: a → b"
+    seen: bool = True  # whether a person sees it, in a view of the trace
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
+    """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
+
+    Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the scores
+    and the counters. Differences that nobody sees, such as the probability of a fourth alternative or a score within
+    ``TOLERANCE``, are one line that counts them; ``arrays=True`` lists them all. How long things took and what a cache
+    served is left out.
+    """
+    lines = [line for name in ("question", "method", "provenance") for line in _lines(name, *_pair(a, b, name))]
+    lines += _step_lines(a.steps, b.steps)
+    for name in ("text", "extraction_prompt", "extraction", "answer", "readable", "scores", "ended", "error", "notes"):
+        lines += _lines(name, *_pair(a, b, name))
+    lines += _lines("counters", a.counters, b.counters)
+    hidden = 0 if arrays else sum(not line.seen for line in lines)
+    shown = [str(line) for line in lines if arrays or line.seen]
+    count = f"{hidden} recorded {'value differs' if hidden == 1 else 'values differ'}"
+    return "\n".join(shown + [f"{count} that no view shows; diff(arrays=True) lists them"] * bool(hidden))
+
+
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
-    """Where two mappings differ, one line per difference: "path: a → b". Their values are plain data or records."""
-    return [line for key in dict.fromkeys([*a, *b]) for line in _lines(key, a.get(key, _ABSENT), b.get(key, _ABSENT))]
+    """Where two mappings of plain data differ, one line per difference: "path: a → b"."""
+    keys = dict.fromkeys([*a, *b])
+    return [str(line) for key in keys for line in _lines(key, a.get(key, _ABSENT), b.get(key, _ABSENT))]
 
 
-def step_differences(a: Sequence[Step], b: Sequence[Step]) -> list[str]:
-    """What differs in the first step that differs, and the numbers of steps; lines as of ``differences``."""
-    found: list[str] = []
+def _step_lines(a: Sequence[Step], b: Sequence[Step]) -> list[_Difference]:
+    """What differs in the first step that differs, and the numbers of steps."""
+    found: list[_Difference] = []
     for i, (left, right) in enumerate(zip(a, b, strict=False)):
-        drafted = list(_lines("", left.draft, right.draft))
+        drafted = getattr(left.draft, "text", None) != getattr(right.draft, "text", None)
         for name in (f.name for f in fields(Step) if f.name not in _IGNORED):
             if name != "words" or not drafted:  # other text has other words
                 found += _lines(f"steps[{i}].{name}", *_pair(left, right, name))
-        if any(".decision.reason: " not in line for line in found):  # a reason quotes θ: other θ, same decision
+        if any(
+            line.seen and ".decision.reason: " not in line.text for line in found
+        ):  # a reason quotes θ: other θ, same decision
             break
     if len(a) != len(b):
-        found.append(f"steps: {len(a)} → {len(b)}")
+        found.append(_Difference(f"steps: {len(a)} → {len(b)}"))
     return found
 
 
@@ -173,14 +213,15 @@ def _pair(a: Any, b: Any, name: str) -> tuple[Any, Any]:
     return getattr(a, name), getattr(b, name)
 
 
-def _lines(where: str, a: Any, b: Any) -> Iterator[str]:
+def _lines(where: str, a: Any, b: Any) -> Iterator[_Difference]:
     """Every difference between two values of the same field."""
     if is_dataclass(a) and type(a) is type(b):
         names = [f.name for f in fields(a) if f.name not in _IGNORED]
         leading = _LEADING.get(type(a), ())
         for name in sorted(names, key=lambda n: leading.index(n) if n in leading else len(leading)):
             found = list(_lines(f"{where}.{name}", *_pair(a, b, name)))
-            yield from found
+            seen = name in _SEEN.get(type(a), names)
+            yield from (line._replace(seen=line.seen and seen) for line in found)
             if found and name in leading:
                 return
     elif isinstance(a, dict) and isinstance(b, dict):
@@ -192,14 +233,14 @@ def _lines(where: str, a: Any, b: Any) -> Iterator[str]:
             for i, (left, right) in enumerate(zip(a, b, strict=True)):
                 yield from _lines(f"{where}[{i}]", left, right)
         else:
-            yield f"{where}: {_show(a)} → {_show(b)}"
+            yield _Difference(f"{where}: {_show(a)} → {_show(b)}")
     elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         yield from _array_lines(where, a, b)
     elif isinstance(a, str) and isinstance(b, str):
         if a != b:
-            yield f"{where}: " + " → ".join(_around_difference(a, b))
+            yield _Difference(f"{where}: " + " → ".join(_around_difference(a, b)))
     elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or not (a == b or (a != a and b != b)):  # NaN is NaN
-        yield f"{where}: {_show(a)} → {_show(b)}"
+        yield _Difference(f"{where}: {_show(a)} → {_show(b)}")
 
 
 class _Absent:
@@ -210,15 +251,17 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _array_lines(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[str]:
+def _array_lines(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[_Difference]:
     if a.shape != b.shape or a.dtype != b.dtype:
-        yield f"{where}: {_show(a)} → {_show(b)}"
+        yield _Difference(f"{where}: {_show(a)} → {_show(b)}")
     elif not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
         different = ~((a == b) | ((a != a) & (b != b)))
         first = tuple(int(i) for i in np.argwhere(different)[0])
-        yield (
+        close = a.dtype.kind == "f" and np.allclose(a, b, rtol=0, atol=TOLERANCE, equal_nan=True)
+        yield _Difference(
             f"{where}: {int(different.sum())} of {a.size} differ, first at {list(first)}: "
-            f"{a[first].item()} → {b[first].item()}"
+            f"{a[first].item()} → {b[first].item()}",
+            not close,
         )
 
 

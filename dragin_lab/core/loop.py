@@ -90,6 +90,6 @@ class Loop:
             self.trace.notes.extend(self._overrun(made))
             text = text + made.raw_text.strip()
             text = text if form.closes else cut_prediction(text, at_start=True)
-        self.trace.answer = self.template.read(text)
+        self.trace.answer, self.trace.readable = self.template.read(text), self.template.readable(text)
         if self.trace.question.golds:
             self.trace.scores = self.template.score(self.trace.answer, self.trace.question.golds)

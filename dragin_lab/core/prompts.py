@@ -136,6 +136,12 @@ class PromptTemplate:
             raise SettingError(f"the answer rule {named(self.answer_rule)} gave {answer!r}; give a text, '' for none")
         return answer
 
+    def readable(self, text: str) -> bool:
+        """Whether the whole text states an answer (``answers.is_readable``); for an own rule, whether it reads one."""
+        if callable(self.answer_rule):
+            return bool(self.read(text).strip())
+        return self.shape.readable(text, self.answer_rule)
+
     def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
         """Exact match, F1, precision, recall, and what the ``metrics`` give. ``SettingError`` for what is no number."""
         scores = score_answer(answer, golds)

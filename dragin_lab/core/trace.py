@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.frames import differences, retrieval_table, step_differences, token_table
+from dragin_lab.core.frames import retrieval_table, token_table, trace_diff
 from dragin_lab.core.records import Continuation, Decision, Passage, Prompt, Query, Question, Step, Words
 from dragin_lab.core.tracefile import load_trace, save_trace
 
@@ -33,6 +33,7 @@ class Trace:
     steps: list[Step] = field(default_factory=list)
     text: str = ""  # the whole answer text
     answer: str = ""  # extracted from it (reference-behaviour §6)
+    readable: bool = True  # whether there was an answer to extract (``answers.is_readable``)
     scores: dict[str, float] = field(default_factory=dict)  # em, f1, precision, recall, where there is a gold answer
     ended: str = "running"  # one of ENDINGS
     error: str = ""  # what went wrong, where it ended with "error"
@@ -117,18 +118,9 @@ class Trace:
         """Read a trace back; ``TraceFileError`` names what is wrong with a file that is not one."""
         return load_trace(Trace, path)
 
-    def diff(self, other: Trace) -> str:
-        """Where two traces differ, one line per difference: "path: a → b"; the empty string where they do not.
-
-        Settings and provenance are listed in full, of the steps only the first that differs; then the answer, the
-        scores and the counters. How long things took and what a cache served is left out.
-        """
-        made = ("text", "extraction_prompt", "extraction", "answer", "scores", "ended", "error", "notes", "counters")
-        first, last = (
-            differences(*({name: getattr(trace, name) for name in names} for trace in (self, other)))
-            for names in (("question", "method", "provenance"), made)
-        )
-        return "\n".join([*first, *step_differences(self.steps, other.steps), *last])
+    def diff(self, other: Trace, *, arrays: bool = False) -> str:
+        """Where two traces differ, as lines of text; "" where they do not. ``arrays`` lists what no view shows too."""
+        return trace_diff(self, other, arrays=arrays)
 
     # -- views ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 The code follows the type hints of ``records.py`` and ``trace.py``, so a new field is saved without a word here. In the
 JSON an array is ``{"$array": name of its tensor}`` and a float that JSON does not know is ``{"$float": "nan"}``. Where
-a hint says ``Any`` (settings, provenance) JSON's own types are kept, and tuples, as ``{"$tuple": [...]}``.
+a hint says ``Any`` (settings, provenance) JSON's own types are kept, and tuples, as ``{"$tuple": [...]}``. A slim
+trace, as runs keep them, is ``SLIM`` and such a file compressed by zlib.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -20,21 +22,25 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from dragin_lab.core.records import Continuation, Step
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import not_saved, write_whole
 
 FORMAT = "dragin_lab.trace"
 VERSION = 1
+ALTERNATIVES = 3  # of each piece in a slim trace
+SLIM = b"dragin_lab slim trace\n"  # what its file begins with
 #: safetensors refuses to read a longer header.
 LONGEST_HEADER = 100_000_000
 
 T = TypeVar("T")
 
 
-def save_trace(trace: Any, path: str | Path, *, hidden: bool = True) -> Path:
+def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool = False) -> Path:
     """Write a trace to ``path`` and return that path. A file that was there is replaced whole or not at all.
 
-    Without ``hidden`` the hidden states of its drafts are left out.
+    Without ``hidden`` the hidden states of its drafts are left out. ``slim`` leaves out attention maps, hidden states
+    and all but the ``ALTERNATIVES`` likeliest pieces, and compresses the rest: about a sixth of the size.
 
     Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
     cannot be written (naming path and remedy); an old file then stays as it was.
@@ -44,6 +50,7 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True) -> Path:
         steps = [s if s.draft is None else replace(s, draft=replace(s.draft, hidden=None)) for s in trace.steps]
         trace = replace(trace, steps=steps)
     tensors: dict[str, np.ndarray] = {}
+    trace = _slim(trace) if slim else trace
     # ASCII only, so that even half a surrogate pair survives.
     text = json.dumps(_pack(type(trace), trace, "trace", tensors), separators=(",", ":"), allow_nan=False)
     if len(text) > LONGEST_HEADER * 0.9:
@@ -51,6 +58,7 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True) -> Path:
             f"{path}: not saved; the trace's text takes {len(text):,} bytes and one file holds 90 million"
         )
     data = safetensors.numpy.save(tensors, {"format": FORMAT, "version": str(VERSION), "trace": text})
+    data = SLIM + zlib.compress(data) if slim else data
     if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
         raise TraceFileError(f"{path}: not saved; this is not a regular file; give the name of a file")
     try:
@@ -66,16 +74,17 @@ def load_trace(kind: type[T], path: str | Path) -> T:
     if not os.path.isfile(path):
         raise TraceFileError(f"{path}: " + ("is not a regular file" if os.path.exists(path) else "no such file"))
     try:
-        with safetensors.safe_open(path, framework="np") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise TraceFileError(f"{path}: a safetensors file, but not a trace (the weights of a model?)")
-            _check_version(path, metadata.get("version", ""))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        data = path.read_bytes()
+        data = zlib.decompress(data.removeprefix(SLIM)) if data.startswith(SLIM) else data
+        tensors = safetensors.numpy.load(data)
+        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except safetensors.SafetensorError as error:
+    except (safetensors.SafetensorError, zlib.error, KeyError) as error:  # KeyError: an unknown type of array
         raise TraceFileError(f"{path}: not a trace, or only a part of one ({error})") from error
+    if metadata.get("format") != FORMAT:
+        raise TraceFileError(f"{path}: a safetensors file, but not a trace (the weights of a model?)")
+    _check_version(path, metadata.get("version", ""))
     try:
         stored = json.loads(metadata.get("trace", ""))
     except ValueError as error:
@@ -85,6 +94,21 @@ def load_trace(kind: type[T], path: str | Path) -> T:
     except TraceFileError as error:
         raise TraceFileError(f"{path}: {error}") from None
     return trace
+
+
+def _slim(trace: Any) -> Any:
+    def cut(made: Continuation | None) -> Continuation | None:
+        if made is None:
+            return None
+        names = ("alternative_ids", "alternative_probs")
+        fewer = {name: getattr(made, name)[:, :ALTERNATIVES] for name in names}
+        shown = tuple(pieces[:ALTERNATIVES] for pieces in made.alternative_pieces)
+        return replace(made, attention=None, hidden=None, alternative_pieces=shown, **fewer)
+
+    def lean(step: Step) -> Step:
+        return replace(step, draft=cut(step.draft), continuation=cut(step.continuation))
+
+    return replace(trace, steps=[lean(step) for step in trace.steps], extraction=cut(trace.extraction))
 
 
 def _check_version(path: Path, version: str) -> None:

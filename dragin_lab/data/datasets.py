@@ -124,6 +124,19 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
     return formats.kind_of(path, formats.read_records(path))
 
 
+def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
+    """Question id -> the titles of the passages that support its answer, as HotpotQA and 2WikiMultihopQA name them.
+
+    Raises ``DataError`` where the file is missing or cannot be read; questions without such titles are left out.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for _, record in formats.read_records(find(source)):
+        support = record.get("supporting_facts") if isinstance(record, dict) else None
+        if isinstance(support, list) and isinstance(record.get("_id"), str):
+            found[record["_id"]] = tuple(dict.fromkeys(str(one[0]) for one in support if isinstance(one, list) and one))
+    return found
+
+
 def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:
     """The paper's prompt for a benchmark: its instruction, its way to read answers (reference-behaviour §1, §6).
 

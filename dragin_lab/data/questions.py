@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
         fields: where the fields have other names than ``question``, ``answers`` (or ``answer``) and ``id``, and what
             stands between several answers in one text: ``"question=q,answer=gold,separator=|"`` or a mapping.
 
-    An id that is missing is made from the row. Raises ``DataError`` with the place and field that is wrong.
+    An id that is missing is made from the row; a question without an answer is answered and not scored, which a warning
+    says where no question has one. Raises ``DataError`` with the place and field that is wrong.
     """
     chosen = tabular.parse_fields(fields, FIELDS)
     found: dict[str, Question] = {}
@@ -45,6 +47,11 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
     if not found:
         shown = source if isinstance(source, str | Path) else type(source).__name__
         raise DataError(f"{shown}: holds no question")
+    if not any(question.golds for question in found.values()):
+        warnings.warn(
+            f"no question has an answer, so none is scored; {tabular.listed(placed)}, as in --fields answer=COLUMN",
+            stacklevel=3,
+        )
     return list(found.values())
 
 
@@ -54,14 +61,16 @@ def _question(placed: Placed, fields: Mapping[str, str]) -> Question:
             f"{placed.place}: has both 'answer' and 'answers'; give one of them, or say which with --fields"
         )
     found = {name: tabular.pick(placed, name, FIELDS[name], fields) for name in ("id", "question", "answer")}
-    for name in ("question", "answer"):
-        if found[name] is None:
-            raise DataError(f"{placed.place}: has no {name}; {tabular.listed(placed)}, as in --fields {name}=COLUMN")
+    if found["question"] is None:
+        raise DataError(f"{placed.place}: has no question; {tabular.listed(placed)}, as in --fields question=COLUMN")
+    if found["answer"] is None and "answer" in fields:
+        raise DataError(f"{placed.place}: has no answer; {tabular.listed(placed)}, as in --fields answer=COLUMN")
     text = tabular.text_of(placed, "question", found["question"]).strip()
     if not text:
         raise DataError(f"{placed.place}: the question is empty")
     id = str(placed.number) if found["id"] is None else tabular.text_of(placed, "id", found["id"])
-    return Question(id, text, _golds(placed, found["answer"], fields.get("separator")))
+    golds = () if found["answer"] is None else _golds(placed, found["answer"], fields.get("separator"))
+    return Question(id, text, golds)
 
 
 def _golds(placed: Placed, value: Any, separator: str | None) -> tuple[str, ...]:

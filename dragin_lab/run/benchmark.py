@@ -73,8 +73,12 @@ class Benchmark:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over ids, texts and gold answers, in order."""
+        return self.fingerprint_of(len(self.questions))
+
+    def fingerprint_of(self, first: int) -> str:
+        """The fingerprint of the first so many questions."""
         digest = sha256()
-        for q in self.questions:
+        for q in self.questions[:first]:
             digest.update(json.dumps([q.id, q.text, q.golds]).encode())
         return digest.hexdigest()
 
@@ -125,7 +129,7 @@ def open_run(
     folder: str | Path | None,
     *,
     batch_size: int = 1,
-    traces: bool = False,
+    traces: bool | None = None,
     title: str = "",
 ) -> Iterator[Callable[[int | None], list[Line]]]:
     """A run under way: call what this yields with n to answer the first n questions, with None for all.
@@ -137,7 +141,7 @@ def open_run(
     qids = [q.id for q in asked.questions]
 
     def answer(upto: int | None) -> list[Line]:
-        todo = [q for q in asked.questions[:upto] if q.id not in run.done]
+        todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
         earlier = list(run.done.values())
         ended = finished(asking, method, todo, traces=traces, batch_size=batch_size)
         for one in _shown(ended, title if todo else "", len(qids), earlier):
@@ -147,7 +151,8 @@ def open_run(
 
     run: RunInMemory | RunFolder = RunInMemory(qids)
     if folder is not None:
-        run = RunFolder(folder, run_config(lab, method, asked, traces=traces), qids)
+        config = run_config(lab, method, asked, traces=traces)
+        run = RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint_of)
     with run:
         yield answer
 
@@ -163,13 +168,13 @@ def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[
             progress.add(one.line)
 
 
-def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *, traces: bool = False) -> None:
+def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *, traces: bool | None = None) -> None:
     """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
     if (Path(folder).expanduser() / CONFIG).exists():
-        check_settings(folder, run_config(lab, method, asked, traces=traces))
+        check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint_of)
 
 
-def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool = False) -> dict[str, Any]:
+def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | None = None) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
     model, template = dict(lab.model.provenance()), lab.template(method, asked.template)
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
@@ -198,7 +203,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool = Fal
 
 
 def finished(
-    lab: Lab, method: Method, questions: Iterable[Question], *, traces: bool = False, batch_size: int = 1
+    lab: Lab, method: Method, questions: Iterable[Question], *, traces: bool | None = None, batch_size: int = 1
 ) -> Iterator[Finished]:
     """What is recorded of each episode as it ends: here, or wherever the lab's model answers."""
     if isinstance(lab.model, Elsewhere):

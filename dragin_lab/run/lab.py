@@ -219,7 +219,7 @@ class Lab:
         output: str | Path,
         limit: int | None = None,
         batch_size: int = 1,
-        traces: bool = False,
+        traces: bool | None = None,
         progress: bool = True,
     ) -> Any:
         """Answer every question with every method, and record each answer in a run directory as soon as it is known.
@@ -228,18 +228,21 @@ class Lab:
             questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``.
             methods: names or ``Method`` objects; each has a folder of its own below ``output``, by its label.
             limit: take only the first so many questions.
-            traces: save every trace too.
+            traces: None keeps slim traces up to ``runwriter.TRACE_SPACE`` bytes a run; True keeps every one, in full,
+                those of a finished run too, which are then answered again; False keeps none.
             progress: a bar on a terminal or in a notebook, plain lines elsewhere.
 
-        A folder that holds a part of this very run is completed; what failed is tried again. An interrupt loses the
-        episodes under way and nothing else. Methods share what they write through the lab's cache, where it has one.
+        Returns the ``Runs``. A folder that holds a part of this very run, of fewer questions too, is completed; what
+        failed is tried again. An interrupt loses the episodes under way and nothing else. Methods share what they write
+        through the lab's cache, where it has one.
 
         Raises ``RunError`` where a folder holds another run, ``SettingError`` for what cannot be run.
         """
         given = [methods] if isinstance(methods, Method | str) else list(methods)
         chosen = [as_method(one, {}) for one in given]
         options: dict[str, Any] = {"batch_size": batch_size, "traces": traces, "progress": progress}
-        return import_module("dragin_lab.run.sweeps").run_methods(self, questions, chosen, output, limit, **options)
+        records = import_module("dragin_lab.run.sweeps").run_methods(self, questions, chosen, output, limit, **options)
+        return import_module("dragin_lab.study.runs").Runs(records)
 
     def sweep(
         self,

@@ -33,9 +33,9 @@ class Finished(NamedTuple):
     trace: Trace | None
 
 
-def record_of(trace: Trace, traces: bool = False) -> Finished:
-    """What is recorded of a trace: its lines, and itself with ``traces``."""
-    return Finished(prediction(trace), timing(trace), trace if traces else None)
+def record_of(trace: Trace, traces: bool | None = False) -> Finished:
+    """What is recorded of a trace: its lines, and itself unless ``traces`` is False."""
+    return Finished(prediction(trace), timing(trace), None if traces is False else trace)
 
 
 def prediction(trace: Trace) -> Line:
@@ -50,6 +50,7 @@ def prediction(trace: Trace) -> Line:
         "question": trace.question.text,
         "text": trace.text,
         "answer": trace.answer,
+        "readable": trace.readable,
         "gold": list(trace.question.golds),
         **{name: trace.scores.get(name) for name in SCORES},
         "retrievals": count["retrievals"],
@@ -60,6 +61,11 @@ def prediction(trace: Trace) -> Line:
         "ended": trace.ended,
     }
     return line | ({"error": trace.error} if trace.ended == "error" else {})
+
+
+def readable(line: Mapping[str, Any]) -> bool:
+    """Whether an answer could be read from the text; a line of an earlier edition is judged by its answer alone."""
+    return bool(line["readable"] if "readable" in line else line["answer"].strip())
 
 
 def timing(trace: Trace) -> Line:
@@ -119,6 +125,8 @@ def decode(raw: bytes, rules: Rules, *, summed: bool = True) -> Line:
     line = parse(raw)
     check(line, rules)
     if rules is PREDICTION:
+        if type(line.get("readable", True)) is not bool:
+            raise ValueError(f"its 'readable' is {line['readable']!r:.60}, not true or false")
         scored = line["gold"] and line["ended"] in ("answered", "length", "stalled")
         if any((line[name] is None) == bool(scored) for name in SCORES):
             raise ValueError("its scores do not go with its gold answers and its ending")

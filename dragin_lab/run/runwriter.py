@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from dragin_lab.core.frames import differences
+from dragin_lab.core.tracefile import save_trace
+from dragin_lab.errors import TraceFileError
 from dragin_lab.files import clear_drafts, not_saved, remedy, write_whole
 from dragin_lab.run.lines import PREDICTION, TIMING, Line, encode
 from dragin_lab.run.rundir import (
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from dragin_lab.core.trace import Trace
 
 LOCK = ".lock"
+#: Bytes of slim traces that a run keeps where nobody says otherwise: those of some thousand questions.
+TRACE_SPACE = 64 * 2**20
 #: May change between two commands of one run: it is announced and recorded, as it can change what rounding decides.
 _CIRCUMSTANCES = ("versions", "device")
 
@@ -62,22 +66,37 @@ class RunInMemory:
     def finish(self) -> None:
         """All questions asked for have a line."""
 
+    def lacks_trace(self, qid: str) -> bool:
+        """Whether a question that was answered is to be answered again for its trace."""
+        return False
+
 
 class RunFolder:
     """A run directory under way, locked against a second writer; a context manager.
 
     Entering makes the folder or reads the run in it, drops lines that are torn or damaged and those that failed, so
     that their questions are asked again, and leaves the rest in ``done`` by question id. A complete run is also entered
-    where nothing can be written. Raises ``RunError`` where the folder holds another run or another process writes it,
-    ``NotWrittenError`` where it cannot be written.
+    where nothing can be written. ``traces`` as for ``benchmark.run_benchmark``; ``grown`` gives the fingerprint of the
+    first so many questions, by which a run of fewer is known and goes on. Raises ``RunError`` where the folder holds
+    another run or another process writes it, ``NotWrittenError`` where it cannot be written.
     """
 
-    def __init__(self, folder: str | Path, config: Mapping[str, Any], qids: Sequence[str]) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        config: Mapping[str, Any],
+        qids: Sequence[str],
+        *,
+        traces: bool | None = None,
+        grown: Callable[[int], str] | None = None,
+    ) -> None:
         self.folder = Path(folder).expanduser()
         self.config: dict[str, Any] = json.loads(json.dumps(config))
         self.qids = list(qids)
         self.done: dict[str, Line] = {}
         self._timings: dict[str, Line] = {}
+        self._traces, self._grown = traces, grown
+        self._room = 0  # bytes that slim traces may still take
         self._lock = FileLock(self.folder / LOCK, timeout=0)
         refuse_duplicates(self.qids)
 
@@ -114,12 +133,41 @@ class RunFolder:
     def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
         """Record an episode that has ended: its trace, how long it took, then its line, which says that it is done."""
         if trace is not None:
-            folder = self.folder / TRACES
-            _writing(folder, lambda: folder.mkdir(exist_ok=True))
-            trace.save(folder / trace_name(line["qid"]))
+            self._keep(line, trace)
+        if line["qid"] in self.done:
+            return
         for name, record, known in ((TIMINGS, timing, self._timings), (PREDICTIONS, line, self.done)):
             _append(self.folder / name, encode([record]))
             known[record["qid"]] = record
+
+    def lacks_trace(self, qid: str) -> bool:
+        """Whether a question that was answered is to be answered again for its trace."""
+        return self._traces is True and self._lock.is_locked and not (self._kept / trace_name(qid)).exists()
+
+    @property
+    def _kept(self) -> Path:
+        return self.folder / TRACES
+
+    def _keep(self, line: Line, trace: Trace) -> None:
+        """Save a trace, as far as there is room; not that of an answer again that is not the recorded one."""
+        before = self.done.get(line["qid"], line)
+        if found := differences(before, line):
+            warnings.warn(f"{line['qid']}: answered otherwise than before ({found[0]}); no trace is kept", stacklevel=3)
+            return
+        path = self._kept / trace_name(line["qid"])
+        if self._traces:
+            _writing(self._kept, lambda: self._kept.mkdir(exist_ok=True))
+            trace.save(path)
+        elif self._room > 0:
+            try:
+                _writing(self._kept, lambda: self._kept.mkdir(exist_ok=True))
+                save_trace(trace, path, slim=True)
+                self._room -= path.stat().st_size
+                why = f"traces take {TRACE_SPACE // 2**20} MiB" if self._room <= 0 else ""
+            except (NotWrittenError, TraceFileError) as error:  # nobody asked for it, and the answers matter more
+                why, self._room = str(error), 0
+            if why:
+                warnings.warn(f"{self.folder}: {why}; no more traces are kept (--traces keeps all)", stacklevel=3)
 
     def finish(self) -> None:
         """Put the lines into the order of the questions, once every question has one."""
@@ -131,19 +179,21 @@ class RunFolder:
         """Whether the folder holds the whole run, so that nothing has to be written; then its lines are read."""
         if not (self.folder / CONFIG).exists():
             return False
-        version = check_settings(self.folder, self.config)["format"]
+        version = check_settings(self.folder, self.config, self._grown)["format"]
         lines, _ = read_lines(self.folder / PREDICTIONS, PREDICTION, version)
         self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
         return self.done.keys() == set(self.qids)
 
     def _open(self) -> None:
         path = self.folder / PREDICTIONS
+        kept = self._kept.iterdir() if self._kept.is_dir() else ()
+        self._room = TRACE_SPACE - sum(file.stat().st_size for file in kept)
         if not (self.folder / CONFIG).exists():
             if path.exists():
                 raise RunError(f"{self.folder}: holds {PREDICTIONS} but no {CONFIG}; give another folder")
             self._write_config()
             return
-        there = check_settings(self.folder, self.config)
+        there = check_settings(self.folder, self.config, self._grown)
         clear_drafts(self.folder)
         lines, damaged = read_lines(path, PREDICTION, there["format"])
         strange = [qid for qid in lines if qid not in set(self.qids)]
@@ -164,8 +214,8 @@ class RunFolder:
         """Say, and record, where a run is completed under another version or on another device than it was started."""
         now = _circumstances(self.config)
         before = _circumstances(there)
-        changed = there["format"] < FORMAT
-        self.config = there | {"format": FORMAT}
+        changed = there["format"] < FORMAT or there["dataset"] != self.config["dataset"]
+        self.config = there | {"format": FORMAT} | {key: self.config[key] for key in ("dataset", "limit")}
         if found := differences(before, now):
             warnings.warn(
                 f"{self.folder}: this run was started otherwise ({'; '.join(found)}); answers may differ in what "
@@ -196,14 +246,23 @@ class RunFolder:
             _writing(path, lambda: write_whole(path, data))
 
 
-def check_settings(folder: str | Path, config: Mapping[str, Any]) -> dict[str, Any]:
+def check_settings(
+    folder: str | Path, config: Mapping[str, Any], grown: Callable[[int], str] | None = None
+) -> dict[str, Any]:
     """The ``run.json`` of a folder, which must say the same as ``config`` but for versions and device.
+
+    It may be of fewer questions, where ``grown`` gives the same fingerprint for as many of those asked for now.
 
     Raises ``RunError`` naming every setting that differs, with both values.
     """
     there = read_config(Path(folder) / CONFIG)
     now = json.loads(json.dumps(config))
-    found = differences(_settings(there), _settings(now))
+    before, fewer = _settings(there), there["dataset"]["questions"]
+    sampled = there.get("sample") or now.get("sample")
+    more = fewer < now["dataset"]["questions"] and not sampled
+    if grown and more and grown(fewer) == there["dataset"].get("fingerprint"):
+        before |= {"dataset": now["dataset"], "limit": now["limit"]}
+    found = differences(before, _settings(now))
     if found:
         more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
         raise RunError(
@@ -225,7 +284,7 @@ def refuse_duplicates(qids: Sequence[str]) -> None:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed", "format")}
+    kept = {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed", "format", "traces")}
     if kept.get("retriever"):  # who chose it changes nothing of what it finds
         kept["retriever"] = {key: value for key, value in kept["retriever"].items() if key != "chosen"}
     return kept

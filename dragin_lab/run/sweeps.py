@@ -106,7 +106,7 @@ def run_methods(
     chosen = list(dict.fromkeys(methods))
     folders = [Path(output).expanduser() / label(method) for method in chosen]
     for method, folder in zip(chosen, folders, strict=True):  # before any work is done
-        check_run(lab, method, asked, folder, traces=options.get("traces", False))
+        check_run(lab, method, asked, folder, traces=options.get("traces"))
     titles = [f"{asked.name} {label(method)}" if progress else "" for method in chosen]
     run_together(lab, asked, list(zip(chosen, folders, titles, strict=True)), **options)
     return [read_run(folder) for folder in folders]

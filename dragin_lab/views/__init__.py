@@ -3,10 +3,11 @@
 ``heatmap``, ``selections``, ``timeline``, ``side_by_side`` and ``replayed`` give a ``View``: HTML and CSS alone, which
 show in a notebook, in a saved page and, as text, in a terminal. ``attention_map``, ``threshold_sweep``,
 ``cost_quality``, ``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html`` writes any of them as
-one page that opens offline, ``save_image`` a figure as a picture.
+one page that opens offline, ``save_image`` a figure as a picture; ``browse_page`` is the explorer of whole runs.
 """
 
 from dragin_lab.views.attention import attention_map
+from dragin_lab.views.browsing import browse_page
 from dragin_lab.views.export import save_html, save_image
 from dragin_lab.views.frame import View
 from dragin_lab.views.heatmaps import heatmap
@@ -21,6 +22,7 @@ from dragin_lab.views.trace import trace_html, trace_text
 __all__ = [
     "View",
     "attention_map",
+    "browse_page",
     "cost_quality",
     "heatmap",
     "needs_curves",

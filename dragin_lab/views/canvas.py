@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from dragin_lab.core.kept import Origin, origins, written
 from dragin_lab.core.trace import Continuation, Passage, Prompt, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.heat import Scale, scale_of
 from dragin_lab.views.html import count
-from dragin_lab.views.kept import Origin, origins, written
 from dragin_lab.views.pieces import Look, share_out
 
 MAX_PIECES = 2000

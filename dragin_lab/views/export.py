@@ -32,8 +32,20 @@ FIGURE_STYLE = (
 )
 
 
+TABLE_STYLE = (
+    "<style>.dl-table{max-width:1180px;margin:0 auto 22px;color-scheme:light dark;box-sizing:border-box;"
+    "padding:10px 20px;border:1px solid light-dark(#e2ded7,#34322f);border-radius:10px;overflow-x:auto;"
+    "background:light-dark(#fff,#15161a);color:light-dark(#1f1d1a,#e9e6e1);font:14px system-ui,sans-serif;"
+    "font-variant-numeric:tabular-nums}.dl-table table{border-collapse:collapse}.dl-table th,.dl-table td"
+    "{padding:3px 12px 3px 0;text-align:start;border-bottom:1px solid light-dark(#e2ded7,#34322f);vertical-align:top}"
+    ".dl-table p{font-size:12px;margin:6px 0 0}@media print{.dl-table{color-scheme:light}}</style>"
+)
+
+
 def save_html(path: str | Path, *views: View | Trace | Any, title: str = "", interactive: bool = True) -> Path:
-    """Write views, traces and plotly figures, in this order, as one page that opens offline; return its path.
+    """Write views, traces, tables and plotly figures, in this order, as one page that opens offline; return its path.
+
+    A table is a DataFrame or one of ``Runs``.
 
     Where a figure is among them, plotly.js (about 5 MB) is written once; ``interactive=False`` writes still pictures
     instead, which need no script (matplotlib draws them). A file that was there is replaced whole or not at all. Raises
@@ -42,7 +54,7 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "", int
     """
     if not views:
         raise SettingError("there is nothing to write; give views, traces or figures after the path")
-    parts, titles, figures = [], [], 0
+    parts, titles, figures, tables = [], [], 0, False
     for view in views:
         if isinstance(view, View):
             parts.append(view.html)
@@ -54,8 +66,16 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "", int
             figures += 1
             parts.append(figure_html(view, figures) if interactive else _still_html(view))
             titles.append(_unmarked(str(view.layout.title.text or "")))
+        elif hasattr(frame := getattr(view, "frame", view), "to_html"):
+            tables = True
+            about = "".join(f"<p>{esc(line)}</p>" for line in getattr(view, "about", ()))
+            shown = frame.to_html(float_format="{:.3f}".format, na_rep="", border=0)
+            parts.append(f'<div class="dl-table"><h3>{esc(getattr(view, "title", ""))}</h3>{shown}{about}</div>')
+            titles.append(getattr(view, "title", ""))
         else:
-            raise SettingError(f"a {type(view).__name__} is not a view; give views, traces or plotly figures")
+            raise SettingError(f"a {type(view).__name__} is not a view; give views, traces, tables or plotly figures")
+    if tables:
+        parts.insert(0, TABLE_STYLE)
     if figures:
         parts.insert(0, FIGURE_STYLE)
     if figures and interactive:

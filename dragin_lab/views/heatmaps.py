@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from dragin_lab.core.kept import kept_of, written
 from dragin_lab.core.trace import Continuation, Step, Trace
 from dragin_lab.views import sections, strip
 from dragin_lab.views.canvas import MAX_PIECES, MAX_STEPS, Canvas
 from dragin_lab.views.frame import View, draw
 from dragin_lab.views.html import count, num
-from dragin_lab.views.kept import kept_of, written
 from dragin_lab.views.pieces import windowed
 from dragin_lab.views.rendering import render
 

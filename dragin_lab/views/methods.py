@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dragin_lab.core.kept import arrivals, cut_off, origins
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import SettingError
-from dragin_lab.views import sections
+from dragin_lab.study.naming import tell_apart
 from dragin_lab.views.alignment import align
 from dragin_lab.views.frame import View, opened, view
 from dragin_lab.views.html import clip, count, printable
-from dragin_lab.views.kept import cut_off, origins
 from dragin_lab.views.rendering import render
 
 MAX_TRACES = 16
@@ -119,41 +118,15 @@ def _all_told(found: Sequence[Trace], labels: Sequence[str] | None) -> list[Told
 
 def names_of(traces: Sequence[Trace]) -> list[str]:
     """A name for each trace: its method's, with as many settings as tell it from others of that name."""
-    names = [str(t.method.get("name", "unnamed")) for t in traces]
-    for key in ("variant", "when", "what", "threshold", "top_n", "n", "normalize", "top_k", "max_new_tokens"):
-        for name in {n for n in names if names.count(n) > 1}:
-            peers = [i for i, n in enumerate(names) if n == name]
-            values = {str(traces[i].method.get(key)) for i in peers}
-            for i in peers if len(values) > 1 else []:
-                value = sections.plain(traces[i].method.get(key))
-                names[i] += f", {value if key in ('variant', 'when', 'what') else f'{_SHORT.get(key, key)} {value}'}"
-    counted: Counter[str] = Counter()
-    out = []
-    for name in names:
-        counted[name] += 1
-        out.append(f"{name} #{counted[name]}" if names.count(name) > 1 else name)
-    return out
-
-
-_SHORT = {"threshold": "θ", "top_n": "top n", "top_k": "top k", "max_new_tokens": "at most"}
+    return tell_apart([trace.method for trace in traces])
 
 
 def _told(trace: Trace, label: str) -> Told:
     from dragin_lab.core.sentences import load_pipeline
 
     spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
-    came, fresh = dict[int, int](), []
-    for origin in origins(trace):
-        step, follows = origin.step, origin.made is origin.step.continuation
-        if origin.with_passages:
-            fresh.append((origin.start, origin.stop))
-        if step.query is not None and (follows or step.continuation is None):
-            came.setdefault(id(step), origin.start if follows else origin.stop)
-    marks, place = [], 0
-    for step in trace.steps:
-        place = came.get(id(step), place)  # a retrieval without text in the answer stands where the last one does
-        if step.query is not None:
-            marks.append(Mark(place, step))
+    fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
+    marks = [Mark(place, step) for place, step in arrivals(trace)]
     left_out = max(len(spans) - MAX_SENTENCES, 0)
     return Told(trace, label, spans[:MAX_SENTENCES], left_out, sorted(marks, key=lambda m: m.place), fresh)
 

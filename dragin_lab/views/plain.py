@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from wcwidth import wrap
 
+from dragin_lab.core.kept import kept_of, origins
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.html import clip, count, num, printable
-from dragin_lab.views.kept import kept_of, origins
 from dragin_lab.views.pieces import Look
 
 LABEL = 14  # columns of the label at the left

@@ -12,10 +12,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dragin_lab.core.kept import before_after, kept_of, resumed
 from dragin_lab.views import sections, strip
 from dragin_lab.views.heat import BELOW, ramp_css
 from dragin_lab.views.html import attempt, classes, clip, clipped, count, esc, num, percent, printable, short
-from dragin_lab.views.kept import before_after, kept_of, resumed
 from dragin_lab.views.pieces import Cell, Look, windowed
 
 SNIP = '<i class="snip" title="cut here"><b>✂</b></i>'

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.answers import thoughts
+from dragin_lab.core.kept import before_after, kept_of, mean_entropy, with_passages
 from dragin_lab.core.trace import Passage, Prompt, Query, Step, Trace
 from dragin_lab.views.html import clip, count, num, short
-from dragin_lab.views.kept import before_after, kept_of, mean_entropy, with_passages
 from dragin_lab.views.pieces import extents
 
 #: The parts of a step in reading order: title and the question it answers.

@@ -8,9 +8,9 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+from dragin_lab.core.kept import kept_of, written
 from dragin_lab.core.trace import Continuation, Step, Trace
 from dragin_lab.views.frame import View, draw
-from dragin_lab.views.kept import kept_of, written
 from dragin_lab.views.rendering import render
 
 MAX_STEPS = 60

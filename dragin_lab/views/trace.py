@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 
+from dragin_lab.core.kept import written
 from dragin_lab.core.trace import Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_PIECES, MAX_STEPS, Canvas
 from dragin_lab.views.frame import view
-from dragin_lab.views.kept import written
 from dragin_lab.views.pieces import Look
 from dragin_lab.views.plain import trace_text
 from dragin_lab.views.rendering import render

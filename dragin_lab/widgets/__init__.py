@@ -17,12 +17,14 @@ from dragin_lab.errors import MissingPackageError
 
 if TYPE_CHECKING:
     from dragin_lab.run.lab import Lab
+    from dragin_lab.study.runs import Runs
     from dragin_lab.widgets.asking import AskLive
+    from dragin_lab.widgets.browsing import Browse
     from dragin_lab.widgets.comparing import Compare
     from dragin_lab.widgets.explorer import Explore
     from dragin_lab.widgets.tuning import Tuner
 
-__all__ = ["compare", "explore", "tuner"]
+__all__ = ["browse", "compare", "explore", "tuner"]
 
 
 def explore(trace: Trace | str | Path) -> Explore:
@@ -63,6 +65,20 @@ def live(lab: Lab, question: str | Question, method: str, others: Mapping[str, L
     from dragin_lab.widgets.asking import AskLive
 
     return AskLive(lab, question, method, others=others, **settings)
+
+
+def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browse:
+    """Every question of some runs as a table to search and filter, and two traces side by side.
+
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Marks and notes go into the run directories; ``save(path)``
+    writes the same as one page that opens offline. Without widgets: ``views.browse_page(runs)``.
+    Raises ``MissingPackageError`` without anywidget, ``RunError`` for a folder without runs.
+    """
+    _need("browse", "views.browse_page(runs)")
+    from dragin_lab.study.runs import Runs as Loaded
+    from dragin_lab.widgets.browsing import Browse
+
+    return Browse(runs if isinstance(runs, Loaded) else Loaded.load(runs))
 
 
 def compare(a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> Compare:

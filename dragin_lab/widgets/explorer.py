@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.core.kept import kept_of, written
 from dragin_lab.core.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.core.words import character_words
 from dragin_lab.errors import TraceFileError
@@ -17,7 +18,6 @@ from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View, head, message, opened
 from dragin_lab.views.heatmaps import heatmap
 from dragin_lab.views.html import count, printable
-from dragin_lab.views.kept import kept_of, written
 from dragin_lab.views.pieces import Cell, Look, visible
 from dragin_lab.views.rendering import macro
 from dragin_lab.views.strip import axes_of

@@ -509,3 +509,14 @@ def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_pat
     assert shown.code == cli.DONE
     assert shown.out == out.decode()
     assert "cancelled" in shown.out
+
+
+def test_a_question_of_a_benchmark_is_asked_as_a_run_asks_it(command: Command) -> None:
+    command.refused("ask", says=("give a QUESTION between quotes, or --dataset and --id",))
+    command.refused("ask", "Who?", "--id", "q", says=("give a QUESTION between quotes, or --dataset and --id",))
+    near = "did you mean 'hotpotqa-test-"
+    command.refused("ask", "--dataset", "almanac/hotpotqa", "--id", "hotpotqa-test-00", says=(near,))
+    ran = command("ask", "--dataset", "almanac/hotpotqa", "--id", "hotpotqa-test-000", "--method", "wo-rag")
+    assert ran.code == cli.DONE, ran.err
+    assert "The Cloudy Lighthouse" in ran.out
+    assert "gold: Pellonia" in ran.out

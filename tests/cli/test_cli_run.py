@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import time
@@ -48,8 +49,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
 
 def rows(text: str) -> list[list[str]]:
     """The rows of all tables, without their intervals."""
-    cut = [line.split("  ") for line in text.splitlines() if "[" in line and line.endswith("]")]
-    return [[cell.split(" [")[0] for cell in (part.strip() for part in line) if cell] for line in cut]
+    cut = [re.split("  +", line) for line in text.splitlines() if re.search(r"\] +\d+ of \d+$", line)]
+    return [[cell for cell in line if not cell.startswith("[")] for line in cut]
 
 
 # -- what is run ------------------------------------------------------------------------------------------------------
@@ -60,9 +61,9 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
     assert ran.code == cli.USAGE  # no such corpus
     ran = command(*RUN, "--dataset", "one,two", "--dataset", "three", "--output", tmp_path)
     assert ran.code == cli.DONE, ran.err
-    assert ran.out.count("three, 3 questions") == 1
+    assert ran.out.count("three: means per question") == 1
     assert [row[:4] for row in rows(ran.out)] == [
-        ["dragin-paper-what=question", "1.000", "1.000", "1.00"], ["wo-rag-paper", "0.000", "0.500", "0.00"],
+        ["dragin", "1.000", "1.000", "1.00"], ["wo-rag", "0.000", "0.500", "0.00"],
     ] * 3  # fmt: skip
     assert {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)} == {
         f"{data}/{name}" for data in ("one", "two", "three") for name in ("dragin-paper-what=question", "wo-rag-paper")
@@ -105,7 +106,7 @@ def made(
     """The labels of the methods that a command would run."""
     seen: list[str] = []
     one = cli_run.open_benchmark(data, limit=1)
-    monkeypatch.setattr(cli_run, "execute", lambda of, _, __, call, ___: seen.extend(map(call, of(one))))
+    monkeypatch.setattr(cli_run, "execute", lambda of, _, __, call: seen.extend(map(call, of(one))))
     ran = command("run", *given)
     assert ran.code == cli.DONE, ran.err
     return seen
@@ -160,7 +161,7 @@ def test_a_failed_question_is_status_1_and_tried_again(
     scripted.failing = {2: ModelError("too long\nby far")}
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
-    assert [row[0] for row in rows(ran.out)] == ["dragin-paper-what=question (1 failed)", "wo-rag-paper (1 failed)"]
+    assert [row[0] for row in rows(ran.out)] == ["dragin (1 failed)", "wo-rag (1 failed)"]
     assert "error: 2 answers failed; the first (q2) with: too long\nThe same command tries them again\n" in ran.err
     scripted.failing = {}
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
@@ -176,7 +177,7 @@ def test_ctrl_c_keeps_what_was_finished_and_says_how_to_go_on(
     assert ran.code == cli.INTERRUPTED
     assert f"what was finished is kept below {tmp_path}; the same command goes on from there" in ran.err
     assert ran.err.endswith("interrupted\n")
-    assert [row[0] for row in rows(ran.out)] == ["dragin-paper-what=question (2 of 3)"]
+    assert [row[0] for row in rows(ran.out)] == ["dragin (2 of 3)"]
 
 
 def test_a_disk_that_is_full(
@@ -206,9 +207,15 @@ def test_tables_fold_to_the_terminal() -> None:
 @pytest.mark.usefixtures("scripted")
 def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> None:
     command.refused("show", tmp_path, says=("no run",))
-    assert command(*RUN, "--dataset", "one", "--output", tmp_path).code == cli.DONE
+    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "n", "--no-traces").code == cli.DONE
     command.refused("show", tmp_path, says=("holds no traces; 'dragin-lab run --traces' saves them",))
-    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "t", "--traces").code == cli.DONE
+    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "t").code == cli.DONE
+    one = command("show", tmp_path / "t", "--id", "q1", "--method", "dragin")
+    assert one.out.count(questions(1)[0].text) >= 1
+    assert command("show", tmp_path / "t", "--id", "q1").out.count("Question") == 2
+    command.refused("show", tmp_path / "t", "--id", "q9", says=("question 'q9' was not answered",))
+    command.refused("show", tmp_path / "t", "--id", "q1", "--html", tmp_path / "x", says=("dragin, wo-rag; give",))
+    command.refused("show", tmp_path / "t", "--method", "dragin", says=("--method goes with --id",))
     listed = [line for line in command("show", tmp_path / "t").out.splitlines() if line.startswith("dragin-lab show")]
     assert len(listed) == 6
     assert questions(1)[0].text in listed[0]
@@ -295,18 +302,19 @@ def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Pat
     paper = ("--variant", "paper", "--what", "question", "--dataset", "one", "--output", tmp_path)
     ran = command("sweep", *paper, "--threshold", "1,9")
     assert ran.code == cli.DONE, ran.err
-    assert "threshold  " in ran.out
-    assert [row[:4] for row in rows(ran.out)] == [["1.0", "1.000", "1.000", "1.00"], ["9.0", "0.000", "0.500", "0.00"]]
+    assert [row[:4] for row in rows(ran.out)] == [
+        ["dragin, θ 1", "1.000", "1.000", "1.00"], ["dragin, θ 9", "0.000", "0.500", "0.00"],
+    ]  # fmt: skip
     assert command("sweep", *paper, "--threshold", "9,1").code == cli.DONE
     assert len(scripted.asked) == 6  # nothing was asked twice
     ran = command("sweep", "--method", "fl-rag", "--top-n", "5,8", "--dataset", "one", "--output", tmp_path)
-    assert [row[0] for row in rows(ran.out)] == ["5", "8"]
+    assert [row[0] for row in rows(ran.out)] == ["fl-rag, top n 5", "fl-rag, top n 8"]
     assert {m.folder.name for m in find_runs(tmp_path)} >= {"fl-rag-top_n=5", "fl-rag-top_n=8"}
 
 
 def test_sweep_goes_over_table_5_by_default(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
     ran = command("sweep", "--variant", "paper", "--what", "question", "--dataset", "one", "--output", tmp_path)
-    assert [row[0] for row in rows(ran.out)] == ["1.0", "1.1", "1.2", "1.3", "1.4"]
+    assert [row[0] for row in rows(ran.out)] == [f"dragin, θ {theta}" for theta in (1, 1.1, 1.2, 1.3, 1.4)]
 
 
 @pytest.mark.parametrize(

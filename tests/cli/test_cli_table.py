@@ -63,7 +63,7 @@ def test_csv_can_be_read(command: Command, runs: Path) -> None:
 
 def test_what_is_refused(command: Command, runs: Path) -> None:
     command.refused("table", 10, says=("10 is not in the range",))
-    command.refused("table", "two", says=("'two' is not a valid integer",))
+    command.refused("table", "two", says=("two: no such folder",))
     command.refused("table", 2, runs / "nothing", says=(f"{runs / 'nothing'}: ",))
     command.refused("table", 2, runs, "--as", "llama2-13b", says=("Did you mean 'llama2-13b-chat'?",))
     command.refused("table", 2, runs, "--compare", "drgin", says=("no row 'drgin'; did you mean 'dragin'?",))
@@ -84,3 +84,36 @@ def test_help_names_the_options(command: Command) -> None:
     said = " ".join(command("table", "--help").out.split())
     for part in ("--as", "--compare", "--dataset", "--format", "--variant", "1 to 9", "[default: text]"):
         assert part in said
+
+
+def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) -> None:
+    for method in ("dragin", "sr-rag"):
+        write_run(tmp_path, method, "mine", [1.0, 0.0, 1.0, float(method == "dragin")])
+    ran = command("table", tmp_path, "--compare", "dragin", "--format", "latex")
+    assert ran.code == cli.DONE
+    assert r"dragin & 0.750" in ran.out
+    assert r"-0.250 (p 1)" in ran.out
+    ran = command("compare", "dragin", "sr-rag", tmp_path)
+    assert "+0.250" in ran.out
+    assert "McNemar, exact" in ran.out
+    ran = command("compare", "dragin", "sr-rag", tmp_path, "--where", "sr-rag wrong", "--format", "csv")
+    assert "+0.500" in ran.out
+    command.refused("table", tmp_path, "--as", "vicuna-13b-v1.5", says=("--as goes with a table of the paper",))
+    command.refused("table", says=("give run directories, or the number of a table of the paper, 1 to 9",))
+    command.refused("compare", "dragin", "flare", tmp_path, says=("method 'flare' does not exist",))
+
+
+def test_the_explorer_is_a_page_and_takes_notes_back(command: Command, tmp_path: Path) -> None:
+    for method in ("dragin", "sr-rag"):
+        write_run(tmp_path, method, "mine", [1.0, 0.0, 1.0, float(method == "dragin")])
+    page, notes = tmp_path / "r.html", tmp_path / "notes.json"
+    assert command("browse", tmp_path, "--html", page).code == cli.DONE
+    assert '"id":"q0"' in page.read_text()
+    notes.write_text('{"mine": {"q1": {"mark": true, "note": "odd"}}}')
+    ran = command("browse", tmp_path, "--html", page, "--notes", notes, "--where", "sr-rag wrong")
+    assert ran.err.startswith("1 note added\n")
+    assert '"note":"odd"' in page.read_text()
+    assert '"id":"q0"' not in page.read_text()
+    notes.write_text("[]")
+    command.refused("browse", tmp_path, "--html", page, "--notes", notes, says=("not the notes",))
+    command.refused("browse", tmp_path, "--html", tmp_path / "x" / "r.html", says=("does not exist",))

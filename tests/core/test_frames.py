@@ -117,7 +117,7 @@ def test_a_retrieval_that_found_nothing_is_one_row() -> None:
 
 
 def test_equal_traces_do_not_differ(tmp_path: Path) -> None:
-    trace = make_trace()
+    trace = make_trace(hidden=True)
     assert trace.diff(copy.deepcopy(trace)) == ""
     assert trace.diff(Trace.load(trace.save(tmp_path / "t", hidden=True))) == ""
 
@@ -192,7 +192,7 @@ def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
 def test_names_what_differs(change: Callable[[Trace], Any], lines: list[str]) -> None:
     trace, other = make_trace(), make_trace()
     change(other)
-    found = trace.diff(other).splitlines()
+    found = trace.diff(other, arrays=True).splitlines()
     assert len(found) == len(lines), found
     for line, expected in zip(found, lines, strict=True):
         assert expected in line
@@ -250,13 +250,13 @@ def changed(value: Any) -> Any:
 
 
 def test_no_field_is_overlooked() -> None:
-    trace = make_trace()
+    trace = make_trace(hidden=True)
     paths = [path for _, _, path in filled_fields(trace)]
     for number, path in enumerate(paths):
-        other = make_trace()
+        other = make_trace(hidden=True)
         owner, name, _ = filled_fields(other)[number]
         object.__setattr__(owner, name, changed(getattr(owner, name)))  # frozen ones too
-        assert path.split(".")[0] in trace.diff(other), path
+        assert path.split(".")[0] in trace.diff(other, arrays=True), path
     for kind in ("Continuation", "Words", "Decision", "Query", "Prompt", "Passage"):
         names = {f.name for f in fields(getattr(dragin_lab.core.trace, kind))} - {"seconds", "reused", "stored"}
         assert names <= {path.split(".")[-1] for path in paths}, kind
@@ -267,5 +267,22 @@ def test_an_array_that_only_one_trace_holds() -> None:
     assert trace.steps[0].draft is not None
     assert trace.steps[0].draft.attention is not None
     shape = list(trace.steps[0].draft.attention.shape)
-    lines = trace.diff(make_trace(attention=False)).splitlines()
+    lines = trace.diff(make_trace(attention=False), arrays=True).splitlines()
     assert lines[0] == f"steps[0].draft.attention: float16{shape} → None"
+
+
+def test_what_nobody_sees_is_one_line_with_a_count() -> None:
+    trace, other = make_trace(), make_trace()
+    draft, words = other.steps[0].draft, other.steps[0].words
+    assert draft is not None
+    draft.entropy = draft.entropy + 1
+    draft.alternative_probs = draft.alternative_probs / 2
+    words.score = words.score + np.float32(0.004)
+    assert trace.diff(other) == "3 recorded values differ that no view shows; diff(arrays=True) lists them"
+    assert len(trace.diff(other, arrays=True).splitlines()) == 3
+    words.score = words.score + 1
+    other.answer = "x"
+    first, second, third = trace.diff(other).splitlines()
+    assert first.startswith("steps[0].words.score: ")
+    assert second.startswith("answer: ")
+    assert third.startswith("2 recorded values differ")

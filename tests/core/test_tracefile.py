@@ -73,7 +73,7 @@ def rewrite(path: Path, change: Any) -> None:
 
 @pytest.mark.parametrize("attention", [True, False])
 def test_a_trace_comes_back_as_it_was(tmp_path: Path, attention: bool) -> None:
-    trace = make_trace(attention=attention)
+    trace = make_trace(attention=attention, hidden=True)
     path = trace.save(tmp_path / "trace with spaces ż.safetensors", hidden=True)
     assert path == tmp_path / "trace with spaces ż.safetensors"
     assert_same(trace, Trace.load(str(path)))

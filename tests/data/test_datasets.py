@@ -182,7 +182,6 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
         (["", '{"question": "a"'], r"own\.jsonl, line 2: is not JSON"),
         (["", ""], "holds no question"),
         (["[1]"], "line 1: is a JSON list; every line is one JSON object"),
-        ([{"question": "Who?"}], "line 1: has no answer; its fields are question; say which is which with --fields"),
         ([{"question": "Who?", "answer": True}], "the answer is bool 'True'; it must be a text"),
         ([{"question": "Who?", "answer": {}}], "the answer is dict"),
         ([{"question": "Who?", "answers": []}], "the answer is empty; give at least one"),
@@ -312,3 +311,15 @@ def test_our_exemplars_ask_none_of_the_real_questions(real: str) -> None:
 
     asked = {letters(q.text) for q in load(real)}
     assert not [e.question for name in BENCHMARKS for e in load_exemplars(name) if letters(e.question) in asked]
+
+
+def test_questions_without_an_answer_are_asked_and_a_warning_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "mine.jsonl"
+    path.write_text('{"question": "Who?"}\n{"question": "When?", "answer": null}\n')
+    with pytest.warns(UserWarning, match="no question has an answer, so none is scored; its fields are"):
+        found = datasets.load(path)
+    assert [question.golds for question in found] == [(), ()]
+    with pytest.raises(DataError, match="say which is which"):
+        datasets.load(path, fields="answer=answer")
+    path.write_text('{"question": "Who?", "answer": "Li"}\n{"question": "When?"}\n')
+    assert [question.golds for question in datasets.load(path)] == [("Li",), ()]

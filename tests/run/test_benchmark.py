@@ -22,15 +22,16 @@ from scripted import ScriptedRetriever
 from dragin_lab.core.method import exchanged, method
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.run import runwriter
 from dragin_lab.run.benchmark import Benchmark, open_benchmark, run_config
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.lines import summary
+from dragin_lab.run.lines import encode, summary
 from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, find_runs, read_run, trace_name
 from dragin_lab.run.runwriter import NotWrittenError, RunFolder
 
 KEYS = [
-    "qid", "question", "text", "answer", "gold", "em", "f1", "precision", "recall", "retrievals", "queries", "passages",
-    "drafts", "pieces", "ended",
+    "qid", "question", "text", "answer", "readable", "gold", "em", "f1", "precision", "recall", "retrievals",
+    "queries", "passages", "drafts", "pieces", "ended",
 ]  # fmt: skip
 HERE = Path(__file__).parents[1]
 
@@ -66,7 +67,7 @@ def test_a_line_a_question_in_order(whole: Path) -> None:
     assert [line["qid"] for line in found] == ["q1", "q2", "q3", "q4"]
     assert found[1] == {
         "qid": "q2", "question": "Who made thing 2?", "text": " It is Li. So the answer is Li 2.", "answer": "Li 2",
-        "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
+        "readable": True, "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
         "queries": ["Who made thing 2?"], "passages": [["0", "1", "2"]], "drafts": 2, "pieces": found[1]["pieces"],
         "ended": "answered",
     }  # fmt: skip
@@ -87,7 +88,7 @@ def test_run_json_says_what_repeats_it(whole: Path) -> None:
     assert {k: config["dataset"][k] for k in ("name", "split", "questions")} == {
         "name": "questions", "split": None, "questions": 4,
     }  # fmt: skip
-    assert (config["seed"], config["limit"], config["traces"]) == (0, None, False)
+    assert (config["seed"], config["limit"], config["traces"]) == (0, None, None)
     assert config["versions"]["dragin_lab"]
 
 
@@ -117,6 +118,52 @@ def test_traces_are_kept_on_request(tmp_path: Path) -> None:
     assert record.trace("..").answer == record.trace("ü" * 150).answer == "Li 1"
     assert len(trace_name("ü" * 150).encode()) < 255
     assert not (tmp_path / "traces").exists()
+
+
+def test_slim_traces_are_kept_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(tmp_path / "none", 2, traces=False)
+    assert not (tmp_path / "none" / "traces").exists()
+    answer(tmp_path / "all", 3)
+    record = read_run(tmp_path / "all")
+    slim = record.trace("q2")
+    assert (slim.answer, slim.queries) == ("Li 2", ["Who made thing 2?"])
+    monkeypatch.setattr(runwriter, "TRACE_SPACE", 10)
+    with pytest.warns(UserWarning, match="no more traces are kept"):
+        answer(tmp_path / "few", 3)
+    assert len(list((tmp_path / "few" / "traces").iterdir())) == 1
+    assert read_run(tmp_path / "few").complete
+
+
+def test_traces_can_be_added_to_a_finished_run(tmp_path: Path) -> None:
+    answer(tmp_path / "run", 3, traces=False)
+    before = (tmp_path / "run" / "predictions.jsonl").read_bytes()
+    assert answer(tmp_path / "run", 3).asked == []
+    assert answer(tmp_path / "run", 3, traces=True).asked == [1, 2, 3]
+    assert answer(tmp_path / "run", 3, traces=True).asked == []
+    assert read_run(tmp_path / "run").trace("q3").answer == "Li 3"
+    assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == before
+
+
+def test_an_answer_that_is_not_the_recorded_one_leaves_no_trace(tmp_path: Path) -> None:
+    answer(tmp_path / "run", 2, traces=False)
+    path = tmp_path / "run" / "predictions.jsonl"
+    found = lines(tmp_path / "run")
+    found[0]["answer"] = "Li 7"
+    path.write_bytes(encode([{k: v for k, v in line.items() if k != "sum"} for line in found]))
+    with pytest.warns(UserWarning, match="q1: answered otherwise than before"):
+        answer(tmp_path / "run", 2, traces=True)
+    assert [file.name for file in (tmp_path / "run" / "traces").iterdir()] == ["q2.trace"]
+
+
+def test_a_run_grows_to_more_questions(whole: Path, tmp_path: Path) -> None:
+    answer(tmp_path / "run", 2)
+    assert answer(tmp_path / "run", 4).asked == [3, 4]
+    record = read_run(tmp_path / "run")
+    assert record.complete
+    assert lines(tmp_path / "run") == lines(whole)
+    assert record.config["dataset"] == read_run(whole).config["dataset"]
+    with pytest.raises(RunError, match=r"dataset.questions: 4 → 5"):  # other questions
+        recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), questions(6)[1:], DRAGIN, tmp_path / "run")
 
 
 def test_a_method_that_shows_a_form_is_recorded_with_its_own_exemplars(tmp_path: Path) -> None:
@@ -228,16 +275,15 @@ def test_a_complete_run_is_left_alone(whole: Path) -> None:
         ({"how": method("sr-rag")}, "method.name: 'dragin' → 'sr-rag'"),
         ({"seed": 3}, "seed: 0 → 3"),
         ({"count": 3}, "dataset.questions: 4 → 3"),
-        ({"traces": True}, "traces: False → True"),
     ],
 )
 def test_a_folder_of_other_settings_is_refused(whole: Path, change: dict[str, Any], says: str) -> None:
-    before = {path.name: path.read_bytes() for path in whole.iterdir()}
+    before = {path.name: path.read_bytes() for path in whole.iterdir() if path.is_file()}
     with pytest.raises(RunError, match="run of other settings") as caught:
         answer(whole, **({"count": 4} | change))
     assert says in str(caught.value)
     assert str(whole) in str(caught.value)
-    assert before.keys() == {path.name for path in whole.iterdir()}
+    assert before.keys() == {path.name for path in whole.iterdir() if path.is_file()}
     assert all((whole / name).read_bytes() == data for name, data in before.items() if name != ".lock")
 
 

@@ -103,7 +103,7 @@ def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, variant: str, tmp_p
     one_by_one = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(variant))}
     beside = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(variant), batch_size=2)}
     assert one_by_one == beside
-    (record,) = lab.run(asked, method(variant), output=tmp_path / "runs", progress=False)
+    (record,) = lab.run(asked, method(variant), output=tmp_path / "runs", progress=False).records
     assert "-when=margin-what=last-ten" in record.folder.name
     settings = json.loads((record.folder / "run.json").read_text())["method"]
     assert (settings["when"], settings["first"], sorted(settings["defined"])) == ("margin", 0, ["last-ten", "margin"])
@@ -141,7 +141,10 @@ def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> No
 
     assert re.search(r"margin +threshold=0\.6, first=0 +Second-likeliest .* TARG", said("methods", "--with", str(mine)))
     own = ("--with", str(mine), "--when", "margin@0.5", "--what", "last-ten", "--limit", "1", "--max-new-tokens", "16")
-    assert "first" in said("sweep", *own, "--set", "first=1,2", "--output", "runs")
+    said("sweep", *own, "--set", "first=1,2", "--output", "runs")
+    settings = [json.loads(path.read_text())["method"] for path in (tmp_path / "runs").rglob("run.json")]
+    assert sorted(one["first"] for one in settings) == [1, 2]
+    assert {(one["when"], one["threshold"]) for one in settings} == {("margin", 0.5)}
 
 
 def test_a_definition_that_is_gone_is_named(lab: dl.Lab) -> None:

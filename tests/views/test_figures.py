@@ -20,6 +20,8 @@ from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
 from dragin_lab.study import ranking
 from dragin_lab.study.needs import Item
+from dragin_lab.study.tables.cells import Cell, Row
+from dragin_lab.study.tables.shown import Table
 from dragin_lab.views import figures, still
 from dragin_lab.views.attention import WordMap, read_again, written_map
 from dragin_lab.views.figures import COLOURS, DASHES, MARKERS, label, style
@@ -471,3 +473,14 @@ def test_without_plotly_figures_say_what_to_install_and_static_views_still_work(
         with pytest.raises(MissingPackageError, match=r"pip install 'dragin-lab\[notebooks\]'"):
             draw()
     views.save_html(tmp_path / "a.html", trace, trace.heatmap(), trace.selections())
+
+
+def test_a_page_takes_tables_too(tmp_path):
+    table = Table(0, "mine: means", ("method",), (("", "EM"),), [Row(("dragin",), (Cell(setting="<3>"),))], ["n = 4"])
+    frame = pd.DataFrame({"qid": ["q1"], "right": [0.25]})
+    text = views.save_html(tmp_path / "t.html", table, frame).read_text(encoding="utf-8")
+    assert "<h3>mine: means</h3>" in text
+    assert "&lt;3&gt;" in text
+    assert "0.250" in text
+    assert "<p>n = 4</p>" in text
+    assert "<script" not in text

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from dragin_lab.core.intervals import Interval
-from dragin_lab.study.comparisons import PairedTest
+from dragin_lab.core.intervals import Interval, bootstrap
+from dragin_lab.study.comparisons import PairedTest, paired
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Row:
 
 @dataclass
 class Cells:
-    """A table of the paper, filled as far as runs allow."""
+    """A table of the paper, filled as far as runs allow; or, with ``number`` 0, one of our own values alone."""
 
     number: int
     title: str
@@ -45,6 +47,25 @@ class Cells:
     compared_with: str = ""
 
     @property
+    def source(self) -> str:
+        """Where the paper has it; "" for one of our own."""
+        return f"Table {self.number} of DRAGIN, ACL 2024" if self.number else ""
+
+    @property
     def filled(self) -> int:
         """How many cells hold a value of ours."""
         return sum(cell.ours is not None or bool(cell.setting) for row in self.rows for cell in row.cells)
+
+
+def measured(lines: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
+    """Question id -> value, of the prediction lines that did not fail and have one."""
+    return {qid: x[key] for qid, x in lines.items() if x["ended"] != "error" and x[key] is not None}
+
+
+def mean_cell(own: dict[str, float], base: dict[str, float] | None, places: int) -> Cell:
+    """A mean with its interval, and its difference to the same of another method."""
+    if not own:
+        return Cell()
+    both = [qid for qid in own if qid in base] if base else []
+    test = paired([own[q] for q in both], [base[q] for q in both]) if base and both else None
+    return Cell(ours=bootstrap(list(own.values())), test=test, places=places)

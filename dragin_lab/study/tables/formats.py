@@ -1,4 +1,4 @@
-"""A table as text, Markdown, LaTeX, CSV and DataFrame."""
+"""A table as text, Markdown, HTML, LaTeX, CSV and DataFrame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dragin_lab.study.tables.cells import Cell, Cells, Row
 if TYPE_CHECKING:
     import pandas as pd
 
-PAPER, OURS, INTERVAL = "paper", "ours", "95 %"
+PAPER, OURS, ALONE, INTERVAL = "paper", "ours", "mean", "95 %"
 _GAP = "  "
 
 
@@ -29,10 +29,13 @@ class _Shown:
         self.parts = [self._parts([row.cells[at] for row in table.rows]) for at in range(len(table.columns))]
 
     def _parts(self, cells: Sequence[Cell]) -> list[str]:
+        interval = any(cell.ours is not None for cell in cells)
         has = {
-            PAPER: any(cell.printed for cell in cells) or not self.table.filled,
-            OURS: any(cell.ours is not None or cell.setting for cell in cells),
-            INTERVAL: any(cell.ours is not None for cell in cells),
+            PAPER: self.table.number and (any(cell.printed for cell in cells) or not self.table.filled),
+            OURS: self.table.number and (interval or any(cell.setting for cell in cells)),
+            ALONE: not self.table.number and interval,
+            "": not self.table.number and not interval,
+            INTERVAL: interval,
             f"− {self.table.compared_with}": any(cell.test is not None for cell in cells),
         }
         return [part for part, there in has.items() if there]
@@ -42,10 +45,10 @@ class _Shown:
             return self._bold(cell.printed) if cell.best else cell.printed
         marks = self._raised(",".join(cell.marks)) if cell.marks else ""
         if cell.setting:
-            return cell.setting + marks if part == OURS else ""
+            return cell.setting + marks if part in (OURS, ALONE, "") else ""
         if cell.ours is None:
             return ""
-        if part == OURS:
+        if part in (OURS, ALONE):
             return f"{cell.ours.mean:.{cell.places}f}{marks}"
         if part == INTERVAL:
             return f"[{cell.ours.low:.{cell.places}f}, {cell.ours.high:.{cell.places}f}]"
@@ -105,7 +108,7 @@ def to_text(table: Cells, width: int | None = None) -> str:
     ]
     for at, column in enumerate(table.columns):  # a heading may be wider than all that stands below it
         widths[at][-1] += max(0, cell_len(" ".join(column).strip()) - _total(widths[at]))
-    lines = [f"Table {table.number}. {table.title} (DRAGIN, ACL 2024)"]
+    lines = [f"Table {table.number}. {table.title} (DRAGIN, ACL 2024)" if table.number else table.title]
     for block in _folded([_total(of) for of in widths], _total(label_widths), width):
         head = _line([""] * len(label_widths), label_widths)
         titles = _GAP.join(" ".join(table.columns[at]).strip().center(_total(widths[at])) for at in block)
@@ -170,7 +173,7 @@ def to_markdown(table: Cells) -> str:
     count = len(table.labels)
     rules = ["-" * width if at < count else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
     aligned = [_pipes(line, widths, count) for line in lines]
-    head = f"**Table {table.number}.** {table.title} (DRAGIN, ACL 2024)"
+    head = f"**Table {table.number}.** {table.title} (DRAGIN, ACL 2024)" if table.number else f"**{table.title}**"
     below = "  \n".join(shown.below())
     return "\n".join([head, "", aligned[0], _pipes(rules, widths, count), *aligned[1:], "", below]).rstrip()
 
@@ -222,7 +225,7 @@ def to_latex(table: Cells) -> str:
     lines += [
         r"\hline",
         r"\end{tabular}",
-        rf"\caption{{{_tex(table.title)} (Table {table.number} of DRAGIN, ACL 2024).}}",
+        rf"\caption{{{_tex(table.title + (f' ({table.source})' if table.source else ''))}.}}",
     ]
     if notes:
         lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright", " \\\\\n".join(notes),
@@ -253,9 +256,10 @@ def _data(table: Cells) -> Iterator[tuple[Row, dict[tuple[str, str, str], Any]]]
         found: dict[tuple[str, str, str], Any] = {}
         for column, cell in zip(table.columns, row.cells, strict=True):
             ours, test = cell.ours, cell.test
-            parts: dict[str, Any] = {"paper": cell.printed or None, "ours": cell.setting or None}
+            own = OURS if table.number else ALONE
+            parts: dict[str, Any] = {PAPER: cell.printed or None, own: cell.setting or None}
             if ours is not None:
-                parts |= {"ours": ours.mean, "low": ours.low, "high": ours.high, "n": ours.n}
+                parts |= {own: ours.mean, "low": ours.low, "high": ours.high, "n": ours.n}
             if test is not None:
                 name = f"minus {table.compared_with}"
                 parts |= {name: test.difference, f"{name} low": test.low, f"{name} high": test.high}
@@ -267,7 +271,7 @@ def _data(table: Cells) -> Iterator[tuple[Row, dict[tuple[str, str, str], Any]]]
 def _columns(table: Cells) -> list[tuple[str, str, str]]:
     """The parts that some row has, column by column."""
     base = f"minus {table.compared_with}"
-    order = ["paper", "ours", "low", "high", "n", base, f"{base} low", f"{base} high", f"{base} n", "p"]
+    order = [PAPER, OURS, ALONE, "low", "high", "n", base, f"{base} low", f"{base} high", f"{base} n", "p"]
     there = {key for _, values in _data(table) for key, value in values.items() if value is not None}
     return [(*column, part) for column in table.columns for part in order if (*column, part) in there]
 

@@ -16,6 +16,7 @@ from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import find_preset, plain_name
 from dragin_lab.errors import SettingError
 from dragin_lab.study.comparisons import PairedTest, paired
+from dragin_lab.study.tables.cells import measured
 from dragin_lab.study.tables.layouts import ALONE, BM25, DENSE, NAMES, Want
 
 if TYPE_CHECKING:
@@ -93,11 +94,7 @@ class Source:
 
     def values(self, measure: str) -> dict[str, float]:
         """Question id -> value, of the episodes that did not fail and have one."""
-        return {
-            line["qid"]: line[measure]
-            for line in self.record.predictions
-            if line["ended"] != "error" and line[measure] is not None
-        }
+        return measured({line["qid"]: line for line in self.record.predictions}, measure)
 
     def mean(self, measure: str) -> Interval | None:
         """The mean a question, None where no question has a value."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
+from dragin_lab.run.lines import readable
 from dragin_lab.study.tables.cells import Cell, Row
 from dragin_lab.study.tables.layouts import ALONE, BM25, RESULTS, Layout, Line, Want, layout
 from dragin_lab.study.tables.runs import Source, Sources, missing_lines
@@ -154,6 +155,7 @@ class _Filling:
         ]
         if None in models.values() and self.plan.labels[0] == "LLM":
             lines.append("the model is none of the paper's and stands beside each of them; --as (as_model=) names one")
+        lines += _unreadable(used)
         if self.plan.number in (5, 7) and set(models.values()) != {ALONE}:
             lines.append(f"the paper's values are {ALONE}'s")
         if self.plan.number == 3:
@@ -179,6 +181,15 @@ def _called(item: tuple[str, str | None]) -> str:
 def _questions(used: list[Source]) -> str:
     counts = sorted({source.asked for source in used})
     return f"n = {counts[0]}" + (f" to {counts[-1]} questions a cell" if len(counts) > 1 else " questions a cell")
+
+
+def _unreadable(used: list[Source]) -> list[str]:
+    """How many answers could not be read from the text, where there are any, and how they count."""
+    every = [line for source in used for line in source.record.predictions if line["ended"] != "error"]
+    count = sum(not readable(line) for line in every)
+    yes_or_no = any(source.benchmark == "strategyqa" for source in used)
+    counts = "; on StrategyQA they count as no, as in the released code" if yes_or_no else ""
+    return [f"{count:,} of {len(every):,} answers could not be read{counts}"] if count else []
 
 
 def _nothing(number: int, sources: Sources) -> str:

@@ -86,6 +86,21 @@ def origins(trace: Trace) -> list[Origin]:
     return found
 
 
+def arrivals(trace: Trace) -> list[tuple[int, Step]]:
+    """Every retrieval in order: the character of the answer's text at which its passages came in, and its step."""
+    came: dict[int, int] = {}
+    for origin in origins(trace):
+        step, follows = origin.step, origin.made is origin.step.continuation
+        if step.query is not None and (follows or step.continuation is None):
+            came.setdefault(id(step), origin.start if follows else origin.stop)
+    found, place = [], 0
+    for step in trace.steps:
+        place = came.get(id(step), place)  # a retrieval without text in the answer stands where the last one does
+        if step.query is not None:
+            found.append((place, step))
+    return found
+
+
 def with_passages(step: Step, made: Continuation) -> bool:
     """Whether retrieved passages stood in the prompt of what a step wrote."""
     if made is step.continuation:

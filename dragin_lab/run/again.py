@@ -1,0 +1,93 @@
+"""One answer of a finished run again, with the settings that ``run.json`` records."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dragin_lab.core.frames import differences
+from dragin_lab.core.method import restored
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.trace import Question, Trace
+from dragin_lab.run.lab import Lab
+from dragin_lab.run.lines import Line, prediction
+from dragin_lab.run.rundir import RunError, RunRecord
+from dragin_lab.run.serving import described
+
+#: Of a model and a retriever, what says that they are those of a run.
+_SAME = ("weights_sha256", "architecture", "dtype", "attention", "layer", "heads", "decoding", "generation_config")
+
+
+class Rerun:
+    """A run's model, passages and prompt, opened when first needed, and shared with ``others`` of the same kind."""
+
+    def __init__(self, record: RunRecord, others: Iterable[Rerun] = ()) -> None:
+        self.record = record
+        self._others = list(others)
+        self._opened: dict[str, Any] = {}
+
+    def trace(self, line: Line) -> Trace:
+        """The trace of a prediction line, written again; a warning says so, and where the answer is not the same.
+
+        Raises ``RunError`` where the model or the passages are not those of the run, or cannot be found.
+        """
+        config = self.record.config
+        method = restored(config["method"])
+        lm = self._part("model", config["model"])
+        retriever = self._part("retriever", config["retriever"]) if method.retrieves else None
+        question = Question(line["qid"], line["question"], tuple(line["gold"]))
+        warnings.warn(f"{self.record.folder}: no trace of {line['qid']} was kept; it is answered again", stacklevel=3)
+        lab = Lab(lm, retriever=retriever, exemplars=template_of(config), seed=config["seed"])
+        made = lab.ask(question, method)
+        if found := differences(line, prediction(made) | {key: line[key] for key in line.keys() & {"readable"}}):
+            warnings.warn(f"{line['qid']}: answered otherwise than in the run ({found[0]})", stacklevel=3)
+        return made
+
+    def _part(self, kind: str, recorded: Mapping[str, Any]) -> Any:
+        if kind not in self._opened:
+            known = (
+                one._opened[kind] for one in self._others if kind in one._opened and one.record.config[kind] == recorded
+            )
+            opened = next(known, None)
+            self._opened[kind] = opened or (_model(recorded) if kind == "model" else _retriever(recorded))
+            _hold_to(self.record, kind, recorded, self._opened[kind])
+        return self._opened[kind]
+
+
+def template_of(config: Mapping[str, Any]) -> PromptTemplate:
+    """The prompt that a run was asked with."""
+    told = dict(config["template"])
+    return PromptTemplate(**told | {"exemplars": tuple(Exemplar(**one) for one in told["exemplars"])})
+
+
+def _model(recorded: Mapping[str, Any]) -> Any:
+    from dragin_lab.model.load import LanguageModel
+
+    name = recorded["model"]
+    options = {key: recorded[key] for key in ("dtype", "layer", "heads") if recorded.get(key) is not None}
+    return LanguageModel.load(
+        None if name == "almanac" else name, sample=recorded.get("decoding") == "sample", **options
+    )
+
+
+def _retriever(recorded: Mapping[str, Any]) -> Any:
+    from dragin_lab.retrieval.choose import open_retriever
+
+    kind = str(recorded["kind"])
+    spec = f"{kind}:{recorded['model']}" if recorded.get("model") else kind
+    corpus = recorded.get("corpus")
+    return open_retriever(spec, None if corpus == "almanac" else recorded.get("folder") or corpus)
+
+
+def _hold_to(record: RunRecord, kind: str, recorded: Mapping[str, Any], opened: Any) -> None:
+    now = opened.provenance() if kind == "model" else described(opened) or {}
+    keys = _SAME if kind == "model" else ("kind", "corpus_fingerprint", "k1", "b")
+    found = differences({k: recorded.get(k) for k in keys}, {k: now.get(k) for k in keys if k in now} | {
+        k: recorded.get(k) for k in keys if k not in now
+    })  # fmt: skip
+    if found:
+        raise RunError(
+            f"{record.folder}: the {kind} is not the run's any more ({'; '.join(found[:3])}), so no trace can be made "
+            "again; keep traces with --traces"
+        )

@@ -1,0 +1,58 @@
+"""Sentences about methods that choose questions: "dragin wrong and flare right"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dragin_lab.errors import SettingError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+#: What can be said of a method on a question, beside the causes.
+OUTCOMES = ("right", "wrong", "unreadable", "failed", "retrieved", "answered")
+
+
+def flags_of(frame: pd.DataFrame, name: str, word: str) -> pd.Series:
+    """For each question of ``Runs.questions`` whether a method's answer is so: an outcome, or a cause."""
+    own = frame[frame["method"] == name].set_index(["dataset", "qid"])
+    said: dict[str, Callable[[], pd.Series]] = {
+        "right": lambda: own["right"],
+        "wrong": lambda: ~own["right"],
+        "unreadable": lambda: ~own["readable"],
+        "failed": lambda: own["ended"] == "error",
+        "answered": lambda: own["ended"] != "error",
+        "retrieved": lambda: own["retrievals"] > 0,
+    }
+    return said.get(word, lambda: own["cause"] == word)()
+
+
+def sentence(
+    text: str, names: Sequence[str], words: Sequence[str], flags: Callable[[str, str], pd.Series]
+) -> set[Any] | None:
+    """The questions for which a sentence is true; None for a text that is not one.
+
+    It says a word of a name ("dragin wrong", "flare was right"), joined by and, or, not and brackets. ``flags`` gives
+    for a name and a word a boolean series over the questions; one that it does not have counts as false.
+    """
+    wanted: dict[str, Any] = {}
+
+    def column(match: re.Match[str]) -> str:
+        name = f"c{len(wanted)}"
+        wanted[name] = flags(match[1], match[2])
+        return name
+
+    of_name, of_word = ("|".join(map(re.escape, sorted(every, key=len, reverse=True))) for every in (names, words))
+    said = re.sub(rf"({of_name})\s+(?:is\s+|was\s+)?({of_word})(?!\w)", column, text)
+    if not wanted or re.sub(r"\b(c\d+|and|or|not)\b|[()\s]", "", said):
+        return None
+    import pandas as pd
+
+    frame = pd.DataFrame({name: flag.astype("boolean") for name, flag in wanted.items()}).fillna(False).astype(bool)
+    try:
+        return set(frame.query(said).index)
+    except (SyntaxError, ValueError) as error:
+        raise SettingError(f"{text!r} cannot be read ({error}); write it as 'dragin wrong and flare right'") from None

@@ -1,0 +1,132 @@
+"""The batch explorer: every question of some runs in one offline page, from the table to two traces side by side.
+
+All data is in the page as JSON; ``templates/browse.js`` draws the rows that are seen. ``widgets.browse`` shows the same
+in a notebook, where marks and notes go into the run directories.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from dragin_lab.core.kept import arrivals, cut_off, origins
+from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.trace import Passage, Trace
+from dragin_lab.run.lines import Line, readable
+from dragin_lab.run.rundir import RunRecord
+from dragin_lab.study.causes import CAUSES, Judge
+from dragin_lab.study.runs import Runs
+from dragin_lab.views.frame import View, view
+from dragin_lab.views.html import clip, esc, printable
+from dragin_lab.views.rendering import render
+
+PASSAGE_CHARS = 900  # of a passage in the page
+
+
+def browse_page(runs: Runs | str | Path | Iterable[str | Path]) -> View:
+    """The explorer as a view: ``save`` writes the page. Arguments and errors as for ``Runs.load``."""
+    found = runs if isinstance(runs, Runs) else Runs.load(runs)
+    data = Markup(json.dumps(browse_data(found), ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/"))
+    card = partial(render, "browse.html", data=data, script=Markup(script()), table=found.table())
+    title = f"{', '.join(found.names)} on {', '.join(found.datasets)}"
+    return view("The explorer", "runs", title, card, lambda: str(found.table()), "browse")
+
+
+def browse_still(runs: Runs) -> View:
+    """What stands in for the explorer where nothing can run it: the means and the causes."""
+    text = partial("{}\n\n{}".format, runs.table(), runs.causes.to_string())
+    title = f"{', '.join(runs.names)} on {', '.join(runs.datasets)}"
+    return view("The explorer", "runs", title, lambda: f'<pre class="plain head">{esc(text())}</pre>', text, "browse")
+
+
+def script() -> str:
+    """What draws the explorer: ``browse(root, data, save)``."""
+    return (resources.files("dragin_lab.views") / "templates" / "browse.js").read_text(encoding="utf-8")
+
+
+def browse_data(runs: Runs) -> dict[str, Any]:
+    """Everything that the explorer shows, as plain data; passages once each."""
+    passages: dict[tuple[str, str, str], int] = {}
+    questions = []
+    for dataset in runs.datasets:
+        lines = {name: runs.lines(dataset, name) for name in runs.names}
+        judge = runs.judge(dataset)
+        for qid in dict.fromkeys(qid for of in lines.values() for qid in of):
+            first = next(of[qid] for of in lines.values() if qid in of)
+            note = runs.notes.get((dataset, qid), {})
+            label = judge.labels.get(qid)
+            questions.append(
+                {
+                    "set": dataset, "id": qid, "q": printable(first["question"]), "gold": first["gold"],
+                    "type": "" if label is None else label.type, "mark": bool(note.get("mark")),
+                    "note": note.get("note", ""), "needs": _needs(judge, qid),
+                    "by": [
+                        _answer(runs, runs.run_of(dataset, name), lines[name][qid], name, dataset, passages)
+                        if qid in lines[name] else None for name in runs.names
+                    ],
+                }
+            )  # fmt: skip
+    return {
+        "methods": list(runs.names), "sets": list(runs.datasets), "causes": CAUSES, "questions": questions,
+        "passages": [[id, printable(title), printable(clip(text, PASSAGE_CHARS)[0])] for id, title, text in passages],
+        "folders": [str(record.folder) for record in runs.records],
+    }  # fmt: skip
+
+
+def _needs(judge: Judge, qid: str) -> list[list[str]]:
+    """What the question needs: in words, and the id or else the title of the passage that says it."""
+    if qid in judge.labels:
+        return [[f"{f.relation} of {f.subject}: {f.value}", f.passage, ""] for f in judge.labels[qid].facts]
+    return [[title, "", title] for title in judge.titles.get(qid, ())]
+
+
+def _answer(
+    runs: Runs, record: RunRecord, line: Line, name: str, dataset: str, passages: dict[tuple[str, str, str], int]
+) -> dict[str, Any]:
+    trace = runs.kept_trace(record, line["qid"])
+    cause = runs.cause(line["qid"], name, dataset)
+    told = {
+        "a": printable(line["answer"]), "em": line["em"], "f1": line["f1"], "n": line["retrievals"],
+        "p": line["pieces"], "end": line["ended"],
+    }  # fmt: skip
+    if cause is not None:
+        told |= {"c": cause.kind, "why": printable(cause.why)}
+    if not readable(line):
+        told["u"] = 1
+    if trace is None:
+        return told | {
+            "text": [[0, printable(line["text"]), []]],
+            "steps": [{"q": q, "p": []} for q in line["queries"]],
+        }
+    return told | _told(trace, passages)
+
+
+def _told(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict[str, Any]:
+    """Sentences, each with whether passages stood in its prompt and the retrievals that came in at it; retrievals."""
+    text = printable(trace.text)
+    spans = load_pipeline().spans(text) or [(0, len(text))]
+    fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
+    came, steps = list(arrivals(trace)), []
+    for _, step in came:
+        assert step.query is not None
+        why = step.decision.reason if step.decision is not None else ""
+        found = {"q": printable(step.query.sent), "p": [_index(passage, passages) for passage in step.passages]}
+        cut = cut_off(step)
+        steps.append(found | ({"why": printable(why)} if why else {}) | ({"cut": printable(cut)} if cut else {}))
+    sentences = []
+    for number, (start, stop) in enumerate(spans):
+        low = spans[number - 1][1] if number else -1
+        high = stop if number < len(spans) - 1 else len(text) + 1
+        at = [n for n, (place, _) in enumerate(came) if low <= place < high]
+        sentences.append([int(any(a < stop and start < b for a, b in fresh)), text[start:stop].strip(), at])
+    return {"text": sentences, "steps": steps}
+
+
+def _index(passage: Passage, passages: dict[tuple[str, str, str], int]) -> int:
+    return passages.setdefault((passage.id, passage.title, passage.text), len(passages))

@@ -1,0 +1,169 @@
+"""``Runs``: questions, tables, comparisons and selections of any run directories."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from run_folders import read_config, write_config, write_run
+
+import dragin_lab as dl
+from dragin_lab.errors import SettingError
+from dragin_lab.run.lines import decode, encode
+from dragin_lab.run.notes import NOTES
+from dragin_lab.run.rundir import RunError
+from dragin_lab.study.comparisons import paired
+from dragin_lab.study.tables.shown import FORMATS
+
+A = (1.0, 0.0, 1.0, 1.0)
+B = (0.0, 1.0, 1.0, 0.0)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> dl.Runs:
+    """Two methods on a file of one's own."""
+    write_run(tmp_path, "dragin", "mine", A)
+    write_run(tmp_path, "flare", "mine", B)
+    return dl.Runs.load(tmp_path)
+
+
+def change(folder: Path, at: int, **entries: object) -> None:
+    """Rewrite a prediction line with other entries."""
+    path = folder / "predictions.jsonl"
+    from dragin_lab.run.lines import PREDICTION
+
+    lines = [decode(raw, PREDICTION) for raw in path.read_bytes().splitlines()]
+    lines[at] |= entries
+    path.write_bytes(encode(lines))
+
+
+def test_one_row_per_question_and_method(runs: dl.Runs) -> None:
+    frame = runs.questions
+    assert (runs.names, runs.datasets) == (("dragin", "flare"), ("mine",))
+    assert list(frame["right"]) == [bool(em) for em in (*A, *B)]
+    assert frame.loc[0, ["qid", "method", "gold", "retrievals", "ended"]].tolist() == [
+        "q0", "dragin", "Bo", 0, "answered",
+    ]  # fmt: skip
+    assert set(frame.columns) >= {"em", "f1", "pieces", "seconds", "readable", "cause", "why", "type", "mark", "note"}
+    assert frame["cause"].notna().tolist() == [not em for em in (*A, *B)]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_file_of_ones_own_has_a_table_in_every_form(runs: dl.Runs, form: str) -> None:
+    shown = runs.table(compare="dragin").show(form)
+    assert "Table 0" not in shown
+    for said in ("0.75", "0.5"):
+        assert said in shown
+
+
+def test_the_table_counts_what_could_not_be_read(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "dragin", "mine", A)
+    change(folder, 1, readable=False)
+    for at in (0, 2, 3):
+        change(folder, at, readable=True)
+    runs = dl.Runs.load(tmp_path)
+    assert runs.table().rows[0].cells[-1].setting == "1 of 4"
+    assert runs.where("dragin unreadable").outcomes["qid"].tolist() == ["q1"]
+    assert runs.questions.loc[1, "cause"] == "no readable answer"
+
+
+def test_runs_without_golds_have_no_exact_match(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, "dragin", "mine", A)
+    for at in range(4):
+        change(folder, at, gold=[], em=None, f1=None, precision=None, recall=None)
+    runs = dl.Runs.load(tmp_path)
+    assert [measure for _, measure in runs.table().columns] == ["retrievals", "pieces", "unreadable"]
+    assert runs.questions["right"].isna().all()
+    with pytest.raises(SettingError, match="no question with a gold answer in common"):
+        runs.compare("dragin", "dragin")
+
+
+def test_compare_counts_and_tests_in_pairs(runs: dl.Runs) -> None:
+    found = runs.compare("dragin", "flare")
+    assert (found.won, found.lost, found.tied, found.left_out) == (2, 1, 1, 0)
+    assert found.em == paired(A, B)
+    assert found.f1 == paired([(em + 1) / 2 for em in A], [(em + 1) / 2 for em in B])
+    assert {name: sum(of.values()) for name, of in found.leads.items()} == {"dragin": 2, "flare": 1}
+    assert "McNemar, exact" in str(found)
+    assert runs.compare("flare", "dragin").won == found.lost
+    with pytest.raises(SettingError, match="did you mean 'flare'"):
+        runs.compare("dragin", "flair")
+
+
+@pytest.mark.parametrize(
+    ("said", "qids"),
+    [
+        ("dragin wrong and flare right", ["q1"]),
+        ("dragin is right and not flare right", ["q0", "q3"]),
+        ("(dragin wrong or flare wrong) and dragin retrieved", ["q1"]),
+        ("dragin no readable answer", ["q1"]),
+        ("retrievals > 1 and method == 'flare'", ["q2"]),
+    ],
+)
+def test_where_takes_sentences_and_expressions(runs: dl.Runs, said: str, qids: list[str]) -> None:
+    chosen = runs.where(said)
+    assert sorted(set(chosen.outcomes["qid"])) == qids
+    assert chosen.table().rows[0].cells[0].ours is not None
+
+
+def test_where_takes_a_mask_and_refuses_nonsense(runs: dl.Runs) -> None:
+    assert set(runs.where(runs.questions["pieces"] > 42).outcomes["qid"]) == {"q3"}
+    for said, why in (
+        ("dragin wright", "methods are dragin, flare"),
+        ("dragin right and and flare right", "cannot be read"),
+        ("dragin failed", "no question matches"),
+    ):
+        with pytest.raises(SettingError, match=why):
+            runs.where(said)
+    with pytest.raises(SettingError, match="a mask of 1 rows does not go with 8"):
+        runs.where(pd.Series([True]))
+
+
+def test_methods_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "mine", A, threshold=1.0)
+    write_run(tmp_path, "dragin", "mine", B, threshold=1.5)
+    assert dl.Runs.load(tmp_path).names == ("dragin, θ 1", "dragin, θ 1.5")
+    folder = write_run(tmp_path, "dragin", "mine", B, threshold=1.5, label="again")
+    with pytest.raises(SettingError, match="of the same settings; give one of the two"):
+        dl.Runs.load(tmp_path)
+    write_config(folder, read_config(folder) | {"model": {"model": "another"}})
+    assert len(dl.Runs.load(tmp_path).names) == 3
+
+
+def test_data_sets_stand_beside_each_other(tmp_path: Path) -> None:
+    for dataset in ("one", "two"):
+        write_run(tmp_path, "dragin", dataset, A)
+    runs = dl.Runs.load(tmp_path)
+    assert [heading for heading, _ in runs.table().columns] == ["one"] * 5 + ["two"] * 5
+    with pytest.raises(SettingError, match="in several data sets"):
+        runs.record("q0", "dragin")
+    assert runs.record("q0", "dragin", "two")[0].folder == tmp_path / "two" / "dragin"
+
+
+def test_marks_and_notes_come_back(runs: dl.Runs, tmp_path: Path) -> None:
+    runs.mark("q1", "look again")
+    assert runs.questions.query("qid == 'q1'")["note"].tolist() == ["look again"] * 2
+    kept = json.loads((tmp_path / "mine" / "flare" / NOTES).read_text())
+    assert kept == {"q1": {"mark": True, "note": "look again"}}
+    again = dl.Runs.load(tmp_path)
+    assert again.notes["mine", "q1"]["note"] == "look again"
+    again.mark("q1", "", mark=False)
+    assert dl.Runs.load(tmp_path).notes == {}
+    with pytest.raises(SettingError, match="no run has a question 'q9'"):
+        runs.mark("q9")
+    (tmp_path / "mine" / "flare" / NOTES).write_text("[")
+    with pytest.raises(RunError, match="mend it, or move it away"):
+        dl.Runs.load(tmp_path).notes  # noqa: B018 - reading is what fails
+
+
+def test_saving_by_the_names_ending(runs: dl.Runs, tmp_path: Path) -> None:
+    assert pd.read_csv(runs.save(tmp_path / "q.csv"))["qid"].tolist() == ["q0", "q1", "q2", "q3"] * 2
+    assert len(pd.read_parquet(runs.save(tmp_path / "q.parquet"))) == 8
+    assert r"\begin{tabular}" in runs.save(tmp_path / "t.tex", compare="flare").read_text()
+    assert runs.save(tmp_path / "t.md").read_text().startswith("**mine")
+    with pytest.raises(SettingError, match=r"ends in one of \.csv"):
+        runs.save(tmp_path / "t.doc")
+    with pytest.raises(RunError, match="create the folder first"):
+        runs.save(tmp_path / "none" / "t.md")
