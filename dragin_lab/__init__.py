@@ -35,6 +35,7 @@ _WHERE = {
     "Question": "core.trace",
     "Recipe": "run.cluster_worker",
     "Replay": "study.whatif",
+    "Retriever": "core.episode",
     "Step": "core.trace",
     "Tantivy": "retrieval.bm25",
     "Trace": "core.trace",
