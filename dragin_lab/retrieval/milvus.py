@@ -33,7 +33,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
-from dragin_lab.errors import BrokenOffError, ClusterError, CorpusError, MissingPackageError, SettingError
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number, idf
 from dragin_lab.retrieval.corpus import Corpus
@@ -102,7 +102,7 @@ class Address:
 class Collection:
     """The collection at an address, and what it says of itself (``about``); connected until ``close``.
 
-    Raises ``ClusterError`` where the server is down, silent for ``TIMEOUT`` seconds, or answers with an error.
+    Raises ``SearchServerError`` where the server is down, silent for ``TIMEOUT`` seconds, or answers with an error.
     """
 
     def __init__(self, address: Address, *, create: bool = False) -> None:
@@ -135,7 +135,7 @@ class Collection:
             remedy = "free some space" if "No space left" in text else "check that it runs and has room"
             if self.address.file is not None and not hasattr(self, "_client"):
                 remedy = "Milvus Lite serves one process at a time, so end any other that has it open"
-            raise ClusterError(f"{self.address}: Milvus fails ({text[:300]}); {remedy}") from error
+            raise SearchServerError(f"{self.address}: Milvus fails ({text[:300]}); {remedy}") from error
 
     def ask(self, what: str, *given: Any, **options: Any) -> Any:
         """A call of ``pymilvus.MilvusClient`` on the collection."""
@@ -145,7 +145,7 @@ class Collection:
     def about(self) -> dict[str, Any] | None:
         """What the collection holds, or is to hold when it is whole; None where there is none, or an empty one.
 
-        Raises ``ClusterError`` for a collection of something else.
+        Raises ``SearchServerError`` for a collection of something else.
         """
         if not self.ask("has_collection"):
             return None
@@ -159,7 +159,7 @@ class Collection:
                 return {name: about[name] for name in ("format", "search", "passages", "corpus")} | about
             except (IndexError, KeyError, TypeError, ValueError):
                 pass  # rows that are not ours
-        raise ClusterError(
+        raise SearchServerError(
             f"{self.address}: is a collection of something else; name another, by #name after the address"
         )
 
@@ -201,13 +201,13 @@ def _check_file(file: Path, create: bool) -> None:
     except ImportError:
         raise MissingPackageError("a .db file needs Milvus Lite: pip install 'dragin-lab[cluster]'") from None
     if file.is_file() or (file.exists() and any(file.iterdir()) and not (file / "collections").is_dir()):
-        raise ClusterError(f"{file}: is not a database of this Milvus Lite, which is a folder; give another path")
+        raise SearchServerError(f"{file}: is not a database of this Milvus Lite, which is a folder; give another path")
     if not file.exists() and not create:
-        raise ClusterError(
+        raise SearchServerError(
             f"{file}: no such database; fill one with 'dragin-lab corpus index --retriever milvus:{file}'"
         )
     if not file.absolute().parent.is_dir():
-        raise ClusterError(f"{file}: its folder does not exist; create it first")
+        raise SearchServerError(f"{file}: its folder does not exist; create it first")
 
 
 # -- filling ----------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def fill(
 
     Raises:
         CorpusError: a passage longer than Milvus takes.
-        ClusterError: a server that cannot be reached, a collection of another corpus or with other settings.
+        SearchServerError: a server that cannot be reached, a collection of another corpus or with other settings.
         BrokenOffError: the server went away or is full. The same call goes on where this one stopped.
     """
     where = address if isinstance(address, Address) else Address.parse(address)
@@ -265,12 +265,12 @@ def fill(
                     bar.update(min(BATCH, len(corpus) - start))
             collection.ask("flush")
             count = collection.count() - 1
-        except ClusterError as error:
+        except SearchServerError as error:
             raise BrokenOffError(f"{error}; then run it again, and it goes on where it stopped") from error
     finally:
         collection.close()
     if count != len(corpus):
-        raise ClusterError(
+        raise SearchServerError(
             f"{where}: holds {count:,} passages where {len(corpus):,} were sent; fill it again with --force"
         )
     return resumed
@@ -402,8 +402,8 @@ class Milvus:
         encoder: what filled a dense collection; by default the model is opened that the collection names.
 
     Raises:
-        ClusterError: a server that cannot be reached; a collection that is not there, holds a part of its corpus or
-            another one, or was filled with another analysis, encoder or version.
+        SearchServerError: a server that cannot be reached; a collection that is not there, holds a part of its
+            corpus or another one, or was filled with another analysis, encoder or version.
         ModelError: the model of a dense collection cannot be opened here.
         MissingPackageError: ``pymilvus`` (the extra ``cluster``) is not installed.
     """
@@ -425,7 +425,7 @@ class Milvus:
         about = self._collection.about()
         if about is None:
             how = f"fill it with 'dragin-lab corpus index CORPUS --retriever {self.address}'"
-            raise ClusterError(f"{self.address}: holds no such collection; {how}")
+            raise SearchServerError(f"{self.address}: holds no such collection; {how}")
         wanted: dict[str, Any] = {"format": FORMAT}
         if corpus is not None:
             wanted["corpus_fingerprint"] = corpus.fingerprint
@@ -439,7 +439,7 @@ class Milvus:
             wanted["encoder"] = _plain(self.encoder.provenance())
         _check_about(self.address, about, wanted)
         if (count := self._collection.count() - 1) != about["passages"]:
-            raise ClusterError(
+            raise SearchServerError(
                 f"{self.address}: holds {count:,} of {about['passages']:,} passages of {about['corpus']}; run the same "
                 "'dragin-lab corpus index' to go on, with --force to fill it again"
             )
@@ -568,7 +568,7 @@ def _check_about(address: Address, about: Mapping[str, Any], wanted: Mapping[str
                 text if len(text) <= 60 else f"{text[:25]}…{text[-5:]}" for text in map(repr, (about.get(name), value))
             )
             of = f" of {about['corpus']} ({about['passages']:,} passages)" if name.startswith("corpus") else ""
-            raise ClusterError(
+            raise SearchServerError(
                 f"{address}: was filled with {name} {was}{of}, and this is {now}; "
                 "give another collection, as #name after the address, or fill it again with --force"
             )

@@ -16,7 +16,7 @@ from sources import some_passages, write_json_lines
 from dragin_lab.cli import DONE, FAILED
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
-from dragin_lab.errors import ClusterError, SettingError
+from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval import elasticsearch as server
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.build import build
@@ -144,7 +144,7 @@ def test_no_secret_leaves_by_a_message_a_record_or_a_path(index: Index, monkeypa
             Address.parse(spec)
         seen.append(str(caught.value))
     index.troubles = [(500, {}, {})]
-    with pytest.raises(ClusterError) as failed:
+    with pytest.raises(SearchServerError) as failed:
         retriever.search("cat", 1)
     seen.append(str(failed.value))
     assert [text for text in seen if "s3cret" in text or "ann" in text] == []
@@ -152,7 +152,7 @@ def test_no_secret_leaves_by_a_message_a_record_or_a_path(index: Index, monkeypa
 
 def test_a_redirect_is_not_followed_with_the_secret(index: Index) -> None:
     index.troubles = [(302, {"Location": "http://127.0.0.1:9/wiki"}, {})]
-    with pytest.raises(ClusterError, match="answers 302; give the address that it points to"):
+    with pytest.raises(SearchServerError, match="answers 302; give the address that it points to"):
         Elasticsearch(index.url.replace("//", "//ann:s3cret@"))
     assert len(index.asked) == 1
 
@@ -167,7 +167,7 @@ def test_what_is_lost_or_refused_for_the_moment_is_asked_again(index: Index, tro
     assert [p.id for p in retriever.search("mat", 1)] == ["1"]
     index.troubles = [trouble] * server.TRIES
     index.asked.clear()
-    with pytest.raises(ClusterError, match="gives no answer, 5 times"):
+    with pytest.raises(SearchServerError, match="gives no answer, 5 times"):
         retriever.search("mat", 1)
     assert len(index.asked) == server.TRIES
 
@@ -189,7 +189,7 @@ def test_a_slow_server_counts_as_lost(index: Index, monkeypatch: pytest.MonkeyPa
     assert [p.id for p in retriever.search("mat", 1)] == ["1"]
     monkeypatch.setattr(server, "TRIES", 2)
     index.troubles = ["silence"] * 2
-    with pytest.raises(ClusterError, match="timed out"):
+    with pytest.raises(SearchServerError, match="timed out"):
         retriever.search("mat", 1)
 
 
@@ -197,7 +197,7 @@ def test_a_server_that_is_down_is_named() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ClusterError, match=f"{address}/wiki: gives no answer, 5 times .*refused"):
+    with pytest.raises(SearchServerError, match=f"{address}/wiki: gives no answer, 5 times .*refused"):
         Elasticsearch(address)
 
 
@@ -226,40 +226,42 @@ def test_of_many_only_the_searches_that_were_refused_are_sent_again(index: Index
 def test_half_an_answer_is_none(index: Index, answer: dict[str, Any], says: str) -> None:
     retriever = Elasticsearch(index.url)
     index.answers = [answer, answer]
-    with pytest.raises(ClusterError, match=says):
+    with pytest.raises(SearchServerError, match=says):
         retriever.search("cat", 1)
-    with pytest.raises(ClusterError, match=says):
+    with pytest.raises(SearchServerError, match=says):
         retriever.search_many(["cat"], 1)
 
 
 def test_what_will_not_change_is_asked_once(index: Index) -> None:
-    with pytest.raises(ClusterError, match=r"no /other\); give the address of an index that is there"):
+    with pytest.raises(SearchServerError, match=r"no /other\); give the address of an index that is there"):
         Elasticsearch(f"{index.address}/other")
     assert len(index.asked) == 1
     index.troubles = [(401, {}, {})]
-    with pytest.raises(ClusterError, match="answers 401; give a user in the address, or set ELASTICSEARCH_API_KEY"):
+    with pytest.raises(
+        SearchServerError, match="answers 401; give a user in the address, or set ELASTICSEARCH_API_KEY"
+    ):
         Elasticsearch(index.url)
     index.troubles = [(200, {}, [])]  # type: ignore[list-item]
-    with pytest.raises(ClusterError, match="something other than JSON"):
+    with pytest.raises(SearchServerError, match="something other than JSON"):
         Elasticsearch(index.url)
 
 
 def test_an_index_of_something_else_is_refused(index: Index) -> None:
     index.count = 0
-    with pytest.raises(ClusterError, match="the index is empty"):
+    with pytest.raises(SearchServerError, match="the index is empty"):
         Elasticsearch(index.url)
     index.count = 2
-    with pytest.raises(ClusterError, match="holds 2 passages, and passages has 3"):
+    with pytest.raises(SearchServerError, match="holds 2 passages, and passages has 3"):
         Elasticsearch(index.url, index.corpus)
     index.count = None
     other = Corpus.from_passages([*PASSAGES[:2], Passage("3", "Cats", "dogs barked")])
-    with pytest.raises(ClusterError, match="passage '3' of passages is not there or has another text"):
+    with pytest.raises(SearchServerError, match="passage '3' of passages is not there or has another text"):
         Elasticsearch(index.url, other)
     moved = Corpus.from_passages([*PASSAGES[:2], Passage("4", "Cats", "dogs bark")])
-    with pytest.raises(ClusterError, match="passage '4'"):
+    with pytest.raises(SearchServerError, match="passage '4'"):
         Elasticsearch(index.url, moved)
     index.mappings = {"title": {"type": "text"}, "body": {"type": "text"}}
-    with pytest.raises(ClusterError, match="has no field txt, only title, body"):
+    with pytest.raises(SearchServerError, match="has no field txt, only title, body"):
         Elasticsearch(index.url)
 
 

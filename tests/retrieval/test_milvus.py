@@ -21,7 +21,7 @@ from sources import some_passages, write_json_lines
 
 from dragin_lab.cli import DONE, FAILED
 from dragin_lab.core.trace import Passage
-from dragin_lab.errors import BrokenOffError, ClusterError, CorpusError, MissingPackageError, SettingError
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.retrieval import analysis, dense_encoders, milvus
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.build import build
@@ -97,7 +97,7 @@ def at(file: Path, name: str) -> str:
 
 def refused(address: str, *parts: str, **options: Any) -> None:
     """Opening is refused in one line that holds all of ``parts``."""
-    with pytest.raises(ClusterError) as caught:
+    with pytest.raises(SearchServerError) as caught:
         Milvus(address, **options)
     message = str(caught.value)
     assert "\n" not in message
@@ -256,7 +256,7 @@ def test_a_collection_of_another_corpus_or_analysis_or_version_is_refused(
 ) -> None:
     other = Corpus.from_passages(some_passages(10), name="other")
     refused(filled, "corpus_fingerprint", "of built (240 passages)", "--force", corpus=other)
-    with pytest.raises(ClusterError, match=r"was filled with corpus_fingerprint .*240 passages.*--force"):
+    with pytest.raises(SearchServerError, match=r"was filled with corpus_fingerprint .*240 passages.*--force"):
         fill(filled, other, progress=False)
     monkeypatch.setattr(analysis, "NAME", "english-2")
     refused(filled, "was filled with analysis 'english-1', and this is 'english-2'")
@@ -271,7 +271,7 @@ def test_a_collection_of_something_else_is_neither_read_nor_replaced(file: Path,
         owner.insert("theirs", [{"id": 1, "vector": [1.0, 0.0, 0.0, 0.0]}])
     refused(at(file, "theirs"), "is a collection of something else")
     for force in (False, True):
-        with pytest.raises(ClusterError, match="is a collection of something else"):
+        with pytest.raises(SearchServerError, match="is a collection of something else"):
             fill(at(file, "theirs"), corpus, force=force, progress=False)
     with closing(pymilvus.MilvusClient(str(file))) as owner:
         assert owner.query("theirs", ids=[1])[0]["id"] == 1
@@ -285,9 +285,9 @@ def test_files_that_are_none(tmp_path: Path, corpus: Corpus) -> None:
     refused(str(tmp_path / "old.db"), "is not a database of this Milvus Lite, which is a folder")
     (tmp_path / "else.db").mkdir()
     (tmp_path / "else.db" / "notes.txt").write_text("mine")
-    with pytest.raises(ClusterError, match="is not a database of this Milvus Lite"):
+    with pytest.raises(SearchServerError, match="is not a database of this Milvus Lite"):
         fill(str(tmp_path / "else.db"), corpus)
-    with pytest.raises(ClusterError, match="its folder does not exist"):
+    with pytest.raises(SearchServerError, match="its folder does not exist"):
         fill(str(tmp_path / "no" / "wiki.db"), corpus)
 
 
@@ -470,7 +470,8 @@ def test_a_filling_that_was_killed_goes_on_and_one_process_at_a_time_opens_a_fil
     second = "import sys; from dragin_lab.retrieval.milvus import Milvus; Milvus(sys.argv[1])"
     ran = subprocess.run([sys.executable, "-c", second, file], env=environment(), capture_output=True)
     assert b"end any other that has it open" in ran.stderr
-    assert b"DataDirLockedError" not in ran.stderr.replace(b"milvus_lite.exceptions", b"").split(b"ClusterError")[-1]
+    shown = ran.stderr.replace(b"milvus_lite.exceptions", b"").split(b"SearchServerError")[-1]
+    assert b"DataDirLockedError" not in shown
 
 
 def test_a_server_that_is_down_or_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -503,7 +504,7 @@ def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
         fill(process.uri, corpus, progress=False)
     process.kill()
     monkeypatch.setattr(milvus, "CONNECT", 2)
-    with pytest.raises(ClusterError, match="Fail connecting to server"):
+    with pytest.raises(SearchServerError, match="Fail connecting to server"):
         fill(process.uri, corpus, progress=False)
     monkeypatch.setattr(milvus, "CONNECT", 30)
     process.start()
@@ -527,5 +528,5 @@ def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
         assert [p.id for p in retriever.search("word200x0", 1)] == ["200"]
         process.kill()
         monkeypatch.setattr(milvus, "TIMEOUT", 2)
-        with pytest.raises(ClusterError, match=f"{process.uri}: Milvus fails"):
+        with pytest.raises(SearchServerError, match=f"{process.uri}: Milvus fails"):
             retriever.search("word200x0", 1)
