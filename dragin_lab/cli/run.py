@@ -107,7 +107,9 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
     chosen = {"limit": options["limit"], "sample": options["sampled"], "seed": options["seed"]}
     found: dict[str, Benchmark] = {}
     for source in dict.fromkeys(_sources(options["datasets"])):
-        one = open_benchmark(source, exemplars=options["exemplars"], split=options["split"], **chosen)
+        one = open_benchmark(
+            source, exemplars=options["exemplars"], split=options["split"], fields=options["fields"], **chosen
+        )
         if one.name in found:
             raise click.UsageError(f"--dataset {source}: another one is called {one.name!r} too; run them one by one")
         found[one.name] = one

@@ -1,7 +1,7 @@
 """From text to index terms, for passages and queries alike: tantivy's chain for English, in memory as on disk.
 
 The plural s of an acronym is removed ("MSCs"; Snowball's stemmer leaves it where there is no vowel). Words are runs of
-letters and digits, in lower case, without Lucene's 33 stop words and the "s" that a possessive leaves. Each is stemmed by
+letters and digits, in lower case, without Lucene's 33 stop words and the "s" that a possessive leaves, stemmed by
 Snowball's English stemmer.
 """
 
