@@ -165,7 +165,7 @@ def _execute(
     call: Callable[[Method], str], heading: str,
 ) -> None:  # fmt: skip
     spec = options["retriever"]
-    if searching and options["corpus"] is None and not (spec or "").startswith(SERVERS):
+    if searching and options["corpus"] is None and not (spec or "").startswith(tuple(SERVERS)):
         for one in dict.fromkeys(one for _, one in wanted):
             if not one.name.startswith("almanac/"):
                 click.echo(f"warning: the embedded passages hold nothing on {one.name}; give --corpus", err=True)

@@ -18,8 +18,8 @@ IN_MEMORY = 200_000
 #: What follows the colon; "" where nothing does.
 KINDS = {"bm25": "", "tantivy": "", "dense": "MODEL", "milvus": "URI", "elasticsearch": "URL"}
 SPECS = tuple(kind + (f":{address}" if address else "") for kind, address in KINDS.items())
-#: Those that search an index elsewhere: each has a module of its name with ``open_retriever(address, corpus)``.
-SERVERS = ("milvus", "elasticsearch")
+#: Those that search an index elsewhere: the class of each, in the module of its name.
+SERVERS = {"milvus": "Milvus", "elasticsearch": "Elasticsearch"}
 #: The package that each needs, its name for ``import``, and the extra of this package that brings it.
 _NEEDS = {"dense": ("faiss-cpu", "faiss", "dense"), "milvus": ("pymilvus", "pymilvus", "cluster")}
 
@@ -71,7 +71,7 @@ def open_retriever(spec: str | None = None, corpus: Any = None) -> Retriever:
         if corpus is not None and passages is None:
             passages = Corpus.load(corpus)
         module = importlib.import_module(f"dragin_lab.retrieval.{found.kind}")
-        retriever: Retriever = module.open_retriever(found.address, passages)
+        retriever: Retriever = getattr(module, SERVERS[found.kind])(found.address, passages)
         return retriever
     passages = passages or Corpus.load(corpus)
     chosen = found or Spec("bm25" if passages.folder is None else "tantivy")

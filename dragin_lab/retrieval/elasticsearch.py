@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 import urllib.request
 import warnings
 from collections.abc import Sequence
@@ -127,40 +126,23 @@ class Elasticsearch:
         return self._hits(self._ask("POST", f"_search?search_type={_DFS}", body))
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, many in one request; of these only those that were refused are sent again."""
+        """``search`` for each query, many in one request; those that were refused for the moment go again, alone."""
         size = check_number(k, MOST_HITS)
-        found: dict[int, list[Passage]] = {}
+        found = []
         for start in range(0, len(queries), TOGETHER):
-            left = list(range(start, min(start + TOGETHER, len(queries))))
-            for tried in range(TRIES):
-                left = self._together(queries, left, size, found)
-                if not left:
-                    break
-                if tried < TRIES - 1:
-                    time.sleep(PAUSE * 2**tried)
-            else:
-                raise SearchServerError(
-                    f"{self.address}: gives no answer, {TRIES} times (it is too busy); try again later"
-                )
-        return [found[number] for number in range(len(queries))]
-
-    def _together(
-        self, queries: Sequence[str], asked: list[int], size: int, found: dict[int, list[Passage]]
-    ) -> list[int]:
-        """Send some searches in one request; keep what they find, and return those that were refused for the moment."""
-        lines = [part for number in asked for part in ({"search_type": _DFS}, _query(queries[number], size))]
-        answer = self._ask("POST", "_msearch", "".join(json.dumps(line) + "\n" for line in lines).encode())
-        answers = answer.get("responses", [])
-        if len(answers) != len(asked):
-            raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(asked)} searches")
-        refused = []
-        for number, each in zip(asked, answers, strict=True):
-            if each.get("status") in PASSING:
-                refused.append(number)
-            else:
-                self._check_shards(each)
-                found[number] = self._hits(each)
-        return refused
+            some = queries[start : start + TOGETHER]
+            lines = [part for query in some for part in ({"search_type": _DFS}, _query(query, size))]
+            answer = self._ask("POST", "_msearch", "".join(json.dumps(line) + "\n" for line in lines).encode())
+            answers = answer.get("responses", [])
+            if len(answers) != len(some):
+                raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(some)} searches")
+            for query, each in zip(some, answers, strict=True):
+                if each.get("status") in PASSING:
+                    found.append(self.search(query, size))
+                else:
+                    self._check_shards(each)
+                    found.append(self._hits(each))
+        return found
 
     def provenance(self) -> dict[str, Any]:
         """Everything that a repetition of these searches needs, as plain data; no secrets."""
@@ -293,11 +275,6 @@ class Elasticsearch:
                 f"{shards.get('total', '?')} shards failed, or the time was up); look after the cluster's health, and "
                 "run it again"
             )
-
-
-def open_retriever(address: str, corpus: Corpus | None) -> Elasticsearch:
-    """The index at an address; where a corpus is given, it must be the one that the index holds."""
-    return Elasticsearch(address, corpus)
 
 
 def _query(query: str, size: int) -> dict[str, Any]:

@@ -78,6 +78,21 @@ def test_hits_are_passages_with_their_scores(index: Index) -> None:
     assert len(retriever) == 3
 
 
+def test_an_exchange_that_was_recorded(index: Index) -> None:
+    """With osmem-server 0.1.6, which others wrote to answer as OpenSearch 3.8 does, over an index of ``PASSAGES``."""
+    path = Path(__file__).with_name("opensearch_exchange.jsonl")
+    exchange = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    index.troubles = [(one["status"], {}, one["answer"]) for one in exchange]
+    retriever = Elasticsearch(index.url, index.corpus)
+    assert [p.id for p in retriever.search("cats on a mat", 2)] == ["1", "3"]
+    assert [[p.id for p in found] for found in retriever.search_many(["dog", "the of"], 2)] == [["3", "2"], []]
+    assert retriever.provenance()["server"] == "opensearch 3.8.0"
+    with pytest.raises(SearchServerError, match=r"404 \(index_not_found_exception: no such index \[other\]\)"):
+        Elasticsearch(f"{index.address}/other")
+    wanted = [(one["method"], one["path"], one["body"]) for one in exchange]
+    assert [(method, path, body) for method, path, _, body in index.asked] == wanted
+
+
 def test_many_queries_go_in_several_requests(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "TOGETHER", 2)
     retriever = Elasticsearch(index.url)
@@ -201,14 +216,16 @@ def test_a_server_that_is_down_is_named() -> None:
         Elasticsearch(address)
 
 
-def test_of_many_only_the_searches_that_were_refused_are_sent_again(index: Index) -> None:
+def test_of_many_only_the_searches_that_were_refused_are_sent_again_alone(index: Index) -> None:
     retriever = Elasticsearch(index.url)
     index.asked.clear()
     refused = {"status": 429, "error": {"type": "es_rejected_execution_exception", "reason": "queue is full"}}
     busy = {"took": 1, "responses": [index.search(query("mat", 1)) | {"status": 200}, refused]}
     index.troubles = [(200, {}, busy)]
     assert [[p.id for p in found] for found in retriever.search_many(["mat", "bark"], 1)] == [["1"], ["3"]]
-    assert [lines[1::2] for *_, lines in index.asked] == [[query("mat", 1), query("bark", 1)], [query("bark", 1)]]
+    (_, _, _, together), (_, path, _, alone) = index.asked
+    assert together[1::2] == [query("mat", 1), query("bark", 1)]
+    assert (path, alone) == ("/wiki/_search?search_type=dfs_query_then_fetch", [query("bark", 1)])
 
 
 @pytest.mark.parametrize(
