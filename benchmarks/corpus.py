@@ -15,12 +15,10 @@ import argparse
 import csv
 import json
 import os
-import platform
 import random
 import resource
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,12 +29,9 @@ from typing import Any
 
 import psutil
 import zipf
+from common import MIB, RESULTS, budget, child, machine, write
 
-RESULTS = Path(__file__).parent / "results"
-MIB = 1 << 20
 K, QUERY_WORDS = 3, 25
-#: Of a million passages: times of ours over bare tantivy's, and MiB.
-BUDGETS = {"build_ratio": 1.3, "peak_MiB": 1024, "resident_MiB": 300, "search_ratio": 2.0}
 
 
 # -- bare tantivy -----------------------------------------------------------------------------------------------------
@@ -139,26 +134,20 @@ def check(folder: Path) -> dict[str, Any]:
 # -- all of it --------------------------------------------------------------------------------------------------------
 
 
-def child(*arguments: object) -> dict[str, Any]:
-    command = [sys.executable, __file__, "--child", *map(str, arguments)]
-    said: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
-    return said
-
-
 def figures(count: int, folder: Path, rounds: int, queries: int) -> dict[str, Any]:
     source = folder / "passages.tsv"
     zipf.write_table(source, count)
     builds: dict[str, list[dict[str, Any]]] = {"ours": [], "bare": []}
     for _ in range(rounds):
         for what, made in builds.items():
-            made.append(child("build", what, source, folder / what))
+            made.append(child(__file__, "--child", "build", what, source, folder / what))
     result: dict[str, Any] = {"passages": count, "rounds": rounds, "source_MiB": source.stat().st_size / MIB}
     for what, made in builds.items():
         medians = {name: statistics.median(one[name] for one in made) for name in made[0]}
         stored = sum(path.stat().st_size for path in (folder / what).rglob("*") if path.is_file())
         result[what] = medians | {"stored_MiB": stored / MIB}
-    result["search"] = child("search", folder / "ours", folder / "bare", queries)
-    result["check"] = child("check", folder / "ours")
+    result["search"] = child(__file__, "--child", "search", folder / "ours", folder / "bare", queries)
+    result["check"] = child(__file__, "--child", "check", folder / "ours")
     for name, of in (("build_ratio", "cpu_seconds"), ("build_clock_ratio", "seconds")):
         result[name] = result["ours"][of] / result["bare"][of]
     result["search_ratio"] = result["search"]["ours_ms"] / result["search"]["bare_ms"]
@@ -183,17 +172,13 @@ def show(result: dict[str, Any]) -> None:
     print(f"  full check {checked['seconds']:.1f} s, {checked['wrong']} wrong")
 
 
-def budgets(million: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Each budget with what was measured and whether it holds."""
-    values = {
-        "build_ratio": million["build_ratio"],
-        "peak_MiB": million["ours"]["peak_MiB"],
-        "resident_MiB": million["search"]["resident_MiB"],
-        "search_ratio": million["search_ratio"],
-    }
-    return {
-        name: {"value": values[name], "at_most": most, "holds": values[name] <= most} for name, most in BUDGETS.items()
-    }
+def budgets(million: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        budget("corpus of 1 million passages, built / bare tantivy", million["build_ratio"], 1.3),
+        budget("peak memory while building it", million["ours"]["peak_MiB"], 1024, "MiB"),
+        budget("resident memory while searching it", million["search"]["resident_MiB"], 300, "MiB"),
+        budget(f"a query of {QUERY_WORDS} words / bare tantivy's, median", million["search_ratio"], 2.0),
+    ]
 
 
 def main() -> None:
@@ -218,13 +203,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             results.append(figures(count, Path(folder), args.rounds, args.queries))
         show(results[-1])
-    machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
-    found: dict[str, Any] = {"corpora": results, "machine": machine | {"tantivy": version("tantivy")}}
+    found: dict[str, Any] = {"corpora": results, "machine": machine() | {"tantivy": version("tantivy")}}
     if (million := next((one for one in results if one["passages"] == 1_000_000), None)) is not None:
         found["budgets"] = budgets(million)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"written: {args.out.name}")
+    write(args.out, found)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
-import numpy as np
-
-from dragin_lab.core.trace import Passage
+from dragin_lab.core.episode import Retriever
 from dragin_lab.errors import DraginLabError
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.build import DEPTH
@@ -20,23 +16,8 @@ from dragin_lab.retrieval.stored import MANIFEST, Stored, json_line, remedy
 
 #: In a built corpus's folder: a folder for each of its vector indexes, with a manifest of its own.
 INDEXES, ABOUT = "indexes", "index.json"
-#: Passages that are compared with those of an index elsewhere, spread evenly over the corpus.
-GLANCES = 1000
-_NAMED = 3
 
 Finding = tuple[str, bool]  # what was looked at, or what is wrong with it; whether it is sound
-
-
-class Searches(Protocol):
-    """What canary queries are put to."""
-
-    def search(self, query: str, k: int) -> list[Passage]: ...
-
-
-class Compares(Protocol):
-    """An index that holds passages of its own."""
-
-    def compare(self, corpus: Any, rows: Sequence[int]) -> Iterator[str]: ...
 
 
 def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
@@ -72,29 +53,16 @@ def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
             yield str(error), False
 
 
-def ask_canaries(corpus: Corpus, retriever: Searches) -> Iterator[Finding]:
+def ask_canaries(corpus: Corpus, retriever: Retriever) -> Iterator[Finding]:
     """Whether a retriever over a built corpus finds, among the first ``DEPTH``, the passages chosen for that."""
     assert isinstance(corpus.passages, Stored), "only a built corpus has canaries"
     canaries = corpus.passages.about["canaries"]
-    wrong = []
+    sound = True
     for canary in canaries:
-        if canary["id"] not in [passage.id for passage in retriever.search(canary["query"], DEPTH)]:
-            wrong.append(f"{canary['query']!r} does not find passage {canary['id']!r} among the first {DEPTH}")
-    yield from _findings(wrong, f"{len(canaries)} canary queries, each of which found its passage")
-
-
-def compare_passages(corpus: Sequence[Passage], retriever: Compares, *, full: bool = False) -> Iterator[Finding]:
-    """Whether an index elsewhere holds the corpus's passages: all of them, or ``GLANCES`` spread over it."""
-    count = len(corpus) if full else min(len(corpus), GLANCES)
-    rows = np.unique(np.linspace(0, len(corpus) - 1, count).astype(int)).tolist()
-    wrong = list(islice(retriever.compare(corpus, rows), _NAMED + 1))
-    yield from _findings(wrong, f"{len(rows):,} of its passages, which are the corpus's")
-
-
-def _findings(wrong: list[str], sound: str) -> Iterator[Finding]:
-    """The first problems and how many more there are, or the one line that there are none."""
-    if not wrong:
-        yield sound, True
-    yield from ((problem, False) for problem in wrong[:_NAMED])
-    if len(wrong) > _NAMED:
-        yield f"... and {len(wrong) - _NAMED:,} more such lines", False
+        passage = corpus.get(canary["id"])
+        found = [(p.id, p.title, p.text) for p in retriever.search(canary["query"], DEPTH)]
+        if (passage.id, passage.title, passage.text) not in found:
+            sound = False
+            yield f"{canary['query']!r} does not find passage {canary['id']!r} among the first {DEPTH}", False
+    if sound:
+        yield f"{len(canaries)} canary queries, each of which found its passage", True

@@ -104,14 +104,20 @@ def build_index(
     from dragin_lab.retrieval.corpus import Corpus
 
     passages = Corpus.load(corpus)
+    named, encoder = model or wanted.address, None
+    if model is not None or wanted.kind == "dense":
+        from dragin_lab.retrieval.dense_encoders import open_encoder
+
+        encoder = open_encoder(named, device)
     if wanted.kind == "milvus":
-        from dragin_lab.retrieval import milvus
+        from dragin_lab.retrieval.milvus import Milvus, fill
 
-        return milvus.build_index(wanted.address, passages, model=model, device=device, force=force, progress=progress)
+        fill(wanted.address, passages, encoder=encoder, opened=model, force=force, progress=progress)
+        return Milvus(wanted.address, passages, encoder=encoder)
     from dragin_lab.retrieval.dense import Dense
-    from dragin_lab.retrieval.dense_encoders import open_encoder
 
-    return Dense.build(passages, open_encoder(wanted.address, device), exact=exact, force=force, progress=progress)
+    assert encoder is not None
+    return Dense.build(passages, encoder, exact=exact, force=force, progress=progress)
 
 
 def _open(spec: Spec, passages: Any) -> Any:
