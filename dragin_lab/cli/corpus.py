@@ -67,7 +67,7 @@ def build(source: str, out: str, fields: str | None, expect: int | None, force: 
 
 @corpus.command(short_help="Check that a corpus is whole.")
 @click.argument("folder")
-@click.option("--full", is_flag=True, help="Compare the SHA-256 of every file, and every passage.")
+@click.option("--full", is_flag=True, help="Read every passage, and compare the fingerprint of all.")
 @click.option("--retriever", "spec", metavar="SPEC", help="Ask this one too: bm25, dense:MODEL, milvus:URI …")
 @debug_option
 def check(folder: str, full: bool, spec: str | None) -> None:

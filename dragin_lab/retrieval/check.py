@@ -11,8 +11,8 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.build import DEPTH
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.manifest import check_files, read_manifest
-from dragin_lab.retrieval.stored import MANIFEST, Stored, json_line, remedy
+from dragin_lab.retrieval.manifest import read_manifest
+from dragin_lab.retrieval.stored import Stored, json_line
 
 #: In a built corpus's folder: a folder for each of its vector indexes, with a manifest of its own.
 INDEXES, ABOUT = "indexes", "index.json"
@@ -23,8 +23,8 @@ Finding = tuple[str, bool]  # what was looked at, or what is wrong with it; whet
 def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
     """Look a built corpus over, and say of each thing whether it is sound.
 
-    Always: the manifest, the length and CRC-32 of every file, and the canary queries. With ``full``: the SHA-256 of
-    every file, and every passage by the fingerprint of all. The indexes in the folder likewise.
+    Always: the manifests of the corpus and of the indexes in its folder, the length and CRC-32 of every file, and the
+    canary queries. With ``full``: every passage, by the fingerprint of all.
     """
     path = Path(folder).expanduser()
     try:
@@ -34,7 +34,6 @@ def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
         yield f"{len(corpus):,} passages of {source}, by the manifest, and by the length and CRC-32 of every file", True
         yield from ask_canaries(corpus, Tantivy(corpus))
         if full:
-            check_files(path / MANIFEST, remedy(path))
             digest = hashlib.sha256()
             for p in corpus:
                 digest.update(json_line(p.id, p.title, p.text))
@@ -46,8 +45,6 @@ def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
         again = "build it again with 'dragin-lab corpus index --force'"
         try:
             read_manifest(index / ABOUT, again, {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)})
-            if full:
-                check_files(index / ABOUT, again)
             yield f"index {index.name}, of this corpus, by every file", True
         except DraginLabError as error:
             yield str(error), False

@@ -71,8 +71,11 @@ def corpora_figures() -> str:
     found = json.loads((RESULTS / "real_questions.json").read_text(encoding="utf-8"))
     built = json.loads((RESULTS / "corpus.json").read_text(encoding="utf-8"))["budgets"]
     rows = [
-        (f"{row['backend']}, " + ("one field" if row["one_field"] else "two fields"), f"{row['k1']:g}, {row['b']:g}")
-        + tuple(f"{row[name][0]:.4f}" for name in ("ndcg", "recall"))
+        (
+            f"{row['backend']}, {'one field' if row['one_field'] else 'two fields'}",
+            f"{row['k1']:g}, {row['b']:g}",
+            *(f"{row[name][0]:.4f}" for name in ("ndcg", "recall")),
+        )
         for row in found["scifact"]
     ]
     rows.append(("Anserini, one field", "0.9, 0.4", found["published_ndcg"], found["published_recall"]))
