@@ -5,14 +5,11 @@ Both rank by the same scores: analysis, formula and statistics are shared, and e
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -80,12 +77,6 @@ class _Lexical:
             "corpus_fingerprint": self.corpus.fingerprint,
             "passages": len(self.corpus),
         } | ({} if self.chosen is None else {"chosen": self.chosen})
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) over the settings, the analysis and the corpus's own fingerprint."""
-        settings = {key: self.provenance()[key] for key in ("kind", "k1", "b", "tie_breaker", "analysis")}
-        return hashlib.sha256(json.dumps([settings, self.corpus.fingerprint], sort_keys=True).encode()).hexdigest()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.corpus!r}, k1={self.k1:g}, b={self.b:g})"

@@ -8,14 +8,12 @@ took when the index was built, which is measured against the exact one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -193,12 +191,6 @@ class Dense:
             "corpus_fingerprint": self.corpus.fingerprint,
             "passages": len(self.corpus),
         }
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) over the encoder, the index's settings and the corpus's own fingerprint."""
-        facts = {key: value for key, value in self.provenance().items() if key != "corpus"}
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def __repr__(self) -> str:
         how = "exact" if self._about["exact"] else f"recall {self._about['recall']:.2f}"

@@ -141,7 +141,7 @@ def test_opened_again_it_finds_the_same(corpus: Corpus, tmp_path: Path) -> None:
     built = Dense.build(corpus, WordEncoder(), tmp_path)
     opened = Dense.load(tmp_path, corpus, WordEncoder())
     assert opened.search("dog", 3) == built.search("dog", 3)
-    assert opened.fingerprint == built.fingerprint
+    assert opened.provenance() == built.provenance()
     assert not (tmp_path / PROGRESS).exists()
     encoder = WordEncoder()
     Dense.build(corpus, encoder, tmp_path)

@@ -83,12 +83,17 @@ def corpora_figures() -> str:
     return "\n".join(
         [
             markdown_table(("SciFact (BEIR, 300 claims)", "k1, b", "nDCG@10", "recall@100"), rows),
+            "",
             f"`bm25` and `tantivy` find the same first three passages, in the same order, for {both['same']} of "
             f"{both['questions']} real questions ([measured.md](measured.md)).\n",
             markdown_table(
                 ("`benchmarks/corpus.py`", "measured", "at most"),
-                [(one["what"], *(f"{one[key]:.3g} {one['unit']}" for key in ("measured", "at_most"))) for one in built],
+                [
+                    (one["what"], f"{one['measured']:.3g} {one['unit']}", f"{one['at_most']:g} {one['unit']}")
+                    for one in built
+                ],
             ),
+            "",
         ]
     )
 
