@@ -72,7 +72,7 @@ def build(
             _write(found, work, expect, progress)
             _put_in_place(work, folder)
     except OSError as error:
-        raise BrokenOffError(f"{not_saved(error.filename or folder, error)}; nothing was left behind") from error
+        raise BrokenOffError(f"{not_saved(error.filename or folder, error)}; nothing was left of it") from error
     return Stored(folder)
 
 

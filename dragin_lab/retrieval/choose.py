@@ -110,7 +110,8 @@ def build_index(
 
         encoder = open_encoder(named, device)
     if wanted.kind == "milvus":
-        from dragin_lab.retrieval.milvus import Milvus, fill
+        from dragin_lab.retrieval.milvus import Milvus
+        from dragin_lab.retrieval.milvus_fill import fill
 
         fill(wanted.address, passages, encoder=encoder, opened=model, force=force, progress=progress)
         return Milvus(wanted.address, passages, encoder=encoder)

@@ -1,6 +1,6 @@
 """Dense retrieval: passages and queries as vectors of length 1, the nearest by inner product, in a FAISS index.
 
-``Dense.build`` encodes a corpus in blocks, kept on disk as they are made, so that a killed encoding goes on where it
+``Dense.build`` encodes a corpus in blocks, written as they are made, so that a killed encoding goes on where it
 stopped and ends with the same bytes. Up to ``EXACT`` passages a search compares them all; above, it is approximate: the
 passages are grouped (FAISS's ``IVFFlat``), and a search looks through as many groups as a recall of ``RECALL``
 took when the index was built, which is measured against the exact one.
@@ -67,7 +67,7 @@ class Dense:
     def open(cls, corpus: Corpus, model: str, *, device: str | None = None) -> Dense:
         """The index of a corpus by a model (``open_encoder``).
 
-        A corpus that was not built is encoded on the spot, once: its index is kept in the user's cache. Raises
+        A corpus that was not built is encoded on the spot, once: its index is cached for the user. Raises
         ``CorpusError`` where a built corpus has none, and as ``load``.
         """
         encoder = open_encoder(model, device)

@@ -11,8 +11,8 @@ import logging
 import os
 import re
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
-from tqdm.auto import tqdm
 
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
-from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
+from dragin_lab.errors import MissingPackageError, SearchServerError, SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.sparse import NOTHING, Hit, Weigher, best, larger, query_vector
+from dragin_lab.retrieval.sparse import NOTHING, Hit, best, larger, query_vector
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder
@@ -40,8 +39,6 @@ FORMAT = 2
 CONNECT, TIMEOUT = 10.0, 60
 #: Of a string, in bytes (https://milvus.io/docs/limitations.md), and of what one search returns.
 LONGEST, MOST_HITS = 65_535, 16_384
-#: Passages sent at a time; those up to which every dense vector is compared, above which Milvus' index is approximate.
-BATCH, EXACT = 1000, 1_000_000
 #: gRPC's pauses before it connects again: at most two seconds, where it would grow to two minutes.
 _CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
 FIELDS = ("id", "title", "text")
@@ -50,8 +47,6 @@ SIDES, DENSE = ("title_led", "text_led"), "vector"
 ABOUT = -1
 _SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are mostly all there; queries a request
 _FORMS = "milvus:./wiki.db or milvus:http://host:19530, with #collection if it is not 'passages'"
-
-_Make = Callable[[list[Passage]], list[dict[str, Any]]]  # the vectors of passages, by field
 
 
 @dataclass(frozen=True)
@@ -214,76 +209,7 @@ def _check_file(file: Path, create: bool) -> None:
         raise SearchServerError(f"{file}: its folder does not exist; create it first")
 
 
-# -- filling ----------------------------------------------------------------------------------------------------------
-
-
-def fill(
-    address: str | Address, corpus: Corpus, *, encoder: Encoder | None = None, opened: str | None = None,
-    force: bool = False, progress: bool | None = None,
-) -> int:  # fmt: skip
-    """Fill the collection at ``address``, or go on with a filling; returns the passages that were there when it began.
-
-    Passages are sent in order, and a passage's key is its row: those that are there are the first ones but for the last
-    batch, and what is sent twice is there once.
-
-    Args:
-        encoder: for dense vectors, which ``open_encoder`` opens by ``opened`` or its name; None for BM25.
-        force: begin again, whatever the collection holds.
-        progress: a bar on the error output; by default where that is a terminal.
-
-    Raises:
-        CorpusError: a passage longer than Milvus takes.
-        SearchServerError: a server that cannot be reached, a collection of another corpus or with other settings.
-        BrokenOffError: the server went away or is full. The same call goes on where this one stopped.
-    """
-    where = address if isinstance(address, Address) else Address.parse(address)
-    about = _facts(corpus, encoder)
-    with closing(Collection(where, create=True)) as collection:
-        there = collection.about()
-        if there is None or force:
-            resumed, there = 0, None
-        else:
-            _check_about(where, there, about)
-            resumed = collection.count()
-        if resumed == len(corpus):
-            return resumed
-        make = _weighed(corpus) if encoder is None else _encoded(encoder, corpus)
-        if there is None:
-            there = about | {"corpus": corpus.name, "opened": opened or getattr(encoder, "name", "")}
-            collection.create(there, None if encoder is None else encoder.dimension, exact=len(corpus) <= EXACT)
-        begin = resumed - resumed % BATCH
-        bar = tqdm(
-            total=len(corpus), initial=begin, unit=" passages", desc=corpus.name,
-            disable=None if progress is None else not progress,
-        )  # fmt: skip
-        try:
-            with bar:
-                for start in range(begin, len(corpus), BATCH):
-                    _send(collection, there, start, corpus[start : start + BATCH], make)
-                    bar.update(min(BATCH, len(corpus) - start))
-            collection.ask("flush")
-            count = collection.count()
-        except SearchServerError as error:
-            raise BrokenOffError(f"{error}; then run it again, and it goes on where it stopped") from error
-    if count != len(corpus):
-        raise SearchServerError(
-            f"{where}: holds {count:,} passages where {len(corpus):,} were sent; fill it again with --force"
-        )
-    return resumed
-
-
-def _send(
-    collection: Collection, about: Mapping[str, Any], start: int, batch: list[Passage], make: _Make
-) -> None:  # fmt: skip
-    if collection.about() != about:
-        raise CorpusError(
-            f"{collection.address}: another 'corpus index --force' replaced this collection; run one at a time"
-        )
-    rows = [{"row": row, "id": p.id, "title": p.title, "text": p.text} for row, p in enumerate(batch, start)]
-    collection.ask("upsert", [row | vectors for row, vectors in zip(rows, make(batch), strict=True)])
-
-
-def _facts(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
+def facts_of(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
     """What a collection is of, as it comes back from JSON; all of it must be the same when it is opened."""
     facts: dict[str, Any] = {"format": FORMAT}
     if corpus is not None:
@@ -293,7 +219,7 @@ def _facts(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
     return facts | {"search": "dense", "encoder": json.loads(json.dumps(encoder.provenance()))}
 
 
-def _check_about(address: Address, about: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def check_about(address: Address, about: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse a collection that differs from what is wanted."""
     for name, value in wanted.items():
         if about.get(name) != value:
@@ -302,38 +228,6 @@ def _check_about(address: Address, about: Mapping[str, Any], wanted: Mapping[str
                 f"{address}: was filled with {name} {was} ({about['corpus']}, {about['passages']:,} passages), and "
                 f"this is {now}; give another collection, as #name after the address, or fill it again with --force"
             )
-
-
-def _short_enough(corpus: Corpus) -> Iterator[Passage]:
-    for row, passage in enumerate(corpus, 1):
-        for name in FIELDS:
-            if (size := len(getattr(passage, name).encode())) > LONGEST:
-                raise CorpusError(
-                    f"{corpus.source}: the {name} of passage {row} (id {passage.id[:40]!r}) has {size:,} bytes, and "
-                    f"Milvus takes {LONGEST:,}; cut the corpus into shorter passages"
-                )
-        yield passage
-
-
-def _weighed(corpus: Corpus) -> _Make:
-    weigher = Weigher(_short_enough(corpus))
-    return lambda passages: [dict(zip(SIDES, weigher.vectors(p), strict=True)) for p in passages]
-
-
-def _encoded(encoder: Encoder, corpus: Corpus) -> _Make:
-    for _ in _short_enough(corpus):
-        pass
-
-    def make(passages: list[Passage]) -> list[dict[str, Any]]:
-        vectors = np.asarray(encoder.encode_passages(passages), np.float32)  # (passages, d)
-        if vectors.shape != (len(passages), encoder.dimension) or not np.isfinite(vectors).all():
-            raise CorpusError(
-                f"{encoder.name} gives vectors of shape {vectors.shape} for {len(passages)} passages, or such that are "
-                f"not finite; it must give {encoder.dimension} finite numbers for each"
-            )
-        return [{DENSE: vector} for vector in vectors]
-
-    return make
 
 
 # -- searching --------------------------------------------------------------------------------------------------------
@@ -377,7 +271,7 @@ class Milvus:
             from dragin_lab.retrieval.dense_encoders import open_encoder
 
             self.encoder = open_encoder(about["opened"])
-        _check_about(self.address, about, _facts(corpus, self.encoder))
+        check_about(self.address, about, facts_of(corpus, self.encoder))
         if (count := self._collection.count()) != about["passages"]:
             raise SearchServerError(
                 f"{self.address}: holds {count:,} of {about['passages']:,} passages of {about['corpus']}; run the same "

@@ -22,13 +22,14 @@ from sources import some_passages, write_json_lines
 from dragin_lab.cli import DONE, FAILED
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
-from dragin_lab.retrieval import analysis, dense_encoders, milvus
+from dragin_lab.retrieval import analysis, dense_encoders, milvus, milvus_fill
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.check import ask_canaries
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.milvus import Address, Collection, Milvus, fill
+from dragin_lab.retrieval.milvus import Address, Collection, Milvus
+from dragin_lab.retrieval.milvus_fill import fill
 from dragin_lab.run import benchmark as bench
 
 pymilvus = pytest.importorskip("pymilvus", reason="pymilvus is not installed (extra: cluster)")
@@ -65,7 +66,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def running(file: Path) -> Iterator[None]:
-    """Let nobody end Milvus Lite before the module is through; then nothing of it stays behind."""
+    """Let nobody end Milvus Lite before the module is through; then nothing of it is left."""
     from milvus_lite.server_manager import server_manager_instance as manager
 
     before = {process.pid for process in psutil.Process().children(recursive=True)}
@@ -191,7 +192,7 @@ def test_dense_vectors_are_searched_by_their_inner_product(
 def test_an_approximate_index_finds_a_passage_by_its_own_text(
     file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(milvus, "EXACT", 100)
+    monkeypatch.setattr(milvus_fill, "EXACT", 100)
     address, encoder = at(file, "approximate"), HashedTerms()
     fill(address, corpus, encoder=encoder, progress=False)
     found = Milvus(address, corpus, encoder=encoder).search(f"{corpus[16].title} {corpus[16].text}", 3)
@@ -336,7 +337,7 @@ def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: p
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(milvus, "BATCH", 50)
+    monkeypatch.setattr(milvus_fill, "BATCH", 50)
 
 
 @pytest.fixture
@@ -388,14 +389,14 @@ def test_a_collection_that_is_replaced_on_the_way_is_left_alone(
     file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address, other = at(file, "both"), Corpus.from_passages(some_passages(30, seed=1), name="other")
-    send = milvus._send
+    send = milvus_fill._send
 
     def meanwhile(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
         if start == 100 and said["corpus"] == corpus.name:
             assert fill(address, other, force=True, progress=False) == 0
         send(collection, said, start, *rest)
 
-    monkeypatch.setattr(milvus, "_send", meanwhile)
+    monkeypatch.setattr(milvus_fill, "_send", meanwhile)
     with pytest.raises(CorpusError, match="another 'corpus index --force' replaced this collection"):
         fill(address, corpus, progress=False)
     monkeypatch.undo()
@@ -404,8 +405,8 @@ def test_a_collection_that_is_replaced_on_the_way_is_left_alone(
 
 def test_two_fillings_of_one_corpus_make_one(file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     address = at(file, "two")
-    monkeypatch.setattr(milvus, "BATCH", 80)
-    send = milvus._send
+    monkeypatch.setattr(milvus_fill, "BATCH", 80)
+    send = milvus_fill._send
     nested: list[int] = []
 
     def meanwhile(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
@@ -414,7 +415,7 @@ def test_two_fillings_of_one_corpus_make_one(file: Path, corpus: Corpus, monkeyp
             nested[0] = fill(address, corpus, progress=False)
         send(collection, said, start, *rest)
 
-    monkeypatch.setattr(milvus, "_send", meanwhile)
+    monkeypatch.setattr(milvus_fill, "_send", meanwhile)
     assert fill(address, corpus, progress=False) == 0
     assert nested == [80]
     assert len(Milvus(address, corpus)) == 240
@@ -427,7 +428,7 @@ def test_force_replaces_a_collection(file: Path, corpus: Corpus) -> None:
 
 
 @pytest.mark.slow
-def test_a_filling_killed_before_its_first_row_begins_anew(file: Path, corpus: Corpus) -> None:
+def test_a_filling_killed_before_its_first_row_begins_again(file: Path, corpus: Corpus) -> None:
     address = at(file, "begun")
     with closing(Collection(Address.parse(address), create=True)) as collection:
         collection.create({}, None, exact=True)
@@ -441,15 +442,15 @@ KILLED = """
 import os, signal, sys
 import pymilvus
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval import milvus
-milvus.BATCH = 50
+from dragin_lab.retrieval import milvus_fill
+milvus_fill.BATCH = 50
 upsert = pymilvus.MilvusClient.upsert
 def killing(self, name, rows, **options):
     upsert(self, name, rows, **options)
     if rows[0]["row"] == 100:
         os.kill(os.getpid(), signal.SIGKILL)
 pymilvus.MilvusClient.upsert = killing
-milvus.fill(sys.argv[1], Corpus.load(sys.argv[2]))
+milvus_fill.fill(sys.argv[1], Corpus.load(sys.argv[2]))
 """
 
 
@@ -507,7 +508,7 @@ def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
         fill(process.uri, corpus, progress=False)
     monkeypatch.setattr(milvus, "CONNECT", 30)
     process.start()
-    send = milvus._send
+    send = milvus_fill._send
 
     def dying(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
         if start == 200:
@@ -515,7 +516,7 @@ def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
         send(collection, said, start, *rest)
 
     with monkeypatch.context() as patched:
-        patched.setattr(milvus, "_send", dying)
+        patched.setattr(milvus_fill, "_send", dying)
         patched.setattr(milvus, "TIMEOUT", 4)
         with pytest.raises(BrokenOffError, match="it goes on where it stopped"):
             fill(process.uri, corpus, progress=False)
