@@ -108,8 +108,11 @@ def open_benchmark(
     return Benchmark(name, tuple(questions), template, part, limit, sample)
 
 
-def as_benchmark(questions: Benchmark | str | Path | Iterable[str | Question], limit: int | None = None) -> Benchmark:
-    """Whatever stands for questions, as a ``Benchmark``. Texts get their place, from 1, as id."""
+def as_benchmark(questions: Any, limit: int | None = None) -> Benchmark:
+    """Whatever stands for questions, as a ``Benchmark``: what ``open_benchmark`` takes, texts or ``Question`` objects.
+
+    Texts get their place, from 1, as id.
+    """
     if isinstance(questions, Benchmark):
         return questions
     if isinstance(questions, str | Path) or hasattr(questions, "columns") or hasattr(questions, "column_names"):
@@ -117,6 +120,8 @@ def as_benchmark(questions: Benchmark | str | Path | Iterable[str | Question], l
     questions = list(questions)
     if questions and isinstance(questions[0], Mapping):
         return open_benchmark(questions, limit=limit)
+    if wrong := [q for q in questions if not isinstance(q, str | Question)]:
+        raise SettingError(f"question {str(wrong[0])[:60]!r} is {type(wrong[0]).__name__}; give a text or a Question")
     asked = [q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)][:limit]
     if not asked:
         raise SettingError("there are no questions; give at least one")
