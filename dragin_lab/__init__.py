@@ -35,6 +35,7 @@ _WHERE = {
     "Question": "core.trace",
     "Recipe": "run.cluster_worker",
     "Replay": "study.whatif",
+    "Retriever": "core.episode",
     "Runs": "study.runs",
     "Step": "core.trace",
     "Tantivy": "retrieval.bm25",

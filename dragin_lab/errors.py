@@ -23,7 +23,7 @@ class BrokenOffError(CorpusError):
     """A build of a corpus that something outside it broke off, such as a full disk; what was done is kept."""
 
 
-class ClusterError(DraginLabError):
+class SearchServerError(DraginLabError):
     """A search server that cannot be reached or fails, or an index there that is not what it should be."""
 
 

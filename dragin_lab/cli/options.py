@@ -235,6 +235,11 @@ benchmark_options = together(
         panel="Questions", help="A benchmark (2wikimultihopqa, hotpotqa, strategyqa, iirc, almanac/2wikimultihopqa …) "
         "or a file of questions; several between commas, or the option repeated.",
     ),
+    click.option(
+        "--fields", metavar="NAMES", panel="Questions",
+        help="Which fields a file has questions in, and what stands between several answers: "
+        "question=q,answer=gold,separator=|.",
+    ),
     click.option("--split", panel="Questions", help="Almanac's train, dev or test; default test."),
     click.option("--limit", type=int, panel="Questions", help="Only the first so many questions of each data set."),
     click.option(

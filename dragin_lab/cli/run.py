@@ -107,7 +107,9 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
     chosen = {"limit": options["limit"], "sample": options["sampled"], "seed": options["seed"]}
     found: dict[str, Benchmark] = {}
     for source in dict.fromkeys(_sources(options["datasets"])):
-        one = open_benchmark(source, exemplars=options["exemplars"], split=options["split"], **chosen)
+        one = open_benchmark(
+            source, exemplars=options["exemplars"], split=options["split"], fields=options["fields"], **chosen
+        )
         if one.name in found:
             raise click.UsageError(f"--dataset {source}: another one is called {one.name!r} too; run them one by one")
         found[one.name] = one
@@ -163,7 +165,7 @@ def _execute(
     call: Callable[[Method], str],
 ) -> None:  # fmt: skip
     spec = options["retriever"]
-    if searching and options["corpus"] is None and not (spec or "").startswith(SERVERS):
+    if searching and options["corpus"] is None and not (spec or "").startswith(tuple(SERVERS)):
         for one in dict.fromkeys(one for _, one in wanted):
             if not one.name.startswith("almanac/"):
                 click.echo(f"warning: the embedded passages hold nothing on {one.name}; give --corpus", err=True)

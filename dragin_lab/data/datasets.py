@@ -69,10 +69,12 @@ def load(
             raise DataError(f"{name}={count}: give 1 or more, or None for all questions")
     if limit is not None and sample is not None:
         raise DataError(f"limit={limit} and sample={sample}: give one of them, the first so many or a random choice")
-    if (kind := _of_almanac(source)) is not None:
-        questions = _almanac(kind, split or "test")[:limit]
-    elif is_own(source):
+    if is_own(source):
         questions = read_questions(source, fields)[:limit]
+    elif fields:
+        raise DataError(f"fields={fields!r}: {source} has fields of its own; leave it out, or give rows of questions")
+    elif (kind := _of_almanac(source)) is not None:
+        questions = _almanac(kind, split or "test")[:limit]
     else:
         questions = _read(find(source, split), limit)
     return questions if sample is None else _sample(questions, sample, seed)
@@ -116,10 +118,10 @@ def _sample(questions: list[Question], count: int, seed: int) -> list[Question]:
 
 def benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, read off its first record; ``PLAIN`` for a file of one's own questions."""
-    if (kind := _of_almanac(source)) is not None:
-        return kind
     if is_own(source):
         return PLAIN
+    if (kind := _of_almanac(source)) is not None:
+        return kind
     path = find(source, split)
     return formats.kind_of(path, formats.read_records(path))
 

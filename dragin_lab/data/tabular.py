@@ -26,6 +26,7 @@ JSON_LINES, TABLES, PARQUET = (".jsonl", ".jsonl.gz"), (".csv", ".csv.gz", ".tsv
 #: What `datasets` leaves in a folder it saves to.
 _SAVED = ("dataset_dict.json", "state.json")
 _LONGEST_FIELD = 8 << 20
+_LINES_AT_ONCE = 1000  # between two reports of progress
 _NOT_ROWS = (str, bytes, Mapping, numbers.Number)
 ACCEPTED = (
     f"a {', '.join(JSON_LINES + TABLES + PARQUET)} file, a folder saved by datasets, {HUB}NAME[#SPLIT], a DataFrame, a "
@@ -83,10 +84,11 @@ def read_lines(path: Path, advance: Advance = lambda count: None) -> Iterator[st
             file = gzip.open(raw) if path.name.lower().endswith(".gz") else raw  # noqa: SIM115 - `raw` is closed
             read = 0
             for number, line in enumerate(file, 1):
-                if (now := raw.tell()) != read:
-                    advance(now - read)
-                    read = now
+                if not number % _LINES_AT_ONCE:
+                    read, before = raw.tell(), read
+                    advance(read - before)
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            advance(raw.tell() - read)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number}: byte {error.start + 1} is not UTF-8; save it as UTF-8, or name it .gz if it "
@@ -238,11 +240,16 @@ def pick(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, s
     None where a usual field is absent, and for what stands for nothing (NaN, pandas' NA). Raises ``DataError`` where
     the record lacks a field that was named.
     """
-    record = placed.record
-    if name in fields and fields[name] not in record:
-        raise DataError(f"{placed.place}: has no field {fields[name]!r} ({name}); {listed(placed)}")
-    key = fields.get(name) or next((one for one in usual if one in record), None)
-    value = None if key is None else record[key]
+    record, key = placed.record, fields.get(name)
+    if key is None:
+        for key in usual:
+            if key in record:
+                break
+        else:
+            return None
+    elif key not in record:
+        raise DataError(f"{placed.place}: has no field {key!r} ({name}); {listed(placed)}")
+    value = record[key]
     if isinstance(value, str):
         return value
     return None if type(value).__name__ in ("NAType", "NaTType") or _is_nan(value) else value

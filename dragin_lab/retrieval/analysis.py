@@ -1,7 +1,8 @@
-"""From text to index terms, for passages and queries alike: the chain of Elasticsearch's ``english`` analyzer.
+"""From text to index terms, for passages and queries alike: tantivy's chain for English, in memory as on disk.
 
-Words by Unicode's word boundaries (UAX #29, as Lucene's standard tokenizer cuts them), a possessive 's removed, lower
-case, Lucene's 33 stop words removed, Porter's stemmer.
+The plural s of an acronym is removed ("MSCs"; Snowball's stemmer leaves it where there is no vowel). Words are runs of
+letters and digits, in lower case, without Lucene's 33 stop words and the "s" that a possessive leaves, stemmed by
+Snowball's English stemmer.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 from functools import lru_cache
+from typing import Any
 
-import regex
-import Stemmer
+from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
 #: Names the chain in fingerprints; changes whenever a text may give other terms.
-NAME = "english-1"
+NAME = "english-2"
 
 # fmt: off
 STOP_WORDS = frozenset([
@@ -24,83 +25,42 @@ STOP_WORDS = frozenset([
 ])
 # fmt: on
 
-_EXTEND = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*+"  # WB4: marks and joiners belong to the character before them
-_LETTER = rf"[\p{{WB=ALetter}}\p{{WB=Hebrew_Letter}}]{_EXTEND}"
-_DIGIT = rf"\p{{WB=Numeric}}{_EXTEND}"
-_JOIN = rf"\p{{WB=ExtendNumLet}}{_EXTEND}"  # "_"
-_QUOTE = r"\p{WB=MidNumLet}\p{WB=Single_Quote}"
-_IN_WORD = rf"[:\p{{WB=MidLetter}}{_QUOTE}]{_EXTEND}"  # WB6, WB7: "O'Brien"; ":" as in Lucene's Unicode version
-_IN_NUMBER = rf"[\p{{WB=MidNum}}{_QUOTE}]{_EXTEND}"  # WB11, WB12: "1,000.5"
-_RUN = rf"(?:{_LETTER}(?:{_IN_WORD}{_LETTER})*+|{_DIGIT}(?:{_IN_NUMBER}{_DIGIT})*+)++|(?:\p{{WB=Katakana}}{_EXTEND})++"
-_WORD = regex.compile(
-    rf"(?:{_JOIN})*+(?:{_RUN})(?:(?:{_JOIN})++(?:{_RUN}))*+(?:{_JOIN})*+"
-    rf"|[\p{{Script=Han}}\p{{Script=Hiragana}}]{_EXTEND}"  # one term a character
-    r"|\p{LB=SA}++"  # Thai, Khmer, ...: a run without spaces is one term
-    rf"|\p{{Emoji_Presentation}}{_EXTEND}"
-)
-# The same of ASCII alone, where most English words are, in a seventh of the time.
-_ASCII_RUN = r"(?:[A-Za-z]++(?:[:.'][A-Za-z]++)*+|[0-9]++(?:[,;.'][0-9]++)*+)++"
-_ASCII_WORD = re.compile(rf"_*+{_ASCII_RUN}(?:_++{_ASCII_RUN})*+_*+")
-_POSSESSIVE = ("'s", "’s", "＇s", "'S", "’S", "＇S")
-# Two rules that Porter added to his program after the paper, which Lucene has and Snowball's `porter` has not:
-# "possibly" meets "possible", "technology" meets "technological". What stands before must hold a vowel and a consonant.
-_MEASURE = r"(?:[aeiou]|(?<=[^aeiou])y)[^aeiou]"
-_ADDED_TO_PORTER = regex.compile(rf"(.*{_MEASURE}.*)(log|bl)(?:y|i|ies|is)")
-_ADDED_ENDINGS = tuple(stem + end for stem in ("log", "bl") for end in ("y", "i", "ies", "is"))
-#: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, scripts that are cut in other ways.
+_POSSESSIVE = "s"
+_LONGEST = 255  # bytes of a word; longer ones, such as a picture written as text, are left out
+#: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts.
 _SAMPLE = (
     "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail dying technology "
-    "café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワーとひらがな ภาษาไทย ខ្មែរ 한국어 🙂 ﬁlm naïve x86 H2O"
+    "café ΣΊΣΥΦΟΣ İstanbul Москвы שלום العربية 東京タワー ภาษาไทย 한국어 ﬁlm naïve x86 H2O DNAs MSCs"
 )
+_ACRONYMS = re.compile(r"s\b(?<=[A-Z]{2}s)")
 
 
-_STEM = Stemmer.Stemmer("porter", 0).stemWord  # 0: `_Chunks` caches, the stemmer need not
+def prepared(text: str) -> str:
+    """What ``analyzer`` is given of a text: the text without the plural s of its acronyms."""
+    return _ACRONYMS.sub("", text)
 
 
-class _Chunks(dict[str, str]):
-    """The terms of what stands between two spaces, joined by spaces; as no term holds a space, no text needs more."""
-
-    most = 1 << 19  # about 100 MB
-
-    def __missing__(self, chunk: str) -> str:
-        words = (_ASCII_WORD if chunk.isascii() else _WORD).findall(chunk)
-        found = " ".join(filter(None, map(_term, words)))
-        if len(self) < self.most:
-            self[chunk] = found
-        return found
+def analyzer() -> Any:
+    """The chain as a ``tantivy.TextAnalyzer``."""
+    chain = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(_LONGEST + 1))
+    chain = chain.filter(Filter.lowercase()).filter(Filter.custom_stopword([*sorted(STOP_WORDS), _POSSESSIVE]))
+    return chain.filter(Filter.stemmer("english")).build()
 
 
-_CHUNKS = _Chunks()
-
-
-def _term(word: str) -> str:
-    """The index term of one word; "" for a stop word."""
-    word = (word[:-2] if word.endswith(_POSSESSIVE) else word).lower()
-    if not word or word in STOP_WORDS:
-        return ""
-    if len(word) <= 2:  # Porter's program leaves these alone; "us" is not "u"
-        return word
-    if word.endswith(_ADDED_ENDINGS) and (added := _ADDED_TO_PORTER.fullmatch(word)):
-        word = added[1] + ("ble" if added[2] == "bl" else "log")
-    stem: str = _STEM(word)
-    return stem
-
-
-def joined(text: str) -> str:
-    """The terms of a text between spaces, as an index on disk is given them."""
-    return " ".join(map(_CHUNKS.__getitem__, text.split()))
-
-
-@lru_cache(maxsize=1)
-def fingerprint() -> str:
-    """SHA-256 (hex) of the name and of what the chain, with the libraries at hand, makes of a text of many scripts."""
-    return hashlib.sha256("\n".join([NAME, *terms(_SAMPLE)]).encode()).hexdigest()
+_ANALYZER = analyzer()
 
 
 def terms(text: str) -> list[str]:
     """The index terms of a text, in order, repetitions kept.
 
     >>> terms("The U.S. directors' films, and Wajda's café")
-    ['u.', 'director', 'film', 'wajda', 'café']
+    ['u', 'director', 'film', 'wajda', 'café']
     """
-    return joined(text).split()
+    found: list[str] = _ANALYZER.analyze(prepared(text))
+    return found
+
+
+@lru_cache(maxsize=1)
+def fingerprint() -> str:
+    """SHA-256 (hex) of the name and of what the chain, with the libraries at hand, makes of a text of many scripts."""
+    return hashlib.sha256("\n".join([NAME, *terms(_SAMPLE)]).encode()).hexdigest()

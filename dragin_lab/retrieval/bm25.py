@@ -5,14 +5,11 @@ Both rank by the same scores: analysis, formula and statistics are shared, and e
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from importlib.metadata import version
 from typing import Any
 
@@ -27,7 +24,6 @@ from dragin_lab.retrieval.stored import TEXT, TITLE, Stored, remedy
 
 #: What the DRAGIN authors retrieve with (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.
 K1, B, TIE_BREAKER = 1.2, 0.75, 0.5
-_SCORES_AT_ONCE = 1 << 21  # of all queries together that are answered at a time
 #: tantivy rounds a field's length down, by less than 1 in 8, so its score is at least ours and less than 8/7 of it.
 _ROUNDED = 7 / 8
 #: What tantivy's float32 may be off by: a share of the score, and of each of a query's terms, whose idf is ln(1 + x).
@@ -82,12 +78,6 @@ class _Lexical:
             "passages": len(self.corpus),
         } | ({} if self.chosen is None else {"chosen": self.chosen})
 
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) over the settings, the analysis and the corpus's own fingerprint."""
-        settings = {key: self.provenance()[key] for key in ("kind", "k1", "b", "tie_breaker", "analysis")}
-        return hashlib.sha256(json.dumps([settings, self.corpus.fingerprint], sort_keys=True).encode()).hexdigest()
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.corpus!r}, k1={self.k1:g}, b={self.b:g})"
 
@@ -113,19 +103,14 @@ class BM25(_Lexical):
         self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, some together: a term that several of them hold is looked up once."""
+        """``search`` for each query, one after another."""
         wanted = check_number(k)
-        together = max(1, _SCORES_AT_ONCE // len(self.corpus))
-        found = []
-        for start in range(0, len(queries), together):
-            terms = [analysis.terms(query) for query in queries[start : start + together]]
-            title, text = self._titles.get_many_scores(terms), self._texts.get_many_scores(terms)
-            scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)  # (queries, passages)
-            found += [self._passages(row, best_positions(row, wanted)) for row in scores]
-        return found
+        return [self._search(analysis.terms(query), wanted) for query in queries]
 
-    def _passages(self, scores: np.ndarray, positions: np.ndarray) -> list[Passage]:
-        return [replace(self.corpus[i], score=float(scores[i])) for i in positions.tolist()]
+    def _search(self, terms: Sequence[str], k: int) -> list[Passage]:
+        title, text = self._titles.get_scores(terms), self._texts.get_scores(terms)  # (passages,) each
+        scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)
+        return [replace(self.corpus[i], score=float(scores[i])) for i in best_positions(scores, k).tolist()]
 
 
 class _Field(rank_bm25.BM25):
@@ -165,31 +150,13 @@ class _Field(rank_bm25.BM25):
         self._start = np.concatenate([[0], np.cumsum(list(nd.values()), dtype=np.int64)])  # (terms + 1,)
         self.doc_freqs = []  # the postings hold all of it
 
-    def get_many_scores(self, queries: Sequence[Sequence[str]]) -> np.ndarray:
-        """The score of every passage, (queries, passages) float64; a term that a query repeats counts each time.
-
-        Terms are added in one order for all queries, so a query scores the same to the last bit whatever is asked
-        beside it.
-        """
-        scores = np.zeros((len(queries), self.corpus_size))
-        wanted: dict[int, list[tuple[np.ndarray, int]]] = {}
-        for row, query in zip(scores, queries, strict=True):
-            for number, times in Counter(self._row[term] for term in query if term in self._row).items():
-                wanted.setdefault(number, []).append((row, times))
-        for number in sorted(wanted):
-            span = slice(self._start[number], self._start[number + 1])
-            for row, times in wanted[number]:
-                row[self._holders[span]] += self._adds[span] * times
-        return scores
-
     def get_scores(self, query: Sequence[str]) -> np.ndarray:
-        """The score of every passage, (passages,) float64."""
-        scores: np.ndarray = self.get_many_scores([query])[0]
-        return scores
-
-    def get_batch_scores(self, query: Sequence[str], doc_ids: Sequence[int]) -> list[float]:
-        """The scores of some passages, by position."""
-        scores: list[float] = self.get_scores(query)[list(doc_ids)].tolist()
+        """The score of every passage, (passages,) float64; a term that a query repeats counts each time."""
+        scores = np.zeros(self.corpus_size)
+        wanted = Counter(self._row[term] for term in query if term in self._row)
+        for number, times in sorted(wanted.items()):  # in one order, so that equal passages score the same to the bit
+            span = slice(self._start[number], self._start[number + 1])
+            scores[self._holders[span]] += self._adds[span] * times
         return scores
 
 

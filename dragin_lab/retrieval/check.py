@@ -3,47 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
 
-import numpy as np
-
-from dragin_lab.core.trace import Passage
+from dragin_lab.core.episode import Retriever
 from dragin_lab.errors import DraginLabError
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.build import DEPTH
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.manifest import check_files, read_manifest
-from dragin_lab.retrieval.stored import MANIFEST, Stored, json_line, remedy
+from dragin_lab.retrieval.manifest import read_manifest
+from dragin_lab.retrieval.stored import Stored, json_line
 
 #: In a built corpus's folder: a folder for each of its vector indexes, with a manifest of its own.
 INDEXES, ABOUT = "indexes", "index.json"
-#: Passages that are compared with those of an index elsewhere, spread evenly over the corpus.
-GLANCES = 1000
-_NAMED = 3
 
 Finding = tuple[str, bool]  # what was looked at, or what is wrong with it; whether it is sound
-
-
-class Searches(Protocol):
-    """What canary queries are put to."""
-
-    def search(self, query: str, k: int) -> list[Passage]: ...
-
-
-class Compares(Protocol):
-    """An index that holds passages of its own."""
-
-    def compare(self, corpus: Any, rows: Sequence[int]) -> Iterator[str]: ...
 
 
 def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
     """Look a built corpus over, and say of each thing whether it is sound.
 
-    Always: the manifest, the length and CRC-32 of every file, and the canary queries. With ``full``: the SHA-256 of
-    every file, and every passage by the fingerprint of all. The indexes in the folder likewise.
+    Always: the manifests of the corpus and of the indexes in its folder, the length and CRC-32 of every file, and the
+    canary queries. With ``full``: every passage, by the fingerprint of all.
     """
     path = Path(folder).expanduser()
     try:
@@ -53,7 +34,6 @@ def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
         yield f"{len(corpus):,} passages of {source}, by the manifest, and by the length and CRC-32 of every file", True
         yield from ask_canaries(corpus, Tantivy(corpus))
         if full:
-            check_files(path / MANIFEST, remedy(path))
             digest = hashlib.sha256()
             for p in corpus:
                 digest.update(json_line(p.id, p.title, p.text))
@@ -65,36 +45,21 @@ def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
         again = "build it again with 'dragin-lab corpus index --force'"
         try:
             read_manifest(index / ABOUT, again, {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)})
-            if full:
-                check_files(index / ABOUT, again)
             yield f"index {index.name}, of this corpus, by every file", True
         except DraginLabError as error:
             yield str(error), False
 
 
-def ask_canaries(corpus: Corpus, retriever: Searches) -> Iterator[Finding]:
+def ask_canaries(corpus: Corpus, retriever: Retriever) -> Iterator[Finding]:
     """Whether a retriever over a built corpus finds, among the first ``DEPTH``, the passages chosen for that."""
     assert isinstance(corpus.passages, Stored), "only a built corpus has canaries"
     canaries = corpus.passages.about["canaries"]
-    wrong = []
+    sound = True
     for canary in canaries:
-        if canary["id"] not in [passage.id for passage in retriever.search(canary["query"], DEPTH)]:
-            wrong.append(f"{canary['query']!r} does not find passage {canary['id']!r} among the first {DEPTH}")
-    yield from _findings(wrong, f"{len(canaries)} canary queries, each of which found its passage")
-
-
-def compare_passages(corpus: Sequence[Passage], retriever: Compares, *, full: bool = False) -> Iterator[Finding]:
-    """Whether an index elsewhere holds the corpus's passages: all of them, or ``GLANCES`` spread over it."""
-    count = len(corpus) if full else min(len(corpus), GLANCES)
-    rows = np.unique(np.linspace(0, len(corpus) - 1, count).astype(int)).tolist()
-    wrong = list(islice(retriever.compare(corpus, rows), _NAMED + 1))
-    yield from _findings(wrong, f"{len(rows):,} of its passages, which are the corpus's")
-
-
-def _findings(wrong: list[str], sound: str) -> Iterator[Finding]:
-    """The first problems and how many more there are, or the one line that there are none."""
-    if not wrong:
-        yield sound, True
-    yield from ((problem, False) for problem in wrong[:_NAMED])
-    if len(wrong) > _NAMED:
-        yield f"... and {len(wrong) - _NAMED:,} more such lines", False
+        passage = corpus.get(canary["id"])
+        found = [(p.id, p.title, p.text) for p in retriever.search(canary["query"], DEPTH)]
+        if (passage.id, passage.title, passage.text) not in found:
+            sound = False
+            yield f"{canary['query']!r} does not find passage {canary['id']!r} among the first {DEPTH}", False
+    if sound:
+        yield f"{len(canaries)} canary queries, each of which found its passage", True

@@ -18,8 +18,8 @@ IN_MEMORY = 200_000
 #: What follows the colon; "" where nothing does.
 KINDS = {"bm25": "", "tantivy": "", "dense": "MODEL", "milvus": "URI", "elasticsearch": "URL"}
 SPECS = tuple(kind + (f":{address}" if address else "") for kind, address in KINDS.items())
-#: Those that search an index elsewhere: each has a module of its name with ``open_retriever(address, corpus)``.
-SERVERS = ("milvus", "elasticsearch")
+#: Those that search an index elsewhere: the class of each, in the module of its name.
+SERVERS = {"milvus": "Milvus", "elasticsearch": "Elasticsearch"}
 #: The package that each needs, its name for ``import``, and the extra of this package that brings it.
 _NEEDS = {"dense": ("faiss-cpu", "faiss", "dense"), "milvus": ("pymilvus", "pymilvus", "cluster")}
 
@@ -71,7 +71,7 @@ def open_retriever(spec: str | None = None, corpus: Any = None) -> Retriever:
         if corpus is not None and passages is None:
             passages = Corpus.load(corpus)
         module = importlib.import_module(f"dragin_lab.retrieval.{found.kind}")
-        retriever: Retriever = module.open_retriever(found.address, passages)
+        retriever: Retriever = getattr(module, SERVERS[found.kind])(found.address, passages)
         return retriever
     passages = passages or Corpus.load(corpus)
     chosen = found or Spec("bm25" if passages.folder is None else "tantivy")
@@ -104,14 +104,21 @@ def build_index(
     from dragin_lab.retrieval.corpus import Corpus
 
     passages = Corpus.load(corpus)
+    named, encoder = model or wanted.address, None
+    if model is not None or wanted.kind == "dense":
+        from dragin_lab.retrieval.dense_encoders import open_encoder
+
+        encoder = open_encoder(named, device)
     if wanted.kind == "milvus":
-        from dragin_lab.retrieval import milvus
+        from dragin_lab.retrieval.milvus import Milvus
+        from dragin_lab.retrieval.milvus_fill import fill
 
-        return milvus.build_index(wanted.address, passages, model=model, device=device, force=force, progress=progress)
+        fill(wanted.address, passages, encoder=encoder, opened=model, force=force, progress=progress)
+        return Milvus(wanted.address, passages, encoder=encoder)
     from dragin_lab.retrieval.dense import Dense
-    from dragin_lab.retrieval.dense_encoders import open_encoder
 
-    return Dense.build(passages, open_encoder(wanted.address, device), exact=exact, force=force, progress=progress)
+    assert encoder is not None
+    return Dense.build(passages, encoder, exact=exact, force=force, progress=progress)
 
 
 def _open(spec: Spec, passages: Any) -> Any:

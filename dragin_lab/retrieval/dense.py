@@ -1,21 +1,19 @@
 """Dense retrieval: passages and queries as vectors of length 1, the nearest by inner product, in a FAISS index.
 
-``Dense.build`` encodes a corpus in blocks, kept on disk as they are made, so that a killed encoding goes on where it
-stopped and ends with the same bytes; then it builds the index. Exact up to ``EXACT`` passages, above that approximate:
-the passages are grouped (FAISS's ``IVFFlat``), and a search looks through as many groups as a recall of ``RECALL``
+``Dense.build`` encodes a corpus in blocks, written as they are made, so that a killed encoding goes on where it
+stopped and ends with the same bytes. Up to ``EXACT`` passages a search compares them all; above, it is approximate: the
+passages are grouped (FAISS's ``IVFFlat``), and a search looks through as many groups as a recall of ``RECALL``
 took when the index was built, which is measured against the exact one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.manifest import read_manifest, write_manifest
 
 #: Of a folder's layout; another number is refused.
-FORMAT = 2  # 1 had other checksums of its files
+FORMAT = 3
 #: Passages up to which every one is compared.
 EXACT = 200_000
 #: Share of the exact first ten that an approximate index must find among its first ten, when it is built.
@@ -46,6 +44,8 @@ _AT_ONCE = 1 << 16  # vectors handed to FAISS together
 _PROBES, _PROBE_WORDS = 200, 12  # recall is measured with the first words of so many passages as queries
 _SAMPLE = 64  # vectors a group that the groups are learnt from
 
+Found = tuple[np.ndarray, np.ndarray]  # inner products and rows, (queries, k) each
+
 
 class Dense:
     """A ``Retriever``: the passages whose vectors are nearest to the query's; scores are cosines.
@@ -55,17 +55,19 @@ class Dense:
 
     kind = "dense"
 
-    def __init__(self, corpus: Corpus, encoder: Encoder, index: Any, about: dict[str, Any]) -> None:
+    def __init__(
+        self, corpus: Corpus, encoder: Encoder, search: Callable[[np.ndarray, int], Found], about: dict[str, Any]
+    ) -> None:
         self.corpus = corpus
         self.encoder = encoder
-        self._index = index
+        self._search = search
         self._about = about
 
     @classmethod
     def open(cls, corpus: Corpus, model: str, *, device: str | None = None) -> Dense:
         """The index of a corpus by a model (``open_encoder``).
 
-        A corpus that was not built is encoded on the spot, once: its index is kept in the user's cache. Raises
+        A corpus that was not built is encoded on the spot, once: its index is cached for the user. Raises
         ``CorpusError`` where a built corpus has none, and as ``load``.
         """
         encoder = open_encoder(model, device)
@@ -121,10 +123,14 @@ class Dense:
                     (target / ABOUT).unlink()
                 zeros = _encode(corpus, encoder, target, facts, progress)
                 vectors = _mapped(target / VECTORS, len(corpus), encoder.dimension)
-                index, how = _flat(library, vectors) if exactly else _grouped(library, vectors, corpus, encoder)
-                _write_index(library, index, target / INDEX)
+                (target / INDEX).unlink(missing_ok=True)
+                how: dict[str, Any] = {"exact": True}
+                if not exactly:
+                    index, how = _grouped(library, vectors, corpus, encoder)
+                    _write_index(library, index, target / INDEX)
                 about = facts | how | {"zeros": zeros, "faiss": version("faiss-cpu")}
-                write_manifest(target / ABOUT, about, (target / VECTORS, target / INDEX))
+                written = [target / name for name in (VECTORS, INDEX) if (target / name).exists()]
+                write_manifest(target / ABOUT, about, written)
                 (target / PROGRESS).unlink(missing_ok=True)
         except OSError as error:
             raise BrokenOffError(
@@ -144,18 +150,15 @@ class Dense:
         if (source / PROGRESS).exists() and not (source / ABOUT).exists():
             raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
         about = read_manifest(source / ABOUT, _AGAIN, _facts(corpus, encoder))
+        if about["exact"]:
+            vectors = _mapped(source / VECTORS, len(corpus), encoder.dimension)
+            return cls(corpus, encoder, lambda queries, k: nearest(library, queries, vectors, k), about)
         try:
             index = library.read_index(str(source / INDEX), library.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise CorpusError(f"{source / INDEX}: cannot be read ({str(error)[:200]}); build it again") from None
-        if (index.ntotal, index.d) != (len(corpus), encoder.dimension):
-            raise CorpusError(
-                f"{source / INDEX}: holds {index.ntotal:,} vectors of {index.d} and not {len(corpus):,} of "
-                f"{encoder.dimension}; build it again"
-            )
-        if not about["exact"]:
-            library.extract_index_ivf(index).nprobe = about["groups_searched"]
-        return cls(corpus, encoder, index, about)
+        library.extract_index_ivf(index).nprobe = about["groups_searched"]
+        return cls(corpus, encoder, index.search, about)
 
     def search(self, query: str, k: int) -> list[Passage]:
         """The at most k nearest passages, nearest first, with their cosines; equal ones in corpus order."""
@@ -167,7 +170,7 @@ class Dense:
         if not queries:
             return []
         vectors = self.encoder.encode_queries(list(queries))  # (queries, dimension)
-        scores, rows = self._index.search(vectors, min(int(k), len(self.corpus)))  # (queries, k) each
+        scores, rows = self._search(vectors, min(int(k), len(self.corpus)))  # (queries, k) each
         return [self._passages(*one) for one in zip(scores, rows, vectors, strict=True)]
 
     def _passages(self, scores: np.ndarray, rows: np.ndarray, vector: np.ndarray) -> list[Passage]:
@@ -188,12 +191,6 @@ class Dense:
             "corpus_fingerprint": self.corpus.fingerprint,
             "passages": len(self.corpus),
         }
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 (hex) over the encoder, the index's settings and the corpus's own fingerprint."""
-        facts = {key: value for key, value in self.provenance().items() if key != "corpus"}
-        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
     def __repr__(self) -> str:
         how = "exact" if self._about["exact"] else f"recall {self._about['recall']:.2f}"
@@ -280,13 +277,6 @@ def _resumed(folder: Path, facts: dict[str, Any]) -> tuple[int, int]:
 # -- the index --------------------------------------------------------------------------------------------------------
 
 
-def _flat(library: Any, vectors: np.ndarray) -> tuple[Any, dict[str, Any]]:
-    index = library.IndexFlatIP(vectors.shape[1])
-    for part in _parts(vectors):
-        index.add(part)
-    return index, {"exact": True}
-
-
 def _grouped(library: Any, vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any, dict[str, Any]]:
     """An index of groups, and how many of them are looked through for a recall of ``RECALL``, or all."""
     count, dimension = vectors.shape
@@ -300,7 +290,7 @@ def _grouped(library: Any, vectors: np.ndarray, corpus: Corpus, encoder: Encoder
     asked = np.unique(np.linspace(0, count - 1, min(count, _PROBES)).astype(int)).tolist()
     queries = encoder.encode_queries([" ".join(corpus[row].text.split()[:_PROBE_WORDS]) for row in asked])
     k = min(10, count)
-    wanted = nearest(library, queries, vectors, k)
+    wanted = nearest(library, queries, vectors, k)[1]
     searched, recall = 1, 0.0
     while True:
         index.nprobe = searched
@@ -310,18 +300,15 @@ def _grouped(library: Any, vectors: np.ndarray, corpus: Corpus, encoder: Encoder
         searched = min(groups, searched * 2)
 
 
-def nearest(library: Any, queries: np.ndarray, vectors: np.ndarray, k: int) -> np.ndarray:
-    """The rows of the k vectors nearest to each query, (queries, k), by comparing all, a part at a time."""
-    best: list[tuple[np.ndarray, np.ndarray]] = []
-    start = 0
-    for part in _parts(vectors):
+def nearest(library: Any, queries: np.ndarray, vectors: np.ndarray, k: int) -> Found:
+    """The k vectors nearest to each query, by comparing all, a part at a time: their inner products and rows."""
+    found: list[Found] = []
+    for start, part in zip(range(0, len(vectors), _AT_ONCE), _parts(vectors), strict=True):
         scores, rows = library.knn(queries, part, min(k, len(part)), metric=library.METRIC_INNER_PRODUCT)
-        best.append((scores, rows + start))
-        start += len(part)
-    scores = np.concatenate([one for one, _ in best], axis=1)
-    rows = np.concatenate([one for _, one in best], axis=1)
+        found.append((scores, rows + start))
+    scores, rows = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(rows, order, axis=1)
+    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
 
 
 def recall_of(found: np.ndarray, wanted: np.ndarray) -> float:

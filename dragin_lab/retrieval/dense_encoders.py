@@ -113,10 +113,10 @@ class SGPT(_Texts):
 
     def ids(self, text: str, *, query: bool) -> list[int]:
         """The pieces of a text as the model reads them, brackets included, cut to its length."""
-        before, behind = self._marks[query]
-        room = None if self.longest is None else self.longest - len(before) - len(behind)
+        before, after = self._marks[query]
+        room = None if self.longest is None else self.longest - len(before) - len(after)
         found = self._tokenizer(text, truncation=False, verbose=False)["input_ids"][:room]
-        return before + [int(i) for i in found] + behind
+        return before + [int(i) for i in found] + after
 
     def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
         """(texts, dimension) float32; texts of like length are read together."""
@@ -135,7 +135,7 @@ class SGPT(_Texts):
         longest = max(map(len, rows))
         ids = torch.zeros((len(rows), longest), dtype=torch.int64, device=self.model.device)
         mask = torch.zeros_like(ids)
-        for i, row in enumerate(rows):  # padded behind, so that the place of a piece is that of the text alone
+        for i, row in enumerate(rows):  # padded after the text, so that the place of a piece is that of the text alone
             ids[i, : len(row)] = torch.tensor(row)
             mask[i, : len(row)] = 1
         with torch.inference_mode():
@@ -192,7 +192,7 @@ class SentenceEncoder(_Texts):
 def pool(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The mean of the hidden states of a text, weighted with 1 to n; SGPT, Eq. 2.
 
-    ``hidden`` (texts, pieces, dimension), ``mask`` (texts, pieces) 1 for a piece and 0 behind the last; returns
+    ``hidden`` (texts, pieces, dimension), ``mask`` (texts, pieces) 1 for a piece and 0 after the last; returns
     (texts, dimension) float32.
     """
     weights = mask * np.arange(1, mask.shape[1] + 1)  # (texts, pieces)

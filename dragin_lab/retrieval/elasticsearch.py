@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 import urllib.request
 import warnings
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ import urllib3
 from dragin_lab import __version__
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
-from dragin_lab.errors import ClusterError, SettingError
+from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
 
@@ -102,8 +101,8 @@ class Elasticsearch:
         corpus: what the index must hold: as many passages, and ``GLANCES`` of them the same; None takes any.
 
     Raises:
-        ClusterError: a server that cannot be reached, an index that is not there, lacks the fields or is of another
-            corpus.
+        SearchServerError: a server that cannot be reached, an index that is not there, lacks the fields or is of
+            another corpus.
     """
 
     kind = "elasticsearch-bm25"
@@ -117,7 +116,7 @@ class Elasticsearch:
         self._passages = int(self._ask("GET", "_count")["count"])
         self._corpus = corpus
         if not self._passages:
-            raise ClusterError(f"{self.address}: the index is empty; fill it, or give another address")
+            raise SearchServerError(f"{self.address}: the index is empty; fill it, or give another address")
         if corpus is not None:
             self._compare(corpus)
 
@@ -127,38 +126,23 @@ class Elasticsearch:
         return self._hits(self._ask("POST", f"_search?search_type={_DFS}", body))
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, many in one request; of these only those that were refused are sent again."""
+        """``search`` for each query, many in one request; those that were refused for the moment go again, alone."""
         size = check_number(k, MOST_HITS)
-        found: dict[int, list[Passage]] = {}
+        found = []
         for start in range(0, len(queries), TOGETHER):
-            left = list(range(start, min(start + TOGETHER, len(queries))))
-            for tried in range(TRIES):
-                left = self._together(queries, left, size, found)
-                if not left:
-                    break
-                if tried < TRIES - 1:
-                    time.sleep(PAUSE * 2**tried)
-            else:
-                raise ClusterError(f"{self.address}: gives no answer, {TRIES} times (it is too busy); try again later")
-        return [found[number] for number in range(len(queries))]
-
-    def _together(
-        self, queries: Sequence[str], asked: list[int], size: int, found: dict[int, list[Passage]]
-    ) -> list[int]:
-        """Send some searches in one request; keep what they find, and return those that were refused for the moment."""
-        lines = [part for number in asked for part in ({"search_type": _DFS}, _query(queries[number], size))]
-        answer = self._ask("POST", "_msearch", "".join(json.dumps(line) + "\n" for line in lines).encode())
-        answers = answer.get("responses", [])
-        if len(answers) != len(asked):
-            raise ClusterError(f"{self.address}: answers {len(answers)} of {len(asked)} searches")
-        refused = []
-        for number, each in zip(asked, answers, strict=True):
-            if each.get("status") in PASSING:
-                refused.append(number)
-            else:
-                self._check_shards(each)
-                found[number] = self._hits(each)
-        return refused
+            some = queries[start : start + TOGETHER]
+            lines = [part for query in some for part in ({"search_type": _DFS}, _query(query, size))]
+            answer = self._ask("POST", "_msearch", "".join(json.dumps(line) + "\n" for line in lines).encode())
+            answers = answer.get("responses", [])
+            if len(answers) != len(some):
+                raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(some)} searches")
+            for query, each in zip(some, answers, strict=True):
+                if each.get("status") in PASSING:
+                    found.append(self.search(query, size))
+                else:
+                    self._check_shards(each)
+                    found.append(self._hits(each))
+        return found
 
     def provenance(self) -> dict[str, Any]:
         """Everything that a repetition of these searches needs, as plain data; no secrets."""
@@ -183,10 +167,10 @@ class Elasticsearch:
         found = self._ask("GET", "")
         indexes = [each for each in found.values() if isinstance(each, dict) and "mappings" in each]
         if len(indexes) != 1:
-            raise ClusterError(f"{self.address}: stands for {len(indexes)} indexes; give the name of one")
+            raise SearchServerError(f"{self.address}: stands for {len(indexes)} indexes; give the name of one")
         fields = indexes[0]["mappings"].get("properties", {})
         if missing := [name for name in (TITLE, TEXT) if name not in fields]:
-            raise ClusterError(
+            raise SearchServerError(
                 f"{self.address}: the index has no field {' and no field '.join(missing)}, only {', '.join(fields)}; "
                 f"the released code's has {TITLE} and {TEXT}"
             )
@@ -209,14 +193,14 @@ class Elasticsearch:
         """``elasticsearch 8.15.0``, ``opensearch 2.11.0``; "unknown" where we may not ask."""
         try:
             about = self._ask("GET", "", of_server=True).get("version", {})
-        except ClusterError:
+        except SearchServerError:
             return "unknown"
         return f"{about.get('distribution', 'elasticsearch')} {about.get('number', '?')}"
 
     def _compare(self, corpus: Corpus) -> None:
         again = "give the corpus that was indexed, or index this one"
         if self._passages != len(corpus):
-            raise ClusterError(
+            raise SearchServerError(
                 f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; {again}"
             )
         rows = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), GLANCES)).astype(int)).tolist()
@@ -224,7 +208,7 @@ class Elasticsearch:
         found = self._ask("POST", "_mget", json.dumps({"ids": [p.id for p in some]}).encode())["docs"]
         for passage, document in zip(some, found, strict=True):
             if not document.get("found") or self._passage(document) != replace(passage, score=0.0):
-                raise ClusterError(
+                raise SearchServerError(
                     f"{self.address}: passage {passage.id!r} of {corpus.name} is not there or has another text; {again}"
                 )
 
@@ -236,7 +220,7 @@ class Elasticsearch:
             source = document["_source"]
             return Passage(str(document["_id"]), str(source.get(TITLE) or ""), str(source[TEXT]), 0.0)
         except (KeyError, TypeError, AttributeError):
-            raise ClusterError(
+            raise SearchServerError(
                 f"{self.address}: document {document.get('_id')!r} has no {TEXT}; give an index of passages"
             ) from None
 
@@ -245,7 +229,7 @@ class Elasticsearch:
     def _ask(self, method: str, path: str, body: bytes | None = None, *, of_server: bool = False) -> dict[str, Any]:
         """The answer to a request, which is sent again with longer and longer pauses where it gets none.
 
-        Raises ``ClusterError`` after ``TRIES`` times, or for an answer that will not change.
+        Raises ``SearchServerError`` after ``TRIES`` times, or for an answer that will not change.
         """
         headers = {"User-Agent": f"dragin-lab/{__version__}", "Accept": "application/json"}
         headers["Content-Type"] = "application/x-ndjson" if path == "_msearch" else "application/json"
@@ -263,9 +247,9 @@ class Elasticsearch:
             )
         except urllib3.exceptions.HTTPError as error:
             why = getattr(error, "reason", None) or error
-            raise ClusterError(f"{silent} ({str(why)[-200:]}); check that it runs and try again") from None
+            raise SearchServerError(f"{silent} ({str(why)[-200:]}); check that it runs and try again") from None
         if response.status in PASSING:
-            raise ClusterError(f"{silent} (it answers {response.status}); check that it runs and try again")
+            raise SearchServerError(f"{silent} (it answers {response.status}); check that it runs and try again")
         try:
             answer = json.loads(response.data)
         except ValueError:
@@ -274,9 +258,9 @@ class Elasticsearch:
             points = "give the address that it points to" if response.status < 400 else "see the server's log"
             remedy = _REMEDIES.get(response.status, points)
             said = f" ({_reason(answer['error'])})" if isinstance(answer, dict) and answer.get("error") else ""
-            raise ClusterError(f"{self.address}: the server answers {response.status}{said}; {remedy}")
+            raise SearchServerError(f"{self.address}: the server answers {response.status}{said}; {remedy}")
         if not isinstance(answer, dict):
-            raise ClusterError(f"{self.address}: answers with something other than JSON; is this Elasticsearch?")
+            raise SearchServerError(f"{self.address}: answers with something other than JSON; is this Elasticsearch?")
         self._check_shards(answer)
         return answer
 
@@ -284,18 +268,13 @@ class Elasticsearch:
         """Refuse an answer that comes from a part of the index only."""
         shards = answer.get("_shards", {})
         if answer.get("error"):
-            raise ClusterError(f"{self.address}: refuses the search ({_reason(answer['error'])})")
+            raise SearchServerError(f"{self.address}: refuses the search ({_reason(answer['error'])})")
         if answer.get("timed_out") or shards.get("failed"):
-            raise ClusterError(
+            raise SearchServerError(
                 f"{self.address}: answers for a part of the index only ({shards.get('failed', 0)} of "
                 f"{shards.get('total', '?')} shards failed, or the time was up); look after the cluster's health, and "
                 "run it again"
             )
-
-
-def open_retriever(address: str, corpus: Corpus | None) -> Elasticsearch:
-    """The index at an address; where a corpus is given, it must be the one that the index holds."""
-    return Elasticsearch(address, corpus)
 
 
 def _query(query: str, size: int) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """What a folder of files says of itself, so that half of it, a damaged part of it, or another one is found out.
 
 The manifest of a built corpus or of an index is written last: a folder without one is unfinished. It holds facts, the
-length and two checksums of every file (CRC-32, quick enough to be compared whenever the folder is opened; SHA-256 for a
-full check), and a checksum of itself.
+length and CRC-32 of every file, quick enough to be compared whenever the folder is opened, and a checksum of itself.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) 
     """Describe a folder whose files are all written: ``facts``, and what each file is."""
     about: dict[str, Any] = {
         **facts,
-        "files": {one.relative_to(path.parent).as_posix(): _describe(one) for one in files},
+        "files": {one.relative_to(path.parent).as_posix(): _describe(one, "run it again") for one in files},
     }
     about["checksum"] = _checksum(about)
     write_whole(path, (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode())
@@ -53,24 +52,13 @@ def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = No
     if found.pop("checksum", None) != _checksum(found):
         raise CorpusError(f"{path}: does not match its own checksum, so it was damaged or edited; {remedy}")
     for name, facts in about["files"].items():
-        if (now := _quick(path.parent / name, remedy)) != {key: facts[key] for key in now}:
+        if (now := _describe(path.parent / name, remedy)) != facts:
             size = f"{now['bytes']:,} bytes and not {facts['bytes']:,}" if now["bytes"] != facts["bytes"] else "changed"
             raise CorpusError(f"{path.parent / name}: is damaged ({size}); {remedy}")
     return about
 
 
-def check_files(path: Path, remedy: str) -> None:
-    """Compare the SHA-256 of every file with a manifest that was read; ``CorpusError`` names the first that differs."""
-    for name, facts in json.loads(path.read_bytes())["files"].items():
-        if _sha256(path.parent / name) != facts["sha256"]:
-            raise CorpusError(f"{path.parent / name}: does not have the SHA-256 it was built with; {remedy}")
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    return _quick(path, "run it again") | {"sha256": _sha256(path)}
-
-
-def _quick(path: Path, remedy: str) -> dict[str, Any]:
+def _describe(path: Path, remedy: str) -> dict[str, Any]:
     crc = size = 0
     try:
         with path.open("rb") as file:
@@ -79,11 +67,6 @@ def _quick(path: Path, remedy: str) -> dict[str, Any]:
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read ({error.strerror}); {remedy}") from None
     return {"bytes": size, "crc32": f"{crc:08x}"}
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _checksum(facts: Mapping[str, Any]) -> str:

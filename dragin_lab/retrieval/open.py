@@ -7,6 +7,7 @@ import inspect
 import json
 import math
 import numbers
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -67,6 +68,12 @@ class Opened:
             self._identity = self.provenance()
             if not callable(getattr(self.own, "provenance", None)):
                 answers = [[(p.id, p.title, p.text) for p in self.search(query, _PROBE_K)] for query in PROBES]
+                if not any(answers):
+                    warnings.warn(
+                        f"retriever {self.name} finds nothing for {', '.join(map(repr, PROBES))}, so a run cannot tell "
+                        "its index from another; give it provenance()",
+                        stacklevel=3,
+                    )
                 self._identity["answers_sha256"] = hashlib.sha256(json.dumps(answers).encode()).hexdigest()
         return dict(self._identity)
 

@@ -90,13 +90,15 @@ def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> S
 
 def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
     """The passage of a record; an id that is missing is made from the row, a title that is missing is empty."""
-    found = {name: tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items()}
-    if found["text"] is None:
+    id, title, text = (tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items())
+    if text is None:
         raise DataError(f"{placed.place}: has no text; {tabular.listed(placed)}, as in --fields text=contents")
-    if found["id"] is None:
-        found["id"] = str(placed.number)
-    values = {name: tabular.text_of(placed, name, "" if value is None else value) for name, value in found.items()}
-    return Row(placed.place, **values)
+    return Row(
+        placed.place,
+        tabular.text_of(placed, "id", placed.number if id is None else id),
+        tabular.text_of(placed, "title", "" if title is None else title),
+        tabular.text_of(placed, "text", text),
+    )
 
 
 def _checked(rows: Iterable[Row]) -> Iterator[Row]:
@@ -109,20 +111,24 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
                 raise CorpusError(
                     f"{row.place}: the text of passage {row.id!r} is empty; give it one, or remove the row"
                 )
-            for name, value in zip(Row._fields[1:], row[1:], strict=True):
-                if "\0" in value:
-                    raise CorpusError(f"{row.place}: the {name} holds a NUL character; remove it")
-                if not value.isascii():
-                    try:
-                        value.encode()
-                    except UnicodeEncodeError as error:
-                        raise CorpusError(
-                            f"{row.place}: character {error.start + 1} of the {name} is half a surrogate pair; "
-                            "remove it"
-                        ) from None
+            if "\0" in (whole := f"{row.id}{row.title}{row.text}"):
+                name = next(name for name in Row._fields[1:] if "\0" in getattr(row, name))
+                raise CorpusError(f"{row.place}: the {name} holds a NUL character; remove it")
+            if not whole.isascii():
+                _check_characters(row)
             yield row
     except DataError as error:
         raise CorpusError(str(error)) from None
+
+
+def _check_characters(row: Row) -> None:
+    for name in Row._fields[1:]:
+        try:
+            getattr(row, name).encode()
+        except UnicodeEncodeError as error:
+            raise CorpusError(
+                f"{row.place}: character {error.start + 1} of the {name} is half a surrogate pair; remove it"
+            ) from None
 
 
 def long_passage(row: Row) -> bool:

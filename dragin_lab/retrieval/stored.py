@@ -1,7 +1,7 @@
 """A corpus on disk: one tantivy index that holds the passages and finds them.
 
-``corpus.json`` is the manifest, ``tantivy/`` the index: of each passage its row, its id, its analysed title and text,
-and the passage itself as a line of JSON. Passages are read one by one, so a corpus may be larger than memory.
+``corpus.json`` is the manifest, ``tantivy/`` the index: the row, id, title and text of each passage, indexed, and the
+passage itself as a line of JSON. Passages are read one by one, so a corpus may be larger than memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from dragin_lab.retrieval.manifest import read_manifest
 MANIFEST, INDEX = "corpus.json", "tantivy"
 #: Of the folder's layout; another number is refused.
 FORMAT = 2
-#: Index fields of a passage's analysed title and text.
+#: Index fields of a passage's title and text.
 TITLE, TEXT = FIELDS = ("title_terms", "text_terms")
-_ANALYZER = "terms"
 _ROWS_AT_ONCE = 4096
 
 
@@ -45,16 +44,16 @@ def schema() -> Any:
     fields.add_text_field("id", tokenizer_name="raw", index_option="basic")
     fields.add_bytes_field("passage", stored=True)
     for name in FIELDS:
-        fields.add_text_field(name, tokenizer_name=_ANALYZER, index_option="freq")
+        fields.add_text_field(name, tokenizer_name=analysis.NAME, index_option="freq")
     return fields.build()
 
 
 def open_index(folder: Path, *, new: bool = False) -> Any:
-    """The ``tantivy.Index`` in a folder; what it indexes comes analysed, as terms between spaces."""
+    """The ``tantivy.Index`` in a folder; what it indexes went through ``analysis.prepared``."""
     import tantivy
 
     index = tantivy.Index(schema(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
-    index.register_tokenizer(_ANALYZER, tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build())
+    index.register_tokenizer(analysis.NAME, analysis.analyzer())
     return index
 
 

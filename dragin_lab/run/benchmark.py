@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -19,6 +19,8 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.data import datasets
 from dragin_lab.data.formats import PLAIN
+from dragin_lab.data.questions import is_own
+from dragin_lab.data.tabular import HUB
 from dragin_lab.errors import SettingError
 from dragin_lab.progress import Progress
 from dragin_lab.run.drivers import ask_many
@@ -87,34 +89,43 @@ class Benchmark:
 
 
 def open_benchmark(
-    source: str | Path,
+    source: Any,
     *,
     exemplars: Iterable[Exemplar] | str | Path | None = None,
     limit: int | None = None,
     sample: int | None = None,
     seed: int = 0,
     split: str | None = None,
+    fields: str | Mapping[str, str] | None = None,
 ) -> Benchmark:
     """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and ``.template``.
 
-    A file is called by its name, with its folder's where that says nothing ("dev"). One's own questions are asked with
-    the model's own default prompt, where no ``exemplars`` are given.
+    A file is called by its name, with its folder's where that says nothing ("dev"); rows that are in no file are called
+    "questions". One's own questions are asked with the model's own default prompt, where no ``exemplars`` are given.
     """
-    questions = datasets.load(source, limit, split=split, sample=sample, seed=seed)
+    questions = datasets.load(source, limit, split=split, sample=sample, seed=seed, fields=fields)
     kind = datasets.benchmark(source, split)
-    name, part = _name(str(source), split)
+    name, part = _name(str(source), split) if isinstance(source, str | Path) else ("questions", None)
     template = None
     if kind != PLAIN or exemplars is not None:
         template = datasets.template(str(source) if name.startswith("almanac/") else kind, exemplars)
     return Benchmark(name, tuple(questions), template, part, limit, sample)
 
 
-def as_benchmark(questions: Benchmark | str | Path | Iterable[str | Question], limit: int | None = None) -> Benchmark:
-    """Whatever stands for questions, as a ``Benchmark``. Texts get their place, from 1, as id."""
+def as_benchmark(questions: Any, limit: int | None = None) -> Benchmark:
+    """Whatever stands for questions, as a ``Benchmark``: what ``open_benchmark`` takes, texts or ``Question`` objects.
+
+    Texts get their place, from 1, as id.
+    """
     if isinstance(questions, Benchmark):
         return questions
-    if isinstance(questions, str | Path):
+    if isinstance(questions, str | Path) or hasattr(questions, "columns") or hasattr(questions, "column_names"):
+        return open_benchmark(questions, limit=limit)  # a DataFrame or data set would iterate into something else
+    questions = list(questions)
+    if questions and isinstance(questions[0], Mapping):
         return open_benchmark(questions, limit=limit)
+    if wrong := [q for q in questions if not isinstance(q, str | Question)]:
+        raise SettingError(f"question {str(wrong[0])[:60]!r} is {type(wrong[0]).__name__}; give a text or a Question")
     asked = [q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)][:limit]
     if not asked:
         raise SettingError("there are no questions; give at least one")
@@ -227,7 +238,8 @@ def _name(source: str, split: str | None) -> tuple[str, str | None]:
     """What a source is called in tables and paths, and which split it is where that is known."""
     if source.startswith("almanac/") and source.removeprefix("almanac/") in datasets.BENCHMARKS:
         return source + (f"-{split}" if split else ""), split or "test"
-    path = datasets.find(source, split)
+    own = is_own(source)
+    path = Path(source.removeprefix(HUB).partition("#")[0]) if own else datasets.find(source, split)
     part = next((part for part in re.split(r"[^a-z]+", path.stem.lower()) if part in _SPLITS), None)
     if source in datasets.BENCHMARKS:
         return source, part

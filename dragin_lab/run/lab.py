@@ -225,7 +225,8 @@ class Lab:
         """Answer every question with every method, and record each answer in a run directory as soon as it is known.
 
         Args:
-            questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``.
+            questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``, rows of
+                questions (a file, a DataFrame, a Hugging Face data set, dictionaries).
             methods: names or ``Method`` objects; each has a folder of its own below ``output``, by its label.
             limit: take only the first so many questions.
             traces: None keeps slim traces up to ``runwriter.TRACE_SPACE`` bytes a run; True keeps every one, in full,

@@ -19,6 +19,7 @@ from command import PATIENCE, Command, start
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
 from dragin_lab.cli.outputs import table_text
+from dragin_lab.core.trace import Question
 from dragin_lab.errors import ModelError
 from dragin_lab.run.benchmark import Benchmark
 from dragin_lab.run.rundir import find_runs, read_run
@@ -285,6 +286,17 @@ def test_a_bad_file_of_questions_is_named(command: Command, tmp_path: Path, name
     (tmp_path / name).write_text(content)
     command.refused("run", "--dataset", tmp_path / name, "--output", tmp_path / "o", says=(name, says))
     assert not (tmp_path / "o").exists()
+
+
+def test_questions_under_other_names(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(cli_run, "execute", lambda _, __, options, *rest: seen.extend(cli_run.open_benchmarks(options)))
+    path = tmp_path / "mine.csv"
+    path.write_text("nr,q,gold\n7,Who?,Ada|Ada L.\n")
+    ran = command("run", "--dataset", path, "--fields", "id=nr,question=q,answer=gold,separator=|")
+    assert ran.code == cli.DONE, ran.err
+    assert [(one.name, one.questions) for one in seen] == [("mine", (Question("7", "Who?", ("Ada", "Ada L.")),))]
+    command.refused("run", "--dataset", path, says=("mine.csv, line 2: has no question", "nr, q, gold", "--fields"))
 
 
 def test_two_data_sets_of_one_name(command: Command, tmp_path: Path) -> None:

@@ -41,13 +41,13 @@ def bm25() -> BM25:
         ("", []),
         ("The of AND to", []),
         ("Directors' films; the director's FILM", ["director", "film", "director", "film"]),
-        ("don't O’Brien’s", ["don't", "o’brien"]),
-        ("1,000.5 U.S.A x-ray foo_bar C++", ["1,000.5", "u.s.a", "x", "rai", "foo_bar", "c"]),
+        ("don't O’Brien’s", ["don", "t", "o", "brien"]),
+        ("1,000.5 U.S.A x-ray foo_bar C++", ["1", "000", "5", "u", "x", "ray", "foo", "bar", "c"]),
         ("us is as", ["us"]),
+        ("MSCs of the MSC, DNAs, gas", ["msc", "msc", "dna", "gas"]),
         ("possibly possible technology technological", ["possibl", "possibl", "technolog", "technolog"]),
-        ("東京 ひ タワー", ["東", "京", "ひ", "タワー"]),
-        ("한국어 café cafe\u0301", ["한국어", "café", "cafe\u0301"]),
-        ("👍🏽 ok 😀", ["👍🏽", "ok", "😀"]),
+        ("東京 ひ 한국어 café 👍🏽", ["東京", "ひ", "한국어", "café"]),
+        ("x" * 255 + " " + "y" * 256, ["x" * 255]),
         (" \n\t.,;-—", []),
     ],
 )
@@ -149,15 +149,13 @@ def test_a_corpus_without_titles_or_without_terms() -> None:
     assert BM25(Corpus.from_passages([Passage("1", "", "the of")])).search("the word", 3) == []
 
 
-def test_provenance_and_fingerprint(bm25: BM25) -> None:
+def test_provenance(bm25: BM25) -> None:
     facts = bm25.provenance()
     assert (facts["kind"], facts["k1"], facts["b"], facts["passages"]) == ("bm25", 1.2, 0.75, 4)
     assert facts["corpus_fingerprint"] == bm25.corpus.fingerprint
-    same = BM25(Corpus.from_passages(PASSAGES, name="another name"))
-    assert same.fingerprint == bm25.fingerprint
     others = [BM25(bm25.corpus, k1=0.9), BM25(bm25.corpus, b=0.4), BM25(bm25.corpus, tie_breaker=0.0)]
     others.append(BM25(Corpus.from_passages(PASSAGES[:3])))
-    assert len({bm25.fingerprint, *(o.fingerprint for o in others)}) == 5
+    assert all(other.provenance() != facts for other in others)
     assert "k1=1.2" in repr(bm25)
 
 

@@ -16,7 +16,7 @@ from sources import some_passages, write_json_lines
 from dragin_lab.cli import DONE, FAILED
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
-from dragin_lab.errors import ClusterError, SettingError
+from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval import elasticsearch as server
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.build import build
@@ -76,6 +76,21 @@ def test_hits_are_passages_with_their_scores(index: Index) -> None:
     assert retriever.search_many(["cat", "mat", "dog"], 2) == expected.search_many(["cat", "mat", "dog"], 2)
     assert retriever.search_many([], 2) == []
     assert len(retriever) == 3
+
+
+def test_an_exchange_that_was_recorded(index: Index) -> None:
+    """With osmem-server 0.1.6, which others wrote to answer as OpenSearch 3.8 does, over an index of ``PASSAGES``."""
+    path = Path(__file__).with_name("opensearch_exchange.jsonl")
+    exchange = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    index.troubles = [(one["status"], {}, one["answer"]) for one in exchange]
+    retriever = Elasticsearch(index.url, index.corpus)
+    assert [p.id for p in retriever.search("cats on a mat", 2)] == ["1", "3"]
+    assert [[p.id for p in found] for found in retriever.search_many(["dog", "the of"], 2)] == [["3", "2"], []]
+    assert retriever.provenance()["server"] == "opensearch 3.8.0"
+    with pytest.raises(SearchServerError, match=r"404 \(index_not_found_exception: no such index \[other\]\)"):
+        Elasticsearch(f"{index.address}/other")
+    wanted = [(one["method"], one["path"], one["body"]) for one in exchange]
+    assert [(method, path, body) for method, path, _, body in index.asked] == wanted
 
 
 def test_many_queries_go_in_several_requests(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +159,7 @@ def test_no_secret_leaves_by_a_message_a_record_or_a_path(index: Index, monkeypa
             Address.parse(spec)
         seen.append(str(caught.value))
     index.troubles = [(500, {}, {})]
-    with pytest.raises(ClusterError) as failed:
+    with pytest.raises(SearchServerError) as failed:
         retriever.search("cat", 1)
     seen.append(str(failed.value))
     assert [text for text in seen if "s3cret" in text or "ann" in text] == []
@@ -152,7 +167,7 @@ def test_no_secret_leaves_by_a_message_a_record_or_a_path(index: Index, monkeypa
 
 def test_a_redirect_is_not_followed_with_the_secret(index: Index) -> None:
     index.troubles = [(302, {"Location": "http://127.0.0.1:9/wiki"}, {})]
-    with pytest.raises(ClusterError, match="answers 302; give the address that it points to"):
+    with pytest.raises(SearchServerError, match="answers 302; give the address that it points to"):
         Elasticsearch(index.url.replace("//", "//ann:s3cret@"))
     assert len(index.asked) == 1
 
@@ -167,7 +182,7 @@ def test_what_is_lost_or_refused_for_the_moment_is_asked_again(index: Index, tro
     assert [p.id for p in retriever.search("mat", 1)] == ["1"]
     index.troubles = [trouble] * server.TRIES
     index.asked.clear()
-    with pytest.raises(ClusterError, match="gives no answer, 5 times"):
+    with pytest.raises(SearchServerError, match="gives no answer, 5 times"):
         retriever.search("mat", 1)
     assert len(index.asked) == server.TRIES
 
@@ -189,7 +204,7 @@ def test_a_slow_server_counts_as_lost(index: Index, monkeypatch: pytest.MonkeyPa
     assert [p.id for p in retriever.search("mat", 1)] == ["1"]
     monkeypatch.setattr(server, "TRIES", 2)
     index.troubles = ["silence"] * 2
-    with pytest.raises(ClusterError, match="timed out"):
+    with pytest.raises(SearchServerError, match="timed out"):
         retriever.search("mat", 1)
 
 
@@ -197,18 +212,20 @@ def test_a_server_that_is_down_is_named() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-    with pytest.raises(ClusterError, match=f"{address}/wiki: gives no answer, 5 times .*refused"):
+    with pytest.raises(SearchServerError, match=f"{address}/wiki: gives no answer, 5 times .*refused"):
         Elasticsearch(address)
 
 
-def test_of_many_only_the_searches_that_were_refused_are_sent_again(index: Index) -> None:
+def test_of_many_only_the_searches_that_were_refused_are_sent_again_alone(index: Index) -> None:
     retriever = Elasticsearch(index.url)
     index.asked.clear()
     refused = {"status": 429, "error": {"type": "es_rejected_execution_exception", "reason": "queue is full"}}
     busy = {"took": 1, "responses": [index.search(query("mat", 1)) | {"status": 200}, refused]}
     index.troubles = [(200, {}, busy)]
     assert [[p.id for p in found] for found in retriever.search_many(["mat", "bark"], 1)] == [["1"], ["3"]]
-    assert [lines[1::2] for *_, lines in index.asked] == [[query("mat", 1), query("bark", 1)], [query("bark", 1)]]
+    (_, _, _, together), (_, path, _, alone) = index.asked
+    assert together[1::2] == [query("mat", 1), query("bark", 1)]
+    assert (path, alone) == ("/wiki/_search?search_type=dfs_query_then_fetch", [query("bark", 1)])
 
 
 @pytest.mark.parametrize(
@@ -226,40 +243,42 @@ def test_of_many_only_the_searches_that_were_refused_are_sent_again(index: Index
 def test_half_an_answer_is_none(index: Index, answer: dict[str, Any], says: str) -> None:
     retriever = Elasticsearch(index.url)
     index.answers = [answer, answer]
-    with pytest.raises(ClusterError, match=says):
+    with pytest.raises(SearchServerError, match=says):
         retriever.search("cat", 1)
-    with pytest.raises(ClusterError, match=says):
+    with pytest.raises(SearchServerError, match=says):
         retriever.search_many(["cat"], 1)
 
 
 def test_what_will_not_change_is_asked_once(index: Index) -> None:
-    with pytest.raises(ClusterError, match=r"no /other\); give the address of an index that is there"):
+    with pytest.raises(SearchServerError, match=r"no /other\); give the address of an index that is there"):
         Elasticsearch(f"{index.address}/other")
     assert len(index.asked) == 1
     index.troubles = [(401, {}, {})]
-    with pytest.raises(ClusterError, match="answers 401; give a user in the address, or set ELASTICSEARCH_API_KEY"):
+    with pytest.raises(
+        SearchServerError, match="answers 401; give a user in the address, or set ELASTICSEARCH_API_KEY"
+    ):
         Elasticsearch(index.url)
     index.troubles = [(200, {}, [])]  # type: ignore[list-item]
-    with pytest.raises(ClusterError, match="something other than JSON"):
+    with pytest.raises(SearchServerError, match="something other than JSON"):
         Elasticsearch(index.url)
 
 
 def test_an_index_of_something_else_is_refused(index: Index) -> None:
     index.count = 0
-    with pytest.raises(ClusterError, match="the index is empty"):
+    with pytest.raises(SearchServerError, match="the index is empty"):
         Elasticsearch(index.url)
     index.count = 2
-    with pytest.raises(ClusterError, match="holds 2 passages, and passages has 3"):
+    with pytest.raises(SearchServerError, match="holds 2 passages, and passages has 3"):
         Elasticsearch(index.url, index.corpus)
     index.count = None
     other = Corpus.from_passages([*PASSAGES[:2], Passage("3", "Cats", "dogs barked")])
-    with pytest.raises(ClusterError, match="passage '3' of passages is not there or has another text"):
+    with pytest.raises(SearchServerError, match="passage '3' of passages is not there or has another text"):
         Elasticsearch(index.url, other)
     moved = Corpus.from_passages([*PASSAGES[:2], Passage("4", "Cats", "dogs bark")])
-    with pytest.raises(ClusterError, match="passage '4'"):
+    with pytest.raises(SearchServerError, match="passage '4'"):
         Elasticsearch(index.url, moved)
     index.mappings = {"title": {"type": "text"}, "body": {"type": "text"}}
-    with pytest.raises(ClusterError, match="has no field txt, only title, body"):
+    with pytest.raises(SearchServerError, match="has no field txt, only title, body"):
         Elasticsearch(index.url)
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+from answering import DRAGIN, AnsweringModel, questions, recorded
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.open import Opened, RetrieverError, as_retriever
+from dragin_lab.run.lab import Lab
+from dragin_lab.run.rundir import RunError
 
 
 def answering(found: Any) -> Opened:
@@ -117,6 +121,34 @@ def test_its_identity_is_its_provenance_or_its_answers() -> None:
         with pytest.raises(RetrieverError, match=r"retriever Told: provenance\(\)"):
             as_retriever(Told(**facts)).provenance()
     one, same, other = (as_retriever(lambda query, k, text=text: [text]) for text in ("a", "a", "b"))
-    assert one.provenance() == same.provenance() != other.provenance()
-    assert one.fingerprint == same.fingerprint != other.fingerprint
+    assert one.identity() == same.identity() != other.identity()
     assert one.provenance()["kind"] == "<lambda>"
+
+
+class Index:
+    """One's own: the texts, each of which answers whatever holds one of its words."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = texts
+
+    def search(self, query: str, k: int) -> list[dict[str, Any]]:
+        words = set(query.lower().split())
+        return [{"id": i, "text": text} for i, text in enumerate(self.texts) if words & set(text.lower().split())]
+
+
+def test_a_run_goes_on_over_the_same_index_and_over_no_other(tmp_path: Path) -> None:
+    def run(index: Index, count: int) -> int:
+        lm: Any = AnsweringModel()
+        recorded(Lab(lm, retriever=index), questions(count), DRAGIN, tmp_path / "run")
+        return len(set(lm.asked))
+
+    texts = ("Li made the first thing.", "Bo wrote a book on rivers.")
+    assert run(Index(*texts), 3) == 3
+    assert run(Index(*texts), 3) == 0
+    with pytest.raises(RunError, match=r"retriever\.answers_sha256"):
+        run(Index(texts[0], "Bo wrote another book on rivers."), 3)
+
+
+def test_an_index_that_answers_none_of_the_fixed_queries_is_announced() -> None:
+    with pytest.warns(UserWarning, match=r"retriever Index finds nothing .* give it provenance\(\)"):
+        as_retriever(Index("Ελλάς")).identity()

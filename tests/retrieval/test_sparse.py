@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from dragin_lab.core.trace import Passage
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.milvus import _NOTHING as NOTHING
-from dragin_lab.retrieval.milvus import Sparse, dimension, query_vector
-from dragin_lab.retrieval.milvus import _Weigher as Weigher
+from dragin_lab.retrieval.sparse import NOTHING, Sparse, Weigher, dimension, query_vector
 
 word = st.sampled_from(["cat", "dogs", "dog", "film", "war", "the", "of", "Russia's", "1,000", "é"])
 text = st.lists(word, max_size=8).map(" ".join)

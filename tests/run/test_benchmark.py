@@ -21,9 +21,9 @@ from scripted import ScriptedRetriever
 
 from dragin_lab.core.method import exchanged, method
 from dragin_lab.core.trace import Question
-from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.errors import DataError, ModelError, SettingError
 from dragin_lab.run import runwriter
-from dragin_lab.run.benchmark import Benchmark, open_benchmark, run_config
+from dragin_lab.run.benchmark import Benchmark, as_benchmark, open_benchmark, run_config
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import encode, summary
 from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, find_runs, read_run, trace_name
@@ -461,6 +461,23 @@ def test_a_sample_is_recorded_with_its_seed(tmp_path: Path) -> None:
     assert [q.id for q in one.questions] == [q.id for q in open_benchmark("almanac/iirc", sample=3, seed=7).questions]
     assert one.fingerprint != open_benchmark("almanac/iirc", sample=3, seed=8).fingerprint
     assert one.sample == 3
+
+
+def test_rows_of_questions_wherever_questions_are_taken(tmp_path: Path) -> None:
+    pandas, data = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    rows = [{"question": f"Who made thing {i}?", "answers": [f"Li {i}", "Li"]} for i in (1, 2)]
+    sources = [rows, pandas.DataFrame(rows), data.Dataset.from_list(rows)]
+    asked = [as_benchmark(one).questions for one in sources]
+    assert asked[0] == asked[1] == asked[2]
+    assert asked[0][1] == Question("2", "Who made thing 2?", ("Li 2", "Li"))
+    assert as_benchmark(sources[1]).name == "questions"
+    sources[2].save_to_disk(str(tmp_path / "saved"))
+    one = open_benchmark(tmp_path / "saved", fields={"question": "question", "answer": "answers"}, limit=1)
+    assert (one.name, one.questions) == ("saved", asked[0][:1])
+    with pytest.raises(SettingError, match="question '3' is int; give a text or a Question"):
+        as_benchmark(["Who?", 3])
+    with pytest.raises(DataError, match="hotpotqa has fields of its own; leave it out"):
+        open_benchmark("almanac/hotpotqa", fields="question=q")
 
 
 def test_questions_of_ones_own_are_asked_with_the_models_own_prompt(tmp_path: Path) -> None:

@@ -147,6 +147,14 @@ def test_an_episode_and_its_first_piece(tmp_path: Path, monkeypatch: pytest.Monk
     assert "first decision" in section("latency", tmp_path)
 
 
+@pytest.mark.slow
+def test_a_corpus_beside_bare_tantivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (made,) = ran("corpus", tmp_path, monkeypatch, "--passages", 3000, "--queries", 8)["corpora"]
+    assert made["check"]["wrong"] == 0
+    assert all(made[what]["peak_MiB"] > 0 for what in ("ours", "bare"))
+    assert "| 3,000 | bare tantivy |" in section("corpus", tmp_path)
+
+
 # -- the page ---------------------------------------------------------------------------------------------------------
 
 
@@ -169,16 +177,21 @@ def test_a_budget_is_held_or_missed_by_so_much(tmp_path: Path) -> None:
         {"what": "good", "measured": 0.5, "at_most": 0.6, "unit": "x", "note": "all is well"},
         {"what": "bad", "measured": 0.5, "at_most": 0.25, "unit": "x", "note": "the limit is so"},
     ]
-    (tmp_path / "corpus.json").write_text(json.dumps({"budgets": budgets, "ratios": {"five": 1.52}}))
+    (tmp_path / "extra.json").write_text(json.dumps({"budgets": budgets, "ratios": {"five": 1.52}}))
     (tmp_path / "other.json").write_text(json.dumps({"rows": [{"n": 1234}]}))
     page = performance.page(tmp_path)
-    assert "| good | 0.6 x | 0.5 x | held | `corpus` |" in page
-    assert "| bad | 0.25 x | 0.5 x | missed by 100% | `corpus` |" in page
+    assert "| good | 0.6 x | 0.5 x | held | `extra` |" in page
+    assert "| bad | 0.25 x | 0.5 x | missed by 100% | `extra` |" in page
     assert "- bad: the limit is so." in page
     assert "all is well" not in page
     assert "| `ratios.five` | 1.52 |" in page
     assert "## Other\n\n`python benchmarks/other.py`" in page
     assert "| `rows[0].n` | 1,234 |" in page
+
+
+def test_the_figures_of_corpora_are_what_the_files_say() -> None:
+    page = (ROOT / "docs" / "corpora.md").read_text(encoding="utf-8")
+    assert figures.corpora_figures() in page, "run python -m tools.pages.figures --measured"
 
 
 def test_each_file_stands_on_one_page() -> None:

@@ -1,8 +1,8 @@
-"""Write the figures that README.md and docs/measured.md show.
+"""Write the figures that README.md, docs/measured.md and docs/corpora.md show.
 
     python -m tools.pages.figures [--measured]
 
-Runs the demo for README.md (not with --measured); docs/measured.md holds what is found, as benchmarks wrote it into
+Runs the demo for README.md (not with --measured); the two pages hold what is found, as benchmarks wrote it into
 benchmarks/results/. How long things take stands in docs/performance.md (tools/pages/performance.py).
 """
 
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from dragin_lab.cli import status
-from tools.pages.base import DOCS, RESULTS, ROOT, bracketed
+from tools.pages.base import DOCS, RESULTS, ROOT, bracketed, markdown_table
 
 
 def put_between(path: Path, name: str, text: str) -> None:
@@ -66,6 +66,38 @@ def real_questions_section(found: dict) -> str:
     )
 
 
+def corpora_figures() -> str:
+    """What docs/corpora.md says of both kinds of BM25 on SciFact, and of building and searching a million passages."""
+    found = json.loads((RESULTS / "real_questions.json").read_text(encoding="utf-8"))
+    built = json.loads((RESULTS / "corpus.json").read_text(encoding="utf-8"))["budgets"]
+    rows = [
+        (
+            f"{row['backend']}, {'one field' if row['one_field'] else 'two fields'}",
+            f"{row['k1']:g}, {row['b']:g}",
+            *(f"{row[name][0]:.4f}" for name in ("ndcg", "recall")),
+        )
+        for row in found["scifact"]
+    ]
+    rows.append(("Anserini, one field", "0.9, 0.4", found["published_ndcg"], found["published_recall"]))
+    both = found["agreement"]
+    return "\n".join(
+        [
+            markdown_table(("SciFact (BEIR, 300 claims)", "k1, b", "nDCG@10", "recall@100"), rows),
+            "",
+            f"`bm25` and `tantivy` find the same first three passages, in the same order, for {both['same']} of "
+            f"{both['questions']} real questions ([measured.md](measured.md)).\n",
+            markdown_table(
+                ("`benchmarks/corpus.py`", "measured", "at most"),
+                [
+                    (one["what"], f"{one['measured']:.3g} {one['unit']}", f"{one['at_most']:g} {one['unit']}")
+                    for one in built
+                ],
+            ),
+            "",
+        ]
+    )
+
+
 SECTIONS = {"real_questions": real_questions_section}
 
 
@@ -89,6 +121,7 @@ def main() -> None:
     if RESULTS.is_dir():
         (DOCS / "measured.md").write_text(measured(), encoding="utf-8")
         print(DOCS / "measured.md")
+        put_between(DOCS / "corpora.md", "figures", corpora_figures())
 
 
 def put_demo_table() -> None:

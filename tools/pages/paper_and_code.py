@@ -73,7 +73,7 @@ class Bench:
             by_id = {question.id: question for question in questions}
             questions = [by_id[one.qid] for one in self.labels["test"]]
         weights = self.lm.provenance()["weights_sha256"]
-        read = repr((FORMAT, weights, self.retriever.fingerprint, self.template, questions, self.labels))
+        read = repr((FORMAT, weights, self.retriever.provenance(), self.template, questions, self.labels))
         self.questions: list[Question] = questions[: given.limit]
         self.labels = {"dev": self.labels["dev"][: given.dev_limit], "test": self.labels["test"][: given.limit]}
         self.folder = given.output / f"{self.kind}-{sha256(read.encode()).hexdigest()[:12]}"

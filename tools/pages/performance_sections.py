@@ -231,6 +231,33 @@ def show_views(found: Found) -> list[str]:
     return table(("view", "pieces", "drafts", "ms", "kB"), rows)
 
 
+def show_corpus(found: Found) -> list[str]:
+    head = ("passages", "", "built, processor s", "by the clock s", "peak MiB", "on disk MiB", "query ms")
+    rows, notes = [], []
+    for one in found["corpora"]:
+        for what, name in (("ours", "dragin_lab"), ("bare", "bare tantivy")):
+            made, query = one[what], one["search"][f"{what}_ms"]
+            sizes = (f"{made[key]:,.0f}" for key in ("peak_MiB", "stored_MiB"))
+            rows.append(
+                (
+                    f"{one['passages']:,}",
+                    name,
+                    f"{made['cpu_seconds']:.1f}",
+                    f"{made['seconds']:.1f}",
+                    *sizes,
+                    f"{query:.1f}",
+                )
+            )
+        searched = one["search"]
+        notes.append(
+            f"{one['passages']:,} passages: opened in {searched['open_seconds']:.1f} s, "
+            f"{searched['resident_MiB']:.0f} MiB resident while searching, checked in full in "
+            f"{one['check']['seconds']:.0f} s."
+        )
+    said = "Processor time is that of all threads, and what the first table compares."
+    return [*table(head, rows), " ".join([said, *notes]), ""]
+
+
 def show_anything(found: Found) -> list[str]:
     """A file that this script knows nothing about: every number with the names that lead to it."""
     skipped = {key: value for key, value in found.items() if key not in ("machine", "budgets")}

@@ -1,0 +1,131 @@
+"""Fill a Milvus collection with a corpus: ``dragin-lab corpus index CORPUS --retriever milvus:URI``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from dragin_lab.core.trace import Passage
+from dragin_lab.errors import BrokenOffError, CorpusError, SearchServerError
+from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.milvus import (
+    DENSE,
+    FIELDS,
+    LONGEST,
+    SIDES,
+    Address,
+    Collection,
+    check_about,
+    facts_of,
+)
+from dragin_lab.retrieval.sparse import Weigher
+
+if TYPE_CHECKING:
+    from dragin_lab.retrieval.dense_encoders import Encoder
+
+#: Passages sent at a time; those up to which every dense vector is compared, above which Milvus' index is approximate.
+BATCH, EXACT = 1000, 1_000_000
+
+_Make = Callable[[list[Passage]], list[dict[str, Any]]]  # the vectors of passages, by field
+
+
+def fill(
+    address: str | Address, corpus: Corpus, *, encoder: Encoder | None = None, opened: str | None = None,
+    force: bool = False, progress: bool | None = None,
+) -> int:  # fmt: skip
+    """Fill the collection at ``address``, or go on with a filling; returns the passages that were there when it began.
+
+    Passages are sent in order, and a passage's key is its row: those that are there are the first ones but for the last
+    batch, and what is sent twice is there once.
+
+    Args:
+        encoder: for dense vectors, which ``open_encoder`` opens by ``opened`` or its name; None for BM25.
+        force: begin again, whatever the collection holds.
+        progress: a bar on the error output; by default where that is a terminal.
+
+    Raises:
+        CorpusError: a passage longer than Milvus takes.
+        SearchServerError: a server that cannot be reached, a collection of another corpus or with other settings.
+        BrokenOffError: the server went away or is full. The same call goes on where this one stopped.
+    """
+    where = address if isinstance(address, Address) else Address.parse(address)
+    about = facts_of(corpus, encoder)
+    with closing(Collection(where, create=True)) as collection:
+        there = collection.about()
+        if there is None or force:
+            resumed, there = 0, None
+        else:
+            check_about(where, there, about)
+            resumed = collection.count()
+        if resumed == len(corpus):
+            return resumed
+        make = _weighed(corpus) if encoder is None else _encoded(encoder, corpus)
+        if there is None:
+            there = about | {"corpus": corpus.name, "opened": opened or getattr(encoder, "name", "")}
+            collection.create(there, None if encoder is None else encoder.dimension, exact=len(corpus) <= EXACT)
+        begin = resumed - resumed % BATCH
+        bar = tqdm(
+            total=len(corpus), initial=begin, unit=" passages", desc=corpus.name,
+            disable=None if progress is None else not progress,
+        )  # fmt: skip
+        try:
+            with bar:
+                for start in range(begin, len(corpus), BATCH):
+                    _send(collection, there, start, corpus[start : start + BATCH], make)
+                    bar.update(min(BATCH, len(corpus) - start))
+            collection.ask("flush")
+            count = collection.count()
+        except SearchServerError as error:
+            raise BrokenOffError(f"{error}; then run it again, and it goes on where it stopped") from error
+    if count != len(corpus):
+        raise SearchServerError(
+            f"{where}: holds {count:,} passages where {len(corpus):,} were sent; fill it again with --force"
+        )
+    return resumed
+
+
+def _send(
+    collection: Collection, about: Mapping[str, Any], start: int, batch: list[Passage], make: _Make
+) -> None:  # fmt: skip
+    if collection.about() != about:
+        raise CorpusError(
+            f"{collection.address}: another 'corpus index --force' replaced this collection; run one at a time"
+        )
+    rows = [{"row": row, "id": p.id, "title": p.title, "text": p.text} for row, p in enumerate(batch, start)]
+    collection.ask("upsert", [row | vectors for row, vectors in zip(rows, make(batch), strict=True)])
+
+
+def _short_enough(corpus: Corpus) -> Iterator[Passage]:
+    for row, passage in enumerate(corpus, 1):
+        for name in FIELDS:
+            if (size := len(getattr(passage, name).encode())) > LONGEST:
+                raise CorpusError(
+                    f"{corpus.source}: the {name} of passage {row} (id {passage.id[:40]!r}) has {size:,} bytes, and "
+                    f"Milvus takes {LONGEST:,}; cut the corpus into shorter passages"
+                )
+        yield passage
+
+
+def _weighed(corpus: Corpus) -> _Make:
+    weigher = Weigher(_short_enough(corpus))
+    return lambda passages: [dict(zip(SIDES, weigher.vectors(p), strict=True)) for p in passages]
+
+
+def _encoded(encoder: Encoder, corpus: Corpus) -> _Make:
+    for _ in _short_enough(corpus):
+        pass
+
+    def make(passages: list[Passage]) -> list[dict[str, Any]]:
+        vectors = np.asarray(encoder.encode_passages(passages), np.float32)  # (passages, d)
+        if vectors.shape != (len(passages), encoder.dimension) or not np.isfinite(vectors).all():
+            raise CorpusError(
+                f"{encoder.name} gives vectors of shape {vectors.shape} for {len(passages)} passages, or such that are "
+                f"not finite; it must give {encoder.dimension} finite numbers for each"
+            )
+        return [{DENSE: vector} for vector in vectors]
+
+    return make
