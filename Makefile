@@ -13,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --max
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
 BOOKS := --nbmake --nbmake-timeout=1200
 
-.PHONY: help demo lab test test-slow test-all test-browser bench lint docs gallery clean
+.PHONY: help demo lab test test-slow test-all test-browser ci bench lint docs gallery clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
@@ -22,6 +22,7 @@ help:
 	@echo "make test-slow   set up, then run the slow tests"
 	@echo "make test-all    both of these"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
+	@echo "make ci      test-all, then test-browser"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
@@ -59,6 +60,8 @@ test-all: $(FULL)
 
 test-browser: $(FULL)
 	$(BIN)/python -m pytest tests/browser
+
+ci: test-all test-browser
 
 bench: $(FULL)
 	$(BIN)/python benchmarks/capture.py

@@ -66,7 +66,7 @@ def test_makefile_installs_the_same_extras() -> None:
 
 
 @pytest.mark.parametrize(
-    "target", ["demo", "lab", "test", "test-slow", "test-all", "test-browser", "bench", "lint", "docs", "clean"]
+    "target", ["demo", "lab", "test", "test-slow", "test-all", "test-browser", "ci", "bench", "lint", "docs", "clean"]
 )
 def test_makefile_has_target(target: str) -> None:
     assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)

@@ -27,6 +27,8 @@ from dragin_lab.data.datasets import template
 
 HEADER = b"id\ttext\ttitle\n"
 WINDOW: int = json.loads((embedded_model_path() / "config.json").read_text())["max_position_embeddings"]
+#: A question where the answer does not matter.
+BRIEF = ("ask", QUESTION, "--max-new-tokens", 8)
 MORE = " And of The Silent Fukain?"  # at least five pieces
 
 
@@ -123,7 +125,7 @@ def test_ask_answers_saves_and_shows_again(command: Command, tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("method", "variant"), [*((name, "reference") for name in METHODS), ("dragin", "paper")])
 def test_ask_runs_every_method(command: Command, method: str, variant: str) -> None:
-    ran = command("ask", QUESTION, "--method", method, "--variant", variant)
+    ran = command("ask", QUESTION, "--method", method, "--variant", variant, "--max-new-tokens", 24)
     assert (ran.code, ran.err) == (cli.DONE, "")
     assert f"{method}, {variant} variant" in ran.out
     assert "None" not in ran.out
@@ -174,7 +176,7 @@ def test_ask_takes_a_layout(command: Command, tmp_path: Path) -> None:
 def test_what_was_written_replaces_an_older_file_whole(command: Command, tmp_path: Path) -> None:
     page = tmp_path / "a.html"
     page.write_text("old " * 1_000_000)
-    assert command("ask", QUESTION, "--html", page).code == cli.DONE
+    assert command(*BRIEF, "--html", page).code == cli.DONE
     assert "old old" not in page.read_text(encoding="utf-8")
     assert [p.name for p in tmp_path.iterdir()] == ["a.html"]
 
@@ -314,7 +316,7 @@ def test_a_question_longer_than_the_window_is_refused_by_the_paper_variant(comma
 
 def test_a_question_longer_than_the_window_is_warned_of_in_the_reference_variant(command: Command) -> None:
     long = longer_than(1)
-    ran = command("ask", long, "--method", "wo-rag")
+    ran = command("ask", long, "--method", "wo-rag", "--max-new-tokens", 2)
     assert ran.code == cli.DONE
     assert f"more than the model's window of {WINDOW}" in ran.out
     assert ran.err.startswith("warning: ")
@@ -360,7 +362,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_keeps_the_answer_and_the_old_files(command: Command, tiny_disk: Path) -> None:
     old = tiny_disk / "old.trace"
     old.write_bytes(b"old")
-    ran = command("ask", QUESTION, "--save", old, "--html", tiny_disk / "a.html")
+    ran = command(*BRIEF, "--save", old, "--html", tiny_disk / "a.html")
     assert ran.code == cli.FAILED
     assert QUESTION in ran.out
     assert "\nEnded " in ran.out
@@ -381,7 +383,7 @@ def test_one_output_that_fails_does_not_keep_the_other_back(
         raise TraceFileError(not_saved(path, OSError(errno.ENOSPC, "No space left on device")))
 
     monkeypatch.setattr(Trace, "save", full)
-    ran = command("ask", QUESTION, "--save", tmp_path / "a.trace", "--html", tmp_path / "a.html")
+    ran = command(*BRIEF, "--save", tmp_path / "a.trace", "--html", tmp_path / "a.html")
     assert ran.code == cli.FAILED
     assert "\nEnded " in ran.out
     assert ran.err.splitlines()[0] == f"page written to {tmp_path / 'a.html'}"
@@ -392,7 +394,7 @@ def test_one_output_that_fails_does_not_keep_the_other_back(
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_device_that_is_full(command: Command) -> None:
     for option, says in (("--save", "not a regular file"), ("--html", "No space left on device")):
-        ran = command("ask", QUESTION, option, "/dev/full")
+        ran = command(*BRIEF, option, "/dev/full")
         assert ran.code == cli.FAILED
         assert "\nEnded " in ran.out
         assert ran.err.startswith("error: /dev/full: not saved")
@@ -408,7 +410,7 @@ def test_what_breaks_unforeseen_is_named_with_and_without_its_traceback(
         raise ZeroDivisionError("the index is upside down")
 
     monkeypatch.setattr(BM25, "search", broken)
-    ask = ("ask", QUESTION, "--threshold", "0")  # so that it searches
+    ask = (*BRIEF, "--threshold", "0")  # so that it searches
     ran = command(*ask)
     assert ran.code == cli.FAILED
     assert "ZeroDivisionError: the index is upside down" in ran.err
@@ -445,13 +447,14 @@ def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: 
         return given(*args)
 
     monkeypatch.setattr(templates, "default_template", noisy)
-    assert "noise" not in command("ask", QUESTION, "--method", "wo-rag").err
-    assert "noise" in command("ask", QUESTION, "--method", "wo-rag", "--debug").err
+    assert "noise" not in command(*BRIEF, "--method", "wo-rag").err
+    assert "noise" in command(*BRIEF, "--method", "wo-rag", "--debug").err
 
 
 # -- processes of their own -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_no_reason_to_lose_the_trace_or_to_complain(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -472,6 +475,7 @@ def test_a_terminal_that_lacks_characters_still_shows_the_rest(stored: Path, mon
     assert QUESTION.encode() in out
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_path: Path) -> None:
     trace = tmp_path / "a.trace"
     terminal, far = pty.openpty()

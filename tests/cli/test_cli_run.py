@@ -368,6 +368,7 @@ def test_on_the_embedded_model_a_killed_run_ends_as_one_that_was_not(command: Co
     assert json.loads((folder / "run.json").read_text())["model"]["model"] == "almanac"
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_bar_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     terminal, far = pty.openpty()
     process = start(

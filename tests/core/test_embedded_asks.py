@@ -25,7 +25,7 @@ def parts() -> tuple[Any, Any]:
 @cache
 def answered(name: str) -> list[Trace]:
     lm, retriever = parts()
-    return list(dl.Lab(lm, retriever=retriever).ask_many(demo_questions()[:8], dl.method(name)))
+    return list(dl.Lab(lm, retriever=retriever).ask_many(demo_questions()[:8], dl.method(name), batch_size=8))
 
 
 @pytest.mark.parametrize("name", ["flare-instruct", "self-ask"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,15 @@ import torch
 import transformers as tf
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from dragin_lab.core.trace import Continuation
+from dragin_lab.model.decode import PieceEvent
+from dragin_lab.model.load import LanguageModel
+
 PARITY = Path(__file__).parents[1] / "parity" / "models"
 PROMPT = "Question: Who is the mother of the director of Elm Road?\nAnswer:"
 GAP = 1e-4  # nats between the two likeliest pieces; float32 rounding comes to 1e-5
+CLOSE = 2e-5  # float32: the same sums in another order differ by a few roundings
+HALF = 5e-4  # float16 rows of attention, up to 1: a difference far below a step can fall on two sides of a rounding
 WINDOW = 12  # of the sliding layers: smaller than the prompt
 
 _SMALL: dict[str, Any] = {
@@ -136,12 +143,50 @@ def byte_fallback() -> Any:
     return tf.PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
 
 
-def chosen_alike(a: Any, b: Any) -> None:
-    """Two continuations have the same pieces, each likelier than the next one by more than rounding can turn."""
-    np.testing.assert_array_equal(a.ids, b.ids)
-    probs = a.alternative_probs.astype(np.float64)  # (n, k)
+def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
+    """A tiny random model that never ends by itself."""
+    lm = LanguageModel(build(kind), byte_level(), **options)
+    lm.eos = frozenset()
+    return lm
+
+
+def settled(made: Continuation) -> None:
+    """Each piece is likelier than the next one by more than rounding can turn, so every processor chooses it."""
+    probs = made.alternative_probs.astype(np.float64)  # (n, k)
     gap = np.log(probs[:, 0]) - np.log(probs[:, 1])  # (n,) nats
     assert gap.min() > GAP, "choose another prompt: on another processor another piece may be the likeliest here"
+
+
+def alike(a: Continuation, b: Any, close: float = CLOSE, half: float = HALF) -> None:
+    """Two continuations have the same pieces, and what was measured on them differs by rounding alone.
+
+    Kernels sum in an order that depends on the processor, on threads and on shapes: what is computed twice is the same
+    to a tolerance, and only what is read again from where it was written is the same to the bit.
+    """
+    assert isinstance(b, Continuation), b
+    settled(a)
+    for field in fields(Continuation):
+        if field.name in ("seconds", "reused", "stored", "alternative_ids", "alternative_pieces"):
+            continue  # how it was made; and the rank of what was not chosen may turn
+        one, two = getattr(a, field.name), getattr(b, field.name)
+        if not isinstance(one, np.ndarray):
+            assert one == two, field.name
+        elif one.dtype.kind == "f":
+            assert one.dtype == two.dtype
+            atol = half if field.name == "attention" else close
+            np.testing.assert_allclose(one, two, atol=atol, err_msg=field.name)
+        else:
+            np.testing.assert_array_equal(one, two, err_msg=field.name)
+
+
+def drained(stream: Any) -> tuple[list[PieceEvent], Continuation]:
+    """The events of a stream, and what it returns."""
+    events = []
+    while True:
+        try:
+            events.append(next(stream))
+        except StopIteration as end:
+            return events, end.value
 
 
 def config_of(kind: str) -> Any:

@@ -8,15 +8,11 @@ import lm_tiny
 import numpy as np
 import pytest
 import torch
+from lm_tiny import CLOSE, HALF, settled
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.load import LanguageModel
-
-# float32 throughout: the same sums in another order (one query at a time, SDPA below) differ by a few roundings.
-CLOSE = 2e-5
-# Continuation.attention is float16: half a unit in its 11th place, for weights up to 1.
-HALF = 5e-4
 
 
 def reference(model: Any, made: Continuation, layer: int) -> tuple[np.ndarray, np.ndarray]:
@@ -42,7 +38,7 @@ def agree(made: Continuation, logits: np.ndarray, attention: np.ndarray) -> None
     np.testing.assert_allclose(made.entropy, entropy, atol=20 * CLOSE)
     np.testing.assert_allclose(made.logprob, logs[np.arange(n), made.ids], atol=20 * CLOSE)
     np.testing.assert_array_equal(made.ids, logs.argmax(-1))
-    lm_tiny.chosen_alike(made, made)
+    settled(made)
     np.testing.assert_array_equal(made.alternative_ids[:, 0], made.ids)
     np.testing.assert_allclose(made.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE)
 
@@ -90,7 +86,9 @@ def test_text_is_exactly_the_untapped_text(kind: str) -> None:
     lm = LanguageModel(model, lm_tiny.byte_level())
     ids, _ = lm.prompt(Prompt(lm_tiny.PROMPT))
     untapped = lm_tiny.build(kind).generate(torch.tensor([ids]), max_new_tokens=24, do_sample=False)[0, len(ids) :]
-    assert lm.generate(Write(Prompt(lm_tiny.PROMPT), 24)).ids.tolist() == untapped.tolist()
+    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 24))
+    settled(made)
+    assert made.ids.tolist() == untapped.tolist()
 
 
 def test_layers_and_heads_can_be_chosen() -> None:
@@ -117,8 +115,7 @@ def test_two_models_at_once_do_not_mix() -> None:
                 except StopIteration as end:
                     ended[i] = end.value
     for i in (0, 1):
-        assert ended[i].ids.tolist() == alone[i].ids.tolist()
-        np.testing.assert_array_equal(ended[i].attention, alone[i].attention)
+        lm_tiny.alike(ended[i], alone[i])
 
 
 @lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS)

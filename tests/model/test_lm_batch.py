@@ -9,9 +9,10 @@ import lm_tiny
 import numpy as np
 import pytest
 import torch
+from lm_tiny import alike, tiny
 
 from dragin_lab.core.episode import Bias, SoFar, Write
-from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model import slots
 from dragin_lab.model.batch import Batch, out_of_memory
@@ -42,12 +43,6 @@ class Broken:
         return None
 
 
-def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
-    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), **options)
-    lm.eos = frozenset()
-    return lm
-
-
 #: Of all lengths, with a common beginning or none, ended in every way.
 DRAFTS = [
     Write(Prompt(lm_tiny.PROMPT), 9, attention=True),
@@ -72,29 +67,12 @@ def written(batch: Batch, drafts: list[Write], seeds: Any = None) -> list[Any]:
     return [found[i] for i in range(len(drafts))]
 
 
-def same(a: Continuation, b: Any) -> None:
-    assert isinstance(b, Continuation), b
-    lm_tiny.chosen_alike(a, b)
-    np.testing.assert_array_equal(a.prompt_ids, b.prompt_ids)
-    np.testing.assert_array_equal(a.offsets, b.offsets)
-    assert (a.text, a.stopped, a.decided, a.decided_by) == (b.text, b.stopped, b.decided, b.decided_by)
-    # float32; a batch sums in another order
-    for name in ("entropy", "logprob", "received", "alternative_probs", "received_decided", "entropy_processed"):
-        one, two = getattr(a, name), getattr(b, name)
-        assert (one is None) == (two is None)
-        if one is not None:
-            np.testing.assert_allclose(one, two, atol=2e-5, err_msg=name)
-    assert (a.attention is None) == (b.attention is None)
-    if a.attention is not None:
-        np.testing.assert_allclose(a.attention, b.attention, atol=5e-4)
-
-
 @lm_tiny.matrix(*(k for k in (*lm_tiny.REGISTRY, *lm_tiny.BYPASS) if k not in SLIDING))
 def test_a_batch_gives_what_every_draft_gives_alone(kind: str) -> None:
     lm = tiny(kind)
     batch = lm.batch(3)
     for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-        same(tiny(kind).generate(draft), made)
+        alike(tiny(kind).generate(draft), made)
     assert batch.describe() == {"asked": 3, "size": 3, "notes": []}
 
 
@@ -105,13 +83,13 @@ def test_a_sliding_window_is_written_one_at_a_time_and_says_so(kind: str) -> Non
     assert batch.size == 1
     assert batch.describe()["notes"] == ["written one at a time: its key-value cache has a sliding window"]
     for draft, made in zip(DRAFTS[:3], written(batch, DRAFTS[:3]), strict=True):
-        same(tiny(kind).generate(draft), made)
+        alike(tiny(kind).generate(draft), made)
 
 
 @pytest.mark.parametrize("size", [2, 6, 50])
 def test_any_size_gives_the_same(size: int) -> None:
     for draft, made in zip(DRAFTS, written(tiny().batch(size), DRAFTS), strict=True):
-        same(tiny().generate(draft), made)
+        alike(tiny().generate(draft), made)
 
 
 def test_nobody_waits_for_the_slowest() -> None:
@@ -129,7 +107,7 @@ def test_texts_may_outgrow_their_buffers(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(slots, "_WASTE", 3)
     drafts = [Write(Prompt(lm_tiny.PROMPT[:k]), n, attention=True) for k, n in ((9, 40), (60, 8), (1, 33), (30, 21))]
     for draft, made in zip(drafts, written(tiny().batch(2), drafts), strict=True):
-        same(tiny().generate(draft), made)
+        alike(tiny().generate(draft), made)
 
 
 def test_end_of_sequence_and_the_layer_and_heads_chosen() -> None:
@@ -138,7 +116,7 @@ def test_end_of_sequence_and_the_layer_and_heads_chosen() -> None:
     alone, lm = tiny(**options), tiny(**options)
     alone.eos = lm.eos = frozenset({int(full.ids[4])})
     for draft, made in zip(DRAFTS, written(lm.batch(4), DRAFTS), strict=True):
-        same(alone.generate(draft), made)
+        alike(alone.generate(draft), made)
     assert lm.generate(DRAFTS[0]).stopped == "eos"
 
 
@@ -151,7 +129,7 @@ def test_each_draft_has_its_own_draws_and_warpers() -> None:
     seeds = [5, 6, 7, 8, 9, 10, 11]
     made = written(sampling().batch(3), DRAFTS, seeds)
     for draft, seed, one in zip(DRAFTS, seeds, made, strict=True):
-        same(sampling().generate(draft, seed), one)
+        alike(sampling().generate(draft, seed), one)
     assert made[0].entropy_processed is not None
 
 
@@ -175,7 +153,7 @@ def test_a_failing_draft_is_no_matter_of_the_others() -> None:
     assert "do not fit into the 256 positions" in str(made[1])
     assert isinstance(made[2], ValueError)
     for i in (0, 3, 4, 5):
-        same(tiny("gpt2").generate(drafts[i]), made[i])
+        alike(tiny("gpt2").generate(drafts[i]), made[i])
 
 
 @pytest.mark.parametrize("size", [0, -1])
@@ -203,7 +181,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_says_so(error: Exception) -> No
     small(lm, 3, error)
     batch = lm.batch(6)
     for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-        same(tiny().generate(draft), made)
+        alike(tiny().generate(draft), made)
     notes = ["a batch of 6 did not fit into memory; went on with 3"]
     assert batch.describe() == {"asked": 6, "size": 3, "notes": notes}
 
@@ -213,7 +191,7 @@ def test_another_failure_of_the_batch_lets_each_draft_go_on_alone() -> None:
     small(lm, 1, RuntimeError("shapes differ"))
     batch = lm.batch(4)
     for draft, made in zip(DRAFTS, written(batch, DRAFTS), strict=True):
-        same(tiny().generate(draft), made)
+        alike(tiny().generate(draft), made)
     assert batch.size == 1
     assert batch.notes == ["written one at a time, because a batch of 4 met RuntimeError: shapes differ"]
 
@@ -231,8 +209,8 @@ def test_a_draft_that_fits_nowhere_fails_alone() -> None:
     batch = lm.batch(3)
     made = written(batch, drafts)
     assert isinstance(made[1], torch.OutOfMemoryError)
-    same(tiny().generate(drafts[0]), made[0])
-    same(tiny().generate(drafts[2]), made[2])
+    alike(tiny().generate(drafts[0]), made[0])
+    alike(tiny().generate(drafts[2]), made[2])
     assert batch.describe() == {"asked": 3, "size": 3, "notes": []}  # the batch was not the reason
 
 
@@ -257,7 +235,7 @@ def test_a_map_makes_room_for_itself() -> None:
     while len(batch):
         found |= dict(batch.step())
     for i in range(3):  # they had begun, and began again
-        same(tiny().generate(DRAFTS[i]), found[i])
+        alike(tiny().generate(DRAFTS[i]), found[i])
 
 
 def test_what_counts_as_a_lack_of_memory() -> None:
@@ -278,4 +256,4 @@ def test_closing_leaves_the_model_as_it_was() -> None:
     assert lm.prefixes.most == 16 * most
     batch.close()
     assert (len(batch), lm.prefixes.most) == (0, most)
-    same(tiny().generate(DRAFTS[0]), lm.generate(DRAFTS[0]))
+    alike(tiny().generate(DRAFTS[0]), lm.generate(DRAFTS[0]))

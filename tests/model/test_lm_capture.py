@@ -12,26 +12,9 @@ from transformers import AutoModelForCausalLM
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.load import LanguageModel
-
-CLOSE = 1e-5
-
-
-def same(a: Continuation, b: Continuation) -> None:
-    lm_tiny.chosen_alike(a, b)
-    for name in ("prompt_ids", "prompt_offsets", "offsets"):
-        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
-    for name in ("pieces", "text", "raw_text", "stopped"):
-        assert getattr(a, name) == getattr(b, name)
-    assert [row[0] for row in a.alternative_pieces] == [row[0] for row in b.alternative_pieces]
-    for name in ("entropy", "logprob", "alternative_probs", "received"):
-        np.testing.assert_allclose(getattr(a, name), getattr(b, name), atol=CLOSE, err_msg=name)
-    assert a.attention is not None
-    assert b.attention is not None
-    # float16: a difference far below its step can still fall on two sides of a rounding
-    np.testing.assert_allclose(a.attention, b.attention, atol=5e-4)
 
 
 def encoded(tokenizer: Any, text: str = lm_tiny.PROMPT) -> Any:
@@ -46,7 +29,7 @@ def test_capture_equals_language_model(kind: str, use_cache: bool) -> None:
     model = lm_tiny.build(kind)
     with dl.capture(model, tokenizer) as tape:
         model.generate(**encoded(tokenizer), max_new_tokens=9, do_sample=False, use_cache=use_cache)
-    same(tape.continuation, expected)
+    lm_tiny.alike(tape.continuation, expected)
 
 
 @pytest.mark.parametrize("name", ["almanac-prototype", "almanac-small"])
@@ -60,14 +43,14 @@ def test_capture_finds_the_tokenizer_of_a_saved_model(name: str) -> None:
             **encoded(lm.tokenizer.hf), max_new_tokens=24, do_sample=False, return_dict_in_generate=True
         )
         inside = lm.generate(Write(Prompt(lm_tiny.PROMPT), 24, attention=True))  # a tap over a tap
-    same(tape.continuation, expected)
-    same(inside, expected)
+    lm_tiny.alike(tape.continuation, expected)
+    lm_tiny.alike(inside, expected)
     assert result.sequences[0].tolist() == [*expected.prompt_ids, *expected.ids]
     assert result.past_key_values.get_seq_length() == result.sequences.shape[1] - 1  # as without the tap
     table = tape.tokens
     assert table["piece"].tolist() == list(expected.pieces)
     assert "".join(table["text"]) == expected.text
-    np.testing.assert_allclose(table["entropy"], expected.entropy, atol=CLOSE)
+    np.testing.assert_allclose(table["entropy"], expected.entropy, atol=lm_tiny.CLOSE)
 
 
 def test_every_call_is_kept_and_long_ones_grow() -> None:
@@ -81,7 +64,7 @@ def test_every_call_is_kept_and_long_ones_grow() -> None:
     lm = LanguageModel(lm_tiny.build("llama"), tokenizer, heads=[2])
     lm.eos = frozenset()
     long = lm.generate(Write(Prompt(lm_tiny.PROMPT), 150))
-    np.testing.assert_allclose(tape.continuation.received, long.received, atol=CLOSE)
+    np.testing.assert_allclose(tape.continuation.received, long.received, atol=lm_tiny.CLOSE)
     assert tape.continuation.attention is None
 
 

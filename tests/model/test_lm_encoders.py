@@ -62,9 +62,15 @@ def test_sgpt_is_the_mean_weighted_by_place_between_brackets(folder: Path, query
 
 def test_a_query_is_the_same_whatever_is_asked_beside_it(folder: Path) -> None:
     encoder = open_encoder(str(folder), "cpu")
+    assert isinstance(encoder, SGPT)
+    read: list[int] = []
+    encoder.model.register_forward_pre_hook(
+        lambda _, args, given: read.append(len(given["input_ids"])), with_kwargs=True
+    )
     together = encoder.encode_queries(TEXTS)
+    assert read == [1] * len(TEXTS)  # a batch changes the last bits
     for text, vector in zip(TEXTS, together, strict=True):
-        np.testing.assert_array_equal(encoder.encode_queries([text])[0], vector)
+        np.testing.assert_allclose(encoder.encode_queries([text])[0], vector, atol=2e-6)
     assert encoder.encode_queries([]).shape == (0, encoder.dimension)
 
 

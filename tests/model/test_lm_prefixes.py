@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation, Prompt
-from dragin_lab.model.load import LanguageModel
+from dragin_lab.core.trace import Prompt
 from dragin_lab.model.prefixes import Prefix, Prefixes, ends_of
 
 CONFIG = lm_tiny.config_of("llama")
@@ -39,17 +38,6 @@ def asked(question: str, passages: str = "", shots: str = SHOTS) -> Prompt:
     if passages:
         ends["passages"] = (len(shots), len(shots) + len(passages))
     return Prompt(f"{shots}{passages}Question: {question}\nAnswer:", ends)
-
-
-def model(kind: str) -> LanguageModel:
-    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
-    lm.eos = frozenset()
-    return lm
-
-
-def identical(a: Continuation, b: Continuation) -> None:
-    for name in ("ids", "entropy", "logprob", "received", "alternative_probs", "attention"):
-        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
 
 
 # -- what is kept -----------------------------------------------------------------------------------------------------
@@ -159,14 +147,14 @@ def test_parts_end_at_whole_pieces_and_leave_the_last() -> None:
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "mistral", "gpt2", "opt", "bloom"])
-def test_what_was_read_before_changes_no_bit(kind: str) -> None:
-    lm = model(kind)
+def test_what_was_read_before_changes_nothing(kind: str) -> None:
+    lm = lm_tiny.tiny(kind)
     prompts = [
         asked("Who is Ann?"), asked("Who is Bo Ek?", PASSAGES), asked("Who is Bo Ek? Who?", PASSAGES),
         asked("Who is Ann?"), asked("Who?", shots=""), asked("Who is Cy?", "Context:\n[1] Cy.\n"),
     ]  # fmt: skip
     drafts = [Write(prompt, 6, attention=True) for prompt in prompts]
-    fresh = [model(kind).generate(draft) for draft in drafts]
+    fresh = [lm_tiny.tiny(kind).generate(draft) for draft in drafts]
     shots = ends_of(prompts[0], lm.prompt(prompts[0])[1])[0]
     both = ends_of(prompts[1], lm.prompt(prompts[1])[1])[1]
     for order, reused in (
@@ -176,7 +164,7 @@ def test_what_was_read_before_changes_no_bit(kind: str) -> None:
         lm.forget()
         made = [lm.generate(drafts[i]) for i in order]
         for i, one in zip(order, made, strict=True):
-            identical(one, fresh[i])
+            lm_tiny.alike(one, fresh[i])
         assert [one.reused for one in made] == reused
     assert [one.reused for one in fresh] == [0] * 6
     assert lm.provenance()["prefix_reuse"] == "exemplars, passages"

@@ -40,8 +40,8 @@ def world() -> tuple[LanguageModel, BM25]:
 @pytest.mark.parametrize(("name", "variant"), CELLS)
 def test_same_text_as_alone(name: str, variant: str) -> None:
     lm, retriever = world()
-    questions = demo_questions()[:3]
-    chosen = method(name, variant=variant, max_new_tokens=40)
+    questions = demo_questions()[:2]
+    chosen = method(name, variant=variant, max_new_tokens=32)
     side = {t.question.id: t for t in Lab(lm, retriever=retriever).ask_many(questions, chosen, batch_size=2)}
     for alone in Lab(lm, retriever=retriever).ask_many(questions, chosen):
         other = side[alone.question.id]

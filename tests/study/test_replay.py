@@ -27,17 +27,18 @@ QUESTIONS = (
 
 
 class World:
-    """The embedded model with a memory of the episodes it has run."""
+    """The embedded model with a memory of the episodes it has run, and of the drafts that they share."""
 
     def __init__(self) -> None:
         self.lm = LanguageModel.load()
         self.retriever = dl.BM25(dl.Corpus.load())
+        self.cache = dl.Cache()
         self._done: dict[tuple[Method, str], Trace] = {}
 
     def run(self, found: Method, question: str) -> Trace:
         key = (found, question)
         if key not in self._done:
-            self._done[key] = dl.Lab(self.lm, retriever=self.retriever).ask(question, found)
+            self._done[key] = dl.Lab(self.lm, retriever=self.retriever, cache=self.cache).ask(question, found)
         return self._done[key]
 
 
