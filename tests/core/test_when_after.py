@@ -159,11 +159,8 @@ def test_etc_as_released_goes_on_from_the_word_that_fires(what: str) -> None:
         f"Answer in the same format as before.\n\nQuestion:{QUESTION}\nAnswer:It is a far land by"
     )
     assert found.trace.text == "It is a far land by Li. So the answer is Li."
-    expected = {
-        "qfs-etc": "directed Ma far land",
-        "question": QUESTION,
-        "current": "▁It ▁is ▁a ▁far ▁land ▁by ▁Bo ▁Ek .",
-    }
+    current = "▁It ▁is ▁a ▁far ▁land ▁by ▁Bo ▁Ek ."
+    expected = {"qfs-etc": "directed Ma far land", "question": QUESTION, "current": current}
     assert found.queries == [expected.get(what, "It is a far land by")]
     assert (found.trace.answer, found.trace.ended) == ("Li", "answered")
 
