@@ -115,7 +115,7 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
         prompt=prompt,
         draft=draft,
         words=words,
-        decision=Decision(True, "'Andrzej' scores 2.69 > θ 1.2", cut, int(words.spans[hit, 0]), 0, True),
+        decision=Decision(True, "'Andrzej' scores 2.69 > θ 1.2", cut, int(words.spans[hit, 0]), 0, (0.5, 2.69), True),
         query=Query(
             text="director Polish-Russian War mother",
             sent="director Polish-Russian War mother",

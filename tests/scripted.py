@@ -188,9 +188,7 @@ class ScriptedModel:
             alternative_probs=np.stack([probability, 1 - probability], 1).astype(np.float32),
             received=np.array(seen, np.float32),
             attention=rows[None].astype(np.float16) if draft.attention else None,
-            hidden=None
-            if draft.hidden is None
-            else np.stack([probability, [len(b) for b in bare]], 1).astype(np.float32),
+            hidden=probability.astype(np.float32)[:, None] if draft.hidden is not None else None,
         )
 
 

@@ -19,6 +19,7 @@ import rich_click as click
 from click.exceptions import Exit
 
 from dragin_lab import __version__
+from dragin_lab.cli.bounds import budget, frontier, headroom
 from dragin_lab.cli.corpus import corpus
 from dragin_lab.cli.corpus_index import index
 from dragin_lab.cli.corpus_search import search
@@ -88,7 +89,7 @@ def cli() -> None:
     """
 
 
-for command in (run, show, sweep, table, compare, browse, methods, data, corpus):
+for command in (run, show, sweep, table, compare, browse, budget, frontier, headroom, methods, data, corpus):
     cli.add_command(command)
 for part in (index, search):
     corpus.add_command(part)

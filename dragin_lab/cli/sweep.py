@@ -18,7 +18,7 @@ from dragin_lab.cli.options import (
     size_options,
 )
 from dragin_lab.cli.run import execute
-from dragin_lab.core.method import METHODS
+from dragin_lab.core.when import Rind
 from dragin_lab.run.sweeps import TABLE_5, swept
 
 
@@ -48,7 +48,7 @@ def sweep(name: str, threshold: tuple[float, ...] | None, top_n: tuple[int, ...]
     settings = dict(given) | {k: list(v) for k, v in (("threshold", threshold), ("top_n", top_n)) if v is not None}
     made = build_method(name, options | {"given": [(k, v) for k, v in settings.items() if not isinstance(v, list)]})
     if not any(isinstance(value, list) for value in settings.values()):
-        if made.when.name != METHODS["dragin"][0]:
+        if not isinstance(made.when, Rind):
             raise click.UsageError(f"give the values to go over, such as --threshold 0.05,0.1,0.2 for {name}")
         settings["threshold"] = list(TABLE_5)
     setting, methods = swept(made, settings)

@@ -134,7 +134,7 @@ def resumed(trace: Trace, step: Step) -> tuple[str, str]:
     A search call that was taken out is not a text that another one has replaced.
     """
     place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
-    taken_out = trace.method.get("stays", trace.method.get("when") != "search-call") is False
+    taken_out = trace.method.get("stays") is False
     if taken_out or place == 0 or step.draft is None:
         return "", ""
     last = trace.steps[place - 1]

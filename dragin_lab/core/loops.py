@@ -7,6 +7,7 @@ from dataclasses import replace
 from dragin_lab.core.call_loop import CallLoop
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.etc import EtcLoop
+from dragin_lab.core.gate import GateLoop
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.method import Method
 from dragin_lab.core.paper import PaperLoop
@@ -29,5 +30,7 @@ def episode(
     written = replace(template, form=method.when.form).bound(tokenizer)
     if method.when.looks == "call":
         return CallLoop(method, trace, written, tokenizer, window).run()
+    if method.when.looks == "prefix":
+        return GateLoop(method, trace, written, tokenizer, window).run()
     loop = RELEASED[method.when.code] if method.variant == "reference" else PaperLoop
     return loop(method, trace, written, tokenizer, window).run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from hashlib import sha256
 from typing import Any
 
 from dragin_lab.core.call import Call
@@ -16,7 +17,7 @@ from dragin_lab.core.when import Clock
 from dragin_lab.errors import SettingError
 
 VARIANTS = ("reference", "paper")
-#: The methods of the paper (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (when, what).
+#: The paper's methods (Table 1), two of the FLARE paper's (Prompts D.2, D.3), and later ones: name -> (when, what).
 METHODS = {
     "wo-rag": ("never", "question"),
     "sr-rag": ("once", "question"),
@@ -28,9 +29,12 @@ METHODS = {
     "self-ask": ("follow-up", "term"),
     "search-r1": ("search-tag", "term"),
     "etc": ("entropy-trend", "qfs-etc"),
+    "targ": ("prefix-margin", "question"),
+    "entity-rag": ("entity", "current-without-hits"),
 }
 #: Passages per retrieval; the FLARE paper's own loop takes two.
 _TOP_K, _TOP_KS = 3, {("flare", "paper"): 2}
+_LONGEST = 60  # characters of a setting in a label
 _LOOP = ("max_new_tokens", "top_k", "full_drafts")
 
 
@@ -221,7 +225,8 @@ def label(found: Method) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"[^\w.=,+-]+", "_", text)
+    short = re.sub(r"[^\w.=,+-]+", "_", text)
+    return short if len(short) <= _LONGEST else f"{short[:20]}-{sha256(text.encode()).hexdigest()[:8]}"
 
 
 def run_label(found: Method, retriever: str | None = None) -> str:

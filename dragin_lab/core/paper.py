@@ -92,9 +92,10 @@ class PaperLoop(Loop):
             draft = Draft(known, self.method.pipeline, self.question, self.text, ended or when.span == "draft")
             found = when.judge(draft, resumed=resumed, until=self._answer_end(known))
             sentence = (0, len(known.text))
+        peaks = () if when.unit == "word" else (found.peak,)
         if found.word is None or found.piece is None:
             certain = when.span == "sentence" or known.stopped != "length"
-            return found.words, Decision(False, self._quiet(found, resumed), certain=certain), None
+            return found.words, Decision(False, self._quiet(found, resumed), peaks=peaks, certain=certain), None
         hits = tuple(_span(known, a, b) for a, b in found.words.spans[found.words.hit].tolist())
         cut = hits[0][0]
         if when.span == "word":
@@ -106,6 +107,7 @@ class PaperLoop(Loop):
             cut=0 if when.span == "sentence" else ends[when.cut],
             piece=found.piece,
             sentence=int(found.words.sentence[found.word]),
+            peaks=peaks,
         )
         return found.words, decision, self.place(known, prompt, found.piece, cut, sentence, hits)
 

@@ -151,6 +151,7 @@ class Decision:
     cut: int | None = None  # character of draft.text where its kept part ends; None: all of it was kept
     piece: int | None = None  # the piece that fired, where one did
     sentence: int | None = None  # the sentence that fired, where one did
+    peaks: tuple[float, ...] = ()  # what each sentence, or the draft, was held against θ with, where words do not say
     certain: bool = True  # False: the draft ended before a longer one could have decided otherwise
 
 

@@ -202,7 +202,9 @@ class ReferenceLoop(Loop):
         fired = next((i for i, peak in enumerate(seen.peaks) if peak > theta), None)
         if fired is None:
             best = max((peak for peak in seen.peaks if not np.isnan(peak)), default=0.0)
-            quiet = Decision(False, f"no sentence scores above θ {theta:g} (the highest: {best:.3g})")
+            quiet = Decision(
+                False, f"no sentence scores above θ {theta:g} (the highest: {best:.3g})", peaks=tuple(seen.peaks)
+            )
             return Found(table, quiet, None, "")
         start, stop = ranges[fired]
         hits = seen.scores[fired] > theta  # (m,)
@@ -229,18 +231,19 @@ class ReferenceLoop(Loop):
             doubt_limit=theta if when.on_doubt else None,
             before=f"{self.question} {draft.answer_so_far} {kept} ",
         )
-        return Found(table, self._decision(made, laid.sentences, fired, seen.peaks[fired], loudest), place, kept)
+        return Found(table, self._decision(made, laid.sentences, fired, seen.peaks, loudest), place, kept)
 
     def _decision(
-        self, made: Continuation, sentences: list[str], fired: int, peak: float, loudest: Word | None
+        self, made: Continuation, sentences: list[str], fired: int, peaks: list[float], loudest: Word | None
     ) -> Decision:
         cut = end = 0
         for sentence in sentences[: fired + 1]:
             found = made.text.find(sentence, end)
             cut = found if found >= 0 else end
             end = cut + len(sentence) if found >= 0 else end
-        reason = self.method.when.says_of_sentence(fired, peak, None if loudest is None else loudest.text)
-        return Decision(True, reason, cut=cut, piece=loudest.start if loudest else None, sentence=fired)
+        reason = self.method.when.says_of_sentence(fired, peaks[fired], None if loudest is None else loudest.text)
+        piece = loudest.start if loudest else None
+        return Decision(True, reason, cut=cut, piece=piece, sentence=fired, peaks=tuple(peaks))
 
     # -- what of a loop that searches first (§5) ---------------------------------------------------------------------
 

@@ -64,7 +64,7 @@ class When(Part):
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
     needs: ClassVar[tuple[str, ...]] = ()  # what is captured beyond the default: "attention", "hidden", "hidden:12"
     gives: ClassVar[frozenset[str]] = frozenset({"text"})  # what a query may be made of
-    looks = "draft"  # "clock": at nothing; "draft": at what was written; "call": for what the model asks
+    looks = "draft"  # "clock": at nothing; "draft": at what was written; "prefix": at its start; "call": for calls
     form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
     length = 64  # pieces of a draft and of the answer, where nobody says
     thresholds: ClassVar[dict[str, float] | None] = None  # variant -> θ where none is given
@@ -152,7 +152,7 @@ class When(Part):
         score = pieces[loudest] if self.pool == "max" else over_words(pieces, words, self.pool)  # (w,)
         return score, loudest
 
-    def _peaks(self, draft: Draft, score: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[float]:
+    def peaks(self, draft: Draft, score: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[float]:
         """What is held against θ in each range of words: the highest word, or all its pieces pooled."""
         if self.unit == "word":
             return [float(score[a:b].max(initial=-np.inf)) for a, b in ranges]
@@ -191,7 +191,7 @@ class When(Part):
             peak = float(score[judged].max(initial=-np.inf))
             hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
         else:
-            peak = self._peaks(draft, score, [(0, len(score))])[0] if judged.any() else -np.inf
+            peak = self.peaks(draft, score, [(0, len(score))])[0] if judged.any() else -np.inf
             loud = np.arange(len(score)) == (int(score.argmax()) if len(score) else -1)
             hit = (above if above.any() else loud) & (peak > theta)
         attention, entropy = self.measured(draft, loudest)
@@ -237,7 +237,7 @@ class When(Part):
         score, loudest = self.word_scores(draft)  # (w,), (w,)
         shown, entropy = self.measured(draft, loudest)
         ranges = draft.laid.ranges
-        return Released([score[a:b] for a, b in ranges], self._peaks(draft, score, ranges), shown, entropy)
+        return Released([score[a:b] for a, b in ranges], self.peaks(draft, score, ranges), shown, entropy)
 
     def reread(self, attention: np.ndarray, draft: Draft) -> np.ndarray:
         """(w,) what each word receives in the attention (h, n, n) of the generated ids by themselves."""
@@ -265,7 +265,7 @@ class When(Part):
         return f"{word!r} in sentence {number + 1} {self.says(peak)}, above θ {self.theta:g}"
 
 
-_SHIPPED = tuple(f"dragin_lab.core.{module}" for module in ("when", "call", "etc"))
+_SHIPPED = tuple(f"dragin_lab.core.{module}" for module in ("when", "call", "etc", "when_after"))
 WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens", _SHIPPED)
 
 

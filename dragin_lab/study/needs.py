@@ -17,6 +17,7 @@ import numpy as np
 
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
+from dragin_lab.core.etc import EntropyTrend
 from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import (
@@ -31,6 +32,7 @@ from dragin_lab.core.stops import AnswerSentence
 from dragin_lab.core.trace import Continuation
 from dragin_lab.core.trigger import WHENS, Scored
 from dragin_lab.core.when import Rind
+from dragin_lab.core.when_after import Capitalised
 from dragin_lab.core.words import lay_sentences, reference_words
 from dragin_lab.errors import DraginLabError
 from dragin_lab.study import ranking
@@ -55,6 +57,8 @@ TRIGGERS = {
 #: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
 #: its sentence and the end of its value.
 CLOCKS = ("every-sentence", "every-n")
+#: Shipped triggers that score pieces, beside those made with ``@dl.when``.
+_OTHERS = (EntropyTrend, Capitalised)
 SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all facts again
 
 
@@ -94,7 +98,8 @@ def piece_scores(
     entropy = made.entropy.astype(np.float64)  # (n,)
     doubt = doubts(made.logprob)  # (n,)
     draft = Draft(made, pipeline)
-    defined = [WHENS.make(name).resolved("paper") for name in WHENS.names() if issubclass(WHENS.named(name), Scored)]
+    named = [WHENS.named(name) for name in WHENS.names()]
+    defined = [WHENS.make(part).resolved("paper") for part in named if issubclass(part, Scored) or part in _OTHERS]
     words = reference_words(made.pieces, made.ids.tolist(), marker)
     sentences = pipeline.split(made.raw_text)
     ranges = lay_sentences(sentences, [word.text for word in words])

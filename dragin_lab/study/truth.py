@@ -51,7 +51,7 @@ class Truth:
 
     def count(self, made: Continuation, words: Words, decision: Decision) -> Count:
         """A decision on the draft ``made`` with its ``words``: the sentences up to the one that fired."""
-        spans = _sentences(made, words)
+        spans = sentences_of(made, words)
         fired = decision.sentence if decision.retrieve else None
         found = Count()
         for number, (start, end) in enumerate(spans):
@@ -64,7 +64,7 @@ class Truth:
         return found
 
 
-def _sentences(made: Continuation, words: Words) -> list[tuple[int, int]]:
+def sentences_of(made: Continuation, words: Words) -> list[tuple[int, int]]:
     """Half-open characters of a draft's sentences, each up to where the next begins."""
     starts: dict[int, int] = {}
     for (first, _), number in zip(words.spans.tolist(), words.sentence.tolist(), strict=True):

@@ -142,8 +142,7 @@ def threshold_of(trace: Trace) -> float:
 def score_name(trace: Trace) -> str:
     """How the score of the trace's trigger is called."""
     when = str(trace.method.get("when") or "trigger's")
-    earlier = {"rind": "RIND score", "probability": "1 − probability"}  # in traces that do not record its name
-    return str(trace.method.get("measure") or earlier.get(when, f"{when} score"))
+    return str(trace.method.get("measure") or f"{when} score")
 
 
 def scale_of(trace: Trace) -> Scale:

@@ -40,7 +40,7 @@ _SETTINGS = {
     "threshold": "θ {}",
     "normalize": "scaled by {}",
     "top_n": "top n {}",
-    "n": "every {} pieces",
+    "n": "n {}",
     "top_k": "{} passages a retrieval",
     "max_new_tokens": "at most {} pieces",
     "call_bonus": "+{} on the logit of a call",
@@ -142,7 +142,7 @@ def method_line(trace: Trace) -> str:
         parts.append(" × ".join(halves))
     for key, form in _SETTINGS.items():
         value = method.get(key)
-        if value is not None and (key != "n" or method.get("when") == "every-n"):
+        if value is not None:
             parts.append(form.format(plain(value)))
     return " · ".join(parts)
 

@@ -20,10 +20,10 @@ from dragin_lab.core.what import WHATS
 def test_every_method_in_both_variants(name: str, variant: str) -> None:
     made = method(name, variant=variant)
     assert (made.when.name, made.what.name) == METHODS[name]
-    assert (made.threshold is not None) == (name in ("flare", "dragin"))
-    assert (made.top_n is not None) == (name == "dragin")
+    assert (made.threshold is not None) == (name in ("flare", "dragin", "etc", "targ", "entity-rag"))
+    assert made.top_n == {"dragin": 25, "etc": 35}.get(name)
     assert made.top_k == (2 if (name, variant) == ("flare", "paper") else 3)
-    assert made.query_pieces == (64 if variant == "reference" else None)
+    assert made.query_pieces == (64 if variant == "reference" and name != "etc" else None)
     assert hash(made) == hash(method(name, variant=variant))
     assert made == method(name, variant=variant)
     settings = json.loads(json.dumps(made.settings))
@@ -117,18 +117,23 @@ def test_what_is_exchanged_brings_its_defaults(variant: str) -> None:
             if when != "call" and not senseless(WHENS.named(when), WHATS.named(what)):
                 made = method("dragin", variant=variant, when=when, what=what)
                 assert (made.when.name, made.what.name) == (when, what)
-                assert made.top_n == (25 if what == "qfs" else None)
+                assert made.top_n == {"qfs": 25, "qfs-etc": 35}.get(what)
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
 def test_methods_in_which_the_model_asks_have_longer_answers_and_a_form(variant: str) -> None:
     lengths = {name: method(name, variant=variant).max_new_tokens for name in METHODS}
-    assert {name: n for name, n in lengths.items() if n != 64} == {"flare-instruct": 96, "self-ask": 192}
+    assert {name: n for name, n in lengths.items() if n != 64} == {
+        "flare-instruct": 96,
+        "self-ask": 192,
+        "search-r1": 1024,
+    }
     assert method("self-ask", variant=variant, max_new_tokens=10).max_new_tokens == 10
     forms = {name: method(name, variant=variant).form for name in METHODS}
     assert {name: f for name, f in forms.items() if f != "reasoning"} == {
         "flare-instruct": "search",
         "self-ask": "self-ask",
+        "search-r1": "search-r1",
     }
     made = method("flare-instruct", variant=variant, call_bonus="1.5", call_pause=3)  # type: ignore[arg-type]
     assert (made.settings["call_bonus"], made.settings["call_pause"]) == (1.5, 3)

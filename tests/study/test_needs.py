@@ -174,7 +174,9 @@ def test_scores_are_those_of_the_methods(
 def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate) -> None:
     made = lm.score(template.render("Who?"), " Ada was born in 1938. She lived at Elmouth for some years. She left.")
     scores = own_scores(lm, pipeline, made)
-    assert set(scores) == set(needs.TRIGGERS)
+    assert set(scores) == {*needs.TRIGGERS, "margin", "attention", "random", "capitalised", "entropy-trend"}
+    margins = made.alternative_probs[:, 1].astype(float) / made.alternative_probs[:, 0]
+    np.testing.assert_allclose(scores["margin"], margins)
     n = len(made)
     np.testing.assert_allclose(scores["entropy"], made.entropy)
     np.testing.assert_allclose(scores["attention-paper"], made.received)

@@ -172,6 +172,7 @@ def almanac_trace(variant: str = "reference") -> Trace:
             "name": "dragin",
             "variant": variant,
             "when": "rind",
+            "measure": "RIND score",
             "what": "qfs",
             "threshold": theta,
             "top_n": 25,
@@ -272,7 +273,8 @@ def baseline_trace(name: str) -> Trace:
 def long_trace(pieces: int, per_draft: int = 60) -> Trace:
     """A paper-variant trace that made about this many pieces, all judged, every fifth draft with a hit."""
     trace = Trace(
-        Question("q2", ASKED, ("1466",)), {"name": "dragin", "variant": "paper", "when": "rind", "threshold": 1.2}
+        Question("q2", ASKED, ("1466",)),
+        {"name": "dragin", "variant": "paper", "when": "rind", "measure": "RIND score", "threshold": 1.2},
     )
     text = (FIRST + " ") * (per_draft // 25 + 2)
     spans = split(text)[:per_draft]

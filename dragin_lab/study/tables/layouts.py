@@ -33,6 +33,7 @@ _WHAT = {
     "FL-RAG": "last-n",
     "DRAGIN": "qfs",
 }
+OWN_WHEN = METHODS["dragin"][0]
 TOKENS = "Avg. Tokens"
 BM25, DENSE = "bm25", "dense"
 

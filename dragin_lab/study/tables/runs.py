@@ -17,7 +17,7 @@ from dragin_lab.data.presets import find_preset, plain_name
 from dragin_lab.errors import SettingError
 from dragin_lab.study.comparisons import PairedTest, paired
 from dragin_lab.study.tables.cells import measured
-from dragin_lab.study.tables.layouts import ALONE, BM25, DENSE, NAMES, Want
+from dragin_lab.study.tables.layouts import ALONE, BM25, DENSE, NAMES, OWN_WHEN, Want
 
 if TYPE_CHECKING:
     from dragin_lab.run.rundir import RunRecord
@@ -204,7 +204,7 @@ def _published(source: Source) -> bool:
         return False
     made = source.settings
     return (
-        made["when"] == "rind"
+        made["when"] == OWN_WHEN
         and made["threshold"]
         == (find_preset(source.paper_model, source.benchmark, source="paper").settings["threshold"])
     )

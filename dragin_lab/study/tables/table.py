@@ -16,7 +16,7 @@ from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
 from dragin_lab.study.tables.cells import Cell, Row
-from dragin_lab.study.tables.layouts import ALONE, BM25, RESULTS, Layout, Line, Want, layout
+from dragin_lab.study.tables.layouts import ALONE, BM25, OWN_WHEN, RESULTS, Layout, Line, Want, layout
 from dragin_lab.study.tables.runs import Source, Sources, missing_lines
 from dragin_lab.study.tables.settings import settings_table
 from dragin_lab.study.tables.shown import Table
@@ -56,7 +56,7 @@ def table(
             raise SettingError(f"Table {number} is about settings; it takes neither compare nor benchmark")
         return settings_table(number, Sources(records, as_model=as_model, variant=variant))
     sources = Sources(records, as_model=as_model, variant=variant)
-    thetas = sorted({s.settings["threshold"] for s in sources.all if s.settings["when"] == "rind"})
+    thetas = sorted({s.settings["threshold"] for s in sources.all if s.settings["when"] == OWN_WHEN})
     return _Filling(layout(number, benchmark, thetas), sources, compare).table()
 
 

@@ -1,0 +1,65 @@
+"""Whether retrievals came in time: against labels that say which facts a model cannot know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from dragin_lab.core.labels import Labelled
+from dragin_lab.core.trace import Step, Trace
+from dragin_lab.study.truth import Truth, sentences_of, truths
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Retrievals against the missing facts of what a model wrote.
+
+    A retrieval is *in time* where it fires in the sentence that states a missing fact, not after its value; *delayed*
+    where the fact stood before the place that fired; *redundant* where nothing was missing. A missing fact without a
+    retrieval in the sentence that states it is *missing*, the delayed ones among them not counted.
+    """
+
+    in_time: int = 0
+    delayed: int = 0
+    redundant: int = 0
+    missing: int = 0
+
+    def __add__(self, other: Timing) -> Timing:
+        return Timing(
+            self.in_time + other.in_time,
+            self.delayed + other.delayed,
+            self.redundant + other.redundant,
+            self.missing + other.missing,
+        )
+
+
+def timing(traces: Iterable[Trace], labels: Iterable[Labelled]) -> Timing:
+    """All retrievals of some traces against their labels; traces without labels are left out."""
+    by_question = {one.question.strip(): one for one in labels}
+    found = Timing()
+    for trace in traces:
+        labelled = by_question.get(trace.question.text.strip())
+        if labelled is not None:
+            for step, truth in zip(trace.steps, truths(trace, labelled), strict=True):
+                found += Timing() if truth is None else of_step(step, truth)
+    return found
+
+
+def of_step(step: Step, truth: Truth) -> Timing:
+    """One draft's retrieval, or its missing facts, against what it states."""
+    made, decision = step.draft, step.decision
+    if made is None or decision is None:
+        return Timing()
+    missing = [place for place, is_missing in truth.stated if is_missing]
+    if not decision.retrieve or decision.sentence is None:
+        return Timing(missing=len(missing))
+    start, end = sentences_of(made, step.words)[decision.sentence]
+    fired = int(made.offsets[decision.piece, 0]) if decision.piece is not None else start
+    earlier = [place for place in missing if place < start]
+    here = [place for place in missing if start <= place < end]
+    if truth.pending and not here and end > len(made.text):
+        return Timing(in_time=1, missing=len(earlier))  # the draft ends within the sentence that would state it
+    if any(place >= fired for place in here):
+        return Timing(in_time=1, missing=len(earlier) + sum(place < fired for place in here))
+    late = earlier + here
+    return Timing(delayed=1, missing=len(late) - 1) if late else Timing(redundant=1)

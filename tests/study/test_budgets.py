@@ -1,0 +1,177 @@
+"""Thresholds by budget, the timing of retrievals, the bounds from labels, and what retrieving changed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from factories import make_continuation
+from scripted import Say, ScriptedModel, ScriptedRetriever
+
+import dragin_lab as dl
+from dragin_lab import almanac
+from dragin_lab.cli.app import cli
+from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.core.trace import Decision, Passage, Prompt, Question, Step, Words
+from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.study.budgets import NEVER, Budget, calibrate, peaks, threshold_for, transfer
+from dragin_lab.study.frontier import change
+from dragin_lab.study.headroom import headroom
+from dragin_lab.study.oracle import bounds
+from dragin_lab.study.timing import Timing, of_step
+from dragin_lab.study.truth import Truth
+
+DRAFTS = [[np.array([0.5, 3.0])], [np.array([2.0]), np.array([1.0, 0.2])]]  # two questions, three drafts
+
+
+@pytest.mark.parametrize(
+    ("written", "theta", "reached"),
+    [
+        ("budget:0.5", 2.5, 0.5),
+        ("budget:1", 1.5, 1.0),
+        ("budget:2.5", 0.0, 2.5),
+        ("budget:0", 3.0, 0.0),
+        ("share:0.34", 2.5, 1 / 3),
+        ("share:1", 0.0, 1.0),
+    ],
+)
+def test_a_threshold_by_hand(written: str, theta: float, reached: float) -> None:
+    assert threshold_for(Budget.read(written), DRAFTS) == (pytest.approx(theta), pytest.approx(reached))
+
+
+def test_budgets_that_cannot_be_say_what_can() -> None:
+    with pytest.raises(SettingError, match=r"budget:3 cannot be reached; the nearest is budget:2\.5, at θ 0"):
+        threshold_for(Budget.read("budget:3"), DRAFTS)
+    for wrong in ("budget", "budget:-1", "share:1.5", "share:x", "1.5"):
+        with pytest.raises(SettingError, match=r"is not a budget; write budget:1\.5, per question, or share:0\.3"):
+            Budget.read(wrong)
+    with pytest.raises(SettingError, match="no calibration question was answered"):
+        threshold_for(Budget.read("budget:1"), [])
+    with pytest.raises(SettingError, match="has no threshold to calibrate"):
+        calibrate(dl.Lab(model=object(), retriever=ScriptedRetriever()), ["Who?"], "fl-rag", "budget:1")
+
+
+def test_equal_scores_are_never_divided() -> None:
+    theta, reached = threshold_for(Budget.read("budget:1"), [[np.array([2.0, 2.0])], [np.array([2.0])]])
+    assert (theta, reached) == (2.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("when", "variant"), [("entropy", "paper"), ("rind", "reference"), ("probability", "reference")]
+)
+def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str, variant: str) -> None:
+    loud: dict[str, Any] = {"entropy": {"Bo": 9.0, "far": 4.0}, "doubt": {"Bo": 0.9, "far": 0.5}}
+    text = " It was far. It is by Bo. So the answer is Li. He"
+    lab = dl.Lab(ScriptedModel([Say(text, **loud), Say(text)]), retriever=ScriptedRetriever())
+    found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:0.5", when=when, what="question", variant=variant)
+    assert found.reached == 0.5
+    assert found.method.threshold is not None
+    assert 0 < found.method.threshold < NEVER
+    assert json.loads(json.dumps(found.record))["questions"] == 2
+    quiet = dl.method(when=when, what="question", variant=variant, threshold=NEVER)
+    trace = dl.Lab(ScriptedModel([Say(text)]), retriever=ScriptedRetriever()).ask("Who?", quiet)
+    assert [len(part) > 1 for part in peaks(trace)] == [True]
+    moved = transfer(found, [trace])
+    assert (moved.found, moved.error, moved.n) == (0.0, -0.5, 1)
+
+
+# -- in time ----------------------------------------------------------------------------------------------------------
+
+
+def fired(sentence: int | None, piece: int = 0) -> Step:
+    """A draft of two sentences with two pieces each: characters 0 to 3, 4 to 8."""
+    made = make_continuation(Prompt(""), "a b. c d.")
+    made.text, made.offsets = "a b. c d.", np.array([(0, 1), (1, 4), (4, 6), (6, 9)], np.int32)
+    spans = np.array([(i, i + 1) for i in range(4)], np.int32)
+    words = Words(("a", "b.", "c", "d."), spans, np.array([0, 0, 1, 1], np.int32))
+    return Step(0, draft=made, words=words, decision=Decision(sentence is not None, "", piece=piece, sentence=sentence))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "piece", "stated", "expected"),
+    [
+        (None, 0, ((2, True), (7, False)), Timing(missing=1)),
+        (0, 0, ((2, True),), Timing(in_time=1)),
+        (0, 1, ((0, True),), Timing(delayed=1)),
+        (1, 2, ((2, True),), Timing(delayed=1)),
+        (1, 2, ((2, True), (6, True)), Timing(in_time=1, missing=1)),
+        (1, 2, ((2, False), (6, False)), Timing(redundant=1)),
+        (1, 2, (), Timing(redundant=1)),
+    ],
+)
+def test_retrievals_in_time(sentence: int | None, piece: int, stated: Any, expected: Timing) -> None:
+    assert of_step(fired(sentence, piece), Truth(stated, None)) == expected
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+QUESTION = "Who directed Ma?"
+REASONING = "The film Ma was directed by Li."
+LABELLED = Labelled(
+    qid="1",
+    benchmark="b",
+    split="dev",
+    type="t",
+    question=QUESTION,
+    knowledge="unknown",
+    reasoning=REASONING,
+    answer="Li",
+    facts=(Fact("f", "Ma", "director", "Li", 28, 30, "unknown", "never", None, "p"),),
+)
+WORDINGS = {"director": ("The film {s} was directed by {v}.",)}
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_the_bounds_fire_at_the_missing_fact_and_ask_for_its_passage(variant: str) -> None:
+    when, what = bounds([LABELLED], [Passage("p", "Ma", "Ma is a film by Li.")], WORDINGS)
+    method = dl.method(when=when, what=what, variant=variant)
+    text = " So the answer is Li."
+    rest = (
+        [Say(" The film Ma was directed by Li. He"), Say(text)] if variant == "reference" else [Say(f" Li.{text} He")]
+    )
+    model = ScriptedModel([Say(" The film Ma was directed by Bo. He"), *rest])
+    trace = dl.Lab(model, retriever=ScriptedRetriever()).ask(Question("1", QUESTION, ("Li",)), method)
+    assert trace.queries == ["Ma is a film by Li."]
+    assert (trace.answer, trace.scores["em"]) == ("Li", 1.0)
+    with pytest.raises(TriggerError, match="'Who\\?' has no labels"):
+        dl.Lab(ScriptedModel([Say(" Bo.")]), retriever=ScriptedRetriever()).ask("Who?", method)
+    with pytest.raises(SettingError, match="there are no labels"):
+        bounds([], [])
+
+
+def test_what_retrieving_changed() -> None:
+    def line(qid: str, em: float, retrievals: int) -> dict[str, Any]:
+        return {"qid": qid, "em": em, "retrievals": retrievals}
+
+    alone = [line("a", 0, 0), line("b", 1, 0), line("c", 1, 0), line("d", 0, 0)]
+    found = change([line("a", 1, 1), line("b", 0, 2), line("c", 1, 1), line("d", 1, 0)], alone)
+    assert (found.helped, found.harmed, found.right, found.wrong, found.asked) == (1, 1, 1, 0, 3)
+    assert found.gain is not None
+    assert found.gain.mean == 0
+    assert change([line("d", 1, 0)], alone).gain is None
+    with pytest.raises(SettingError, match="question 'e' was not answered without"):
+        change([line("e", 1, 1)], alone)
+
+
+@pytest.mark.slow
+def test_the_headroom_of_the_embedded_model() -> None:
+    questions = almanac.questions("2wikimultihopqa", "dev")[:4]
+    labels, passages = almanac.labels("2wikimultihopqa", "dev"), almanac.passages()
+    found = headroom(dl.Lab(cache=True), questions, labels, passages, "dragin", variant="paper")
+    assert len(found.table) == 4
+    assert sum(found.parts.values()) == pytest.approx(1 - found.table["em"][0])
+
+
+@pytest.mark.slow
+def test_the_commands_print_what_they_find() -> None:
+    def told(*given: str) -> str:
+        found = CliRunner().invoke(cli, [*given, "--limit", "3", "--split", "dev"])
+        assert found.exit_code == 0, found.output
+        return found.output
+
+    assert json.loads(told("budget", "entropy", "share:0.5"))["budget"] == "share:0.5"
+    assert "transfer" in told("frontier", "dragin", "--budgets", "1")
+    assert "oracle when x own what" in told("headroom")
