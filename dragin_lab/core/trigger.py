@@ -167,8 +167,18 @@ class When(Part):
     # -- the paper variant --------------------------------------------------------------------------------------------
 
     def peak(self, draft: Draft, resumed: bool = False) -> float:
-        """The highest score of a judged word of a draft that is being written; -inf without one."""
-        return self.judge(draft, resumed=resumed).peak
+        """The highest score of a judged word of a draft that is being written; -inf without one.
+
+        It reads nothing but what the score reads: a look at attention in some places only could not be served from a
+        cache to the bit.
+        """
+        score, _ = self.word_scores(draft)  # (w,)
+        return self._peak(draft, score, self._judged(draft, resumed, None))
+
+    def _peak(self, draft: Draft, score: np.ndarray, judged: np.ndarray) -> float:
+        if self.unit == "word":
+            return float(score[judged].max(initial=-np.inf))
+        return self.peaks(draft, score, [(0, len(score))])[0] if judged.any() else -np.inf
 
     def quiet(self, draft: Draft) -> bool:
         """Whether it is plain, before words are looked at, that nothing can score above θ."""
@@ -187,11 +197,10 @@ class When(Part):
         score, loudest = self.word_scores(draft)  # (w,), (w,)
         judged = self._judged(draft, resumed, until)  # (w,)
         above = judged & (score > theta)  # (w,)
+        peak = self._peak(draft, score, judged)
         if self.unit == "word":
-            peak = float(score[judged].max(initial=-np.inf))
             hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
         else:
-            peak = self.peaks(draft, score, [(0, len(score))])[0] if judged.any() else -np.inf
             loud = np.arange(len(score)) == (int(score.argmax()) if len(score) else -1)
             hit = (above if above.any() else loud) & (peak > theta)
         attention, entropy = self.measured(draft, loudest)
