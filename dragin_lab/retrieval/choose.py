@@ -30,9 +30,6 @@ class Spec(NamedTuple):
     kind: str
     address: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.kind}:{self.address}" if self.address else self.kind
-
 
 def read_spec(text: str) -> Spec:
     """What a text such as "dense:almanac" names; nothing is loaded.
@@ -63,23 +60,33 @@ def open_retriever(spec: str | None = None, corpus: Any = None) -> Retriever:
 
     Raises ``SettingError`` for what names no retriever, ``CorpusError`` for a corpus or an index that cannot be used.
     """
-    found = None if spec is None else read_spec(spec)
+    kind, address = read_spec(spec) if spec is not None else ("", "")
     from dragin_lab.retrieval.corpus import Corpus
 
-    passages = corpus if isinstance(corpus, Corpus) else None
-    if found is not None and found.kind in SERVERS:
-        if corpus is not None and passages is None:
-            passages = Corpus.load(corpus)
-        module = importlib.import_module(f"dragin_lab.retrieval.{found.kind}")
-        retriever: Retriever = getattr(module, SERVERS[found.kind])(found.address, passages)
-        return retriever
-    passages = passages or Corpus.load(corpus)
-    chosen = found or Spec("bm25" if passages.folder is None else "tantivy")
-    opened = _open(chosen, passages)
-    if found is None:
-        opened.chosen = "by default: tantivy for a built corpus, else bm25"
-    result: Retriever = opened
-    return result
+    loaded = isinstance(corpus, Corpus) or (corpus is None and kind in SERVERS)
+    passages: Any = corpus if loaded else Corpus.load(corpus)
+    if kind in SERVERS:
+        server = getattr(importlib.import_module(f"dragin_lab.retrieval.{kind}"), SERVERS[kind])
+        searched: Retriever = server(address, passages)
+        return searched
+    if kind == "dense":
+        from dragin_lab.retrieval.dense import Dense
+
+        return Dense.open(passages, address)
+    from dragin_lab.retrieval.bm25 import BM25, Tantivy
+
+    if kind == "tantivy" or (not kind and passages.folder is not None):
+        opened: BM25 | Tantivy = Tantivy(passages)
+    else:
+        if len(passages) > IN_MEMORY:
+            warnings.warn(
+                f"{passages.name}: BM25 holds {len(passages):,} passages in memory; above {IN_MEMORY:,} build the "
+                "corpus: dragin-lab corpus build SOURCE --out FOLDER",
+                stacklevel=3,
+            )
+        opened = BM25(passages)
+    opened.chosen = None if kind else "by default: tantivy for a built corpus, else bm25"
+    return opened
 
 
 def build_index(
@@ -104,36 +111,15 @@ def build_index(
     from dragin_lab.retrieval.corpus import Corpus
 
     passages = Corpus.load(corpus)
-    named, encoder = model or wanted.address, None
-    if model is not None or wanted.kind == "dense":
-        from dragin_lab.retrieval.dense_encoders import open_encoder
+    from dragin_lab.retrieval.dense_encoders import open_encoder
 
-        encoder = open_encoder(named, device)
-    if wanted.kind == "milvus":
-        from dragin_lab.retrieval.milvus import Milvus
-        from dragin_lab.retrieval.milvus_fill import fill
-
-        fill(wanted.address, passages, encoder=encoder, opened=model, force=force, progress=progress)
-        return Milvus(wanted.address, passages, encoder=encoder)
-    from dragin_lab.retrieval.dense import Dense
-
-    assert encoder is not None
-    return Dense.build(passages, encoder, exact=exact, force=force, progress=progress)
-
-
-def _open(spec: Spec, passages: Any) -> Any:
-    if spec.kind == "dense":
+    if wanted.kind == "dense":
         from dragin_lab.retrieval.dense import Dense
 
-        return Dense.open(passages, spec.address)
-    from dragin_lab.retrieval.bm25 import BM25, Tantivy
+        return Dense.build(passages, open_encoder(wanted.address, device), exact=exact, force=force, progress=progress)
+    from dragin_lab.retrieval.milvus import Milvus
+    from dragin_lab.retrieval.milvus_fill import fill
 
-    if spec.kind == "tantivy":
-        return Tantivy(passages)
-    if len(passages) > IN_MEMORY:
-        warnings.warn(
-            f"{passages.name}: BM25 holds {len(passages):,} passages in memory; above {IN_MEMORY:,} build the corpus: "
-            "dragin-lab corpus build SOURCE --out FOLDER",
-            stacklevel=4,
-        )
-    return BM25(passages)
+    encoder = None if model is None else open_encoder(model, device)
+    fill(wanted.address, passages, encoder=encoder, opened=model, force=force, progress=progress)
+    return Milvus(wanted.address, passages, encoder=encoder)
