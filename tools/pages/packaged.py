@@ -47,11 +47,12 @@ def answer(each: int, output: Path) -> None:
 def chosen(output: Path) -> Iterator[Path]:
     """The files that are packed, of the runs that are complete."""
     for config in sorted(output.rglob(CONFIG)):
-        if not read_run(config.parent).complete:
+        record = read_run(config.parent)
+        if not record.complete:
             continue
         yield from (config.with_name(name) for name in (CONFIG, PREDICTIONS, TIMINGS))
-        traced = config.parent.name.partition("-threshold")[0] in TRACED and config.parent.parent.name == BENCHMARKS[0]
-        if traced and config.relative_to(output).parts[0] == "methods":
+        first = config.relative_to(output).parts[0] == "methods" and config.parent.parent.name == BENCHMARKS[0]
+        if first and record.config["method"]["name"] in TRACED:
             yield from (config.parent / TRACES).iterdir()
 
 
