@@ -45,3 +45,9 @@ class MissingPackageError(DraginLabError, ImportError):
 
 class ViewError(DraginLabError):
     """A view that cannot be drawn, or a page or picture that cannot be written."""
+
+
+def explain(interrupt: KeyboardInterrupt, said: str) -> None:
+    """Add what an interrupt left behind; a notebook shows that one line in place of the traceback."""
+    interrupt.add_note(said)
+    interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: {said}"]  # type: ignore[attr-defined]  # IPython's hook

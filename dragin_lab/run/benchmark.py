@@ -21,7 +21,7 @@ from dragin_lab.data import datasets
 from dragin_lab.data.formats import PLAIN
 from dragin_lab.data.questions import is_own
 from dragin_lab.data.tabular import HUB
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import SettingError, explain
 from dragin_lab.progress import Progress
 from dragin_lab.run.drivers import ask_many
 from dragin_lab.run.lab import Lab
@@ -165,7 +165,12 @@ def open_run(
         config = run_config(lab, method, asked, traces=traces)
         run = RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint_of)
     with run:
-        yield answer
+        try:
+            yield answer
+        except KeyboardInterrupt as interrupt:
+            kept = f"{len(run.done):,} of {len(qids):,} answers are kept in {folder}; the same call goes on from there"
+            explain(interrupt, kept if folder is not None else "nothing is kept, as no folder was given")
+            raise
 
 
 def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[Line] = ()) -> Iterator[Finished]:

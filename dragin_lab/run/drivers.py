@@ -11,7 +11,7 @@ import numpy as np
 from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import SettingError, explain
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.many import side_by_side
 from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
@@ -110,9 +110,10 @@ def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable
         error.trace = events.trace  # type: ignore[attr-defined]
         if isinstance(error, KeyboardInterrupt):
             done = events.trace.counters
-            error.add_note(
+            explain(
+                error,
                 f"Interrupted; retrievals so far: {done['retrievals']}, pieces: {done['generated']}. What was done is "
-                "the exception's trace: in a notebook, sys.last_value.trace."
+                "the exception's trace: in a notebook, sys.last_value.trace.",
             )
         raise
     return events.trace

@@ -14,6 +14,7 @@ from typing import Any
 from dragin_lab.core.episode import Attend, Retriever, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Passage, Question, Trace
+from dragin_lab.errors import explain
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
 
@@ -33,9 +34,10 @@ def side_by_side(lab: Lab, questions: Iterable[str | Question], method: Method, 
     except KeyboardInterrupt as interrupt:
         given_up = driver.cancel()
         interrupt.traces = given_up  # type: ignore[attr-defined]
-        interrupt.add_note(
+        explain(
+            interrupt,
             f"{driver.ended} questions have their trace; {len(given_up)} under way were cancelled. Run again with the "
-            "questions that are left."
+            "questions that are left.",
         )
         raise
     finally:

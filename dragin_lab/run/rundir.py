@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import DraginLabError
+from dragin_lab.run.archive import ENDING, unpacked
 from dragin_lab.run.lines import COUNT, PREDICTION, TEXT, Line, Rules, check, checksum, decode, of_type, parse
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class RunRecord:
 
 
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
-    """Every run at or below some folders, each once, in order of their paths.
+    """Every run at or below some folders, or in archives of them (``archive``), each once, in order of their paths.
 
     Raises ``RunError`` for a path below which there is no run, and for a run that is damaged.
     """
@@ -97,6 +98,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
     found: dict[Path, None] = {}
     for path in wanted:
         root = Path(path).expanduser()
+        root = unpacked(root) if root.name.endswith(ENDING) and root.is_file() else root
         root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
         folders = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else []
         if not folders:

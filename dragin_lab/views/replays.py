@@ -21,7 +21,7 @@ from dragin_lab.views.html import count, num
 from dragin_lab.views.pieces import Look, share_out
 from dragin_lab.views.rendering import render
 
-MAX_ROWS = 60
+MAX_ROWS = 200
 _NAMES = {"threshold": "θ", "top_n": "top n", "normalize": "scaled by", "doubt_limit": "1 − β"}
 
 
@@ -66,7 +66,13 @@ def plain(outcomes: Sequence[Outcome]) -> str:
 
 
 def _drawn(template: str, outcomes: Sequence[Outcome], one: Outcome, **context: Any) -> str:
-    tools = {"changes_of": changes_of, "until": until, "headline": headline, "first_change": first_change}
+    tools = {
+        "ordered": ordered,
+        "changes_of": changes_of,
+        "until": until,
+        "headline": headline,
+        "first_change": first_change,
+    }
     sizes = {"most_rows": MAX_ROWS, "most": MAX_STEPS, "all_pieces": MAX_PIECES}
     return render(template, outcomes=outcomes, one=one, **tools, **sizes, **context)
 
@@ -108,6 +114,12 @@ def summary(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str]]:
 
 def _part(some: int, whole: int) -> str:
     return f"{some} of {whole}" if whole else "none to judge"
+
+
+def ordered(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
+    """The outcomes with their places, those that change first, and of them those that change earliest."""
+    places = enumerate(outcomes)
+    return sorted(places, key=lambda pair: (pair[1].since is None, pair[1].since or 0, pair[0]))
 
 
 def first_change(outcome: Outcome) -> str:

@@ -1,5 +1,5 @@
-// Sliders over stored traces. Python answers the last value that the controls have come to rest at.
-const REST = 100; // milliseconds without a movement
+// Sliders over stored traces. Python answers while the hand moves: at most one question is under way, and the last counts.
+const PACE = 60; // milliseconds between two questions
 
 function render({ model, el }) {
   const data = model.get("data");
@@ -21,6 +21,7 @@ function render({ model, el }) {
 
   function ask() {
     clearTimeout(waiting);
+    waiting = null;
     if (sent !== null) {
       again = true;
       return;
@@ -32,8 +33,7 @@ function render({ model, el }) {
     model.save_changes();
   }
   const soon = () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(ask, REST);
+    waiting ??= setTimeout(ask, PACE);
   };
 
   function control(c) {
@@ -73,17 +73,18 @@ function render({ model, el }) {
     for (const [key, value] of Object.entries(origin)) { settings[key] = value; inputs[key](value); }
     ask();
   } }, "As it was run");
-  let pick = null;
-  if (data.traces.length > 1) {
-    pick = make("select", { class: "dl-trace", "aria-label": "Trace drawn in full", onchange: () => { trace = Number(pick.value); ask(); } },
-      data.traces.map((title, i) => make("option", { value: i }, `${i + 1}. ${title}`)));
-    pick.value = trace;
-  }
+  // The rows of the table that hold what is searched for; a click or Enter on one draws its trace in full.
+  const sift = () => {
+    const wanted = (search?.value || "").toLowerCase();
+    shown.querySelectorAll("tr[data-trace]").forEach((row) => { row.hidden = !row.textContent.toLowerCase().includes(wanted); });
+  };
+  let search = null;
+  if (data.traces.length > 1) search = make("input", { type: "search", class: "dl-find", placeholder: "search the traces", "aria-label": "Search the traces", oninput: sift });
   const run = make("button", { type: "button", class: "dl-button main dl-run", onclick: () => model.send({ kind: "run" }) }, "Run the model with these values");
   const stop = make("button", { type: "button", class: "dl-button stop dl-stop", onclick: () => model.send({ kind: "stop" }), hidden: true }, "Stop");
   const said = make("span", { class: "soft", role: "status" });
   if (data.controls.length) actions.append(reset);
-  if (pick) actions.append(pick);
+  if (search) actions.append(search);
   if (data.model && data.controls.length) actions.append(run, stop);
   actions.append(said);
   const ran = make("div", { class: "dl-ran", hidden: true });
@@ -92,7 +93,12 @@ function render({ model, el }) {
 
   function answered() {
     const answer = model.get("answer") || {};
+    const on = shown.contains(document.activeElement) ? document.activeElement.dataset?.trace : undefined;
+    const at = shown.querySelector(".wide")?.scrollTop || 0;
     if (answer.html) shown.replaceChildren(drawn(answer.html));
+    sift();
+    if (at) shown.querySelector(".wide").scrollTop = at;
+    if (on !== undefined) shown.querySelector(`tr[data-trace="${on}"]`)?.focus({ preventScroll: true });
     complain(answer.error || data.error);
     shown.classList.toggle("dl-busy", Boolean(answer.error));
     if (sent !== null && answer.id >= sent) {
@@ -108,7 +114,6 @@ function render({ model, el }) {
     if (now.id === sent) return;
     number = Math.max(number, now.id || 0);
     trace = now.trace || 0;
-    if (pick) pick.value = trace;
     for (const [key, value] of Object.entries(now.settings || {})) {
       settings[key] = value;
       if (inputs[key]) inputs[key](value);
@@ -116,7 +121,9 @@ function render({ model, el }) {
   }
   function runs() {
     const now = model.get("running") || {};
+    const ended = run.disabled && !now.busy;
     run.disabled = now.busy;
+    run.textContent = now.busy ? "Running …" : "Run the model with these values";
     stop.hidden = !now.busy;
     said.textContent = now.said || "";
     if (now.error) {
@@ -125,15 +132,18 @@ function render({ model, el }) {
     } else if (now.html) {
       ran.hidden = false;
       ran.replaceChildren(make("h4", { class: "eye" }, "What the model did with these values"), drawn(now.html));
+      if (ended) ran.scrollIntoView({ block: "nearest", behavior: "smooth" });
     }
   }
-  shown.addEventListener("click", (event) => {
+  const draw = (event) => {
     const line = event.target.closest("tr[data-trace]");
-    if (!line) return;
+    if (!line || (event.type === "keydown" && !["Enter", " "].includes(event.key))) return;
+    event.preventDefault();
     trace = Number(line.dataset.trace);
-    if (pick) pick.value = trace;
     ask();
-  });
+  };
+  shown.addEventListener("click", draw);
+  shown.addEventListener("keydown", draw);
   model.on("change:answer", answered);
   model.on("change:asked", moved);
   model.on("change:running", runs);

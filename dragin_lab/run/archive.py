@@ -1,0 +1,47 @@
+"""Run directories as one file, to pass on: a .tar.xz that is unpacked once, into the user's cache."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from dragin_lab.errors import DraginLabError
+from dragin_lab.files import user_cache
+
+ENDING = ".tar.xz"
+
+
+class ArchiveError(DraginLabError):
+    """An archive of runs that cannot be read."""
+
+
+def pack(folder: str | Path, files: Iterable[Path], path: str | Path) -> Path:
+    """Write files below a folder as an archive, under their names there; the same files give the same bytes."""
+    root = Path(folder)
+    with tarfile.open(path, "w:xz", preset=9) as archive:
+        for file in sorted(files):
+            about = tarfile.TarInfo(file.relative_to(root).as_posix())
+            about.size = file.stat().st_size
+            with file.open("rb") as data:
+                archive.addfile(about, data)
+    return Path(path)
+
+
+def unpacked(path: Path) -> Path:
+    """The folder that holds what is in an archive: below the user's cache, under a name made of its content.
+
+    Raises ``ArchiveError`` for a file that is not such an archive.
+    """
+    try:
+        name = sha256(path.read_bytes()).hexdigest()[:16]
+        folder = user_cache() / "runs" / name
+        if not (folder / ".whole").exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            with tarfile.open(path, "r:xz") as archive:
+                archive.extractall(folder, filter="data")
+            (folder / ".whole").touch()
+    except (OSError, EOFError, tarfile.TarError) as error:
+        raise ArchiveError(f"{path}: cannot be unpacked ({error}); get it again, or give a folder of runs") from None
+    return folder
