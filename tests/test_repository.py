@@ -93,3 +93,9 @@ def test_workflows_run_what_a_person_would() -> None:
         assert yaml.safe_load(text)
         assert not [name for name in re.findall(r"make ([\w-]+)", text) if f"\n{name}:" not in MAKEFILE]
     assert "run: .ci/run\n" in (ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8")
+
+
+def test_the_cards_have_the_headers_of_the_hub() -> None:
+    for name in ("corpora/README.md", "dragin_lab/almanac/model/README.md"):
+        head = yaml.safe_load((ROOT / name).read_text(encoding="utf-8").split("---\n")[1])
+        assert (head["license"], head["language"]) == ("apache-2.0", "en")
