@@ -483,4 +483,4 @@ def test_a_page_takes_tables_too(tmp_path):
     assert "&lt;3&gt;" in text
     assert "0.250" in text
     assert "<p>n = 4</p>" in text
-    assert "<script" not in text
+    assert "plotly.js v" not in text
