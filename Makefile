@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv as far as it needs, and only then.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := notebooks,corpora,dense,cluster,dev
+EXTRAS := notebooks,corpora,dense,cluster,large,sharing,docs,dev
 # How far .venv is set up: what the demo runs, what the notebooks need beside it, everything.
 CORE := .venv/.core
 LAB := .venv/.lab
@@ -13,7 +13,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --max
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
 BOOKS := --nbmake --nbmake-timeout=1200
 
-.PHONY: help demo lab test test-slow test-all test-browser ci bench lint docs gallery clean
+.PHONY: help demo lab test test-slow test-all test-browser ci bench lint docs docs-site gallery dist clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
@@ -26,6 +26,8 @@ help:
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
+	@echo "make docs-site   set up, then build the documentation's pages into site/, offline"
+	@echo "make dist    set up, then build the wheel and the source archive into dist/ and check them"
 	@echo "make gallery set up, then make the runs and the executed notebooks of docs/gallery (hours)"
 	@echo "make clean   remove what the others made"
 
@@ -76,6 +78,7 @@ bench: $(FULL)
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 	$(BIN)/python benchmarks/search_clusters.py
 	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/gpu.py
 	$(BIN)/python -m tools.pages.performance
 	$(BIN)/python -m tools.pages.scaling
 
@@ -85,10 +88,20 @@ lint: $(FULL)
 	$(BIN)/mypy
 
 docs: $(FULL)
+	$(BIN)/python -m tools.pages.architecture
 	$(BIN)/python -m tools.pages.pictures
 	$(BIN)/python -m tools.pages.figures
 	$(BIN)/python -m tools.pages.performance
 	$(BIN)/python -m tools.pages.scaling
+
+docs-site: $(FULL)
+	$(BIN)/python -m mkdocs build --strict --quiet
+
+# The build's own packages are those that are installed here, so that nothing comes from a network.
+dist: $(FULL)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
 
 gallery: $(FULL)
 	$(BIN)/python -m tools.pages.runs
@@ -96,5 +109,5 @@ gallery: $(FULL)
 	$(BIN)/python -m tools.pages.pictures notebooks
 
 clean:
-	rm -rf .venv build dist *.egg-info runs notebooks/runs test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv build dist site *.egg-info runs notebooks/runs test-results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,6 +11,9 @@ reading the prompts, is taken off, so what stands here is decoding:
 Beside them stands the limit that the memory sets: every step reads all weights once, and the keys and values of every
 text, at the bandwidth that a large copy on the same device reaches.
 
+It writes benchmarks/results/gpu.json and, from it, the sections of docs/performance.md and docs/scaling.md; where there
+is no GPU it says so and changes nothing.
+
     python benchmarks/gpu.py
     python benchmarks/gpu.py --device cpu --dtype float32 --layers 2 --heads 4 --hidden 64 --ffn 128 --vocab 500 \\
         --prompt 32 --pieces 8 --sizes 1 2 --rounds 1 --copy-mib 8 --out gpu-tried.json    # tries the script
@@ -20,11 +23,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import subprocess
+import sys
 import time
 from typing import Any
 
 import torch
-from common import MIB, begin, interleaved, machine, parser, plain, random_llama, words, write
+from common import MIB, RESULTS, begin, interleaved, machine, parser, plain, random_llama, words, write
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
@@ -53,7 +58,7 @@ def bandwidth(device: torch.device, mib: int, rounds: int = 10) -> float:
 
 
 def batch(lm: LanguageModel, texts: list[str], n: int, capture: bool) -> list[list[int]]:
-    """Drafts of n pieces side by side, each prompt read anew."""
+    """Drafts of n pieces side by side, each prompt read again."""
     lm.forget()
     rows = Batch(lm, len(texts), capture=capture)
     for i, text in enumerate(texts):
@@ -157,7 +162,7 @@ def main() -> None:
     args = options.parse_args()
     begin(args)
     if args.device.startswith("cuda") and not torch.cuda.is_available():
-        options.exit(2, "torch finds no CUDA device here; --device cpu and a small shape try the script\n")
+        options.exit(0, "torch finds no CUDA device here: nothing is measured. --device cpu and a small shape try it\n")
     device = torch.device(args.device)
     rate = bandwidth(device, args.copy_mib)
     shape = {name: getattr(args, name) for name in ("layers", "heads", "hidden", "ffn", "vocab", "dtype")}
@@ -176,6 +181,9 @@ def main() -> None:
             "machine": machine(device, lm.model.dtype),
         },
     )
+    if args.out == options.get_default("out"):
+        for page in ("performance", "scaling"):
+            subprocess.run([sys.executable, "-m", f"tools.pages.{page}"], cwd=RESULTS.parents[1], check=True)
 
 
 if __name__ == "__main__":

@@ -33,5 +33,13 @@ def test_what_it_points_to_is_there() -> None:
 def test_the_demo_table_is_written() -> None:
     block = re.search(r"<!-- demo-table[^>]*-->\n(.*?)<!-- end -->", README, re.DOTALL)
     assert block
-    rows = [line.split()[0] for line in block[1].splitlines() if line and not line.startswith(("`", "-", "method"))]
+    rows = [
+        line.split()[0] for line in block[1].splitlines() if line and not line.startswith(("`", "-", "─", "method"))
+    ]
     assert rows == list(METHODS)
+
+
+def test_it_is_short_and_its_links_work_on_a_package_index() -> None:
+    assert len(README.splitlines()) <= 120
+    links = re.findall(r"\]\(([^)]+)\)|^\[[^\]]+\]: (.+)$", README, re.MULTILINE)
+    assert [link for pair in links for link in pair if link and not link.startswith("https://")] == []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
-import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -16,6 +17,7 @@ from tools import make_constraints
 
 ROOT = Path(__file__).parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 PROJECT = make_constraints.project()
 CONSTRAINTS = make_constraints.CONSTRAINTS.read_text(encoding="utf-8")
 
@@ -65,13 +67,35 @@ def test_makefile_installs_the_same_extras() -> None:
     assert f"EXTRAS := {','.join(make_constraints.EXTRAS)}\n" in MAKEFILE
 
 
-@pytest.mark.parametrize(
-    "target", ["demo", "lab", "test", "test-slow", "test-all", "test-browser", "ci", "bench", "lint", "docs", "clean"]
-)
-def test_makefile_has_target(target: str) -> None:
-    assert re.search(rf"^{target}:", MAKEFILE, re.MULTILINE)
-    assert f'"make {target} ' in MAKEFILE, "make help does not name it"
+def test_make_help_names_every_target() -> None:
+    targets = re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE)
+    assert {"demo", "lab", "test", "docs-site", "dist"} <= set(targets)
+    assert [name for name in targets if name != "help" and f'"make {name} ' not in MAKEFILE] == []
 
 
-def test_version_stands_in_one_place_each() -> None:
-    assert PROJECT["version"] == dragin_lab.__version__
+def test_version_stands_in_one_place() -> None:
+    assert PROJECT["dynamic"] == ["version"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "dragin_lab.__version__"}
+    assert Version(dragin_lab.__version__)
+    assert f"{dragin_lab.__version__} will be" in CHANGELOG or f"## [{dragin_lab.__version__}]" in CHANGELOG
+
+
+def test_the_citation_can_be_read() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert cited["authors"] == PROJECT["authors"]
+    assert [one["year"] for one in cited["references"]] == [2024, 2023]
+
+
+def test_workflows_run_what_a_person_would() -> None:
+    for path in (ROOT / ".github").rglob("*.yml"):
+        text = path.read_text(encoding="utf-8")
+        assert yaml.safe_load(text)
+        assert not [name for name in re.findall(r"make ([\w-]+)", text) if f"\n{name}:" not in MAKEFILE]
+    assert "run: .ci/run\n" in (ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8")
+
+
+def test_the_cards_have_the_headers_of_the_hub() -> None:
+    for name in ("corpora/README.md", "dragin_lab/almanac/model/README.md"):
+        head = yaml.safe_load((ROOT / name).read_text(encoding="utf-8").split("---\n")[1])
+        assert (head["license"], head["language"]) == ("apache-2.0", "en")

@@ -33,19 +33,25 @@ def run(*args: object, cwd: Path, python: str | Path = sys.executable) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy of the repository, which stays as it is."""
-    source = tmp_path_factory.mktemp("source")
-    shutil.copytree(PACKAGE, source / "dragin_lab", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is installed from, so that the repository stays as it is."""
+    folder = tmp_path_factory.mktemp("source")
+    for name in ("dragin_lab", "binder", "notebooks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "constraints.txt"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("wheel")
     run("-c", "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])", out, cwd=source)
     (made,) = out.glob("*.whl")
     return made
 
 
-def fresh(folder: Path, *installs: Sequence[object]) -> Path:
+def fresh(folder: Path, *installs: Sequence[object], cwd: Path | None = None) -> Path:
     """The Python of a new environment into which pip has installed these; skips where pip reaches no index."""
     run("-m", "venv", folder, cwd=folder.parent)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -53,7 +59,9 @@ def fresh(folder: Path, *installs: Sequence[object]) -> Path:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     for wanted in installs:
         command = [str(part) for part in (*pip, "--constraint", ROOT / "constraints.txt", *wanted)]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, encoding="utf-8")
+        done = subprocess.run(
+            command, cwd=cwd or folder, env=environment, capture_output=True, text=True, encoding="utf-8"
+        )
         if done.returncode != 0 and "connection" in done.stderr.lower():
             pytest.skip(f"pip reaches no package index: {done.stderr.splitlines()[-1]}")
         assert done.returncode == 0, done.stderr[-3000:]
@@ -99,6 +107,26 @@ def test_the_demo_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path)
         "dragin.trace",
         "table.txt",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # installs torch
+def test_the_tour_runs_in_the_environment_of_binder(source: Path, tmp_path: Path) -> None:
+    python = fresh(tmp_path / "environment", ["-r", "binder/requirements.txt", "papermill"], cwd=source)
+    tour = source / "notebooks" / "00_tour.ipynb"
+    run(
+        "-m",
+        "papermill",
+        "--no-progress-bar",
+        "--kernel",
+        "python3",
+        tour,
+        tmp_path / "out.ipynb",
+        cwd=tmp_path,
+        python=python,
+    )
+    cells = json.loads((tmp_path / "out.ipynb").read_text(encoding="utf-8"))["cells"]
+    assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code")
 
 
 #: Shows a trace and the table of a folder of runs.

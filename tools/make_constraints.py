@@ -29,7 +29,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS, ENVIRONMENT = ROOT / "constraints.txt", ROOT / "environment.yml"
 #: The extras of a full installation, in the order of environment.yml; ``export`` needs a browser.
-EXTRAS = ("notebooks", "corpora", "dense", "cluster", "dev")
+EXTRAS = ("notebooks", "corpora", "dense", "cluster", "large", "sharing", "docs", "dev")
 
 
 def project() -> dict[str, Any]:

@@ -211,7 +211,8 @@ def doctor(**options: Any) -> None:
         click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
         bad += not good
     if bad:
-        raise RunFailedError(f"{bad} of the lines above {'needs' if bad == 1 else 'need'} mending: those marked FAIL")
+        said = "is marked FAIL and needs" if bad == 1 else "are marked FAIL and need"
+        raise RunFailedError(f"{bad} of the lines above {said} a repair")
 
 
 @cli.command(short_help="Compare all methods on the embedded questions.")

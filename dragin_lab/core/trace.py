@@ -148,7 +148,7 @@ class Trace:
         )
 
     def _repr_html_(self) -> str:
-        return str(_views().trace_html(self))
+        return str(_views().trace_view(self)._repr_html_())
 
 
 def _views() -> Any:

@@ -81,14 +81,15 @@ def capture(
 ) -> Iterator[Tape]:
     """Record what ``LanguageModel`` records while ``model.generate`` is called as usual inside the block.
 
-    Greedy or sampled, one sequence a call. ``generate`` never feeds the piece it made last, so one forward more is run
-    behind it, for that piece's row. Attention maps stay on the tape; ``entropy_processed`` does not exist here.
+    Greedy or sampled, one sequence a call. ``generate`` never feeds the piece it made last, so one more forward is run
+    after it, for that piece's row. Attention maps stay on the tape; ``entropy_processed`` does not exist here.
     The model is left as it was found.
 
     Args:
         model: a causal language model of ``transformers``.
         tokenizer: its tokenizer; default the one saved beside it.
-        layer, heads: what to capture, as in ``LanguageModel.load``.
+        layer: the layer to capture, as in ``LanguageModel.load``.
+        heads: the heads to capture; None for all.
         alternatives: how many of the likeliest pieces to keep.
         attention: keep the rows in full (``Continuation.attention``), not only ``received``.
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Generator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +13,8 @@ import torch
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
-from dragin_lab.model import batch, decode, replay, score
-from dragin_lab.model.sources import find_source, load_pair, weight_files
+from dragin_lab.model import batch, decode, memory, replay, score
+from dragin_lab.model.sources import find_source, load_pair, read_placing, weight_files
 from dragin_lab.model.tapped import TappedModel
 
 
@@ -31,6 +33,8 @@ class LanguageModel(TappedModel):
         *,
         dtype: str | None = None,
         device: str | None = None,
+        device_map: str | Mapping[str, Any] | None = None,
+        quantization: Any = None,
         layer: int | str = "last",
         heads: Sequence[int] | None = None,
         alternatives: int = 5,
@@ -43,6 +47,9 @@ class LanguageModel(TappedModel):
             source: a folder, a Hugging Face id, or None for the embedded Almanac model.
             dtype: name of a torch dtype; default float32 on a CPU, bfloat16 on a GPU, whatever the files hold.
             device: default the first GPU, else the CPU.
+            device_map: "auto", or a map from modules to devices, as transformers takes it, in place of ``device``;
+                needs accelerate.
+            quantization: a configuration of transformers, or the arguments of its ``BitsAndBytesConfig``.
             layer: the layer to capture: "last" (the last full-attention layer) or an index, negative from the end.
             heads: the heads to capture; None for all.
             alternatives: how many of the likeliest pieces to keep at each place.
@@ -63,7 +70,11 @@ class LanguageModel(TappedModel):
         if not isinstance(getattr(torch, kind, None), torch.dtype):
             raise ModelError(f"dtype={dtype!r} is no dtype of torch; give float32, bfloat16 or float16")
         name, folder = find_source(source)
-        model, tokenizer = load_pair(name, getattr(torch, kind), where)
+        placing = read_placing(device_map, quantization)
+        expected = None if title else memory.estimate(name, getattr(torch, kind), where, *placing)
+        if expected is not None and (expected.weights > memory.GIB or not expected.fits):
+            print(f"{name}: {expected}", file=sys.stderr, flush=True)
+        model, tokenizer = load_pair(name, getattr(torch, kind), where, *placing)
         loaded = cls(
             model,
             tokenizer,

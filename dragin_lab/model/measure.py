@@ -131,7 +131,7 @@ class Recorder:
 
     def looked_back(self, weights: Tensor) -> None:
         """Take the next rows (1, h, c, keys) of query positions in order; the keys end at the last query itself."""
-        found = weights[0]  # (h, c, k)
+        found = weights[0].to(self.device)  # (h, c, k); the tapped layer may be on another device
         first = self.rows  # of these rows; row r is query position p - 1 + r
         self.rows += found.shape[1]
         end = self.p + self.rows - 1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
@@ -85,15 +86,31 @@ def _unreachable(name: str) -> str:
     )
 
 
-def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tuple[Any, HFTokenizer]:
-    """Model (in eval mode, on its device) and tokenizer of a checked source."""
+def read_placing(device_map: Any, quantization: Any) -> tuple[Any, Any]:
+    """The device map, and the quantization as a configuration. Raises ``ModelError`` for what cannot be one."""
+    if device_map is not None and find_spec("accelerate") is None:
+        raise ModelError("device_map needs accelerate; run pip install 'dragin-lab[large]'")
+    if isinstance(quantization, Mapping):
+        try:
+            quantization = BitsAndBytesConfig(**quantization)
+        except (TypeError, ValueError, ImportError) as error:
+            raise ModelError(f"quantization={dict(quantization)!r}: {_said(error)}") from error
+    return device_map, quantization
+
+
+def load_pair(
+    name: str, dtype: torch.dtype | str, device: torch.device, device_map: Any = None, quantization: Any = None
+) -> tuple[Any, HFTokenizer]:
+    """Model (in eval mode, on its device or as ``device_map`` says) and tokenizer of a checked source."""
+    placing = {"device_map": device_map, "quantization_config": quantization}
+    given = {key: value for key, value in placing.items() if value is not None}
     try:
         with _quiet():
             # Code that comes with a model is never run, and nobody is asked whether it should be.
             AutoConfig.from_pretrained(name, trust_remote_code=False)
             tokenizer = _tokenizer(name)
             pair: Any = AutoModelForCausalLM.from_pretrained(
-                name, dtype=dtype, output_loading_info=True, trust_remote_code=False
+                name, dtype=dtype, output_loading_info=True, trust_remote_code=False, **given
             )
             model, info = pair
     except ModelError:
@@ -107,7 +124,7 @@ def load_pair(name: str, dtype: torch.dtype | str, device: torch.device) -> tupl
             f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
             "they would be random. Use the complete folder of a causal language model"
         )
-    return model.to(device).eval(), tokenizer
+    return (model if given else model.to(device)).eval(), tokenizer
 
 
 def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:

@@ -61,7 +61,7 @@ class TappedModel:
             raise ModelError(f"alternatives={alternatives}: give 1 or more")
         self.model = model.eval()
         self.tokenizer = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer)
-        self.device: torch.device = model.device
+        self.device = _device_of(model)
         self.alternatives = alternatives
         self.sample = sample
         self.name = name or str(getattr(model.config, "_name_or_path", "")) or type(model).__name__
@@ -164,7 +164,7 @@ class TappedModel:
             "architecture": type(self.model).__name__,
             "weights_sha256": self._hash,
             "dtype": str(self.model.dtype).removeprefix("torch."),
-            "device": str(self.device),
+            "device": _devices(self.model, self.device),
             "attention": self.model.config._attn_implementation,
             "layer": self.layer,
             "heads": self.tap.heads,
@@ -204,6 +204,21 @@ class TappedModel:
             f"LanguageModel({self.name}, {type(self.model).__name__}, {dtype} on {self.device}, "
             f"layer {self.layer} by {self.tap.kind}, {decoding})"
         )
+
+
+def _device_of(model: Any) -> torch.device:
+    """Where a model takes its ids: the device of its embeddings, or of the hook that runs them."""
+    hook = getattr(model.get_input_embeddings(), "_hf_hook", None)
+    runs_on = getattr(hook, "execution_device", None)
+    return torch.device(model.device if runs_on is None else runs_on)
+
+
+def _devices(model: Any, device: torch.device) -> str:
+    """Where the weights are, and how they are quantized where they are."""
+    spread = getattr(model, "hf_device_map", None)
+    said = ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
+    quantized = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
+    return f"{said} ({getattr(quantized, 'value', quantized)})" if quantized else said
 
 
 def _parameters(model: Any) -> Any:

@@ -1,8 +1,8 @@
 """A stored trace under other settings, without the model: what would fire and be asked, and how far that is known.
 
 Every decision is taken by the method's own code on what the trace recorded. The first one that comes out otherwise ends
-what a trace can tell for sure: the text behind it would be another. Later drafts are judged all the same, each as if
-the episode had come to it; ``Turn.told`` says which are certain.
+what a trace can tell for sure, because the model would have written another text after it. Later drafts are judged all
+the same, each as if the episode had reached it; ``Turn.told`` says which are certain.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Replay:
         for place, step in enumerate(self.trace.steps):
             turn = self._turn(method, place, step, told=since is None)
             if since is None and (turn.change or not turn.certain):
-                said = f"here it {turn.change}, so the text behind it would be another"
+                said = f"here it {turn.change}, so the model would have written another text"
                 since, why = place, turn.why or said
             turns.append(turn)
         return Outcome(self.trace, method, tuple(turns), since, why)
@@ -172,10 +172,10 @@ class Replay:
         if verdict is None:
             n = len(step.draft)
             why = (
-                f"nothing fires in the {n} pieces that are stored, and what the model would have written behind them "
-                "is not; full_drafts=True keeps it"
+                f"nothing fires in the {n} pieces that are stored, and what the model would have written after them "
+                "is not stored; full_drafts=True stores it"
             )
-            return Turn(place, told, "goes on behind what is stored", step.words, None, None, None, True, why)
+            return Turn(place, told, "goes on after what is stored", step.words, None, None, None, True, why)
         query, why = None, ""
         if verdict.place is not None:
             query, why = self._query(method, place, step, verdict)
@@ -276,7 +276,7 @@ def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query 
     """QFS of the reference variant: the recorded weights, where they are those of the same flagged words."""
     query = step.query
     if query is None or not _same_place(step, verdict.decision) or not _same_hits(step, verdict):
-        return None, "the query cannot be told: the released code reads the text anew, from words that now are others"
+        return None, "the query cannot be told: the released code reads the text again, from other words"
     assert method.top_n is not None
     chosen = top_words(query.weights, method.top_n)  # (candidates,)
     text = " ".join(word for word, yes in zip(query.words, chosen, strict=True) if yes)

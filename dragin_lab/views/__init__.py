@@ -3,7 +3,8 @@
 ``heatmap``, ``selections``, ``timeline``, ``side_by_side`` and ``replayed`` give a ``View``: HTML and CSS alone, which
 show in a notebook, in a saved page and, as text, in a terminal. ``attention_map``, ``threshold_sweep``,
 ``cost_quality``, ``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html`` writes any of them as
-one page that opens offline, ``save_image`` a figure as a picture; ``browse_page`` is the explorer of whole runs.
+one page that opens offline, ``save_image`` a figure as a picture; ``browse_page`` is the explorer of whole runs. In a
+notebook and on a page each view has an export button.
 """
 
 from dragin_lab.views.attention import attention_map
@@ -17,7 +18,7 @@ from dragin_lab.views.qfs import selections
 from dragin_lab.views.replays import replayed
 from dragin_lab.views.thresholds import cost_quality, threshold_sweep
 from dragin_lab.views.timelines import timeline
-from dragin_lab.views.trace import trace_html, trace_text
+from dragin_lab.views.trace import trace_html, trace_text, trace_view
 
 __all__ = [
     "View",
@@ -36,4 +37,5 @@ __all__ = [
     "timeline",
     "trace_html",
     "trace_text",
+    "trace_view",
 ]

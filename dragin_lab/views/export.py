@@ -23,7 +23,8 @@ BUTTONS = [["toImage", "zoom2d", "pan2d", "resetScale2d"]]
 
 # Plotly writes its colours into each text; a page knows whether it is light or dark, so here its own ink is better.
 FIGURE_STYLE = (
-    "<style>.dl-fig{max-width:1180px;margin:0 auto 22px;color-scheme:light dark;box-sizing:border-box;padding:10px;"
+    "<style class='dl-figures'>"
+    ".dl-fig{max-width:1180px;margin:0 auto 22px;color-scheme:light dark;box-sizing:border-box;padding:10px;"
     "border:1px solid light-dark(#e2ded7,#34322f);border-radius:10px;background:light-dark(#fff,#15161a);"
     "color:light-dark(#1f1d1a,#e9e6e1);font:14px system-ui,sans-serif}.dl-fig+.dl-out,.dl-out+.dl-fig"
     "{margin-top:22px}.dl-fig text{fill:light-dark(#3d3a36,#cfcac2)!important}"

@@ -11,19 +11,22 @@ from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
 from dragin_lab.files import not_saved, write_whole
 from dragin_lab.views.html import attempt, clip, esc, printable
-from dragin_lab.views.rendering import macro, page, stylesheet
+from dragin_lab.views.rendering import exporter, macro, page, stylesheet
 
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """A drawn view: a notebook shows ``html``, ``print`` gives ``text``, ``save`` writes a page that opens offline."""
+    """A drawn view. A notebook shows ``html`` with an export button, ``print`` gives ``text``.
+
+    ``save`` writes a page that opens offline.
+    """
 
     title: str
     html: str
     text: str
 
     def _repr_html_(self) -> str:
-        return self.html
+        return f"{self.html}<script>{exporter()}</script>"
 
     def __repr__(self) -> str:
         return f"View({self.title!r}, {len(self.html):,} characters of HTML; print() it for text, .save() it as a page)"

@@ -109,6 +109,14 @@ def stylesheet(*more: str) -> str:
     return re.sub(r" ?([{};,>]) ?", r"\1", css).strip()
 
 
+@cache
+def exporter() -> Markup:
+    """The script that gives each view on a page its export button, without comments and indents."""
+    text = resources.files("dragin_lab.views").joinpath("templates", "export.js").read_text(encoding="utf-8")
+    lines = (line.strip() for line in text.splitlines())
+    return Markup("\n".join(line for line in lines if line and not line.startswith("//")))
+
+
 def page(title: str, body: str) -> str:
     """One complete document around a view, to be opened from a file."""
-    return render("page.html", title=title, body=Markup(body)) + "\n"
+    return render("page.html", title=title, body=Markup(body), exporter=exporter()) + "\n"

@@ -41,7 +41,7 @@ _SETTINGS = {
     "normalize": "scaled by {}",
     "top_n": "top n {}",
     "n": "n {}",
-    "top_k": "{} passages a retrieval",
+    "top_k": "{} passages per retrieval",
     "max_new_tokens": "at most {} pieces",
     "call_bonus": "+{} on the logit of a call",
     "call_pause": "no call for {} pieces after a search",

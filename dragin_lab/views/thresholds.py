@@ -46,7 +46,7 @@ def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = N
     ``table`` is a sweep, or its table: one row per value with ``value``, ``em``, ``f1``, ``retrievals`` and, where
     there are intervals, the same with ``_low`` and ``_high``; ``setting`` names what was swept, ``n`` counts questions.
     ``paper`` (``threshold`` or ``value`` with any of ``em``, ``f1``, ``num`` or ``retrievals``) is drawn faintly
-    behind it. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without plotly.
+    with it. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without plotly.
     """
     rows = _rows(table, ("value", "em", "f1", "retrievals"))
     if not len(rows):

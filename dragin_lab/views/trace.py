@@ -1,4 +1,4 @@
-"""A trace as one self-contained piece of HTML: no script, no network, readable without colour and without a mouse."""
+"""A trace as one self-contained piece of HTML, readable without script, network, colour and mouse."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ from dragin_lab.core.kept import written
 from dragin_lab.core.trace import Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_PIECES, MAX_STEPS, Canvas
-from dragin_lab.views.frame import view
+from dragin_lab.views.frame import View, view
 from dragin_lab.views.pieces import Look
 from dragin_lab.views.plain import trace_text
 from dragin_lab.views.rendering import render
 
-__all__ = ["trace_html", "trace_text"]
+__all__ = ["trace_html", "trace_text", "trace_view"]
 
 OPEN_STEPS = 6
 TWICE = 1000  # pieces up to which the answer repeats the figures that its steps have
 
 
 def trace_html(trace: Trace, *, max_pieces: int = MAX_PIECES, full_page: bool = False) -> str:
-    """A trace as HTML; ``full_page=True`` gives a whole document to be opened from a file.
+    """A trace as HTML; ``full_page=True`` gives a whole document to be opened from a file. See ``trace_view``."""
+    out = trace_view(trace, max_pieces=max_pieces)
+    return out.page() if full_page else out.html
+
+
+def trace_view(trace: Trace, *, max_pieces: int = MAX_PIECES) -> View:
+    """A trace, step by step.
 
     At most ``max_pieces`` pieces are drawn one by one, shared fairly among the drafts; the others stand as plain
     text, and the view says how many. A part that cannot be drawn shows its error and its text instead.
     """
-    out = view("The trace", "trace", trace.question.text, partial(_card, trace, max_pieces), partial(trace_text, trace))
-    return out.page() if full_page else out.html
+    return view(
+        "The trace", "trace", trace.question.text, partial(_card, trace, max_pieces), partial(trace_text, trace)
+    )
 
 
 def _card(trace: Trace, max_pieces: int) -> str:

@@ -31,7 +31,7 @@ def test_a_model_that_is_none(command: Command, tmp_path: Path) -> None:
     ran = command("doctor", "--model", tmp_path)
     assert ran.code == cli.FAILED
     assert ran.out.splitlines()[-1].startswith(f"FAIL  {tmp_path} is no model")
-    assert ran.err.startswith("error: 1 of the lines above needs mending")
+    assert ran.err.startswith("error: 1 of the lines above is marked FAIL and needs a repair")
     assert "embedded corpus" in ran.out  # the rest was looked at all the same
 
 
@@ -41,7 +41,7 @@ def test_a_model_that_fails_its_checks(command: Command, monkeypatch: pytest.Mon
     ran = command("doctor")
     assert ran.code == cli.FAILED
     assert "FAIL  attention rows sum to 1 (0.5, limit 0.001)" in ran.out
-    assert "2 of the lines above need mending" in ran.err
+    assert "2 of the lines above are marked FAIL and need a repair" in ran.err
 
 
 def test_packages_that_are_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

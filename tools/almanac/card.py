@@ -16,7 +16,15 @@ from dragin_lab.errors import DraginLabError
 from tools.almanac.drills import WORDS
 from tools.almanac.world import AlmanacError
 
-_HEAD = """# Almanac's model
+_HEAD = """---
+language: en
+license: apache-2.0
+library_name: transformers
+pipeline_tag: text-generation
+tags: [retrieval-augmented-generation, dragin_lab, fictional]
+---
+
+# Almanac's model
 
 A small Llama that has memorised one half of Almanac, a fictional encyclopedia, has never met a name of the other half,
 and reads passages. It exists so that every method of dynamic retrieval can be tried and compared in minutes, without a

@@ -196,7 +196,9 @@ CLOSING = [
     "(`tests/model/test_lm_waits.py`): a draft waits for the device once a piece, to learn which piece it is; a "
     "trigger that looks at scores gets them in the same transfer; a batch waits once a step, and once more where "
     "transformers looks whether its mask masks anything. A static cache, CUDA graphs and `torch.compile` are not used, "
-    "because whether they pay can only be measured there.",
+    "because whether they pay can only be measured there. Never run on a GPU, either: a model spread over several "
+    "devices (`device_map`), which is tested with weights that stay on disk (`tests/model/test_large.py`), and weights "
+    "that bitsandbytes quantizes, which it does on a GPU alone.",
     "",
 ]
 

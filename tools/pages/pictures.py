@@ -42,16 +42,23 @@ def browser() -> str:
 
 
 def telling_traces() -> list[dl.Trace]:
-    """The first demo question that DRAGIN answers right after two retrievals and the model alone wrong, by each method.
+    """The first demo question that DRAGIN reads off two retrievals and the model alone answers wrong, by each method.
 
-    DRAGIN's comes last.
+    DRAGIN's comes last. An answer is read off where a passage states it, and no yes or no can be guessed.
     """
     lab, questions = dl.Lab(), demo_questions()
     for without, trace in zip(lab.ask_many(questions, "wo-rag"), lab.ask_many(questions), strict=True):
-        if not without.scores["em"] and trace.scores["em"] and trace.counters["retrievals"] == 2:
+        if not without.scores["em"] and read_off(trace) and trace.counters["retrievals"] == 2:
             others = [lab.ask(trace.question, name) for name in OTHERS]
             return [*others, trace]
     sys.exit("no demo question shows what retrieval changed")
+
+
+def read_off(trace: dl.Trace) -> bool:
+    """Whether the answer is right, and stands in a passage that was found before it was written."""
+    found = [passage.text for step in trace.steps for passage in step.passages]
+    guessed = trace.answer.lower() in ("yes", "no")
+    return bool(trace.scores["em"]) and not guessed and any(trace.answer in text for text in found)
 
 
 def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -> None:

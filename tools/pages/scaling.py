@@ -72,8 +72,8 @@ def gpu_section(found: dict[str, Any] | None, mean: dict[str, float] | None, epi
     shape, first = found["shape"], found["decoding"][0]
     lines = [
         f"Measured on {found['machine']['device']}, {shape['dtype']}, random weights in the shape of "
-        f"{shape['layers']} layers of {shape['hidden']}: drafts of {first['pieces']} pieces behind prompts of "
-        f"{first['prompt']}, which are read anew each time, with attention captured.\n",
+        f"{shape['layers']} layers of {shape['hidden']}: drafts of {first['pieces']} pieces after prompts of "
+        f"{first['prompt']}, which are read again each time, with attention captured.\n",
         "| drafts side by side (`--batch-size`) | seconds a draft |"
         + (f" {episodes:,} episodes of {mean['drafts']:.1f} drafts |" if mean else ""),
         "|---|---|" + ("---|" if mean else ""),

@@ -1,0 +1,77 @@
+// One button per view: the page, a picture, the data. All of it is made here from what is shown, so nothing is loaded.
+(() => {
+  const STYLE = ".dl-export.dl-export{float:inline-end;margin:8px 10px 0 8px;font:12px/1.5 system-ui,sans-serif;text-align:end;position:relative;z-index:3}"
+    + ".dl-export summary,.dl-export button{font:inherit;cursor:pointer;list-style:none;display:inline-block;padding:2px 9px;border:1px solid #8a8479;border-radius:6px;background:light-dark(#fff,#1d1e22);color:light-dark(#3d3a36,#e9e6e1)}"
+    + ".dl-export button{margin:4px 0 0 4px}.dl-export span{display:block}@media print{.dl-export.dl-export{display:none}}";
+  const make = (tag, text, more = {}) => Object.assign(document.createElement(tag), { textContent: text, ...more });
+  const file = (name, type, text) => {
+    const url = URL.createObjectURL(new Blob([text], { type }));
+    make("a", "", { download: name, href: url }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 10000);
+  };
+  const bytes = (url) => {
+    const [head, body] = [url.slice(0, url.indexOf(",")), url.slice(url.indexOf(",") + 1)];
+    return head.endsWith("base64") ? Uint8Array.from(atob(body), (one) => one.charCodeAt(0)) : decodeURIComponent(body);
+  };
+  const csv = (rows) => "\ufeff" + rows.map((row) => row.map((cell) => /[",\n]/.test(cell ?? "") ? `"${String(cell).replaceAll('"', '""')}"` : cell ?? "").join(",")).join("\n") + "\n";
+  const bare = (view) => {
+    const copy = view.cloneNode(true);
+    copy.querySelectorAll(".dl-export, script").forEach((node) => node.remove());
+    return copy;
+  };
+  // A picture is the view's own HTML in an SVG, in light colours, as it would be printed.
+  const svg = (view) => {
+    const { width, height } = view.getBoundingClientRect(), copy = bare(view);
+    copy.setAttribute("xmlns", "http://www.w3.org/1999/xhtml");
+    copy.style.cssText = `color-scheme:light;width:${width}px`;
+    const inner = new XMLSerializer().serializeToString(copy);
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${Math.ceil(width)}" height="${Math.ceil(height)}"><style>svg{color-scheme:light;background:#fff}</style><foreignObject width="100%" height="100%">${inner}</foreignObject></svg>`;
+  };
+  const png = async (view) => {
+    const { width, height } = view.getBoundingClientRect(), image = new Image(), canvas = make("canvas", "", { width: 2 * width, height: 2 * height });
+    image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(svg(view));
+    await image.decode();
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return canvas.toDataURL("image/png");
+  };
+  // Tokens with their figures, then every table.
+  const data = (view) => {
+    const figures = [...view.querySelectorAll("[data-i]")].map((node) => {
+      const found = { token: [...(node.querySelector("b") ?? node).childNodes].filter((part) => !part.matches?.(".vh, .gem")).map((part) => part.textContent).join("") };
+      // "likeliest: a 50 % · b 3 %", "word “a”", "entropy 1.2 × attention 0.3 = score 0.36", "HIT"
+      for (const part of node.dataset.i.split("\n").flatMap((line) => line.startsWith("likeliest") ? [line] : line.split(/ {3}/)).slice(1)) {
+        const named = part.match(/^(likeliest|word):? (.*)$/s) ?? part.match(/^(?:.*= )?(.*?) ([−<]?[\d.,]+(?:e[-−+]?\d+)?(?: %)?)$/);
+        found[named ? named[1] : part] = named ? named[2].replace("−", "-") : "yes";
+      }
+      return found;
+    });
+    const names = [...new Set(figures.flatMap(Object.keys))];
+    const rows = figures.length ? [names, ...figures.map((one) => names.map((name) => one[name]))] : [];
+    for (const table of view.querySelectorAll("table")) rows.push([], ...[...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim())));
+    return csv(rows.length ? rows : view.innerText.split("\n").map((line) => [line]));
+  };
+  const series = (figure) => csv([["series", "x", "y", "z"], ...(figure._fullData ?? figure.data).flatMap((one) => one.z
+    ? one.z.flatMap((line, i) => Array.from(line, (z, j) => [one.name, [].concat(one.x?.[1] ?? one.x)[j], [].concat(one.y?.[1] ?? one.y)[i], z]))
+    : Array.from(one.x ?? [], (x, i) => [one.name, x, one.y?.[i], ""]))]);
+
+  for (const view of document.querySelectorAll(".dl-out, .dl-fig")) {
+    const home = view.querySelector(":scope > .dl") ?? view, plot = view.querySelector(".js-plotly-plot");
+    if (home.querySelector(":scope > .dl-export") || view.closest(".dl-host")) continue;
+    const title = (view.querySelector(".q, .gtitle, img[alt]")?.textContent || document.title).trim();
+    const name = title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60).replace(/^-|-$/g, "") || "view";
+    const said = make("span", "", { role: "status" });
+    const drawn = (format) => Plotly.toImage(plot, { format, scale: format === "png" ? 2 : 1 });
+    const kinds = {
+      HTML: () => file(`${name}.html`, "text/html", `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>${title.replaceAll("<", "&lt;")}</title>${document.querySelector("style.dl-figures")?.outerHTML ?? ""}${bare(view).outerHTML}`),
+      PNG: async () => file(`${name}.png`, "image/png", bytes(await (plot ? drawn("png") : png(view)))),
+      SVG: async () => file(`${name}.svg`, "image/svg+xml", plot ? bytes(await drawn("svg")) : svg(view)),
+      CSV: () => file(`${name}.csv`, "text/csv", plot ? series(plot) : data(view)),
+    };
+    const menu = make("details", "", { className: "dl-export" });
+    menu.append(make("style", STYLE), make("summary", "Export"), ...Object.entries(kinds).map(([kind, work]) => make("button", kind, {
+      type: "button",
+      onclick: () => Promise.resolve().then(work).then(() => { said.textContent = ""; }, (error) => { said.textContent = `This browser cannot write a ${kind}: ${error.message}`; }),
+    })), said);
+    home.prepend(menu);
+  }
+})();

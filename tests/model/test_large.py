@@ -1,0 +1,89 @@
+"""Models that are spread or quantized: captured like any other, and estimated before they are loaded."""
+
+from __future__ import annotations
+
+import lm_tiny
+import numpy as np
+import pytest
+import torch
+
+from dragin_lab.core.episode import Write
+from dragin_lab.core.trace import Prompt
+from dragin_lab.errors import ModelError
+from dragin_lab.model import memory
+from dragin_lab.model.load import LanguageModel
+
+SMALL = lm_tiny.PARITY / "almanac-small"
+#: The second layer's weights stay on disk and come when they are needed; the first and the last are in memory.
+SPREAD = {
+    "model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.layers.1": "disk", "model.layers.2": "disk",
+    "model.norm": "cpu", "model.rotary_emb": "cpu", "lm_head": "cpu",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", [0, 2])
+def test_a_model_that_is_spread_writes_and_is_captured_like_one_that_is_not(layer: int) -> None:
+    pytest.importorskip("accelerate")
+    draft = Write(Prompt("Question: Who is Bo?\nAnswer:"), 12, attention=True)
+    plain = LanguageModel.load(SMALL, layer=layer).generate(draft)
+    lm = LanguageModel.load(SMALL, layer=layer, device_map=SPREAD)
+    assert any(p.device.type == "meta" for p in lm.model.parameters()), "nothing is on disk"
+    spread = lm.generate(draft)
+    assert spread.ids.tolist() == plain.ids.tolist()
+    assert plain.attention is not None
+    assert spread.attention is not None
+    np.testing.assert_allclose(spread.entropy, plain.entropy, atol=1e-4)
+    np.testing.assert_allclose(spread.attention, plain.attention, atol=1e-3)  # float16
+    assert lm.provenance()["device"] == "cpu, disk"
+    assert lm.provenance()["weights_sha256"] == LanguageModel.load(SMALL).provenance()["weights_sha256"]
+
+
+def test_side_by_side_works_on_a_model_that_is_spread() -> None:
+    pytest.importorskip("accelerate")
+    found = {}
+    for name, options in (("plain", {}), ("spread", {"device_map": SPREAD})):
+        lm = LanguageModel.load(SMALL, **options)
+        rows = lm.batch(2)
+        for key, text in enumerate(("Question: Who?", "Question: Where is the town of it?")):
+            rows.ask(key, Write(Prompt(text), 6, attention=True))
+        made = {}
+        while len(rows):
+            made |= dict(rows.step())
+        found[name] = {key: one.ids.tolist() for key, one in made.items()}
+    assert found["spread"] == found["plain"]
+
+
+def test_the_estimate_is_what_the_weights_take(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = memory.estimate(str(SMALL), torch.float32, torch.device("cpu"), None, None)
+    lm = LanguageModel.load(SMALL)
+    assert expected is not None
+    assert expected.weights == sum(p.nbytes for p in lm.model.parameters())
+    assert expected.parameters == sum(p.numel() for p in lm.model.parameters())
+    assert capsys.readouterr().err == "", "a small model needs no word"
+
+
+def test_what_does_not_fit_is_said_before_it_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda device, spread: (1, "cpu"))
+    LanguageModel.load(SMALL)
+    said = capsys.readouterr().err
+    assert "billion parameters take about" in said
+    assert 'which is less: spread it (device_map="auto")' in said
+
+
+def test_four_bits_take_an_eighth_of_float32_where_they_hold() -> None:
+    class Four:
+        load_in_4bit = True
+
+    whole, small = (
+        memory.estimate(str(SMALL), torch.float32, torch.device("cpu"), None, kind) for kind in (None, Four())
+    )
+    assert whole is not None
+    assert small is not None
+    assert whole.weights / 8 < small.weights < whole.weights
+
+
+def test_a_quantization_that_is_none_is_refused() -> None:
+    with pytest.raises(ModelError, match="quantization="):
+        LanguageModel.load(SMALL, quantization={"load_in_4bit": "yes"})
