@@ -139,7 +139,7 @@ def _beside(lm: TappedModel, ids: list[int]) -> tuple[Tensor, Tensor | None]:
 
 
 def _joined(parts: list[Tensor], n: int) -> Tensor | None:
-    """Rows (B, h, c, k) of the last queries, in order, over all n keys: (B, h, c, n); a window gives only its last."""
+    """Rows (B, h, c, k) of the last queries, in order, over all n keys (B, h, c, n); windows hold the last keys."""
     if not parts:
         return None
     end, made = n - sum(part.shape[2] for part in parts), []
