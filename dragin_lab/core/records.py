@@ -39,7 +39,8 @@ class Prompt:
     character ranges of ``text``; a part that is absent has no entry. ``notes`` says what was dropped to fit the
     context window, one line each. ``special`` says whether the tokenizer adds its own special tokens (BOS, ...) when
     the text is encoded; a chat template has written them into it. ``apart`` are the characters at which it is cut into
-    parts that are encoded one by one, special tokens only before the first.
+    parts that are encoded one by one, special tokens only before the first. ``dropped`` counts the passages and the
+    exemplars that were left out to fit the context window.
     """
 
     text: str
@@ -47,6 +48,7 @@ class Prompt:
     notes: tuple[str, ...] = ()
     special: bool = True
     apart: tuple[int, ...] = ()
+    dropped: dict[str, int] = field(default_factory=dict)
 
     def part(self, name: str) -> str:
         """The text of one named span; the empty string where the prompt has no such part."""

@@ -98,6 +98,7 @@ def _provenance(lab: Lab, method: Method, template: PromptTemplate) -> dict[str,
 
     return lab.model.provenance() | {
         "dragin_lab": __version__,
+        "context_window": lab.model.context_window,
         "retriever": described(lab.retriever_for(method)),
         "seed": lab.seed,
         "template": template.described,
