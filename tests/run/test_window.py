@@ -11,7 +11,6 @@ import dragin_lab as dl
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.study.runs import Runs
 from dragin_lab.run.lines import PREDICTION, decode, encode
 
 LONG = "Ann Lee was born in the city of Ulm. " * 4
@@ -52,10 +51,11 @@ def test_the_reference_variant_counts_what_outgrows_the_window(lab: dl.Lab) -> N
 def test_a_run_counts_it_and_says_so_once_with_the_remedy(lab: dl.Lab, tmp_path: Path) -> None:
     method = dl.method("sr-rag", variant="paper", max_new_tokens=8)
     with pytest.warns(UserWarning, match=r"too small for 2 answers: .*passages were dropped.*Lower top_k") as told:
-        (record,) = lab.run(["Who is Ann Lee?", "Who is Bo Ek?"], method, output=tmp_path, progress=False)
+        runs = lab.run(["Who is Ann Lee?", "Who is Bo Ek?"], method, output=tmp_path, progress=False)
     assert len([one for one in told if "window" in str(one.message)]) == 1
+    record = runs.records[0]
     assert [line["window"]["unseen"] for line in record.predictions] == [1, 1]
-    assert "sr-rag (window too small for 2)" in str(Runs([record]).table())
+    assert "sr-rag (window too small for 2)" in str(runs.table())
     line = record.predictions[0]
     for window in ({"unseen": -1}, {"other": 1}, [1], "x"):
         with pytest.raises(ValueError, match="its 'window' is"):
