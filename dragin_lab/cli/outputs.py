@@ -13,6 +13,7 @@ import rich_click as click
 
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import not_saved, write_whole
+from dragin_lab.run.rundir import CONFIG
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -55,7 +56,7 @@ def make_folder(path: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"--output {path}: {error.strerror}; give a folder that can be written") from None
-    if not os.access(folder, os.W_OK):
+    if not os.access(folder, os.W_OK) and not any(folder.rglob(CONFIG)):  # a complete run can be shown all the same
         raise click.UsageError(f"--output {path}: you may not write there; give a folder that can be written")
     return folder
 

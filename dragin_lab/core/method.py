@@ -91,6 +91,11 @@ class Method:
         """Whether the paper variant keeps the attention rows of its drafts."""
         return self.what.reads_attention or "attention" in self.when.needs
 
+    @property
+    def reads_attention(self) -> bool:
+        """Whether it needs a model with attention; other methods need only probabilities."""
+        return self.keeps_attention or self.when.rereads
+
     def __str__(self) -> str:
         return label(self)
 

@@ -39,7 +39,7 @@ def number(name: str, value: Any, low: float = 0.0) -> float:
     """``value`` as a finite number that is at least ``low``."""
     try:
         found = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise SettingError(f"{name}={value!r} is not a number; give one such as {name}=1.2") from None
     if not math.isfinite(found) or found < low:
         raise SettingError(f"{name}={value!r} is out of range; it must be at least {low:g}")

@@ -181,17 +181,16 @@ class PromptTemplate:
             template = replace(self, exemplars=tuple(all_exemplars[len(all_exemplars) - m :]))
             prompt = build(template, all_passages[:n] or None)
             if fits(prompt):
-                notes = []
-                if n < len(all_passages):
-                    notes.append(f"dropped {len(all_passages) - n} of {len(all_passages)} passages to fit the window")
-                if m < len(all_exemplars):
-                    notes.append(
-                        f"dropped {len(all_exemplars) - m} of {len(all_exemplars)} exemplars to fit the window"
-                    )
-                return replace(prompt, notes=tuple(notes))
-        alone = len(build(replace(self, exemplars=()), None).text)
+                parts = {"passages": (n, len(all_passages)), "exemplars": (m, len(all_exemplars))}
+                dropped = {name: count - left for name, (left, count) in parts.items() if left < count}
+                notes = [f"dropped {d} of {parts[name][1]} {name} to fit the window" for name, d in dropped.items()]
+                return replace(prompt, notes=tuple(notes), dropped=dropped)
+        bare = replace(self, exemplars=(), preamble="", instruction="")
+        alone = len(build(bare, None).text)
+        given = len(build(replace(self, exemplars=()), None).text) - alone
+        what = "the template's preamble and instruction" if given > alone else "the question with the answer so far"
         raise SettingError(
-            f"the question with the answer so far, {alone:,} characters, does not fit into {limit} "
+            f"{what}, {max(given, alone):,} characters, does not fit into {limit} "
             "even without exemplars and passages; shorten it, lower max_new_tokens, or use another model"
         )
 

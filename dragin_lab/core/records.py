@@ -7,9 +7,25 @@ A *piece* is one tokenizer token.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+
+from dragin_lab.errors import SettingError
+
+
+def _texts(record: Any, *names: str) -> None:
+    """Raise ``SettingError`` where a field of a record is not a text; a whole number as id is written as one."""
+    if type(record.id) is int:
+        object.__setattr__(record, "id", str(record.id))
+    for name in names:
+        value = getattr(record, name)
+        if not isinstance(value, str):
+            raise SettingError(
+                f"{name}={str(value)[:60]!r} of a {type(record).__name__} is {type(value).__name__}; give a text"
+            )
 
 
 @dataclass(frozen=True)
@@ -21,6 +37,9 @@ class Passage:
     text: str
     score: float = float("nan")
 
+    def __post_init__(self) -> None:
+        _texts(self, "id", "title", "text")
+
 
 @dataclass(frozen=True)
 class Question:
@@ -29,6 +48,15 @@ class Question:
     id: str
     text: str
     golds: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _texts(self, "id", "text")
+        golds = (self.golds,) if isinstance(self.golds, str) else self.golds
+        if isinstance(golds, Mapping | bytes) or not isinstance(golds, Iterable):
+            raise SettingError(f"golds={str(golds)[:60]!r} of question {self.id!r}: give a text, or a list of texts")
+        object.__setattr__(self, "golds", tuple(golds))
+        if wrong := [gold for gold in self.golds if not isinstance(gold, str)]:
+            raise SettingError(f"the gold answer {str(wrong[0])[:60]!r} of question {self.id!r} is not a text")
 
 
 @dataclass(frozen=True)
@@ -39,7 +67,8 @@ class Prompt:
     character ranges of ``text``; a part that is absent has no entry. ``notes`` says what was dropped to fit the
     context window, one line each. ``special`` says whether the tokenizer adds its own special tokens (BOS, ...) when
     the text is encoded; a chat template has written them into it. ``apart`` are the characters at which it is cut into
-    parts that are encoded one by one, special tokens only before the first.
+    parts that are encoded one by one, special tokens only before the first. ``dropped`` counts the passages and the
+    exemplars that were left out to fit the context window.
     """
 
     text: str
@@ -47,6 +76,7 @@ class Prompt:
     notes: tuple[str, ...] = ()
     special: bool = True
     apart: tuple[int, ...] = ()
+    dropped: dict[str, int] = field(default_factory=dict)
 
     def part(self, name: str) -> str:
         """The text of one named span; the empty string where the prompt has no such part."""

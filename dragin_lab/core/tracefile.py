@@ -12,6 +12,7 @@ import json
 import math
 import os
 import zlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -27,11 +28,28 @@ from dragin_lab.errors import TraceFileError
 from dragin_lab.files import not_saved, write_whole
 
 FORMAT = "dragin_lab.trace"
-VERSION = 1
+#: Format 1 had no checksum.
+VERSION = 2
 ALTERNATIVES = 3  # of each piece in a slim trace
 SLIM = b"dragin_lab slim trace\n"  # what its file begins with
 #: safetensors refuses to read a longer header.
 LONGEST_HEADER = 100_000_000
+LARGEST = 4 * 2**30  # bytes of a file
+#: How long the arrays and lists of a record are, by letters that stand for the same number throughout it.
+_SHAPES = {
+    "Continuation": {
+        "ids": "n", "pieces": "n", "prompt_ids": "p", "prompt_offsets": "p 2", "offsets": "n 2", "entropy": "n",
+        "logprob": "n", "alternative_ids": "n k", "alternative_probs": "n k", "received": "n",
+        "entropy_processed": "n", "attention": "h n+1 p+n", "hidden": "n d", "alternative_pieces": "n",
+        "received_decided": "m",
+    },
+    "Words": {
+        "text": "w", "spans": "w 2", "sentence": "w", "attention": "w", "entropy": "w", "stop": "w", "score": "w",
+        "hit": "w",
+    },
+    "Query": {"words": "w", "weights": "w", "chosen": "w"},
+}  # fmt: skip
+_MAYBE_EMPTY = ("alternative_pieces",)
 
 T = TypeVar("T")
 
@@ -57,7 +75,11 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
         raise TraceFileError(
             f"{path}: not saved; the trace's text takes {len(text):,} bytes and one file holds 90 million"
         )
-    data = safetensors.numpy.save(tensors, {"format": FORMAT, "version": str(VERSION), "trace": text})
+    size = len(text) + sum(array.nbytes for array in tensors.values())
+    if size > LARGEST * 0.9:
+        raise TraceFileError(f"{path}: not saved; the trace takes {size:,} bytes and one file holds {LARGEST:,}")
+    metadata = {"format": FORMAT, "version": str(VERSION), "trace": text, "sum": checksum(text, tensors)}
+    data = safetensors.numpy.save(tensors, metadata)
     data = SLIM + zlib.compress(data) if slim else data
     if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
         raise TraceFileError(f"{path}: not saved; this is not a regular file; give the name of a file")
@@ -69,30 +91,65 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
 
 
 def load_trace(kind: type[T], path: str | Path) -> T:
-    """Read a trace, an object of ``kind``; ``TraceFileError`` says what is wrong with a file that is not one."""
+    """Read a trace, an object of ``kind``; ``TraceFileError`` says what is wrong with a file that is not one.
+
+    No array is read before its name, and the size of the file, are known to be right. Files of format 1 have no
+    checksum; in them damage may go unseen.
+    """
     path = Path(path).expanduser()
     if not os.path.isfile(path):
         raise TraceFileError(f"{path}: " + ("is not a regular file" if os.path.exists(path) else "no such file"))
     try:
-        data = path.read_bytes()
-        data = zlib.decompress(data.removeprefix(SLIM)) if data.startswith(SLIM) else data
-        tensors = safetensors.numpy.load(data)
-        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
+        if (size := path.stat().st_size) > LARGEST:
+            raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
+        with path.open("rb") as raw:
+            slim = raw.read(len(SLIM)) == SLIM
+            data = _unpressed(raw.read()) if slim else b""
+        if slim:
+            arrays = safetensors.numpy.load(data)
+            metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
+            return _read(kind, path, metadata, _Arrays(arrays, arrays.__getitem__))
+        with safetensors.safe_open(path, framework="np") as file:
+            return _read(kind, path, file.metadata() or {}, _Arrays(file.keys(), file.get_tensor))
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, zlib.error, KeyError) as error:  # KeyError: an unknown type of array
         raise TraceFileError(f"{path}: not a trace, or only a part of one ({error})") from error
+
+
+def _unpressed(data: bytes) -> bytes:
+    """The data of a slim trace; no more of it than a trace may have."""
+    reading = zlib.decompressobj()
+    found = reading.decompress(data, LARGEST)
+    if not reading.eof or reading.unused_data:
+        raise zlib.error("its end is missing, or it is too large")
+    return found
+
+
+def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arrays) -> T:
     if metadata.get("format") != FORMAT:
         raise TraceFileError(f"{path}: a safetensors file, but not a trace (the weights of a model?)")
-    _check_version(path, metadata.get("version", ""))
+    version = metadata.get("version", "")
+    if not version.isdecimal():
+        raise TraceFileError(f"{path}: says no format version ({version[:20]!r}); it was not written by Trace.save")
+    if version not in ("1", str(VERSION)):
+        raise TraceFileError(
+            f"{path}: written in format {version[:20]}, and this dragin_lab reads formats 1 to {VERSION}; "
+            "open it with the dragin_lab that wrote it, or upgrade"
+        )
     try:
-        stored = json.loads(metadata.get("trace", ""))
-    except ValueError as error:
-        raise TraceFileError(f"{path}: the trace in it is not sound JSON ({error})") from error
-    try:
-        trace: T = _unpack(kind, stored, "trace", tensors)
+        text = metadata.get("trace", "")
+        trace: T = _unpack(kind, json.loads(text), "trace", tensors)
+        if unread := tensors.names - tensors.read.keys():
+            raise TraceFileError(f"holds an array that the trace does not name: {min(unread)[:60]!r}")
+        if metadata.get("sum") != (checksum(text, tensors.read) if version != "1" else None):
+            raise TraceFileError("was changed or damaged after it was written (its checksum does not fit)")
     except TraceFileError as error:
         raise TraceFileError(f"{path}: {error}") from None
+    except RecursionError:
+        raise TraceFileError(f"{path}: the trace in it is nested too deeply; the file is damaged") from None
+    except (ValueError, OverflowError) as error:
+        raise TraceFileError(f"{path}: the trace in it is not sound JSON ({error})") from error
     return trace
 
 
@@ -111,14 +168,51 @@ def _slim(trace: Any) -> Any:
     return replace(trace, steps=[lean(step) for step in trace.steps], extraction=cut(trace.extraction))
 
 
-def _check_version(path: Path, version: str) -> None:
-    if not version.isdecimal():
-        raise TraceFileError(f"{path}: says no format version ({version!r}); it was not written by Trace.save")
-    if int(version) != VERSION:
-        raise TraceFileError(
-            f"{path}: written in format {int(version)}, and this dragin_lab reads format {VERSION}; "
-            "open it with the dragin_lab that wrote it, or upgrade"
-        )
+class _Arrays:
+    """The arrays of an open file, each read when it is asked for, once."""
+
+    def __init__(self, names: Iterable[str], get: Callable[[str], np.ndarray]) -> None:
+        self.names, self._get = set(names), get
+        self.read: dict[str, np.ndarray] = {}
+
+    def take(self, name: Any, where: str) -> np.ndarray:
+        if not isinstance(name, str) or name not in self.names:
+            raise TraceFileError(f"{where}: its array is missing from the file")
+        if name in self.read:
+            raise TraceFileError(f"{where}: its array is another one's too; the file is damaged")
+        self.read[name] = found = self._get(name)
+        return found
+
+
+def checksum(text: str, tensors: Mapping[str, np.ndarray]) -> str:
+    """CRC-32 over the trace's JSON and its arrays, 8 hexadecimal digits."""
+    found = zlib.crc32(text.encode())
+    for name, array in sorted(tensors.items()):
+        found = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), found)
+        found = zlib.crc32(array.tobytes(), found)
+    return f"{found:08x}"
+
+
+def _check_shapes(value: Any, where: str) -> None:
+    """Raise ``TraceFileError`` where the arrays and lists of a record are not as long as one another."""
+    sizes: dict[str, int] = {}
+    for name, wanted in _SHAPES.get(type(value).__name__, {}).items():
+        held = getattr(value, name)
+        if held is None or (name in _MAYBE_EMPTY and not len(held)):
+            continue
+        shape = held.shape if isinstance(held, np.ndarray) else (len(held),)
+        dims = wanted.split()
+        fits = len(shape) == len(dims)
+        for dim, size in zip(dims, shape, strict=False):
+            letters = dim.split("+")
+            if len(letters) == 1 and not dim.isdecimal():
+                fits &= sizes.setdefault(dim, size) == size
+            else:
+                fits &= size == sum(int(one) if one.isdecimal() else sizes[one] for one in letters)
+        if not fits:
+            raise TraceFileError(
+                f"{where}.{name}: has shape {shape} where ({', '.join(dims)}) belongs; the file is damaged"
+            )
 
 
 # -- to JSON and tensors ----------------------------------------------------------------------------------------------
@@ -164,7 +258,7 @@ def _pack(hint: Any, value: Any, where: str, tensors: dict[str, np.ndarray]) -> 
 # -- and back ---------------------------------------------------------------------------------------------------------
 
 
-def _unpack(hint: Any, value: Any, where: str, tensors: dict[str, np.ndarray]) -> Any:
+def _unpack(hint: Any, value: Any, where: str, tensors: _Arrays) -> Any:
     """The reverse of ``_pack``."""
     hint, optional = _required(hint)
     origin = get_origin(hint)
@@ -172,16 +266,14 @@ def _unpack(hint: Any, value: Any, where: str, tensors: dict[str, np.ndarray]) -
         return None
     if isinstance(value, dict):
         if "$array" in value and hint in (np.ndarray, Any):
-            if value["$array"] not in tensors:
-                raise TraceFileError(f"{where}: its array is missing from the file")
-            return tensors[value["$array"]]
-        if "$float" in value and hint in (float, Any):
+            return tensors.take(value["$array"], where)
+        if value.get("$float") in ("nan", "inf", "-inf") and hint in (float, Any):
             return float(value["$float"])
-        if "$tuple" in value and hint is Any:
+        if isinstance(value.get("$tuple"), list) and hint is Any:
             return tuple(_unpack(Any, item, f"{where}.{i}", tensors) for i, item in enumerate(value["$tuple"]))
         if is_dataclass(hint):
             return _unpack_dataclass(hint, value, where, tensors)
-        if origin is dict or hint is Any:
+        if (origin is dict or hint is Any) and not any(key.startswith("$") for key in value):
             kind = Any if hint is Any else get_args(hint)[1]
             return {key: _unpack(kind, item, f"{where}.{key}", tensors) for key, item in value.items()}
     if isinstance(value, list) and (origin in (list, tuple) or hint is Any):
@@ -193,7 +285,7 @@ def _unpack(hint: Any, value: Any, where: str, tensors: dict[str, np.ndarray]) -
     raise TraceFileError(f"{where}: holds {str(value)[:40]!r} where {_name(hint)} belongs; the file is damaged")
 
 
-def _unpack_dataclass(hint: Any, value: dict[str, Any], where: str, tensors: dict[str, np.ndarray]) -> Any:
+def _unpack_dataclass(hint: Any, value: dict[str, Any], where: str, tensors: _Arrays) -> Any:
     """A dataclass from its fields; a field that has a default may be absent (an older file), an unknown one may not."""
     hints = _hints(hint)
     if unknown := sorted(set(value) - set(hints)):
@@ -201,7 +293,9 @@ def _unpack_dataclass(hint: Any, value: dict[str, Any], where: str, tensors: dic
     for part in fields(hint):
         if part.name not in value and part.default is MISSING and part.default_factory is MISSING:
             raise TraceFileError(f"{where}: the field {part.name!r} is missing; the file is damaged")
-    return hint(**{name: _unpack(hints[name], item, f"{where}.{name}", tensors) for name, item in value.items()})
+    made = hint(**{name: _unpack(hints[name], item, f"{where}.{name}", tensors) for name, item in value.items()})
+    _check_shapes(made, where)
+    return made
 
 
 # -- hints ------------------------------------------------------------------------------------------------------------

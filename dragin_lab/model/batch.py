@@ -6,7 +6,6 @@ others (``slots``). What is measured and how a draft ends is ``decode.Writing``,
 
 from __future__ import annotations
 
-import inspect
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.model.decode import ROWS_AT_ONCE, Keep, Writing, finish, look_back, read, stream
 from dragin_lab.model.measure import measure
 from dragin_lab.model.prefixes import MOST, Prefix
-from dragin_lab.model.slots import Slots, unfit
+from dragin_lab.model.slots import Slots, feed_all
 from dragin_lab.model.tap import Pending, hidden_states
 from dragin_lab.model.tapped import TappedModel
 
@@ -79,14 +78,13 @@ class Batch:
         self.capture = capture
         self.asked = self.size = size
         self.notes: list[str] = []
-        if size > 1 and (reason := unfit(lm.model.config)):
+        if size > 1 and lm.alone:
             self.size = 1
-            self.notes.append(f"written one at a time: {reason}")
+            self.notes.append(f"written one at a time: {lm.alone}")
         self._waiting: deque[_Job] = deque()
         self._rows: list[_Row] = []
         self._slots = Slots(lm.model.config)
         self._pending = Pending()
-        self._positions = "position_ids" in inspect.signature(lm.model.forward).parameters
         self._kept_before = lm.prefixes.most
         lm.prefixes.most = max(lm.prefixes.most, MOST * self.size)
 
@@ -161,7 +159,7 @@ class Batch:
                 lm, job.draft, job.seed, self._look_back, capture=self.capture, keep=job.keep, beside=True
             )
             tapped = pending if self.capture else None
-            prefix, logits, reused = read(lm, writing, tapped)
+            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped, writing)
             look_back(lm, writing.recorder, pending)
         except Exception as error:
             if out_of_memory(error):
@@ -236,18 +234,13 @@ class Batch:
         if self._slots.full:
             self._look_back()
             self._slots.make_room()
-        inputs = self._slots.inputs([row.writing.last for row in self._rows if row.writing.last is not None])
-        if not self._positions:
-            del inputs["position_ids"]
+        pieces = [row.writing.last for row in self._rows if row.writing.last is not None]
         layers = {layer for row in self._rows for layer in row.writing.hidden}
         with lm.lock, hidden_states(lm.model, layers) as states:
-            if self.capture:
-                output = lm.tap.step(self._pending, **inputs, **lm.only_last)
-            else:
-                output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
+            every = feed_all(lm, self._slots, pieces, self._pending if self.capture else None)  # (n, V)
         if len(self._pending) >= ROWS_AT_ONCE:
             self._look_back()
-        for i, (row, logits) in enumerate(zip(self._rows, output.logits[:, -1], strict=True)):
+        for i, (row, logits) in enumerate(zip(self._rows, every, strict=True)):
             row.logits = logits  # (V,)
             row.writing.state(states, i)
             row.writing.fed()

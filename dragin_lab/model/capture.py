@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, DynamicCache
 from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import ModelError
 from dragin_lab.model.measure import Recorder
-from dragin_lab.model.tap import EagerTap, Tap, lay
+from dragin_lab.model.tap import EagerTap, NoTap, Tap, lay
 from dragin_lab.model.tokenizer import HFTokenizer
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ def capture(
     pieces = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer or _saved_tokenizer(model))
     tape = Tape()
     tap = lay(model, layer, heads)
+    if isinstance(tap, NoTap):
+        raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")
     own = vars(model).get("generate")
     model.generate = _Recording(model, tap, pieces, tape, alternatives, attention)
     try:

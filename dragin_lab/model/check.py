@@ -1,28 +1,40 @@
-"""What a model is checked for when it is loaded, before anything it shows is believed."""
+"""What a model is checked for when it is loaded, before anything it shows is believed.
+
+Text is read and written here as drafts are (``decode.read``, ``decode.feed``, ``slots.feed_all``) and compared with one
+pass over all of it, whose attention is compared with the model's own eager one.
+"""
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
-from dragin_lab.model.tap import EagerTap, Tap
-from dragin_lab.model.tokenizer import HFTokenizer
+from dragin_lab.model.decode import feed, read
+from dragin_lab.model.slots import Slots, feed_all
+from dragin_lab.model.tap import EagerTap, NoTap, Pending, Tap, eager, read_maps
+from dragin_lab.model.tapped import TappedModel
+
+_PIECES, _PROMPT, _ENDS = 13, 10, (3, 7)  # of the text, of its prompt, and where the parts of that end
+_PADDED = 2  # pieces that the second text of the batch is shorter
+#: What is given up where a check fails, instead of the model.
+WHOLE, ALONE, APART = "prompts are read whole", "drafts are written one at a time", "its text may not be generate's"
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check: ``value`` was measured and must not exceed ``limit``."""
+    """One check: ``value`` was measured and must not exceed ``limit``.
+
+    ``costs`` says what is given up where it fails; the model itself where it is empty.
+    """
 
     name: str
     passed: bool
     value: float
     limit: float
     note: str = ""
+    costs: str = ""
 
     def __str__(self) -> str:
         sign = "ok" if self.passed else "FAILED"
@@ -30,81 +42,117 @@ class Check:
 
 
 @torch.inference_mode()
-def run_checks(model: Any, tap: Tap | EagerTap, tokenizer: HFTokenizer) -> list[Check]:
-    """A handful of forwards on a few ids.
+def run_checks(lm: TappedModel) -> list[Check]:
+    """A few dozen forwards on a few ids.
 
-    - attention rows sum to 1 (to at most 1 where the model has attention sinks), and see nothing that comes later;
-    - logits are the same with and without capture;
-    - a step on the cache gives the logits and the row that one forward over everything gives;
-    - in a left-padded batch every text has the logits and the row that it has alone.
+    - attention rows sum to 1 (to at most 1 where the model has attention sinks), see nothing that comes later, and are
+      those of the model's eager attention;
+    - logits are the same with and without capture, and, where capture exchanges the attention function, without that;
+    - a prompt and the pieces written after it have the logits and rows that one pass over all of them gives; so has a
+      prompt read in parts, and so have two texts side by side.
 
-    Limits: rows are float32 whatever the model is; logits are compared relative to the largest, and in half precision
-    a batch may take other kernels, so the limit there is a few of its rounding steps.
+    Limits: rows are float32 whatever the model is, but its eager attention rounds as the model does; logits are
+    compared relative to the largest, and in half precision a batch may take other kernels, so the limit there is a few
+    of its rounding steps.
     """
-    vocabulary = model.get_input_embeddings().num_embeddings
-    ids = [(7 * i + 11) % vocabulary for i in range(6)]
-    sharp = model.dtype == torch.float32
+    vocabulary = lm.model.get_input_embeddings().num_embeddings
+    ids = [(7 * i + 11) % vocabulary for i in range(_PIECES)]
+    sharp = lm.model.dtype == torch.float32
     near, close = (1e-4 if sharp else 5e-2), (1e-4 if sharp else 2e-2)
+    found: list[Check] = []
 
-    whole = _tensor(ids, model)  # (1, 6)
-    out, rows = tap.forward(len(ids), input_ids=whole, use_cache=False)
-    assert rows is not None
-    plain, _ = tap.forward(0, input_ids=whole, use_cache=False)
-    sums = rows.sum(-1)  # (1, h, 6)
+    def compare(
+        what: str, logits: Tensor, rows: Tensor | None, texts: list[tuple[Tensor, Tensor | None]], costs: str
+    ) -> None:
+        """The last logits (B, c, V) and rows (B, h, c, k) of texts, against those of one pass over each."""
+        c = logits.shape[1]
+        apart = [_apart(own, one[-c:]) for own, (one, _) in zip(logits, texts, strict=True)]
+        found.append(_check(f"{what} gives the logits of one pass", torch.stack(apart), near, costs=costs))
+        if rows is not None:
+            off = [_beyond(own, one) for own, (_, one) in zip(rows, texts, strict=True) if one is not None]
+            found.append(_check(f"{what} gives the rows of one pass", torch.stack(off), close, costs=costs))
+
+    whole = _one_pass(lm, ids)
+    found += _captured(lm, ids, whole, near, sharp)
+    compare("decoding", *_written(lm, ids, ()), [whole], "")
+    if lm.prefixes.shareable:
+        read(lm, ids[:_PROMPT], _ENDS, None)
+        compare("a prompt read in parts", *_written(lm, ids, _ENDS), [whole], WHOLE)
+        lm.forget()
+    if not lm.alone:
+        compare("a left-padded batch", *_beside(lm, ids), [whole, _one_pass(lm, ids[_PADDED:])], ALONE)
+    if not lm.tokenizer.marker:
+        found.append(Check("space marker", True, 0.0, 0.0, "this vocabulary marks no spaces; words are made of text"))
+    return found
+
+
+def _one_pass(lm: TappedModel, ids: list[int]) -> tuple[Tensor, Tensor | None]:
+    """Logits (n, V) and the rows (h, n, n) of one pass with capture."""
+    output, rows = lm.tap.forward(len(ids), input_ids=torch.tensor([ids], device=lm.device), use_cache=False)
+    return output.logits[0], None if rows is None else rows[0]
+
+
+def _captured(
+    lm: TappedModel, ids: list[int], whole: tuple[Tensor, Tensor | None], near: float, sharp: bool
+) -> list[Check]:
+    """Whether one pass with capture gives what it gives without."""
+    tap, (logits, rows) = lm.tap, whole
+    inputs = {"input_ids": torch.tensor([ids], device=lm.device), "use_cache": False}
+    plain = tap.forward(0, **inputs)[0].logits[0]
+    found = [_check("logits equal with and without capture", _apart(logits, plain), near)]
+    if isinstance(tap, EagerTap) and tap.chosen != "eager":
+        with tap.as_chosen():
+            plain = lm.model(**inputs).logits[0]
+        note = f"capture needs eager attention, and generate takes {tap.chosen}"
+        found.append(_check("eager attention gives the logits of generate", _apart(logits, plain), near, note, APART))
+    if rows is None or isinstance(tap, NoTap):
+        return found
+    with eager(lm.model):
+        output = lm.model(output_attentions=True, **inputs)
+    own = read_maps(lm.model, output, tap.layer, tap.having)[0].float()
+    own = own if tap.heads is None else own[tap.heads]  # (h, n, n)
     sinks = isinstance(tap, Tap) and hasattr(tap.module, "sinks")
-    off = (sums - 1).clamp_min(0) if sinks else (sums - 1).abs()
-    checks = [
+    off = (rows.sum(-1) - 1).clamp_min(0) if sinks else (rows.sum(-1) - 1).abs()  # (h, n)
+    return [
         _check("attention rows sum to 1", off, 1e-3, "at most 1: this model has sinks" if sinks else ""),
-        _check("no attention to later pieces", rows[0].triu(1), 0.0, "the model must be causal"),
-        _check("logits equal with and without capture", _apart(out.logits, plain.logits), near),
+        _check("no attention to later pieces", rows.triu(1), 0.0, "the model must be causal"),
+        _check("attention rows are the eager ones", (rows - own).abs(), 1e-4 if sharp else 0.2),
+        *found,
     ]
 
-    cache = DynamicCache(config=model.config)
-    tap.forward(0, input_ids=whole[:, :4], past_key_values=cache, use_cache=True)
-    step, row = tap.forward(1, input_ids=whole[:, 4:5], past_key_values=cache, use_cache=True)
-    assert row is not None
-    seen = rows[:, :, 4:5, 5 - row.shape[-1] : 5]
-    checks += [
-        _check("a cached step equals a whole forward", _apart(step.logits[:, -1], plain.logits[:, 4]), near),
-        _check("a cached row equals a whole forward's", (row - seen).abs(), close),
-    ]
 
-    # ids[2:] alone, beside all ids: the same texts in a batch, the shorter one padded on the left.
-    alone, alone_row = tap.forward(1, input_ids=whole[:, 2:], use_cache=False)
-    assert alone_row is not None
-    mask = torch.tensor([[1] * 6, [0, 0] + [1] * 4], device=model.device)
-    batch: dict[str, Tensor] = {"input_ids": torch.cat([whole, whole]), "attention_mask": mask}
-    if "position_ids" in inspect.signature(model.forward).parameters:
-        batch["position_ids"] = (mask.cumsum(-1) - 1).clamp_min(0)
-    both, both_rows = tap.forward(1, use_cache=False, **batch)
-    assert both_rows is not None
-    checks += [
-        _check(
-            "a left-padded batch equals single runs",
-            torch.stack(
-                [_apart(both.logits[0, -1], plain.logits[0, -1]), _apart(both.logits[1, -1], alone.logits[0, -1])]
-            ),
-            near,
-        ),
-        _check(
-            "its attention rows too",
-            torch.stack(
-                [
-                    (both_rows[0] - rows[0, :, -1:]).abs().max(),
-                    (both_rows[1, :, :, 2:] - alone_row[0]).abs().max(),
-                    both_rows[1, :, :, :2].abs().max(),
-                ]
-            ),
-            close,
-        ),
-    ]
-    if not tokenizer.marker:
-        checks.append(Check("space marker", True, 0.0, 0.0, "this vocabulary marks no spaces; words are made of text"))
-    return checks
+def _written(lm: TappedModel, ids: list[int], ends: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+    """Logits (1, c, V) and rows (1, h, c, n) of a prompt's end and the c - 1 pieces written after it."""
+    pending = Pending()
+    prefix, logits, _ = read(lm, ids[:_PROMPT], ends, pending)
+    made = [logits, *(feed(lm, prefix, [piece], pending) for piece in ids[_PROMPT:])]
+    return torch.stack(made)[None], _joined(lm.tap.flush(pending), len(ids))
 
 
-def _tensor(ids: list[int], model: Any) -> Tensor:
-    return torch.tensor([ids], device=model.device)
+def _beside(lm: TappedModel, ids: list[int]) -> tuple[Tensor, Tensor | None]:
+    """Logits (2, c, V) and rows (2, h, c, n) of the last c pieces, fed to both texts side by side."""
+    pending, slots = Pending(), Slots(lm.model.config)
+    slots.add([read(lm, text[:end], (), None)[0] for text, end in ((ids, _PROMPT), (ids[_PADDED:], _PROMPT - _PADDED))])
+    fed = torch.tensor(ids[_PROMPT:], device=lm.device)[:, None]  # (c, 1)
+    made = [feed_all(lm, slots, [piece, piece], pending) for piece in fed]
+    return torch.stack(made, 1), _joined(lm.tap.flush(pending, slots.mask(slots.width)), len(ids))
+
+
+def _joined(parts: list[Tensor], n: int) -> Tensor | None:
+    """Rows (B, h, c, k) of the last queries, in order, over all n keys (B, h, c, n); windows hold the last keys."""
+    if not parts:
+        return None
+    end, made = n - sum(part.shape[2] for part in parts), []
+    for part in parts:
+        end += part.shape[2]
+        made.append(torch.nn.functional.pad(part, (end - part.shape[3], n - end)))
+    return torch.cat(made, 2)
+
+
+def _beyond(rows: Tensor, own: Tensor) -> Tensor:
+    """How far rows (h, c, k) are from a map's last ones (h, n, n), and from 0 in the columns before its first key."""
+    padded = rows.shape[-1] - own.shape[-1]
+    return torch.maximum((rows[..., padded:] - own[:, -rows.shape[1] :]).abs().max(), rows[..., :padded].abs().sum())
 
 
 def _apart(a: Tensor, b: Tensor) -> Tensor:
@@ -114,6 +162,6 @@ def _apart(a: Tensor, b: Tensor) -> Tensor:
     return (a - b).abs().max() / b.abs().max().clamp_min(1.0)
 
 
-def _check(name: str, measured: Tensor, limit: float, note: str = "") -> Check:
+def _check(name: str, measured: Tensor, limit: float, note: str = "", costs: str = "") -> Check:
     value = float(measured.max())
-    return Check(name, value <= limit, value, limit, note)  # NaN fails
+    return Check(name, value <= limit, value, limit, note, costs)  # NaN fails

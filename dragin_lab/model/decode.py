@@ -61,7 +61,7 @@ def feed(
     ``placed`` (c,) has the ids where they are on the device already; ``writing`` gets the hidden state it asks for.
     """
     fed = torch.tensor(ids, device=lm.device) if placed is None else placed
-    inputs = {"input_ids": fed[None], "past_key_values": prefix.cache, "use_cache": True}
+    inputs = {"input_ids": fed[None], lm.cache_argument: prefix.cache, "use_cache": True}
     prefix.sound = False
     with lm.lock, hidden_states(lm.model, [] if writing is None else writing.hidden) as states:
         if pending is None:
@@ -76,13 +76,14 @@ def feed(
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
 
-def read(lm: TappedModel, writing: Writing, pending: Pending | None) -> tuple[Prefix, Tensor, int]:
-    """Feed a draft's prompt in the parts that end at ``prompt_ends``, behind those that are kept.
+def read(
+    lm: TappedModel, ids: list[int], ends: tuple[int, ...], pending: Pending | None, writing: Writing | None = None
+) -> tuple[Prefix, Tensor, int]:
+    """Feed a prompt in the parts that end at ``ends``, after those that are cached.
 
-    Returns the cache, the logits behind the prompt (V,) and how many pieces were kept; the last position's row goes
-    into ``pending``.
+    Returns the cache, the logits after the prompt (V,) and how many pieces were cached; the last position's row goes
+    into ``pending``. ``writing`` as for ``feed``.
     """
-    ids, ends = writing.prompt_ids, writing.prompt_ends
     prefix = lm.prefixes.take(ids, ends)
     reused = len(prefix.ids)
     for end in ends[len(prefix.ends) :]:
@@ -220,7 +221,7 @@ class Writing:
         self.draft = draft
         self.look_back = look_back
         self.prompt_ids, self.prompt_offsets = lm.prompt(draft.prompt)
-        self.prompt_ends = ends_of(draft.prompt, self.prompt_offsets)
+        self.prompt_ends = ends_of(draft.prompt, self.prompt_offsets, lm.parts)
         p = len(self.prompt_ids)
         lm.refuse_overrun(p, draft.max_new_tokens)
         self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
@@ -383,7 +384,7 @@ def stream(
         draft: the request.
         seed: of the sampling; ignored under greedy decoding.
         every: yield events; without, distributions are measured in batches where nobody looks at them earlier.
-        capture: False leaves the attention out (``received`` is then 0 throughout); for measuring the cost of it.
+        capture: False leaves the attention out (``received`` is then NaN); for measuring the cost of it.
         keep: is told at the end what a store needs to serve the draft again (``replay``).
 
     Raises:
@@ -396,7 +397,7 @@ def stream(
 
     writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture, keep=keep)
     tapped = pending if capture else None
-    prefix, logits, reused = read(lm, writing, tapped)
+    prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped, writing)
     while not writing.stopped:
         writing.take(logits)
         if every:

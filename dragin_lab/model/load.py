@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,8 @@ from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model import batch, decode, memory, replay, score
-from dragin_lab.model.sources import find_source, load_pair, read_placing, weight_files
+from dragin_lab.model.check import ALONE, WHOLE, Check, run_checks
+from dragin_lab.model.sources import find_source, load_pair, read_placing, said, weight_files
 from dragin_lab.model.tapped import TappedModel
 
 
@@ -23,8 +25,14 @@ class LanguageModel(TappedModel):
 
     Get one with ``LanguageModel.load``; the constructor takes a model and tokenizer of ``transformers`` that are
     already in memory. One draft is made at a time; a second stream opened meanwhile works on a cache of its own.
-    Attributes: see ``TappedModel``.
+    ``check`` lets it check itself and be refused where that fails; the other options, and the attributes, are those of
+    ``TappedModel``.
     """
+
+    def __init__(self, model: Any, tokenizer: Any, *, check: bool = True, **options: Any) -> None:
+        super().__init__(model, tokenizer, **options)
+        if check:
+            self._believe(self.check())
 
     @classmethod
     def load(
@@ -124,6 +132,33 @@ class LanguageModel(TappedModel):
             ModelError: no text; a text that merges with the prompt's last piece; one longer than the position table.
         """
         return score.score(self, prompt, text, attention=attention, hidden=hidden)
+
+    def check(self) -> list[Check]:
+        """The named checks that ``load`` makes: see ``check.run_checks``.
+
+        Raises ``ModelError`` where the model cannot be run as drafts are written.
+        """
+        try:
+            with self.lock:
+                return run_checks(self)
+        except (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+            raise ModelError(
+                f"{type(self.model).__name__} cannot be read piece by piece on a cache of transformers "
+                f"({said(error)}); use another model"
+            ) from error
+
+    def _believe(self, checks: list[Check]) -> None:
+        """Refuse the model for a check that failed, or give up what that costs, and say so."""
+        failed = [c for c in checks if not c.passed]
+        if fatal := [c for c in failed if not c.costs]:
+            raise ModelError("; ".join(map(str, fatal)) + ". Load with check=False to look into it all the same")
+        for c in failed:
+            warnings.warn(f"{self.name}: {c}; {c.costs}", stacklevel=4)
+        costs = {c.costs for c in failed}
+        if WHOLE in costs:
+            self.parts = ()
+        if ALONE in costs:
+            self.alone = "side by side this model gives other numbers than alone"
 
 
 def choose_device(device: str | None) -> torch.device:

@@ -169,7 +169,9 @@ class Recorder:
             self._transfer()
 
     def received(self) -> np.ndarray:
-        """(n,) float32, from the rows known so far."""
+        """(n,) float32, from the rows known so far; NaN where there are none, as of a model without attention."""
+        if not self.rows:
+            return np.full(len(self.ids), np.nan, np.float32)
         now = self.rows, len(self.ids)
         if self._seen is None or self._seen[0] != now:
             self._seen = now, self.placed_received(len(self.ids)).cpu().numpy()
@@ -276,7 +278,7 @@ class Recorder:
         position pays to the pieces up to itself, the mean over the heads; row r, of p - 1 + r, has r entries.
         """
         n = len(made)
-        among = np.zeros((n + 1, n), np.float32)
+        among = np.full((n + 1, n), 0.0 if self.rows else np.nan, np.float32)
         first = 0
         for mean in self._means or ():
             rows = mean.cpu().numpy()  # (c, columns)

@@ -27,19 +27,28 @@ PARTS = ("exemplars", "passages")  # named spans of a prompt whose ends are wort
 _SHARED = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
-def ends_of(prompt: Prompt, offsets: np.ndarray) -> tuple[int, ...]:
-    """Where the parts of a prompt end that are read in forwards of their own, as numbers of its pieces, rising.
+def ends_of(prompt: Prompt, offsets: np.ndarray, parts: tuple[str, ...] = PARTS) -> tuple[int, ...]:
+    """Where the ``parts`` of a prompt end that are read in forwards of their own, as numbers of its pieces, rising.
 
     ``offsets`` (p, 2) are the character spans of its pieces. The last piece is always left over for the rest.
     """
     p = len(offsets)
     ends = set()
-    for name in PARTS:
+    for name in parts:
         behind = prompt.spans.get(name, (0, 0))[1]
         if behind:
             later = np.flatnonzero(offsets[:, 1] > behind)
             ends.add(int(later[0]) if len(later) else p)
     return tuple(sorted(end for end in ends if 0 < end < p))
+
+
+def unfit(config: Any) -> str:
+    """Why texts of a model cannot be laid side by side; empty where they can."""
+    layers = DynamicCache(config=config).layers
+    if any(getattr(layer, "is_sliding", False) for layer in layers):
+        return "its key-value cache has a sliding window"
+    strange = next((type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None)
+    return f"its key-value cache has a {strange}" if strange else ""
 
 
 class Prefix:

@@ -29,7 +29,7 @@ class _Rows:
     def look_back(self) -> None:
         assert self.recorder is not None
         first = self.recorder.rows
-        if self.known > first:
+        if self.known > first and not np.isnan(self._rows).any():  # a model without attention has no rows
             self.recorder.looked_back(torch.tensor(self._rows[None, None, first : self.known, : self.known - 1]))
 
 

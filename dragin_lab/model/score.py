@@ -39,12 +39,12 @@ def score(
         inputs["logits_to_keep"] = n + 1
     with lm.lock, hidden_states(lm.model, [] if hidden is None else [hidden]) as states:
         output, rows = lm.tap.forward(n + 1, **inputs)
-    assert rows is not None
     logits = output.logits[0, -(n + 1) : -1]  # (n, V), row t gives piece t
     recorder = Recorder(p, n, lm.alternatives, attention, lm.device)
     for piece, row in zip(ids, logits, strict=True):
         recorder.chose(piece, row)
-    recorder.looked_back(rows)
+    if rows is not None:
+        recorder.looked_back(rows)
     if hidden is not None:
         recorder.states = list(states[hidden][0, -(n + 1) : -1])
     return recorder.continuation(

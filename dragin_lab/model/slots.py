@@ -15,6 +15,8 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from dragin_lab.model.prefixes import Prefix
+from dragin_lab.model.tap import Pending
+from dragin_lab.model.tapped import TappedModel
 
 _ROOM = 64  # columns behind the last one when the buffers are laid out
 _WASTE = 64  # columns of padding in every row before the texts are moved to the left
@@ -41,13 +43,17 @@ class _Layer(DynamicLayer):
         return self.width
 
 
-def unfit(config: Any) -> str:
-    """Why texts of a model cannot be laid side by side; empty where they can."""
-    layers = DynamicCache(config=config).layers
-    if any(getattr(layer, "is_sliding", False) for layer in layers):
-        return "its key-value cache has a sliding window"
-    strange = next((type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer), None)
-    return f"its key-value cache has a {strange}" if strange else ""
+@torch.inference_mode()
+def feed_all(lm: TappedModel, slots: Slots, pieces: Sequence[Tensor], pending: Pending | None) -> Tensor:
+    """Feed one piece (1,) to every text; returns their logits (n, V) and puts their rows into ``pending``."""
+    inputs = {name: value for name, value in slots.inputs(pieces).items() if name in lm.takes}
+    with lm.lock:
+        if pending is None:
+            output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
+        else:
+            output = lm.tap.step(pending, **inputs, **lm.only_last)
+    logits: Tensor = output.logits[:, -1]
+    return logits
 
 
 class Slots:

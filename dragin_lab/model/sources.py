@@ -94,7 +94,7 @@ def read_placing(device_map: Any, quantization: Any) -> tuple[Any, Any]:
         try:
             quantization = BitsAndBytesConfig(**quantization)
         except (TypeError, ValueError, ImportError) as error:
-            raise ModelError(f"quantization={dict(quantization)!r}: {_said(error)}") from error
+            raise ModelError(f"quantization={dict(quantization)!r}: {said(error)}") from error
     return device_map, quantization
 
 
@@ -118,7 +118,7 @@ def load_pair(
     except SafetensorError as error:
         raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
     except _LOADING as error:
-        raise ModelError(f"{name} cannot be loaded as a causal language model: {_said(error)}") from error
+        raise ModelError(f"{name} cannot be loaded as a causal language model: {said(error)}") from error
     if lost := _lost(info):
         raise ModelError(
             f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
@@ -139,7 +139,7 @@ def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:
     except SafetensorError as error:
         raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
     except _LOADING as error:
-        raise ModelError(f"{name} cannot be loaded as an encoder: {_said(error)}") from error
+        raise ModelError(f"{name} cannot be loaded as an encoder: {said(error)}") from error
     if lost := _lost(info):
         raise ModelError(
             f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
@@ -166,13 +166,13 @@ def _tokenizer(name: str) -> HFTokenizer:
         found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except _LOADING as error:
         raise ModelError(
-            f"the tokenizer of {name} has no fast encoding or cannot be loaded ({_said(error)}); "
+            f"the tokenizer of {name} has no fast encoding or cannot be loaded ({said(error)}); "
             "use a model folder with a sound tokenizer.json"
         ) from error
     return HFTokenizer(found)
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """The first line of an error of the library, which may go on for a page."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(": ")
 

@@ -25,6 +25,7 @@ from dragin_lab.errors import ModelError
 
 NAME = "dragin_lab_tap"
 _SLOT = "_dragin_lab_tap"  # attribute of the tapped module that holds its Tap
+_WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")  # kinds of layers without attention
 
 
 class EnoughError(Exception):
@@ -52,14 +53,36 @@ class Pending:
 
 def full_attention_layers(config: Any) -> list[int]:
     """Indices of the layers whose queries see the whole text, first to last."""
+    return [i for i, kind in enumerate(_kinds(config)) if kind == "full_attention"]
+
+
+def attention_layers(model: nn.Module) -> dict[int, nn.Module | None]:
+    """The layers with self-attention, first to last, with their module where its file looks the function up by name."""
+    found: dict[int, nn.Module | None] = {}
+    for module in model.modules():
+        kind, layer = type(module).__name__, getattr(module, "layer_idx", None)
+        home = sys.modules[type(module).__module__]
+        looks_up = hasattr(home, "eager_attention_forward") and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
+        crosses = "Cross" in kind or getattr(module, "is_cross_attention", False)
+        if isinstance(layer, int) and "Attention" in kind and not crosses and looks_up and hasattr(module, "config"):
+            found.setdefault(layer, module)
+    config: Any = model.config
     text = config.get_text_config()
-    kinds = getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers
-    return [i for i, kind in enumerate(kinds) if kind == "full_attention"]
+    declared = [i for i, kind in enumerate(_kinds(config)) if kind not in _WITHOUT]
+    if found and (set(found) == set(declared) or not getattr(text, "layer_types", None)):
+        return dict(sorted(found.items()))
+    # Layers may share one module (Zamba2), which then cannot tell which of them it serves.
+    return dict.fromkeys(declared) if hasattr(text, "num_attention_heads") else {}
+
+
+def _kinds(config: Any) -> list[str]:
+    text = config.get_text_config()
+    return list(getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers)
 
 
 def choose_layer(config: Any, layer: int | str) -> int:
-    """The index of the layer to capture: "last" is the last full-attention layer, negative numbers count back."""
-    count = int(config.get_text_config().num_hidden_layers)
+    """The index of a layer: "last" is the last full-attention layer, negative numbers count back."""
+    count = len(_kinds(config))
     if layer == "last":
         full = full_attention_layers(config)
         return full[-1] if full else count - 1
@@ -68,33 +91,90 @@ def choose_layer(config: Any, layer: int | str) -> int:
     return layer % count
 
 
-def find_attention(model: nn.Module, layer: int) -> nn.Module | None:
-    """The self-attention module of a layer, if its model file looks its attention function up by name."""
-    for module in model.modules():
-        kind = type(module).__name__
-        if getattr(module, "layer_idx", None) != layer or "Attention" not in kind or "Cross" in kind:
-            continue
-        home = sys.modules[type(module).__module__]
-        looks_up = hasattr(home, "eager_attention_forward") and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
-        if looks_up and hasattr(module, "config") and not getattr(module, "is_cross_attention", False):
-            return module
-    return None
-
-
-def lay(model: Any, layer: int | str, heads: list[int] | None = None) -> Tap | EagerTap:
+def lay(model: Any, layer: int | str, heads: list[int] | None = None) -> Tap | EagerTap | NoTap:
     """Lay a tap on one layer of a model; ``remove`` takes it away.
 
     Raises:
         ModelError: a layer or head the model does not have.
     """
+    having = attention_layers(model)
+    if not having:
+        if (layer, heads) != ("last", None):
+            raise ModelError(f"{type(model).__name__} has no attention; leave layer={layer!r} and heads={heads!r} out")
+        return NoTap(model)
     index = choose_layer(model.config, layer)
+    if layer == "last" and index not in having:
+        index = max(having)
+    if index not in having:
+        raise ModelError(
+            f"layer={layer}: this layer of {type(model).__name__} has no attention; the layers with attention are "
+            f"{', '.join(map(str, having))}"
+        )
     count = int(model.config.get_text_config().num_attention_heads)
     if heads is not None and (not heads or any(isinstance(h, bool) or not 0 <= h < count for h in heads)):
         raise ModelError(
             f"heads={heads!r}: this model has heads 0 to {count - 1}; give a list of them, or None for all"
         )
-    module = find_attention(model, index)
-    return EagerTap(model, index, heads) if module is None else Tap(model, module, index, heads)
+    module = having[index]
+    made = EagerTap(model, index, heads) if module is None else Tap(model, module, index, heads)
+    made.having = list(having)
+    return made
+
+
+@contextmanager
+def eager(model: nn.Module) -> Iterator[None]:
+    """All layers compute attention by their model file's own eager function, taps aside."""
+    configs: dict[int, Any] = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    before = [(config, config._attn_implementation) for config in configs.values()]
+    try:
+        for config, _ in before:
+            config._attn_implementation_internal = "eager"
+        yield
+    finally:
+        for config, chosen in before:
+            config._attn_implementation_internal = chosen
+
+
+def read_maps(model: Any, output: Any, layer: int, having: list[int]) -> Tensor:
+    """A layer's map (B, H, q, k) of an output that was asked for its attentions; ``having`` has the layers with any."""
+    maps = [one for one in getattr(output, "attentions", None) or () if one is not None]
+    place = {len(_kinds(model.config)): layer, len(having): having.index(layer)}.get(len(maps))
+    if place is None:
+        raise ModelError(
+            f"{type(model).__name__} neither looks its attention function up by name nor returns the attentions of "
+            f"its {len(having)} layers, so it cannot be captured; load it with attn_implementation='eager' or use "
+            "another model"
+        )
+    found: Tensor = maps[place]
+    return found
+
+
+class NoTap:
+    """Stands in for a tap on a model without attention (Mamba, RWKV): there are no rows, and the logits are all."""
+
+    kind, layer, heads = "none", None, None
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def forward(self, rows: int, **inputs: Any) -> tuple[Any, Tensor | None]:
+        """Run the model; returns its output, and None for the rows."""
+        return self.model(**inputs), None
+
+    def step(self, pending: Pending, **inputs: Any) -> Any:
+        """Run the model; ``pending`` stays empty."""
+        return self.model(**inputs)
+
+    def flush(self, pending: Pending, mask: Tensor | None = None, block: int = 0) -> list[Tensor]:
+        """No rows."""
+        return []
+
+    def map_only(self, ids: Tensor) -> Tensor:
+        """Raises ``ModelError``."""
+        raise ModelError(f"{type(self.model).__name__} has no attention, so there is no map of it; use another model")
+
+    def remove(self) -> None:
+        """Nothing was laid."""
 
 
 @contextmanager
@@ -144,6 +224,7 @@ class EagerTap:
     """The slow path: every layer keeps its whole attention map and one of them is read."""
 
     kind = "eager"
+    having: list[int]  # the layers with attention
 
     def __init__(self, model: Any, layer: int, heads: list[int] | None) -> None:
         self.model = model
@@ -180,19 +261,22 @@ class EagerTap:
 
     def read(self, output: Any, rows: int) -> Tensor:
         """The rows of an output that was asked for its attentions."""
-        maps = getattr(output, "attentions", None)
-        if not maps or self.layer >= len(maps) or maps[self.layer] is None:
-            raise ModelError(
-                f"{type(self.model).__name__} neither looks its attention function up by name nor returns its "
-                "attentions, so it cannot be captured; load it with attn_implementation='eager' or use another model"
-            )
-        return _pick(maps[self.layer][:, :, -rows:].float(), self.heads)
+        return _pick(read_maps(self.model, output, self.layer, self.having)[:, :, -rows:].float(), self.heads)
 
     def map_only(self, ids: Tensor) -> Tensor:
         """The whole map of some ids (B, n) by themselves: (B, h, n, n) float32."""
         weights = self.forward(ids.shape[1], input_ids=ids, use_cache=False)[1]
         assert weights is not None
         return weights
+
+    @contextmanager
+    def as_chosen(self) -> Iterator[None]:
+        """The model computes attention as it chose to, which captures nothing."""
+        self.remove()
+        try:
+            yield
+        finally:
+            self.model.config._attn_implementation_internal = "eager"
 
     def remove(self) -> None:
         """Give the model its own attention back."""
@@ -206,6 +290,7 @@ class Tap:
     """
 
     kind = "registry"
+    having: list[int]  # the layers with attention
 
     def __init__(self, model: Any, module: nn.Module, layer: int, heads: list[int] | None) -> None:
         self.model = model
@@ -215,7 +300,7 @@ class Tap:
         self.rows = 0
         self.alone = False  # stop the forward as soon as the rows are there
         self.weights: Tensor | None = None  # (B, h, rows, keys) float32
-        self.pending: Pending | None = None  # where the row of the forward under way goes
+        self.pending: Pending | None = None  # where the row of the forward under way goes, until it is there
         self._waits = layer in full_attention_layers(model.config)  # its keys stay in the cache
         home = sys.modules[type(module).__module__]
         self.eager: Callable[..., Any] = home.eager_attention_forward
@@ -243,14 +328,13 @@ class Tap:
 
     def step(self, pending: Pending, **inputs: Any) -> Any:
         """Run the model and put the last query's row into ``pending``; its output. Padding: see ``flush``."""
-        before = len(pending)
         self.pending = pending
         try:
             output = self.model(**inputs)
+            if self.pending is not None:
+                self.take()  # says that the layer was not reached
         finally:
             self.pending = None
-        if len(pending) == before:
-            self.take()  # says that the layer was not reached
         return output
 
     def flush(self, pending: Pending, mask: Tensor | None = None, block: int = 0) -> list[Tensor]:
@@ -316,13 +400,15 @@ class Tap:
             output, weights = self.below.attend(query, key, value, mask, kwargs)
         else:
             output, weights = self.base(self.module, query, key, value, mask, **kwargs)
-        if self.rows:
+        # Some files call the function twice (DiffLlama, for two halves of the values): the first call has the row.
+        if self.rows and self.weights is None:
             if weights is not None and weights.dtype == torch.float32:
                 self.weights = _pick(weights[:, :, -self.rows :], self.heads)
             else:
                 self.weights = self.measure(self.rows, query, key, mask, kwargs)
         elif self.pending is not None:
-            self._put_aside(self.pending, query, key, weights, mask, kwargs)
+            pending, self.pending = self.pending, None
+            self._put_aside(pending, query, key, weights, mask, kwargs)
         return output, weights
 
     def _put_aside(

@@ -7,7 +7,7 @@ import inspect
 import itertools
 import platform
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,9 @@ import transformers
 
 from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError
-from dragin_lab.model.check import Check, run_checks
-from dragin_lab.model.prefixes import PARTS, Prefixes
+from dragin_lab.model.prefixes import PARTS, Prefixes, unfit
 from dragin_lab.model.sources import weights_hash
-from dragin_lab.model.tap import lay
+from dragin_lab.model.tap import NoTap, lay
 from dragin_lab.model.tokenizer import HFTokenizer
 
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
@@ -36,13 +35,12 @@ class TappedModel:
         tokenizer: ``HFTokenizer``.
         context_window: pieces the model was made for, or None where its config does not say.
         hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
-        layer: index of the captured layer.
+        layer: index of the captured layer; None for a model without attention.
         prefixes: the key-value caches of earlier prompts (``prefixes.Prefixes``).
         embedded: whether this is the model that the package brings.
-        parts: the named spans of a prompt whose ends decide in what forwards it is read.
+        parts: the named spans of a prompt whose ends decide in what forwards it is read; none where it is read whole.
+        alone: why drafts of this model cannot be written side by side; empty where they can.
     """
-
-    parts = PARTS
 
     def __init__(
         self,
@@ -55,7 +53,6 @@ class TappedModel:
         sample: bool = False,
         name: str = "",
         files: Sequence[Path] = (),
-        check: bool = True,
     ) -> None:
         if alternatives < 1:
             raise ModelError(f"alternatives={alternatives}: give 1 or more")
@@ -67,7 +64,9 @@ class TappedModel:
         self.name = name or str(getattr(model.config, "_name_or_path", "")) or type(model).__name__
         self.context_window, self.hard_window = _window(model)
         self.lock = threading.RLock()
-        self.only_last = {"logits_to_keep": 1} if "logits_to_keep" in _parameters(model) else {}
+        self.takes = frozenset(inspect.signature(model.forward).parameters)
+        self.only_last = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
+        self.cache_argument = _cache_argument(model, self.takes)
         self.eos = frozenset(_as_list(getattr(model.generation_config, "eos_token_id", None)))
         self.tap = lay(model, layer, None if heads is None else list(heads))
         self.layer = self.tap.layer
@@ -75,9 +74,14 @@ class TappedModel:
         self._files = list(files)
         self._hash = self._tokenizer_hash = ""
         self.prefixes = Prefixes(model.config)
+        self.parts = PARTS if self.prefixes.shareable else ()
+        self.alone = unfit(model.config)
         self._plain = not sample and not self._build_processors(1)
-        if check and (failed := [c for c in self.check() if not c.passed]):
-            raise ModelError("; ".join(map(str, failed)) + ". Load with check=False to look into it all the same")
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether there is attention to capture; a method that looks at it cannot be used without."""
+        return not isinstance(self.tap, NoTap)
 
     @torch.inference_mode()
     def attend(self, ids: Sequence[int]) -> np.ndarray:
@@ -85,20 +89,13 @@ class TappedModel:
 
         A forward of its own that leaves the cache of the drafts alone and stops behind the captured layer.
         """
-        if not len(ids):
-            heads = (
-                self.model.config.get_text_config().num_attention_heads if self.tap.heads is None else self.tap.heads
-            )
-            return np.zeros((heads if isinstance(heads, int) else len(heads), 0, 0), np.float32)
+        if not len(ids) and self.has_attention:
+            count = self.model.config.get_text_config().num_attention_heads
+            return np.zeros((count if self.tap.heads is None else len(self.tap.heads), 0, 0), np.float32)
         self.refuse_overrun(len(ids), 0)
         with self.lock:
             found = self.tap.map_only(torch.tensor([list(ids)], device=self.device))
         return found[0].cpu().numpy()  # (h, n, n)
-
-    def check(self) -> list[Check]:
-        """The named checks that ``load`` makes: see ``check.run_checks``."""
-        with self.lock:
-            return run_checks(self.model, self.tap, self.tokenizer)
 
     # -- what the decode loop asks for ----------------------------------------------------------------------------
 
@@ -169,7 +166,7 @@ class TappedModel:
             "layer": self.layer,
             "heads": self.tap.heads,
             "tap": self.tap.kind,
-            "prefix_reuse": "exemplars, passages" if self.prefixes.shareable else "none, its cache cannot be shared",
+            "prefix_reuse": ", ".join(self.parts) or "none",
             "decoding": "sample" if self.sample else "greedy",
             "generation_config": self.model.generation_config.to_diff_dict(),
             "torch": torch.__version__,
@@ -202,7 +199,7 @@ class TappedModel:
         dtype, decoding = str(self.model.dtype).removeprefix("torch."), "sampling" if self.sample else "greedy"
         return (
             f"LanguageModel({self.name}, {type(self.model).__name__}, {dtype} on {self.device}, "
-            f"layer {self.layer} by {self.tap.kind}, {decoding})"
+            f"{f'layer {self.layer} by {self.tap.kind}' if self.has_attention else 'no attention'}, {decoding})"
         )
 
 
@@ -221,8 +218,14 @@ def _devices(model: Any, device: torch.device) -> str:
     return f"{said} ({getattr(quantized, 'value', quantized)})" if quantized else said
 
 
-def _parameters(model: Any) -> Any:
-    return inspect.signature(model.forward).parameters
+def _cache_argument(model: Any, takes: Collection[str]) -> str:
+    """The argument by which a model takes its key-value cache, or its state."""
+    for name in ("past_key_values", "cache_params"):
+        if name in takes:
+            return name
+    raise ModelError(
+        f"{type(model).__name__} takes no cache of transformers, so it cannot be read piece by piece; use another model"
+    )
 
 
 def _as_list(ids: int | Sequence[int] | None) -> list[int]:

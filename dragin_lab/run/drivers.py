@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -121,6 +121,8 @@ def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable
 
 def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
     """``Lab.ask_many``. What the cache serves takes no place in the batch."""
+    if isinstance(questions, str | Question | Mapping) or hasattr(questions, "columns"):
+        raise SettingError(f"questions={str(questions)[:60]!r} is {type(questions).__name__}; give a list of questions")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingError(f"batch_size={batch_size!r}: give a whole number of at least 1 (1: one after another)")
     if batch_size == 1:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.method import Method, exchanged
+from dragin_lab.core.method import METHODS, Method, exchanged
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.parts import choice
 from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
@@ -137,7 +137,16 @@ class Lab:
         return open_retriever(given, self._given["corpus"]) if given is None or isinstance(given, str) else given
 
     def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
-        """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default."""
+        """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.
+
+        Raises ``SettingError`` where the method needs a model with attention and this one has none.
+        """
+        if method.reads_attention and not getattr(self.model, "has_attention", True):
+            free = [name for name in METHODS if not make_method(name).reads_attention]
+            raise SettingError(
+                f"method {method.name!r} looks at attention, and {self.model.name} has none; these need only "
+                f"probabilities: {', '.join(free)}"
+            )
         found = template_for(method, self.model, self.prompt or asked)
         return found if self.layout is None else replace(found, layout=self.layout)
 

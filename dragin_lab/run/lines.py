@@ -42,7 +42,8 @@ def prediction(trace: Trace) -> Line:
     """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that changes from run to run.
 
     ``passages`` holds the ids found by each retrieval, ``pieces`` counts all that were generated. The scores are None
-    without a gold answer and where the episode failed; ``error`` is there only then.
+    without a gold answer and where the episode failed; ``error`` is there only then, and ``window`` only where the
+    model's window cost something (``Trace.lost``).
     """
     count = trace.counters
     line = {
@@ -60,7 +61,30 @@ def prediction(trace: Trace) -> Line:
         "pieces": count["generated"],
         "ended": trace.ended,
     }
-    return line | ({"error": trace.error} if trace.ended == "error" else {})
+    window = {"window": lost} if (lost := trace.lost) else {}
+    return line | window | ({"error": trace.error} if trace.ended == "error" else {})
+
+
+def window_lost(predictions: Iterable[Mapping[str, Any]]) -> str:
+    """What the model's window cost a run, and what to do; empty where nothing."""
+    lost = [line["window"] for line in predictions if "window" in line]
+    if not lost:
+        return ""
+    total = {name: sum(one.get(name, 0) for one in lost) for name in _LOST}
+    said = ", ".join(f"{total[name]:,} {words}" for name, words in _LOST.items() if total[name])
+    return (
+        f"the model's window was too small for {len(lost):,} answers: {said}. Lower top_k or max_new_tokens, shorten "
+        "the passages, give fewer exemplars, or take a model with a larger window"
+    )
+
+
+#: Entries of ``window``, and what they count.
+_LOST = {
+    "beyond": "prompts with what was written after them outgrew it",
+    "passages": "passages were dropped",
+    "exemplars": "exemplars were dropped",
+    "unseen": "retrievals brought no passage to the model",
+}
 
 
 def readable(line: Mapping[str, Any]) -> bool:
@@ -130,6 +154,9 @@ def decode(raw: bytes, rules: Rules, *, summed: bool = True) -> Line:
         scored = line["gold"] and line["ended"] in ("answered", "length", "stalled")
         if any((line[name] is None) == bool(scored) for name in SCORES):
             raise ValueError("its scores do not go with its gold answers and its ending")
+        window = line.get("window", {})
+        if type(window) is not dict or not (window.keys() <= _LOST.keys() and all(map(COUNT[0], window.values()))):
+            raise ValueError(f"its 'window' is {repr(window)[:60]}, not counts of {', '.join(_LOST)}")
         if (line["ended"] == "error") != isinstance(line.get("error"), str):
             raise ValueError("its error does not go with its ending")
     return line

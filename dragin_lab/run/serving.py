@@ -78,10 +78,17 @@ def opened(
 
 
 def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Question:
+    if not isinstance(question, str | Question):
+        raise SettingError(f"question {str(question)[:60]!r} is {type(question).__name__}; give a text or a Question")
     if isinstance(question, str):
         question = Question("", question)
     if gold is not None:
-        question = replace(question, golds=(gold,) if isinstance(gold, str) else tuple(gold))
+        question = replace(question, golds=gold)  # type: ignore[arg-type]
+    try:
+        question.text.encode()
+    except UnicodeEncodeError as error:
+        said = f"question {question.text[:60]!r} holds half a character at {error.start}; write it again"
+        raise SettingError(said) from None
     if not question.text.strip():
         raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
     return question
@@ -89,7 +96,7 @@ def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Questi
 
 def refused(question: str | Question, method: Method, error: Exception) -> Trace:
     """The trace of a question that no episode could be opened for."""
-    question = Question("", question) if isinstance(question, str) else question
+    question = question if isinstance(question, Question) else Question("", str(question))
     return Trace(question, method.settings, ended="error", error=what_happened(error))
 
 
@@ -98,6 +105,7 @@ def _provenance(lab: Lab, method: Method, template: PromptTemplate) -> dict[str,
 
     return lab.model.provenance() | {
         "dragin_lab": __version__,
+        "context_window": lab.model.context_window,
         "retriever": described(lab.retriever_for(method)),
         "seed": lab.seed,
         "template": template.described,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import Benchmark, Elsewhere, as_benchmark, check_run, open_run
 from dragin_lab.run.cache import Cache, Counts
 from dragin_lab.run.lab import Lab, as_method
-from dragin_lab.run.lines import Line, summary
+from dragin_lab.run.lines import Line, summary, window_lost
 from dragin_lab.run.rundir import RunRecord, read_run
 
 if TYPE_CHECKING:
@@ -130,6 +131,9 @@ def run_together(
                 if i not in under_way:
                     under_way[i] = stack.enter_context(open_run(lab, method, asked, folder, title=title, **options))
                 found[i] = under_way[i](upto)
+    for (method, _, _), lines in zip(runs, found, strict=True):
+        if lost := window_lost(lines):
+            warnings.warn(f"{asked.name} {label(method)}: {lost}", stacklevel=3)
     return found
 
 

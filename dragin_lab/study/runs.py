@@ -173,7 +173,9 @@ class Runs:
         asked = sum(record.config["dataset"]["questions"] for record in records)
         done = sum(len(record.predictions) for record in records)
         failed = sum(len(record.failed) for record in records)
+        small = sum("window" in line for record in records for line in record.predictions)
         said = [f"{done} of {asked}"] * (done < asked) + [f"{failed} failed"] * (failed > 0)
+        said += [f"window too small for {small}"] * (small > 0)
         return name + (f" ({', '.join(said)})" if said else "")
 
     def _about(self, base: str | None) -> list[str]:

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import random
 import subprocess
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from dragin_lab.core import tracefile
 from dragin_lab.core.trace import (
     Continuation,
     Decision,
@@ -31,6 +33,7 @@ from dragin_lab.core.trace import (
     Trace,
     Words,
 )
+from dragin_lab.core.tracefile import checksum
 from dragin_lab.errors import TraceFileError
 
 
@@ -65,6 +68,7 @@ def rewrite(path: Path, change: Any) -> None:
     change(tensors, metadata, stored)
     if "trace" in metadata:
         metadata["trace"] = json.dumps(stored)
+    metadata["sum"] = checksum(metadata.get("trace", ""), tensors)
     path.write_bytes(safetensors.numpy.save(tensors, metadata))
 
 
@@ -133,10 +137,18 @@ plain = st.recursive(
     ),
     max_leaves=6,
 )
-arrays = hnp.arrays(
-    st.sampled_from(["bool", "int8", "int32", "int64", "uint16", "float16", "float32", "float64"]),
-    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3),
-)
+small = st.integers(0, 3)
+
+
+def array(*shape: int) -> Any:
+    kinds = ["bool", "int8", "int32", "int64", "uint16", "float16", "float32", "float64"]
+    return hnp.arrays(st.sampled_from(kinds), shape)
+
+
+def listed(n: int, items: Any = texts) -> Any:
+    return st.lists(items, min_size=n, max_size=n).map(tuple)
+
+
 passages = st.builds(Passage, texts, texts, texts, st.floats())
 prompts = st.builds(
     Prompt,
@@ -144,22 +156,33 @@ prompts = st.builds(
     st.dictionaries(texts.filter(lambda key: not key.startswith("$")), st.tuples(st.integers(), st.integers())),
     st.lists(texts, max_size=2).map(tuple),
 )
-continuations = st.builds(
-    Continuation,
-    *[arrays] * 3,
-    st.lists(texts, max_size=3).map(tuple),
-    texts,
-    texts,
-    *[arrays] * 6,
-    entropy_processed=st.none() | arrays,
-    attention=st.none() | arrays,
-    alternative_pieces=st.lists(st.lists(texts, max_size=2).map(tuple), max_size=2).map(tuple),
-    decided=st.none() | st.integers(),
-    seconds=st.floats(),
+continuations = st.tuples(small, small, small).flatmap(
+    lambda sizes: (
+        lambda n, p, k: st.builds(
+            Continuation,
+            array(p),
+            array(p, 2),
+            array(n),
+            listed(n),
+            texts,
+            texts,
+            array(n, 2),
+            array(n),
+            array(n),
+            array(n, k),
+            array(n, k),
+            array(n),
+            entropy_processed=st.none() | array(n),
+            attention=st.none() | array(2, n + 1, p + n),
+            alternative_pieces=listed(n, listed(k)),
+            decided=st.none() | st.integers(),
+            seconds=st.floats(),
+        )
+    )(*sizes)
 )
-words = st.builds(Words, st.lists(texts, max_size=2).map(tuple), *[arrays] * 7)
+words = small.flatmap(lambda n: st.builds(Words, listed(n), array(n, 2), *[array(n)] * 6))
 decisions = st.builds(Decision, st.booleans(), texts, st.none() | st.integers(), certain=st.booleans())
-queries = st.builds(Query, texts, texts, st.lists(texts, max_size=2).map(tuple), arrays, arrays, texts)
+queries = small.flatmap(lambda n: st.builds(Query, texts, texts, listed(n), array(n), array(n), texts))
 steps = st.builds(
     Step,
     st.integers(),
@@ -346,7 +369,7 @@ def test_refuses_every_truncation(saved: Path) -> None:
 
 def test_refuses_another_format_version(saved: Path) -> None:
     rewrite(saved, lambda tensors, metadata, stored: metadata.update(version="99"))
-    refusal(saved, "format 99", "format 1")
+    refusal(saved, "format 99", "formats 1 to 2")
     for version in ("", "one"):
         rewrite(saved, lambda tensors, metadata, stored, v=version: metadata.update(version=v))
         refusal(saved, "no format version")
@@ -380,3 +403,71 @@ def test_refuses_a_missing_text_and_a_missing_tensor(saved: Path) -> None:
 def test_a_field_with_a_default_may_be_absent(saved: Path) -> None:
     rewrite(saved, lambda tensors, metadata, stored: stored.pop("notes"))
     assert Trace.load(saved).notes == []
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_flips_and_cuts_are_found_or_change_nothing(tmp_path: Path, attention: bool) -> None:
+    trace, draw = make_trace(attention=attention), random.Random(20)
+    path = trace.save(tmp_path / "t", hidden=True)
+    whole = path.read_bytes()
+    damages = [draw.randrange(8 * len(whole)) for _ in range(100)]
+    for bit in damages:
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            found = Trace.load(path)
+        except TraceFileError:
+            refusal(path)
+        else:  # a space between two entries, say
+            assert_same(found, trace)
+    for length in [draw.randrange(len(whole)) for _ in range(50)]:
+        path.write_bytes(whole[:length])
+        refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros(99, np.int32)}), "draft.pieces: has shape"),
+        (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros((0, 2**62), np.int8)}), "draft.ids"),
+        (lambda t, m, s: t.update(extra=np.zeros(4)), "holds an array that the trace does not name: 'extra'"),
+        (lambda t, m, s: s["steps"][0]["draft"].update(ids={"$array": [1]}), "its array is missing"),
+        (lambda t, m, s: s["steps"][0]["draft"].update(ids=s["steps"][0]["draft"]["entropy"]), "another one's too"),
+        (lambda t, m, s: s["steps"][0]["draft"].update(seconds={"$float": "x"}), "seconds: holds"),
+        (lambda t, m, s: s["steps"][0]["draft"].update(seconds=10**400), "not sound"),
+        (lambda t, m, s: s["method"].update(nlp={"$tuple": 5}), "method.nlp: holds"),
+        (lambda t, m, s: m.update(version="1" * 5000), "written in format 1111"),
+    ],
+)
+def test_a_file_that_says_nonsense_is_refused_by_name(saved: Path, change: Any, message: str) -> None:
+    rewrite(saved, change)
+    with pytest.raises(TraceFileError, match=message):
+        Trace.load(saved)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 100_000, "1" * 5000, "NaN"])
+def test_json_that_is_not_a_trace_is_refused(saved: Path, text: str) -> None:
+    with safetensors.safe_open(saved, framework="np") as file:
+        metadata = dict(file.metadata())
+    saved.write_bytes(safetensors.numpy.save({}, metadata | {"trace": text}))
+    refusal(saved, "trace")
+
+
+def test_a_large_file_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracefile, "LARGEST", 1000)
+    refusal(saved, "and a trace at most 1,000; it was not read")
+    with pytest.raises(TraceFileError, match="one file holds 1,000"):
+        make_trace().save(saved)
+
+
+def test_a_file_of_format_1_loads(saved: Path) -> None:
+    before = Trace.load(saved)
+    with safetensors.safe_open(saved, framework="np") as file:
+        metadata = {key: value for key, value in file.metadata().items() if key != "sum"} | {"version": "1"}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    saved.write_bytes(safetensors.numpy.save(tensors, metadata))
+    assert Trace.load(saved).diff(before) == ""

@@ -73,6 +73,53 @@ CONFIGS: dict[str, Any] = {
     "codegen": lambda v: tf.CodeGenConfig(
         vocab_size=v, n_embd=32, n_layer=3, n_head=4, n_positions=256, rotary_dim=8, initializer_range=0.3
     ),
+    "diffllama": lambda v: tf.DiffLlamaConfig(vocab_size=v, **_SMALL),
+    "cohere2": lambda v: tf.Cohere2Config(vocab_size=v, sliding_window=WINDOW, layer_types=_MIXED, **_SMALL),
+    "deepseek-v3": lambda v: tf.DeepseekV3Config(
+        vocab_size=v, **_SMALL | {"num_key_value_heads": 4}, moe_intermediate_size=16, n_routed_experts=4, n_group=1,
+        topk_group=1, num_experts_per_tok=2, kv_lora_rank=8, q_lora_rank=8, qk_rope_head_dim=8, qk_nope_head_dim=8,
+        v_head_dim=8, first_k_dense_replace=1,
+    ),
+    "glm4": lambda v: tf.Glm4Config(vocab_size=v, head_dim=8, pad_token_id=0, **_SMALL),
+    "llama4": lambda v: tf.Llama4TextConfig(
+        vocab_size=v, head_dim=8, intermediate_size_mlp=48, num_local_experts=2, attention_chunk_size=WINDOW, **_SMALL
+    ),
+    "mixtral": lambda v: tf.MixtralConfig(vocab_size=v, num_local_experts=2, num_experts_per_tok=1, **_SMALL),
+    "mpt": lambda v: tf.MptConfig(
+        vocab_size=v, d_model=32, n_heads=4, n_layers=3, max_seq_len=256, expansion_ratio=2, **_INIT
+    ),
+    "falcon-alibi": lambda v: tf.FalconConfig(
+        vocab_size=v, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, alibi=True, **_INIT
+    ),
+    "jamba": lambda v: tf.JambaConfig(
+        vocab_size=v, attn_layer_period=2, attn_layer_offset=1, expert_layer_period=2, expert_layer_offset=1,
+        num_experts=2, num_experts_per_tok=1, mamba_d_state=4, use_mamba_kernels=False, **_SMALL,
+    ),
+    "qwen3-next": lambda v: tf.Qwen3NextConfig(
+        vocab_size=v, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
+        linear_value_head_dim=8, num_experts=2, num_experts_per_tok=1, moe_intermediate_size=16,
+        shared_expert_intermediate_size=16, layer_types=["linear_attention", "full_attention"] * 2, **_SMALL,
+    ),
+    "lfm2": lambda v: tf.Lfm2Config(
+        vocab_size=v, layer_types=["conv", "full_attention"] * 2, block_multiple_of=8, **_SMALL
+    ),
+    "granite-hybrid": lambda v: tf.GraniteMoeHybridConfig(
+        vocab_size=v, layer_types=["mamba", "attention"] * 2, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8,
+        num_local_experts=0, shared_intermediate_size=32, embedding_multiplier=1.0, **_SMALL,
+    ),
+    "falcon-h1": lambda v: tf.FalconH1Config(
+        vocab_size=v, head_dim=8, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8, **_SMALL
+    ),
+    "zamba": lambda v: tf.ZambaConfig(
+        vocab_size=v, layers_block_type=["mamba", "hybrid"] * 2, mamba_d_state=8, n_mamba_heads=2,
+        num_key_value_heads=4, use_mamba_kernels=False, **_MHA,
+    ),
+    "mamba": lambda v: tf.MambaConfig(vocab_size=v, hidden_size=32, num_hidden_layers=2, state_size=4, **_INIT),
+    "rwkv": lambda v: tf.RwkvConfig(vocab_size=v, hidden_size=32, num_hidden_layers=2, attention_hidden_size=32),
+    "minimax": lambda v: tf.MiniMaxConfig(
+        vocab_size=v, head_dim=8, block_size=8, num_local_experts=2, num_experts_per_tok=1,
+        layer_types=["linear_attention", "full_attention"] * 2, **_SMALL,
+    ),
 }  # fmt: skip
 REGISTRY = (
     "llama",
@@ -88,9 +135,12 @@ REGISTRY = (
     "gpt2",
     "gpt-oss",
 )
+#: Beside the attention, some keep a state that is overwritten with each piece.
+HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1", "zamba")
+FURTHER = ("diffllama", "cohere2", "deepseek-v3", "glm4", "llama4", "mixtral", "mpt", "falcon-alibi", *HYBRIDS)
 BYPASS = ("falcon", "gptj", "bloom", "gpt_neo", "codegen")
 #: One of each way to attend: rotary, with a soft cap and a window, with sinks, by learned positions, past the registry.
-TELLING = ("llama", "gemma2", "gpt-oss", "gpt2", "falcon")
+TELLING = ("llama", "gemma2", "gpt-oss", "gpt2", "falcon", "diffllama", "jamba")
 
 
 def matrix(*kinds: str) -> pytest.MarkDecorator:

@@ -12,15 +12,23 @@ from lm_tiny import CLOSE, HALF, settled
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.model.check import APART
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tap import attention_layers
+
+
+def one_pass(model: Any, made: Continuation) -> tuple[np.ndarray, list[torch.Tensor]]:
+    """Logits (T, V) of prompt and continuation in one forward, and the maps (1, h, T, T) of the layers with any."""
+    ids = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
+    with torch.inference_mode():
+        out = model(ids, use_cache=False, output_attentions=True)
+    return out.logits[0].numpy(), [one for one in out.attentions if one is not None]
 
 
 def reference(model: Any, made: Continuation, layer: int) -> tuple[np.ndarray, np.ndarray]:
     """Logits (T, V) and the layer's map (h, T, T) of prompt and continuation in one forward."""
-    ids = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
-    with torch.inference_mode():
-        out = model(ids, use_cache=False, output_attentions=True)
-    return out.logits[0].numpy(), out.attentions[layer][0].numpy()
+    logits, maps = one_pass(model, made)
+    return logits, maps[layer][0].numpy()
 
 
 def agree(made: Continuation, logits: np.ndarray, attention: np.ndarray) -> None:
@@ -68,6 +76,40 @@ def test_models_that_bypass_the_registry_take_the_slow_path(kind: str) -> None:
     eager = lm_tiny.build(kind, attn_implementation="eager")
     agree(made, *reference(eager, made, lm.layer))
     assert lm.attend(made.ids.tolist()).shape == (4, len(made), len(made))
+
+
+SHOTS, FOUND = "Question: Who is Ann Lee?\nAnswer: She was born in Ulm.\n\n", "[1] Elm Road is a film by Ann Lee.\n"
+
+
+def in_parts(question: str) -> Prompt:
+    """A prompt whose exemplars and passages are read in forwards of their own, where the model can go on from them."""
+    end = len(SHOTS) + len(FOUND)
+    spans = {"exemplars": (0, len(SHOTS)), "passages": (len(SHOTS), end)}
+    return Prompt(f"{SHOTS}{FOUND}Question: {question}\nAnswer:", spans)
+
+
+@pytest.mark.filterwarnings("ignore:.*its text may not be generate's:UserWarning")
+@lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS, *lm_tiny.FURTHER)
+def test_parts_and_batches_are_what_one_eager_forward_gives_at_any_layer(kind: str) -> None:
+    eager = lm_tiny.build(kind, attn_implementation="eager")
+    layers = list(attention_layers(eager))
+    drafts = [
+        Write(prompt, 6, attention=True)
+        for prompt in (in_parts("Who is the mother of Ann Lee?"), in_parts("Who?"), Prompt("Elm"))
+    ]
+    for layer in sorted({layers[0], layers[len(layers) // 2], layers[-1]}):
+        lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=layer)
+        alone = [lm.generate(draft) for draft in drafts]
+        assert bool(alone[1].reused) == bool(lm.parts)
+        batch = lm.batch(3)
+        for i, draft in enumerate(drafts):
+            batch.ask(i, draft)
+        beside: dict[int, Any] = {}
+        while len(batch):
+            beside |= dict(batch.step())
+        for made in (*alone, *(beside[i] for i in range(3))):
+            logits, maps = one_pass(eager, made)
+            agree(made, logits, maps[layers.index(layer) if len(maps) == len(layers) else layer][0].numpy())
 
 
 @pytest.mark.parametrize("kind", ["mistral", "gemma3", "gemma2"])
@@ -118,10 +160,10 @@ def test_two_models_at_once_do_not_mix() -> None:
         lm_tiny.alike(ended[i], alone[i])
 
 
-@lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS)
+@lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS, *lm_tiny.FURTHER)
 def test_every_check_passes(kind: str) -> None:
     lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), check=False)
-    assert [str(c) for c in lm.check() if not c.passed] == []
+    assert [c.costs for c in lm.check() if not c.passed] == ([APART] if kind == "falcon-alibi" else [])
 
 
 def test_bfloat16_models_give_float32_rows() -> None:

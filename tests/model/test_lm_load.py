@@ -16,11 +16,16 @@ from safetensors.torch import load_file, save_file
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.errors import ModelError
-from dragin_lab.model import sources, tap
+from dragin_lab.errors import ModelError, SettingError
+from dragin_lab.model import prefixes, sources, tap
 from dragin_lab.model.load import LanguageModel
 
 SMALL = lm_tiny.PARITY / "almanac-small"
+
+
+class Always:
+    def search(self, query: str, k: int) -> list[dl.Passage]:
+        return [dl.Passage(str(i), "Ann Lee", "Ann Lee was born in Ulm.") for i in range(k)]
 
 
 @pytest.fixture
@@ -159,7 +164,8 @@ def test_checks_name_what_they_measured() -> None:
     checks = lm.check()
     names = [c.name for c in checks]
     assert {"attention rows sum to 1", "logits equal with and without capture"} <= set(names)
-    assert "a left-padded batch equals single runs" in names
+    for what in ("decoding", "a prompt read in parts", "a left-padded batch"):
+        assert {f"{what} gives the logits of one pass", f"{what} gives the rows of one pass"} <= set(names)
     assert all(c.passed and 0 <= c.value <= c.limit for c in checks)
     assert str(checks[0]).startswith("attention rows sum to 1: ok (")
 
@@ -186,8 +192,69 @@ def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPa
         return additive(None, rows, queries, keys, window, device)
 
     monkeypatch.setattr(tap, "_additive", no_mask)
-    lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level(), check=False)
-    assert [c.name for c in lm.check() if not c.passed] == ["its attention rows too"]
+    with pytest.warns(UserWarning, match="a left-padded batch gives the rows of one pass: FAILED .*one at a time"):
+        lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level())
+    assert lm.batch(4).describe()["size"] == 1
+
+
+def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied = prefixes.Prefix.copied
+
+    def lost(self: Any) -> Any:
+        made = copied(self)
+        for layer in made.cache.layers:
+            if layer.keys is not None:
+                layer.keys = torch.zeros_like(layer.keys)
+        return made
+
+    monkeypatch.setattr(prefixes.Prefix, "copied", lost)
+    with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
+        lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
+    assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")
+    draft = Write(dl.Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)}), 4)
+    assert [lm.generate(draft).reused for _ in range(2)] == [0, 0]
+
+
+def test_a_model_whose_attention_is_another_than_generate_takes_says_so() -> None:
+    with pytest.warns(UserWarning, match="generate takes sdpa; its text may not be generate's"):
+        LanguageModel(lm_tiny.build("falcon-alibi"), lm_tiny.byte_level())
+
+
+def test_a_layer_without_attention_is_refused_with_those_that_have_some() -> None:
+    for kind in ("jamba", "lfm2", "granite-hybrid", "zamba"):
+        with pytest.raises(ModelError, match=r"layer=0: this layer of .* has no attention; .* are 1, 3$"):
+            LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=0)
+
+
+@pytest.mark.parametrize("kind", ["rwkv", "minimax"])
+def test_a_model_with_a_state_of_its_own_form_is_refused(kind: str) -> None:
+    with pytest.raises(ModelError, match="cannot be read piece by piece"):
+        LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
+
+
+def test_a_model_without_attention_serves_the_methods_that_need_only_probabilities() -> None:
+    lm = LanguageModel(lm_tiny.build("mamba"), lm_tiny.byte_level())
+    assert (lm.layer, lm.has_attention, lm.provenance()["tap"]) == (None, False, "none")
+    ids, _ = lm.prompt(dl.Prompt(lm_tiny.PROMPT))
+    own = lm_tiny.build("mamba").generate(torch.tensor([ids]), max_new_tokens=12, do_sample=False)[0, len(ids) :]
+    made = lm.generate(Write(dl.Prompt(lm_tiny.PROMPT), 12, attention=True))
+    assert made.ids.tolist() == own.tolist()
+    assert np.isnan(made.received).all()
+    assert made.attention is None
+    with pytest.raises(SettingError, match=r"'dragin' looks at attention, and .* has none; .* wo-rag, .*flare"):
+        dl.Lab(lm, retriever=Always()).ask("Who?")
+    cache = dl.Cache()
+    labs = [dl.Lab(lm, retriever=Always(), cache=given) for given in (None, cache, cache)]
+    traces = [lab.ask("Who?", "flare", max_new_tokens=8) for lab in labs]
+    assert not traces[0].diff(traces[1])
+    assert np.isnan(traces[2].continuations[0].received).all()
+    assert "Who?" in traces[0]._repr_html_()
+    with pytest.raises(ModelError, match="has no attention, so there is no map"):
+        lm.attend([5, 6])
+    with pytest.raises(ModelError, match="has no attention to capture"), dl.capture(lm.model, lm.tokenizer):
+        pass
+    with pytest.raises(ModelError, match="has no attention; leave layer=1"):
+        LanguageModel(lm_tiny.build("mamba"), lm_tiny.byte_level(), layer=1)
 
 
 def test_a_model_that_sees_the_future_is_refused() -> None:
