@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.core.method import METHODS
+from dragin_lab.core.method import PAPERS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -34,4 +34,4 @@ def test_the_demo_table_is_written() -> None:
     block = re.search(r"<!-- demo-table[^>]*-->\n(.*?)<!-- end -->", README, re.DOTALL)
     assert block
     rows = [line.split()[0] for line in block[1].splitlines() if line and not line.startswith(("`", "-", "method"))]
-    assert rows == list(METHODS)
+    assert rows == list(PAPERS)

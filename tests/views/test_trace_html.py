@@ -10,8 +10,9 @@ import pytest
 import view_samples as samples
 from view_states import BASELINES, STATES, Reader, hostile_trace
 
+from dragin_lab.core import kept
 from dragin_lab.core.trace import Passage, Prompt, Query, Question, Step, Trace
-from dragin_lab.views import heat, kept, sections
+from dragin_lab.views import heat, sections
 from dragin_lab.views.html import esc
 from dragin_lab.views.pieces import extents, share_out
 from dragin_lab.views.rendering import stylesheet
