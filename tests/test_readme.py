@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.core.method import METHODS
+from dragin_lab.core.method import PAPERS
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -36,7 +36,7 @@ def test_the_demo_table_is_written() -> None:
     rows = [
         line.split()[0] for line in block[1].splitlines() if line and not line.startswith(("`", "-", "─", "method"))
     ]
-    assert rows == list(METHODS)
+    assert rows == list(PAPERS)
 
 
 def test_it_is_short_and_its_links_work_on_a_package_index() -> None:

@@ -56,7 +56,7 @@ from dragin_lab.cli.run import run
 from dragin_lab.cli.show import show
 from dragin_lab.cli.sweep import sweep
 from dragin_lab.cli.table import browse, compare, table
-from dragin_lab.core.method import METHODS, Method
+from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
         "dragin": {"threshold": threshold, "top_n": options["top_n"]},
         "flare": {"threshold": flare_threshold},
     }
-    chosen = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
+    chosen = [build_method(name, sizes | own.get(name, {})) for name in PAPERS]
     if options["max_new_tokens"] is None:
         chosen = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in chosen]
     folder = make_folder(output)

@@ -17,8 +17,8 @@ from dragin_lab.core.when import Clock
 from dragin_lab.errors import SettingError
 
 VARIANTS = ("reference", "paper")
-#: The paper's methods (Table 1), two of the FLARE paper's (Prompts D.2, D.3), and later ones: name -> (when, what).
-METHODS = {
+#: The paper's methods (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (when, what).
+PAPERS = {
     "wo-rag": ("never", "question"),
     "sr-rag": ("once", "question"),
     "fl-rag": ("every-n", "last-n"),
@@ -27,6 +27,9 @@ METHODS = {
     "dragin": ("rind", "qfs"),
     "flare-instruct": ("search-call", "term"),
     "self-ask": ("follow-up", "term"),
+}
+#: Those, and what came after.
+METHODS = PAPERS | {
     "search-r1": ("search-tag", "term"),
     "etc": ("entropy-trend", "qfs-etc"),
     "targ": ("prefix-margin", "question"),

@@ -21,7 +21,7 @@ from command import PATIENCE, QUESTION, Command, start
 
 from dragin_lab.almanac import embedded_model_path, passages
 from dragin_lab.cli import app as cli
-from dragin_lab.core.method import METHODS
+from dragin_lab.core.method import PAPERS
 from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import template
 
@@ -123,7 +123,10 @@ def test_ask_answers_saves_and_shows_again(command: Command, tmp_path: Path) -> 
     assert copy.read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("method", "variant"), [*((name, "reference") for name in METHODS), ("dragin", "paper")])
+EVERY = [*((name, "reference") for name in (*PAPERS, "etc", "targ")), ("dragin", "paper")]
+
+
+@pytest.mark.parametrize(("method", "variant"), EVERY)
 def test_ask_runs_every_method(command: Command, method: str, variant: str) -> None:
     ran = command("ask", QUESTION, "--method", method, "--variant", variant, "--max-new-tokens", 24)
     assert (ran.code, ran.err) == (cli.DONE, "")

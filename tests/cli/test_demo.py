@@ -12,7 +12,7 @@ from command import Command
 
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import demo, outputs
-from dragin_lab.core.method import METHODS, Method
+from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.core.trace import Trace
 from dragin_lab.run import drivers
 from dragin_lab.run.lab import Lab
@@ -30,7 +30,7 @@ def rows(text: str) -> list[str]:
     """The methods of a table, with their remarks."""
     lines = text.splitlines()
     first = next(i for i, line in enumerate(lines) if set(line) == {"─"}) + 1
-    named = [line for line in lines[first:] if line and line.split()[0] in METHODS]
+    named = [line for line in lines[first:] if line and line.split()[0] in PAPERS]
     return [line.split("  ")[0] for line in named]
 
 
@@ -50,7 +50,7 @@ def test_all_methods_as_a_table_and_one_trace(command: Command, tmp_path: Path) 
     ran = command("demo", "--limit", 2, "--output", tmp_path / "new" / "folder")
     folder = tmp_path / "new" / "folder"
     assert (ran.code, ran.err) == (cli.DONE, "")
-    assert rows(ran.out) == list(METHODS)
+    assert rows(ran.out) == list(PAPERS)
     assert (folder / "table.txt").read_text(encoding="utf-8") in ran.out
     trace = Trace.load(folder / "dragin.trace")
     assert trace.method["name"] == "dragin"
@@ -126,7 +126,7 @@ def test_questions_that_fail_are_counted_and_named(
     assert ran.code == cli.FAILED
     assert rows(ran.out)[:2] == ["wo-rag", "sr-rag (1 failed)"]
     failed = sum(row.endswith("(1 failed)") for row in rows(ran.out))  # a model may ask for nothing by itself
-    assert len(METHODS) - 2 <= failed < len(METHODS)
+    assert len(PAPERS) - 2 <= failed < len(PAPERS)
     assert ran.err.startswith(f"error: {failed} answers failed; the first with: ")
     assert ran.err.endswith("the index is upside down\n")
 
@@ -138,7 +138,7 @@ def test_a_full_disk_loses_no_row(command: Command, tmp_path: Path, monkeypatch:
     monkeypatch.setattr(outputs, "write_whole", full)
     ran = command(*SHORT, "--limit", 1, "--output", tmp_path)
     assert ran.code == cli.FAILED
-    assert rows(ran.out) == list(METHODS)
+    assert rows(ran.out) == list(PAPERS)
     assert ran.err == f"error: {tmp_path / 'table.txt'}: not saved: No space left on device; " + (
         "free some space, or save it on another disk\n"
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted import QUESTION, Say, drive
 
-from dragin_lab.core.method import METHODS, Method, method
+from dragin_lab.core.method import PAPERS, Method, method
 from dragin_lab.views.trace import trace_html, trace_text
 
 CASE = f"Question: {QUESTION}\nAnswer:"
@@ -250,7 +250,7 @@ def test_endings() -> None:
     assert ended["stalled"].trace.text == ""
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_a_model_that_says_nothing(name: str) -> None:
     driven = drive(paper(name), Say(""), Say(" Li"))
     assert (driven.trace.text, driven.trace.ended, driven.trace.answer) == ("", "answered", "Li")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scripted import Driven, Say, drive
 
-from dragin_lab.core.method import METHODS, method
+from dragin_lab.core.method import PAPERS, method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 
 QUESTION = "Who directed Ma?"
@@ -88,7 +88,7 @@ def test_nothing_is_dropped_for_the_window_and_the_overrun_is_noted() -> None:
     assert wide.trace.steps[0].notes == wide.trace.notes == []
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", PAPERS)
 def test_a_model_that_says_nothing(name: str) -> None:
     driven = drive(method(name, max_new_tokens=2), Say(""), Say(" Li"))
     if name in ("flare-instruct", "self-ask"):  # no part of the released code: their text is exact

@@ -59,7 +59,7 @@ def test_follow_ups_stand_behind_their_label_once(labelled: bool) -> None:
     )
 
 
-@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if not form.task])  # a task has no exemplars
+@pytest.mark.parametrize("form", [name for name, form in FORMS.items() if not form.task])
 def test_the_answer_of_an_exemplar_is_read_back(form: str) -> None:
     worked = FORMS[form].worked(ASKED)
     assert extract_answer(worked, phrase=FORMS[form].phrase) == "Bo"

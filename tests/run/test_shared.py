@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from answering import recorded
 
-from dragin_lab.core.method import METHODS, VARIANTS, method
+from dragin_lab.core.method import PAPERS, VARIANTS, method
 from dragin_lab.core.parting import parting
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
@@ -22,7 +22,7 @@ THETAS = [0.5, 1.0, 1.5, 2.0, 2.5]
 #: Every method in both variants; in the quick tier one variant each, and both of DRAGIN.
 CELLS = [
     pytest.param(name, variant, marks=() if variant == "paper" or name == "dragin" else pytest.mark.slow)
-    for name in METHODS
+    for name in PAPERS
     for variant in VARIANTS
 ]
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from answering import recorded
 
-from dragin_lab.core.method import METHODS, VARIANTS, method
+from dragin_lab.core.method import PAPERS, VARIANTS, method
 from dragin_lab.core.parting import parting
 from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import demo_questions
@@ -27,7 +27,7 @@ CLOSE = 1e-4  # nats between the two likeliest pieces where a batch may choose t
 #: Every method in both variants; in the quick tier one variant each, and both of DRAGIN.
 CELLS = [
     pytest.param(name, variant, marks=() if variant == "paper" or name == "dragin" else pytest.mark.slow)
-    for name in METHODS
+    for name in PAPERS
     for variant in VARIANTS
 ]
 

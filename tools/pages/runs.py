@@ -27,7 +27,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
 
 import dragin_lab as dl
-from dragin_lab.core.method import METHODS, Method, label
+from dragin_lab.core.method import PAPERS, Method, label
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.benchmark import open_benchmark
@@ -60,7 +60,7 @@ def made(name: str, variant: str = "reference", **changes: Any) -> Method:
 
 #: The methods of each part, in the order in which they are run.
 PARTS: dict[str, Callable[[], list[Method]]] = {
-    "methods": lambda: [made(name) for name in ("dragin", *(name for name in METHODS if name != "dragin"))],
+    "methods": lambda: [made(name) for name in ("dragin", *(name for name in PAPERS if name != "dragin"))],
     "thresholds": lambda: [made("dragin", threshold=theta) for theta in THETAS],
     "ablations": lambda: [
         *(made(name, what="last-sentence") for name in WHENS),
