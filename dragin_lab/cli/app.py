@@ -234,6 +234,7 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     own = {
         "dragin": {"threshold": threshold, "top_n": options["top_n"]},
         "flare": {"threshold": flare_threshold},
+        "entity-rag": {"when": "capitalised"},  # the spaCy pipeline that is always there finds no entities
     }
     chosen = [build_method(name, sizes | own.get(name, {})) for name in METHODS]
     if options["max_new_tokens"] is None:
