@@ -69,3 +69,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for name, count in sorted(left.items()):
         terminalreporter.line(f"{count:6} {name}")
     terminalreporter.line("make test-all runs both tiers, make test-browser the browser")
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Any:
+    """``dragin-lab`` in this process (``command.Command``)."""
+    from command import Command
+
+    return Command(capsys)

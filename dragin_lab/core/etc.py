@@ -44,6 +44,9 @@ class EntropyTrend(When):
         found[content] = np.abs(trends(over_words(draft.entropy, draft.word_list, "max")[content]))
         return found[draft.word_of_piece]
 
+    def measured(self, draft: Draft, loudest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.full(len(loudest), np.nan), draft.entropy[loudest]  # the equations do not look at attention
+
 
 @dataclass(frozen=True)
 class LineEnds:

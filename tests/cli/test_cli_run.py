@@ -28,11 +28,6 @@ RUN = ("run", "--method", "dragin,wo-rag", "--variant", "paper", "--what", "ques
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
     """A scripted model and three scripted questions in place of the embedded ones."""
     from scripted import ScriptedRetriever

@@ -14,11 +14,6 @@ from dragin_lab.model.check import Check
 from dragin_lab.model.load import LanguageModel
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def test_a_healthy_installation(command: Command) -> None:
     ran = command("doctor")
     assert (ran.code, ran.err) == (cli.DONE, "")

@@ -21,7 +21,7 @@ from dragin_lab.model.load import LanguageModel
 PARITY = Path(__file__).parents[1] / "parity" / "models"
 PROMPT = "Question: Who is the mother of the director of Elm Road?\nAnswer:"
 GAP = 1e-4  # nats between the two likeliest pieces; float32 rounding comes to 1e-5
-CLOSE = 2e-5  # float32: the same sums in another order differ by a few roundings
+CLOSE = 5e-5  # float32: two roundings more or less in each product of a tiny model come to 3e-5 at most
 HALF = 5e-4  # float16 rows of attention, up to 1: a difference far below a step can fall on two sides of a rounding
 WINDOW = 12  # of the sliding layers: smaller than the prompt
 
@@ -223,7 +223,7 @@ def alike(a: Continuation, b: Any, close: float = CLOSE, half: float = HALF) -> 
             assert one == two, field.name
         elif one.dtype.kind == "f":
             assert one.dtype == two.dtype
-            atol = half if field.name == "attention" else close
+            atol = {"attention": half, "hidden": 1e-4}.get(field.name, close)  # states are not normalized
             np.testing.assert_allclose(one, two, atol=atol, err_msg=field.name)
         else:
             np.testing.assert_array_equal(one, two, err_msg=field.name)

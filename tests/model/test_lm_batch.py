@@ -9,7 +9,7 @@ import lm_tiny
 import numpy as np
 import pytest
 import torch
-from lm_tiny import alike, tiny
+from lm_tiny import CLOSE, alike, tiny
 
 from dragin_lab.core.episode import Bias, SoFar, Write
 from dragin_lab.core.trace import Prompt
@@ -229,7 +229,7 @@ def test_a_map_makes_room_for_itself() -> None:
         return attend(ids)
 
     lm.attend = once  # type: ignore[method-assign]
-    np.testing.assert_allclose(batch.attend([5, 6, 7]), tiny().attend([5, 6, 7]), atol=1e-6)
+    np.testing.assert_allclose(batch.attend([5, 6, 7]), tiny().attend([5, 6, 7]), atol=CLOSE)
     assert batch.notes == ["a batch of 3 did not fit into memory; went on with 1"]
     found = {}
     while len(batch):

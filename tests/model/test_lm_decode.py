@@ -10,7 +10,7 @@ import lm_tiny
 import numpy as np
 import pytest
 import torch
-from lm_tiny import alike, drained, tiny
+from lm_tiny import CLOSE, alike, drained, tiny
 
 from dragin_lab.core.episode import Bias, SoFar, Write
 from dragin_lab.core.trace import Continuation, Prompt
@@ -59,7 +59,7 @@ def test_threads_may_share_a_model() -> None:
     def work(i: int) -> Continuation:
         for _ in range(3):
             made = lm.generate(Write(prompts[i], 12))
-            np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), maps, atol=1e-6)
+            np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), maps, atol=CLOSE)
         return made
 
     with ThreadPoolExecutor(4) as pool:
@@ -71,7 +71,7 @@ def test_attend_is_independent_of_drafts() -> None:
     lm = tiny()
     before = lm.attend([9, 8, 7, 6])
     made = lm.generate(Write(PROMPT, 4))
-    np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), before, atol=1e-6)
+    np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), before, atol=CLOSE)
     alike(lm.generate(Write(PROMPT, 4)), made)
     assert lm.attend([]).shape == (4, 0, 0)
     assert before.dtype == np.float32
@@ -113,7 +113,7 @@ def test_run_on_goes_to_the_end_and_says_where_it_was_decided() -> None:
     assert len(stop.seen) == 4
     short = tiny().generate(Write(PROMPT, 12, After(4), attention=True))
     assert made.received_decided is not None
-    np.testing.assert_allclose(made.received_decided, short.received, atol=1e-6)
+    np.testing.assert_allclose(made.received_decided, short.received, atol=CLOSE)
     assert not np.allclose(made.received[:4], short.received, atol=1e-3)  # later pieces looked back too
     late = tiny().generate(Write(PROMPT, 3, After(4), run_on=True))
     assert (late.decided, late.decided_by, late.received_decided) == (None, "", None)
@@ -199,7 +199,7 @@ def test_rows_are_the_same_however_many_are_computed_at_once(kind: str, monkeypa
         monkeypatch.setattr(decode, "ROWS_AT_ONCE", at_once)
         made.append(tiny(kind).generate(draft))
     for other in made[1:]:
-        np.testing.assert_allclose(other.received, made[0].received, atol=1e-6)
+        np.testing.assert_allclose(other.received, made[0].received, atol=CLOSE)
         np.testing.assert_allclose(other.attention, made[0].attention, atol=5e-4)  # type: ignore[arg-type]
 
 

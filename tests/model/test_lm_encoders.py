@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tf
+from scripts import loaded
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import MissingPackageError, ModelError
@@ -212,16 +213,9 @@ def test_a_real_encoder_ranks_scifact(tmp_path: Path) -> None:
     if not data.exists():
         pytest.skip("no SciFact: set DRAGIN_LAB_DATA to the folder that holds scifact/")
     pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
-    import importlib.util
-
     from dragin_lab.retrieval.dense import Dense
 
-    script = Path(__file__).parents[2] / "benchmarks" / "real_questions.py"
-    spec = importlib.util.spec_from_file_location("real_questions", script)
-    assert spec is not None
-    assert spec.loader is not None
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+    benchmark = loaded("benchmarks/real_questions.py")
     found = benchmark.scifact(data, lambda corpus: Dense.build(corpus, open_encoder(model), tmp_path / "index"))
     values = found["ndcg"]
     assert sum(values) / len(values) > 0.4

@@ -202,7 +202,7 @@ def test_maps_are_kept_by_their_lower_half() -> None:
     expected = lm.attend([9, 8, 7, 6])
     for _ in range(2):
         found = model.attend([9, 8, 7, 6])
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        np.testing.assert_allclose(found, expected, atol=CLOSE)
         found[:] = 0.0  # the taker's own
     assert (cache.counts.maps_made, cache.counts.maps_served) == (1, 1)
     assert cache.nbytes < expected.nbytes + 400

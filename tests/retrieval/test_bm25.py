@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts import loaded
 from sources import on_disk
 
 from dragin_lab.core.trace import Passage
@@ -25,6 +24,8 @@ PASSAGES = [
     Passage("c", "Cats", "dogs bark"),
     Passage("d", "", "nothing here"),
 ]
+
+REAL_QUESTIONS = "benchmarks/real_questions.py"
 
 
 @pytest.fixture
@@ -176,17 +177,6 @@ def test_refuses_settings_outside_their_range(setting: dict[str, float]) -> None
 # -- real data --------------------------------------------------------------------------------------------------------
 
 
-def real_questions() -> Any:
-    """benchmarks/real_questions.py."""
-    script = Path(__file__).parents[2] / "benchmarks" / "real_questions.py"
-    spec = importlib.util.spec_from_file_location("real_questions", script)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def real_data(*parts: str) -> Path:
     path = Path(os.environ.get("DRAGIN_LAB_DATA", "data")).joinpath(*parts)
     if not path.exists():
@@ -196,13 +186,13 @@ def real_data(*parts: str) -> Path:
 
 def test_scifact_as_published() -> None:
     """Anserini's published nDCG@10 for BM25 with k1 0.9 and b 0.4 over title and text is 0.6789."""
-    benchmark = real_questions()
+    benchmark = loaded(REAL_QUESTIONS)
     values = benchmark.scifact(real_data("scifact"), benchmark.one_field(k1=0.9, b=0.4))["ndcg"]
     assert sum(values) / len(values) == pytest.approx(benchmark.PUBLISHED_NDCG, abs=0.005)
 
 
 def test_scifact_on_disk(tmp_path: Path) -> None:
-    found = real_questions().scifact(real_data("scifact"), lambda corpus: Tantivy(on_disk(corpus, tmp_path)))
+    found = loaded(REAL_QUESTIONS).scifact(real_data("scifact"), lambda corpus: Tantivy(on_disk(corpus, tmp_path)))
     assert sum(found["ndcg"]) / 300 >= 0.685
     assert sum(found["recall"]) / 300 >= 0.915
 
@@ -211,7 +201,7 @@ def test_both_rank_the_real_passages_alike(tmp_path: Path) -> None:
     """Every question of the paper's four benchmarks at hand, over real passages of which some have no title."""
     data = real_data()
     memory = Corpus.load(real_data("passages", "psgs_w100.tsv.gz"))
-    queries = [text for texts in real_questions().question_texts(data).values() for text in texts.values()][:400]
+    queries = [text for texts in loaded(REAL_QUESTIONS).question_texts(data).values() for text in texts.values()][:400]
     one, other = (r.search_many(queries, 10) for r in (BM25(memory), Tantivy(on_disk(memory, tmp_path))))
     for query, left, right in zip(queries, one, other, strict=True):
         assert [p.score for p in left] == pytest.approx([p.score for p in right], rel=1e-6), query

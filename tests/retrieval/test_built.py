@@ -33,11 +33,6 @@ from dragin_lab.retrieval.stored import INDEX, MANIFEST
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
 def source(tmp_path: Path) -> Path:
     return write_json_lines(tmp_path / "p.jsonl", some_passages(200))
 

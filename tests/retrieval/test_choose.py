@@ -21,11 +21,6 @@ from dragin_lab.run.runwriter import check_settings
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
 def passages(tmp_path: Path) -> str:
     return str(write_json_lines(tmp_path / "p.jsonl", some_passages(20)))
 

@@ -42,11 +42,6 @@ def corpus() -> Corpus:
 
 
 @pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
-@pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every few passages were a block that is made to last."""
     monkeypatch.setattr(dense, "_BLOCK", 8)

@@ -87,11 +87,6 @@ def filled(file: Path, corpus: Corpus) -> str:
     return address
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def at(file: Path, name: str) -> str:
     return f"milvus:{file}#{name}"
 

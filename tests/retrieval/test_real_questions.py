@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts import loaded
 
 from dragin_lab.core.trace import Passage
 from tools.pages import figures
@@ -15,18 +15,9 @@ from tools.pages import figures
 ROOT = Path(__file__).parents[2]
 
 
-def loaded(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def benchmark() -> Any:
-    return loaded(ROOT / "benchmarks" / "real_questions.py")
+    return loaded("benchmarks/real_questions.py")
 
 
 def hits(**scores: float) -> list[Passage]:

@@ -50,11 +50,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (folder / "predictions.jsonl").read_bytes()
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 def predictions(folder: Path) -> bytes:
     return (folder / "predictions.jsonl").read_bytes()
 

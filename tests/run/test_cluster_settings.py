@@ -21,11 +21,6 @@ from dragin_lab.run.cluster_worker import ClusterError, Recipe, Worker, library
 from dragin_lab.run.lines import PREDICTION, decode
 
 
-@pytest.fixture
-def command(capsys: pytest.CaptureFixture[str]) -> Command:
-    return Command(capsys)
-
-
 @pytest.mark.parametrize(
     ("args", "says"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import platform
 import sys
@@ -11,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from scripts import loaded
 
 from tools.pages import figures, performance
 
@@ -21,18 +21,6 @@ ROOT = Path(__file__).parents[2]
 def neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripts import what lies beside them."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-
-
-def loaded(path: str) -> Any:
-    """A script as a module."""
-    name = Path(path).stem
-    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def ran(
