@@ -72,6 +72,7 @@ bench: $(FULL)
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/latency.py
+	$(BIN)/python benchmarks/trigger.py
 	$(BIN)/python benchmarks/views.py
 	$(BIN)/python benchmarks/real_questions.py --out benchmarks/results/real_questions.json
 	$(BIN)/python benchmarks/corpus.py --passages 100000

@@ -12,6 +12,12 @@ from typing import Any, TextIO
 EVERY = 30.0
 
 
+def in_notebook() -> bool:
+    """Whether this process runs the cells of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
 class Progress:
     """Counts episodes; shows how many are done, how fast, how long it will still take, and the exact match so far.
 
@@ -35,7 +41,7 @@ class Progress:
         self._file = file or sys.stderr
         self._clock = clock
         self._begun = self._said = clock()
-        live = self._file.isatty() or (file is None and "ipykernel" in sys.modules)
+        live = self._file.isatty() or (file is None and in_notebook())
         # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
         shape: Any = {"ncols": max(40, min(100, shutil.get_terminal_size((100, 24)).columns - 1)), "nrows": 24}
         self._bar = _bar(desc=name, total=total, initial=self.done, file=self._file, **shape) if live else None

@@ -24,6 +24,22 @@ def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert "method.variant: 'paper' → 'reference'" in capsys.readouterr().out
 
 
+def test_the_page_on_extending_runs_from_top_to_bottom() -> None:
+    from dragin_lab.core.trigger import WHENS
+    from dragin_lab.core.what import WHATS
+
+    before = dict(WHENS._found), dict(WHATS._found)
+    page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
+    names: dict = {}
+    try:
+        for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+            exec(block, names)
+            assert names["trace"].ended in ("answered", "length")
+    finally:
+        WHENS._found, WHATS._found = before
+    assert names["traces"][0].scores.keys() >= {"em", "within_ten_years"}
+
+
 def test_what_it_points_to_is_there() -> None:
     files = re.findall(r"(?:docs|notebooks|dragin_lab|tests|benchmarks)/[\w./-]*", README)
     assert files

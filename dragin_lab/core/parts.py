@@ -244,7 +244,8 @@ def part_of_function(
         frozen=True,
         namespace={"function": staticmethod(function), "parameters": tuple(given), "name": name, **attributes},
     )
-    made.__module__, made.__doc__ = function.__module__, function.__doc__
+    made.__module__ = function.__module__ or "__main__"  # None where code was executed without a module
+    made.__doc__ = function.__doc__
     if function.__name__.isidentifier():  # under which the shipped ones are found again when they are unpickled
         made.__name__ = made.__qualname__ = function.__name__
     return made

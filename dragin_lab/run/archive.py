@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -13,12 +12,14 @@ from dragin_lab.files import user_cache
 ENDING = ".tar.xz"
 
 
-class ArchiveError(DraginLabError):
+class PackedRunsError(DraginLabError):
     """An archive of runs that cannot be read."""
 
 
 def pack(folder: str | Path, files: Iterable[Path], path: str | Path) -> Path:
     """Write files below a folder as an archive, under their names there; the same files give the same bytes."""
+    import tarfile  # where an archive is made or read, and not with every command
+
     root = Path(folder)
     with tarfile.open(path, "w:xz", preset=9) as archive:
         for file in sorted(files):
@@ -32,8 +33,10 @@ def pack(folder: str | Path, files: Iterable[Path], path: str | Path) -> Path:
 def unpacked(path: Path) -> Path:
     """The folder that holds what is in an archive: below the user's cache, under a name made of its content.
 
-    Raises ``ArchiveError`` for a file that is not such an archive.
+    Raises ``PackedRunsError`` for a file that is not such an archive.
     """
+    import tarfile
+
     try:
         name = sha256(path.read_bytes()).hexdigest()[:16]
         folder = user_cache() / "runs" / name
@@ -43,5 +46,5 @@ def unpacked(path: Path) -> Path:
                 archive.extractall(folder, filter="data")
             (folder / ".whole").touch()
     except (OSError, EOFError, tarfile.TarError) as error:
-        raise ArchiveError(f"{path}: cannot be unpacked ({error}); get it again, or give a folder of runs") from None
+        raise PackedRunsError(f"{path}: cannot be unpacked ({error}); get it again, or give a folder of runs") from None
     return folder

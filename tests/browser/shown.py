@@ -71,7 +71,7 @@ def newer_file() -> Path:
     """A trace file that a later version wrote."""
     path = samples.almanac_trace().save(file_of(b""))
     data = path.read_bytes()
-    path.write_bytes(data.replace(b'"version":"1"', b'"version":"9"', 1))
+    path.write_bytes(data.replace(b'"version":"2"', b'"version":"9"', 1))
     assert path.read_bytes() != data
     return path
 

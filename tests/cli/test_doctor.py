@@ -18,7 +18,12 @@ def test_a_healthy_installation(command: Command) -> None:
     ran = command("doctor")
     assert (ran.code, ran.err) == (cli.DONE, "")
     assert {line[:6] for line in ran.out.splitlines()} == {"ok    "}
-    for part in ("torch ", "embedded corpus: ", "attention rows sum to 1 (", "a left-padded batch equals single runs"):
+    for part in (
+        "torch ",
+        "embedded corpus: ",
+        "attention rows sum to 1 (",
+        "a left-padded batch gives the rows of one pass",
+    ):
         assert part in ran.out
 
 

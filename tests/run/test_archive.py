@@ -8,7 +8,7 @@ import pytest
 from run_folders import write_run
 
 import dragin_lab as dl
-from dragin_lab.run.archive import ArchiveError, pack
+from dragin_lab.run.archive import PackedRunsError, pack
 
 
 def test_packed_runs_are_read_like_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,5 +23,5 @@ def test_packed_runs_are_read_like_folders(tmp_path: Path, monkeypatch: pytest.M
         assert runs.names == ("dragin", "flare")
         assert str(runs.records[0].folder).startswith(str(tmp_path / "cache"))
     first.write_bytes(first.read_bytes()[:100])
-    with pytest.raises(ArchiveError, match="cannot be unpacked"):
+    with pytest.raises(PackedRunsError, match="cannot be unpacked"):
         dl.Runs.load(first)

@@ -25,8 +25,8 @@ VARIANTS = pytest.mark.parametrize("variant", ["reference", "paper"])
 DEFINED = """import dragin_lab as dl
 
 
-@dl.when("margin", threshold=0.6, source="TARG")
-def margin(draft: dl.Draft, first: int = 0):
+@dl.when("near-tie", threshold=0.6, source="TARG")
+def near_tie(draft: dl.Draft, first: int = 0):
     "Second-likeliest over likeliest probability of each piece."
     return draft.alternative_probs[:, 1] / draft.alternative_probs[:, 0]  # (n,)
 
@@ -57,7 +57,7 @@ def lab() -> dl.Lab:
     return dl.Lab()
 
 
-def method(variant: str, when: str = "margin", **settings: object) -> Method:
+def method(variant: str, when: str = "near-tie", **settings: object) -> Method:
     return dl.method(when=when, what="last-ten", variant=variant, max_new_tokens=24, **settings)
 
 
@@ -68,11 +68,11 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, variant: str, tmp_path: P
     assert fired
     assert re.search(r"scores 0\.\d+, above θ 0\.6", fired[0].reason)
     text = re.sub(r"<[^>]+>", " ", trace.heatmap()._repr_html_())
-    assert "margin score" in text
+    assert "near-tie score" in text
     assert "θ 0.6" in text
     assert dl.explore(trace).data["theta"] == 0.6
     slider, first = lab.tune([trace]).data["controls"]
-    assert (slider["about"], slider["max"]) == ("on the margin score", 1.0)
+    assert (slider["about"], slider["max"]) == ("on the near-tie score", 1.0)
     assert (first["name"], first["step"]) == ("first", 1)
     replay = dl.Replay(trace)
     assert replay.at().whole
@@ -84,13 +84,13 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, variant: str, tmp_path: P
     trace.save(tmp_path / "own.trace")
     code = (
         "import sys, dragin_lab as dl\ntrace = dl.Trace.load(sys.argv[1])\n"
-        "assert 'margin score' in trace.heatmap()._repr_html_()\ndl.Replay(trace)"
+        "assert 'near-tie score' in trace.heatmap()._repr_html_()\ndl.Replay(trace)"
     )
     ran = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "own.trace")], capture_output=True, text=True,
         env=environment(), timeout=PATIENCE,
     )  # fmt: skip
-    assert "SettingError: the trace's when 'margin' is not defined here" in ran.stderr.splitlines()[-1]
+    assert "SettingError: the trace's when 'near-tie' is not defined here" in ran.stderr.splitlines()[-1]
 
 
 @VARIANTS
@@ -104,12 +104,16 @@ def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, variant: str, tmp_p
     beside = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(variant), batch_size=2)}
     assert one_by_one == beside
     (record,) = lab.run(asked, method(variant), output=tmp_path / "runs", progress=False).records
-    assert "-when=margin-what=last-ten" in record.folder.name
+    assert "-when=near-tie-what=last-ten" in record.folder.name
     settings = json.loads((record.folder / "run.json").read_text())["method"]
-    assert (settings["when"], settings["first"], sorted(settings["defined"])) == ("margin", 0, ["last-ten", "margin"])
+    assert (settings["when"], settings["first"], sorted(settings["defined"])) == (
+        "near-tie",
+        0,
+        ["last-ten", "near-tie"],
+    )
 
-    @dl.when("margin", threshold=0.6)
-    def margin(draft: dl.Draft, first: int = 0):  # type: ignore[no-untyped-def]
+    @dl.when("near-tie", threshold=0.6)
+    def near_tie(draft: dl.Draft, first: int = 0):  # type: ignore[no-untyped-def]
         "Another function of the same name."
         return 1 - draft.alternative_probs[:, 0]
 
@@ -128,8 +132,8 @@ def test_need_detection_knows_it(lab: dl.Lab) -> None:
         for one in almanac.labels("iirc", "dev", 3)
         for fact in needs.forced_items(lab.model, one, template, load_pipeline())[0]
     ]
-    assert all(0 <= fact.scores["margin"] <= 1 for fact in found)
-    assert "margin" in [row.trigger for row in needs.when_table(found, needs.best_thresholds(found), samples=20)]
+    assert all(0 <= fact.scores["near-tie"] <= 1 for fact in found)
+    assert "near-tie" in [row.trigger for row in needs.when_table(found, needs.best_thresholds(found), samples=20)]
 
 
 def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> None:
@@ -139,15 +143,28 @@ def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> No
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
 
-    assert re.search(r"margin +threshold=0\.6, first=0 +Second-likeliest .* TARG", said("methods", "--with", str(mine)))
-    own = ("--with", str(mine), "--when", "margin@0.5", "--what", "last-ten", "--limit", "1", "--max-new-tokens", "16")
+    assert re.search(
+        r"near-tie +threshold=0\.6, first=0 +Second-likeliest .* TARG", said("methods", "--with", str(mine))
+    )
+    own = (
+        "--with",
+        str(mine),
+        "--when",
+        "near-tie@0.5",
+        "--what",
+        "last-ten",
+        "--limit",
+        "1",
+        "--max-new-tokens",
+        "16",
+    )
     said("sweep", *own, "--set", "first=1,2", "--output", "runs")
     settings = [json.loads(path.read_text())["method"] for path in (tmp_path / "runs").rglob("run.json")]
     assert sorted(one["first"] for one in settings) == [1, 2]
-    assert {(one["when"], one["threshold"]) for one in settings} == {("margin", 0.5)}
+    assert {(one["when"], one["threshold"]) for one in settings} == {("near-tie", 0.5)}
 
 
 def test_a_definition_that_is_gone_is_named(lab: dl.Lab) -> None:
-    del WHENS._found["margin"]
-    with pytest.raises(SettingError, match="'margin'"):
+    del WHENS._found["near-tie"]
+    with pytest.raises(SettingError, match="'near-tie'"):
         method("paper")

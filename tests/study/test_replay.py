@@ -11,7 +11,7 @@ import pytest
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.core.labels import Fact, Labelled
-from dragin_lab.core.method import METHODS, Method, exchanged, method, restored
+from dragin_lab.core.method import METHODS, PAPERS, Method, exchanged, method, restored
 from dragin_lab.core.trace import Decision, Question, Step, Trace, Words
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
@@ -73,11 +73,19 @@ def assert_agrees(outcome: Outcome, real: Trace) -> None:
         assert outcome.retrievals == real.retrievals_count
 
 
+def alike(told: Decision | None, made: Decision | None) -> None:
+    """The same decision; the numbers in it were stored in single precision, and are summed again."""
+    assert (told is None) == (made is None)
+    if told is not None and made is not None:
+        assert replace(told, peaks=()) == replace(made, peaks=())
+        np.testing.assert_allclose(told.peaks, made.peaks, rtol=1e-5, atol=1e-7)
+
+
 # -- against the methods ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
-@pytest.mark.parametrize("name", list(METHODS))
+@pytest.mark.parametrize("name", [*PAPERS, "targ"])
 def test_unchanged_settings_give_the_trace_itself(world: World, name: str, variant: str) -> None:
     trace = world.run(method(name, variant=variant, max_new_tokens=40), QUESTIONS[0])
     outcome = Replay(trace).at()
@@ -88,7 +96,7 @@ def test_unchanged_settings_give_the_trace_itself(world: World, name: str, varia
         assert turn.told
         if turn.decision is not None and step.decision is not None and not step.decision.retrieve:
             step = replace(step, decision=replace(step.decision, cut=None))  # what was kept is no part of deciding
-        assert turn.decision == step.decision
+        alike(turn.decision, step.decision)
         assert np.array_equal(turn.words.hit, step.words.hit)
         np.testing.assert_allclose(turn.words.score, step.words.score, rtol=1e-5, atol=1e-7)
         assert (turn.query is None) == (step.query is None)

@@ -91,7 +91,7 @@ def test_a_file_that_holds_no_trace_says_so_in_place(view, tmp_path):
     trace = samples.almanac_trace()
     whole = trace.save(tmp_path / "whole.trace").read_bytes()
     (tmp_path / "cut.trace").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "newer.trace").write_bytes(whole.replace(b'"version":"1"', b'"version":"9"', 1))
+    (tmp_path / "newer.trace").write_bytes(whole.replace(b'"version":"2"', b'"version":"9"', 1))
     for name, says in (("cut", "only a part of one"), ("newer", "format 9"), ("absent", "no such file")):
         drawn = getattr(views, view)(tmp_path / f"{name}.trace")
         read = Reader(drawn.html)
