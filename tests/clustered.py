@@ -67,7 +67,8 @@ def _first(path: str) -> bool:
 
 def answer_on(cluster: Cluster, folder: Path, count: int, **options: Any) -> RunRecord:
     """DRAGIN over so many questions, as ``answering.answer``."""
-    return recorded(Lab(cluster), questions(count), DRAGIN, folder, **options)
+    seed = options.pop("seed", 0)
+    return recorded(Lab(cluster, seed=seed), questions(count), DRAGIN, folder, **options)
 
 
 if __name__ == "__main__":

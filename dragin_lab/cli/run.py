@@ -172,9 +172,8 @@ def _execute(
     runs = [(m, one, root / one.name / run_label(m, spec)) for m, one in wanted]
     for m, one, folder in runs:  # before any work is done
         check_run(lab, m, one, folder, traces=options["traces"])
-    click.echo(f"{lab.model!r}")
-    if searching:
-        click.echo(f"{lab.retriever!r}")
+    for part in [lab.model, *([lab.retriever] if searching else [])]:  # all are opened before anything is said
+        click.echo(f"{part!r}")
     click.echo(f"{counted(len(runs), 'run')} below {root}")
     for m, one, folder in runs:
         if (record := _read(folder)) is not None and (there := len(record.predictions) - len(record.failed)):

@@ -224,7 +224,9 @@ def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: P
     done = subprocess.run([*command[:-1], "0"], **options)
     assert done.returncode == 0, done.stderr
     assert (folder / "predictions.jsonl").read_bytes() == (other / "predictions.jsonl").read_bytes()
-    assert sorted(p.name for p in folder.iterdir()) == [".lock", "predictions.jsonl", "run.json", "timings.jsonl"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        ".lock", "predictions.jsonl", "run.json", "timings.jsonl", "traces"
+    ]  # fmt: skip
     assert len(lines(folder, "timings.jsonl")) == count
 
 

@@ -103,7 +103,7 @@ def test_on_the_embedded_model_by_the_command(head: Nodes, command: Command, tmp
     assert ran.code == cli.DONE, ran.err
     assert f"Cluster({head.address}, 2 workers of 1 CPU, LanguageModel(almanac" in ran.out
     assert "4 of 4, " in ran.err
-    assert alone.out.split("almanac/2wikimultihopqa, 4")[1] == ran.out.split("almanac/2wikimultihopqa, 4")[1]
+    assert alone.out.partition("means per question")[2] == ran.out.partition("means per question")[2] != ""
     a, b = (tmp_path / name / "almanac/2wikimultihopqa/dragin-max_new_tokens=24" for name in ("alone", "many"))
     assert predictions(a) == predictions(b)
     assert (a / "run.json").read_bytes() == (b / "run.json").read_bytes()
