@@ -46,6 +46,7 @@ def test_three_clicks_from_the_table_to_two_traces_side_by_side(page, picture):
     assert "✓ right" in left.inner_text()
     assert "✗ wrong" in right.inner_text()
     assert "unknown:" in right.inner_text()
+    assert "null" not in page.locator(".dl").first.inner_text()  # what JavaScript writes for nothing
     first = page.locator(".two.first")
     assert first.locator("ins").all_inner_texts() == ["Li.", "Bo", "Ek."]
     assert first.locator(".came q").inner_text() == "Who made thing 1?"

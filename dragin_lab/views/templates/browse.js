@@ -203,7 +203,7 @@ const browse = (root, data, save) => {
         el("textarea", { "aria-label": "note", placeholder: "a note on this question", onchange: (e) => { one.note = e.target.value; keep(one); } }, one.note)),
       el("div", { class: "two" }, [[a, 0], [b, 1]].map(([x, k]) => el("div", {}, chooser(k), about(x)))),
       one.needs.length ? el("div", { class: "head wide needs" }, el("table", { class: "need" }, el("thead", {}, el("tr", {}, ["needed", methods[i], methods[j]].map((name) => el("th", { scope: "col" }, name)))),
-        el("tbody", {}, one.needs.map((need) => el("tr", {}, el("td", {}, need[0]), el("td", {}, found(a, need)), el("td", {}, found(b, need))))))) : null,
+        el("tbody", {}, one.needs.map((need) => el("tr", {}, el("td", {}, need[0]), el("td", {}, found(a, need)), el("td", {}, found(b, need))))))) : "",
       ...lines);
     detail.hidden = false;
     list.hidden = true;
