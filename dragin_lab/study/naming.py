@@ -46,7 +46,7 @@ def names_of_runs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
             "exemplars": len(config["template"]["exemplars"]), "layout": config["template"].get("layout"),
             "seed": config["seed"],
         }  # fmt: skip
-        if config["method"].get("when") == "never":
+        if config.get("retriever") is None:  # it never searches
             more.pop("retriever")
         traits.append(dict(config["method"]) | more)
     keys = [json.dumps(one, sort_keys=True) for one in traits]

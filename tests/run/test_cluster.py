@@ -17,6 +17,7 @@ from ray_nodes import Nodes, end, started, two_nodes, wait_for, whole_lines
 
 from dragin_lab.cli import app as cli
 from dragin_lab.core.method import method
+from dragin_lab.core.trigger import WHENS
 from dragin_lab.errors import SettingError
 from dragin_lab.run import cluster as cluster_module
 from dragin_lab.run.cluster import Cluster
@@ -107,6 +108,26 @@ def test_on_the_embedded_model_by_the_command(head: Nodes, command: Command, tmp
     a, b = (tmp_path / name / "almanac/2wikimultihopqa/dragin-max_new_tokens=24" for name in ("alone", "many"))
     assert predictions(a) == predictions(b)
     assert (a / "run.json").read_bytes() == (b / "run.json").read_bytes()
+
+
+@pytest.mark.timeout(200)
+def test_a_trigger_of_ones_own_is_sent_by_value(head: Nodes, command: Command, tmp_path: Path) -> None:
+    mine = tmp_path / "only_here.py"  # in no worker's path
+    mine.write_text(
+        "import dragin_lab as dl\n\n@dl.when('surprise', threshold=1.0)\ndef surprise(draft, weight: float = 1.0):\n"
+        "    return weight * draft.entropy\n",
+        encoding="utf-8",
+    )
+    before = dict(WHENS._found)
+    args = ("run", "--with", mine, "--when", "surprise", "--variant", "paper", "--limit", 2, "--max-new-tokens", 24)
+    try:
+        for name, more in (("alone", ()), ("many", ("--ray", head.address, "--actors", 1))):
+            ran = command(*args, "--device", "cpu", "--output", tmp_path / name, *more)
+            assert ran.code == cli.DONE, ran.err
+    finally:
+        WHENS._found = before
+    alone, many = (next((tmp_path / name).rglob("predictions.jsonl")).read_bytes() for name in ("alone", "many"))
+    assert alone == many
 
 
 # -- what dies on the way ---------------------------------------------------------------------------------------------
