@@ -215,7 +215,8 @@ def _by_answer(told: Told, line: Mapping[str, Any], titles: Sequence[str], searc
         what = f"{said}; gold passage {lacking[0]!r}"
         return _not_in_view(told, lambda passage: passage.title == lacking[0], 0, len(text), what, search)
     if closed or not told.arrivals:
-        if not told.arrivals and told.trace.method.get("when") != "never":
+        searched = told.trace.provenance.get("retriever", {}) is not None  # None for a method that never does
+        if not told.arrivals and searched:
             return Cause("never retrieved", said)
         return Cause("unknown", f"{said}; nobody labelled which facts this question needs")
     holds = [passage for passage in ever if any(_holds(passage.text, gold) for gold in golds)]
