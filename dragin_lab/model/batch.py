@@ -1,7 +1,7 @@
 """Drafts written side by side: one forward makes a piece for each, and one that ends gives its place to the next.
 
-Prompts are read one by one, behind what the kept prefixes already hold of them; then a draft's cache is laid beside the
-others (``slots``). What is measured and how a draft ends is ``decode.Writing``, as for a draft by itself.
+Prompts are read one by one, after what the cached prefixes already hold of them; then a draft's cache is laid beside
+the others (``slots``). What is measured and how a draft ends is ``decode.Writing``, as for a draft by itself.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import SettingError
 from dragin_lab.model.decode import ROWS_AT_ONCE, Keep, Writing, finish, look_back, read, stream
+from dragin_lab.model.layers import hidden_states
 from dragin_lab.model.measure import measure
 from dragin_lab.model.prefixes import MOST, Prefix
 from dragin_lab.model.slots import Slots, feed_all
-from dragin_lab.model.tap import Pending, hidden_states
+from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
 
 #: What torch says where it has no error class for a lack of memory.
@@ -51,7 +52,7 @@ class _Job:
 class _Row:
     job: _Job
     writing: Writing
-    logits: Tensor  # (V,) of the position behind the pieces so far
+    logits: Tensor  # (V,) of the position after the pieces so far
     reused: int
     prefix: Prefix | None  # the cache of its prompt, until it is laid beside the others
 
@@ -68,7 +69,7 @@ class Batch:
 
     Attributes:
         size: drafts written at once, at most.
-        notes: why it is less than was asked for, a line each time.
+        notes: why it is less than was asked for, one line each time.
     """
 
     def __init__(self, lm: TappedModel, size: int, *, capture: bool = True) -> None:
@@ -93,7 +94,7 @@ class Batch:
         return len(self._waiting) + len(self._rows)
 
     def close(self) -> None:
-        """Drop what is under way, and keep no more prefixes than before."""
+        """Drop what is under way, and cache no more prefixes than before."""
         self._waiting.clear()
         self._clear()
         self.lm.prefixes.most = self._kept_before
@@ -103,7 +104,7 @@ class Batch:
         return {"asked": self.asked, "size": self.size, "notes": list(self.notes)}
 
     def ask(self, key: Any, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> None:
-        """Ask for a draft; ``step`` answers under ``key``. The draft begins when there is a place for it.
+        """Ask for a draft; ``step`` answers under ``key``. The draft begins as soon as there is room for it.
 
         ``keep`` as for ``decode.stream``.
         """
@@ -126,8 +127,8 @@ class Batch:
     def step(self) -> list[Ended]:
         """One more piece for every draft under way, after those that wait have taken the free places.
 
-        Returns the drafts that ended, each with its ``Continuation`` or with what it failed with. A failing draft is no
-        matter of the others.
+        Returns the drafts that ended, each with its ``Continuation`` or with what it failed with. A draft that
+        fails does not disturb the others.
         """
         if self.size == 1:
             return [self._alone(self._waiting.popleft())] if self._waiting else []
@@ -143,7 +144,7 @@ class Batch:
                 self._choose(ended)
             if self._rows:
                 self._feed(ended)
-        except Exception as error:  # noqa: BLE001 - whatever a forward of several meets, each by itself shall go on
+        except Exception as error:  # noqa: BLE001 - whatever a shared forward fails with, each draft goes on alone
             why = "" if out_of_memory(error) else f"{type(error).__name__}: {error}"
         else:
             return ended
@@ -152,7 +153,7 @@ class Batch:
     # -- the parts of a step --------------------------------------------------------------------------------------
 
     def _read(self, job: _Job, ended: list[Ended]) -> None:
-        """Read the prompt of a draft, by itself."""
+        """Read the prompt of one draft."""
         lm, pending = self.lm, Pending()
         try:
             writing = Writing(
@@ -229,7 +230,7 @@ class Batch:
         return found[:n].reshape(3, -1).T.tolist(), dict(zip(looking, parts, strict=True))
 
     def _feed(self, ended: list[Ended]) -> None:
-        """Feed the chosen pieces, all in one forward, and let go of the drafts that have ended."""
+        """Feed the chosen pieces, all in one forward, and hand over the drafts that have ended."""
         lm = self.lm
         if self._slots.full:
             self._look_back()
@@ -272,13 +273,13 @@ class Batch:
     # -- where it does not work -----------------------------------------------------------------------------------
 
     def _alone(self, job: _Job) -> Ended:
-        """Write one draft by itself; where memory is short, once more without the kept prefixes."""
+        """Write one draft by itself; where memory is short, once more without the cached prefixes."""
         try:
             return job.key, self._write(job)
         except Exception as error:  # noqa: BLE001 - handed to the episode that asked
             if not out_of_memory(error):
                 return job.key, error
-        self.lm.forget()  # behind the handler, whose error holds on to the tensors of its frames
+        self.lm.forget()  # after the handler, whose error holds on to the tensors of its frames
         try:
             return job.key, self._write(job)
         except Exception as error:  # noqa: BLE001 - likewise
@@ -291,7 +292,7 @@ class Batch:
     def _retreat(self, why: str, suspect: _Job | None, ended: list[Ended]) -> list[Ended]:
         """Begin again after a forward failed: with half as many, or one at a time where ``why`` is not memory.
 
-        A draft that met the failure while its prompt was read, or that was the only one, is first tried by itself: if
+        A draft that met the failure while its prompt was read, or that was the only one, is first tried alone: if
         it fails there too the size was not the reason.
         """
         n = len(self._rows) + (suspect is not None)

@@ -42,8 +42,8 @@ class Tape:
 
     @property
     def tokens(self) -> pd.DataFrame:
-        """One row a generated piece: call, index, id, piece, text, start, end (characters), entropy and logprob
-        (nats), received, and the likeliest pieces with their probabilities."""
+        """One row per generated piece: call, index, id, piece, text, start and end (characters), entropy and
+        logprob (nats), received, and the likeliest pieces with their probabilities."""
         import pandas as pd
 
         rows = [
@@ -81,9 +81,9 @@ def capture(
 ) -> Iterator[Tape]:
     """Record what ``LanguageModel`` records while ``model.generate`` is called as usual inside the block.
 
-    Greedy or sampled, one sequence a call. ``generate`` never feeds the piece it made last, so one more forward is run
-    after it, for that piece's row. Attention maps stay on the tape; ``entropy_processed`` does not exist here.
-    The model is left as it was found.
+    Greedy or sampled, one sequence per call. ``generate`` never feeds the piece it made last, so one more forward is
+    run after it, for that piece's row. Attention maps stay on the tape; ``entropy_processed`` does not exist here. The
+    model is left as it was found.
 
     Args:
         model: a causal language model of ``transformers``.
@@ -177,7 +177,7 @@ class _Call:
         self.owner = owner
         self.prompt = prompt  # pieces of the prompt; None until the first forward tells
         self.recorder: Recorder | None = None
-        self.logits: Tensor | None = None  # (V,) of the position behind the pieces so far
+        self.logits: Tensor | None = None  # (V,) of the position after the pieces so far
         self.cache: Any = None
         self.reused = 0
         self.started = False
@@ -235,7 +235,7 @@ class _Call:
 
     @torch.no_grad()
     def finish(self, sequence: list[int]) -> None:
-        """Take the last piece, and feed it for its row."""
+        """Record the last piece, and feed it for its row."""
         if self.recorder is None or self.logits is None or self.prompt is None:
             raise ModelError("generate() did not run the model, so nothing was captured")
         self.recorder.chose(sequence[-1], self.logits)

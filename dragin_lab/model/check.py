@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dragin_lab.model.decode import feed, read
 from dragin_lab.model.slots import Slots, feed_all
-from dragin_lab.model.tap import EagerTap, NoTap, Pending, Tap, eager, read_maps
+from dragin_lab.model.tap import EagerTap, NoTap, Pending, Tap, attending, read_maps
 from dragin_lab.model.tapped import TappedModel
 
 _PIECES, _PROMPT, _ENDS = 13, 10, (3, 7)  # of the text, of its prompt, and where the parts of that end
@@ -101,13 +101,13 @@ def _captured(
     plain = tap.forward(0, **inputs)[0].logits[0]
     found = [_check("logits equal with and without capture", _apart(logits, plain), near)]
     if isinstance(tap, EagerTap) and tap.chosen != "eager":
-        with tap.as_chosen():
+        with attending(lm.model, tap.chosen):
             plain = lm.model(**inputs).logits[0]
         note = f"capture needs eager attention, and generate takes {tap.chosen}"
         found.append(_check("eager attention gives the logits of generate", _apart(logits, plain), near, note, APART))
     if rows is None or isinstance(tap, NoTap):
         return found
-    with eager(lm.model):
+    with attending(lm.model, "eager"):
         output = lm.model(output_attentions=True, **inputs)
     own = read_maps(lm.model, output, tap.layer, tap.having)[0].float()
     own = own if tap.heads is None else own[tap.heads]  # (h, n, n)

@@ -1,4 +1,4 @@
-"""The decode loop: one forward a piece on a key-value cache, with everything measured on the way.
+"""The decode loop: one forward per piece on a key-value cache, with everything measured on the way.
 
 Forward t gives the distribution of piece t and the attention row of the piece before it, so n pieces take n forwards,
 and one more in which the last piece looks back.
@@ -7,7 +7,7 @@ and one more in which the last piece looks back.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dragin_lab.core.episode import Bias, Never, SoFar, Write
+from dragin_lab.core.episode import Never, SoFar, Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import ModelError
+from dragin_lab.model.choose import Chooser
+from dragin_lab.model.layers import hidden_states
 from dragin_lab.model.measure import Fetched, Measured, Recorder
 from dragin_lab.model.prefixes import Prefix, ends_of
-from dragin_lab.model.tap import Pending, hidden_states
+from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
 
 ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
@@ -56,7 +58,7 @@ def feed(
     placed: Tensor | None = None,
     writing: Writing | None = None,
 ) -> Tensor:
-    """Feed ids behind the cache; returns the last position's logits (V,) and puts its row into ``pending``.
+    """Feed ids after the cache; returns the last position's logits (V,) and puts its row into ``pending``.
 
     ``placed`` (c,) has the ids where they are on the device already; ``writing`` gets the hidden state it asks for.
     """
@@ -136,57 +138,11 @@ class _Watched(SoFar):
         return getattr(recorder, name)
 
 
-class Chooser:
-    """Takes the next piece from its logits: the likeliest, or one drawn as the model's generation config says."""
-
-    def __init__(self, lm: TappedModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
-        self.biases = [(b, lm.openings(b.opening)) for b in bias]
-        self.made = 0
-        self.processors = lm.processors(len(prompt_ids))
-        self.sample = lm.sample
-        self.plain = not (self.biases or self.processors or self.sample)  # just the likeliest
-        self.ids = torch.tensor(prompt_ids if self.processors else [], dtype=torch.int64, device=lm.device)
-        self.generator = torch.Generator(lm.device) if lm.sample else None
-        if self.generator is not None:
-            if seed is None:
-                self.generator.seed()
-            else:
-                self.generator.manual_seed(seed)
-
-    @torch.inference_mode()
-    def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The id () chosen from raw logits (V,), and the logits it was chosen from (V,) where processors changed them.
-
-        Both stay on the device: whoever reads the id waits for all that is under way there.
-        """
-        processed = None
-        if self.biases:
-            logits = self._biased(logits)
-        if self.processors:
-            processed = self.processors(self.ids[None], logits[None].to(torch.float32, copy=True))[0]  # (V,)
-        scores = logits if processed is None else processed
-        if self.sample:
-            piece = torch.multinomial(torch.softmax(scores.float(), -1), 1, generator=self.generator)[0]
-        else:
-            piece = scores.argmax()
-        if self.processors:
-            self.ids = torch.cat([self.ids, piece[None]])
-        self.made += 1
-        return piece, processed
-
-    def _biased(self, logits: Tensor) -> Tensor:
-        """The logits (V,) with what is added to this piece's; the raw ones stay as they are."""
-        for bias, ids in self.biases:
-            if bias.first <= self.made and (bias.stop is None or self.made < bias.stop):
-                logits = logits.index_add(0, ids, torch.full_like(ids, bias.value, dtype=logits.dtype))
-        return logits
-
-
 class Writing:
-    """A draft under way: all of it but the forwards, which serve one text or many side by side.
+    """A draft under way: all of it but the forwards, which may serve one text or many side by side.
 
-    Once the prompt was fed, in turn: ``take`` the logits behind it (or ``chose``, where the choice is made outside),
-    ``check``, feed ``last``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
+    Once the prompt has been fed, in turn: ``take`` the logits after it (or ``chose``, where the choice is made
+    outside), ``check``, feed ``last``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
     ``continuation``.
 
     Args:
@@ -230,7 +186,7 @@ class Writing:
             means=keep is not None,
         )  # fmt: skip
         self._keep, self._beside = keep, beside
-        self._looks: set[bool] = set()  # whether the `Stop` looked at rows, behind each piece
+        self._looks: set[bool] = set()  # whether the `Stop` looked at rows, after each piece
         self.watched = not isinstance(draft.stop, Never)
         self.stopped = ""  # why it ended; empty while it goes on
         self.last: Tensor | None = None  # (1,) the last piece, on the device
@@ -263,10 +219,7 @@ class Writing:
         self.last = piece[None]
         if self.looked:
             self.look_back()
-        if self.looked or self._followed:
-            self.recorder.chose_and_settled(piece, logits, processed)
-        else:
-            self.recorder.chose(piece, logits, processed)
+        self.recorder.chose(piece, logits, processed, at_once=self.looked or self._followed)
         self._follow()
 
     def chose(
@@ -279,7 +232,7 @@ class Writing:
         last: Tensor | None = None,
         fetched: Fetched | None = None,
     ) -> None:
-        """Take a piece that was chosen and measured elsewhere; arguments as of ``Recorder.measured``.
+        """Take a piece that was chosen and measured elsewhere; arguments as for ``Recorder.measured``.
 
         ``last`` (1,) is the piece on the device, where it will be fed from there.
         """
@@ -311,10 +264,10 @@ class Writing:
         return PieceEvent(t, piece, vocabulary, self._spans.text, self._delta, entropy, logprob)
 
     def check(self) -> None:
-        """Ask the draft's ``Stop`` about the pieces so far, once behind each."""
+        """Ask the draft's ``Stop`` about the pieces so far, once after each."""
         if not self.watched or self._decided is not None:
             if self.one_by_one:
-                self.look_back()  # so that rows behind the decision are computed as those before it
+                self.look_back()  # so that rows after the decision are computed as those before it
             return
         assert self._spans is not None
         so_far = self._so_far
@@ -373,9 +326,9 @@ def stream(
     capture: bool = True,
     keep: Keep | None = None,
 ) -> Generator[PieceEvent, None, Continuation]:
-    """Make the continuation of a draft, yielding a ``PieceEvent`` behind every piece; returns the ``Continuation``.
+    """Make the continuation of a draft, yielding a ``PieceEvent`` after every piece; returns the ``Continuation``.
 
-    ``draft.stop`` is asked behind every piece. At the check behind piece t (the first is 0) the rows of the pieces
+    ``draft.stop`` is asked after every piece. At the check after piece t (the first is 0) the rows of the pieces
     before t are known, so ``SoFar.received`` is settled by the pieces up to t - 1, and is 0 for t - 1 and t. The
     ``received`` of the result also knows the last piece's row.
 

@@ -53,7 +53,7 @@ class LanguageModel(TappedModel):
 
         Args:
             source: a folder, a Hugging Face id, or None for the embedded Almanac model.
-            dtype: name of a torch dtype; default float32 on a CPU, bfloat16 on a GPU, whatever the files hold.
+            dtype: name of a torch dtype; by default float32 on a CPU and bfloat16 on a GPU, whatever the files hold.
             device: default the first GPU, else the CPU.
             device_map: "auto", or a map from modules to devices, as transformers takes it, in place of ``device``;
                 needs accelerate.
@@ -76,7 +76,7 @@ class LanguageModel(TappedModel):
         where = choose_device(device)
         kind = dtype or ("bfloat16" if where.type == "cuda" else "float32")
         if not isinstance(getattr(torch, kind, None), torch.dtype):
-            raise ModelError(f"dtype={dtype!r} is no dtype of torch; give float32, bfloat16 or float16")
+            raise ModelError(f"dtype={dtype!r} is not a dtype of torch; give float32, bfloat16 or float16")
         name, folder = find_source(source)
         placing = read_placing(device_map, quantization)
         expected = None if title else memory.estimate(name, getattr(torch, kind), where, *placing)
@@ -110,10 +110,10 @@ class LanguageModel(TappedModel):
         return decode.finish(decode.stream(self, draft, seed, every=False, keep=keep))
 
     def replay(
-        self, draft: Write, kept: Mapping[str, np.ndarray], way: str
+        self, draft: Write, cached: Mapping[str, np.ndarray], way: str
     ) -> tuple[list[decode.PieceEvent], Continuation] | None:
-        """The draft from what was kept behind its prompt, or None. See ``replay.replay``."""
-        return replay.replay(self, draft, kept, way)
+        """The draft from what was cached after its prompt, or None. See ``replay.replay``."""
+        return replay.replay(self, draft, cached, way)
 
     def batch(self, size: int) -> batch.Batch:
         """Drafts written side by side, at most ``size`` at once; see ``batch.Batch``."""
@@ -122,7 +122,7 @@ class LanguageModel(TappedModel):
     def score(
         self, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
     ) -> Continuation:
-        """``text`` as if the model had written it behind ``prompt`` (teacher forcing), with everything measured.
+        """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
 
         ``text`` stands there to the character, its leading space included. One forward over prompt and text that
         leaves the cache of the drafts alone; ``attention`` keeps the rows in full, ``hidden`` the states of a layer
@@ -151,7 +151,7 @@ class LanguageModel(TappedModel):
         """Refuse the model for a check that failed, or give up what that costs, and say so."""
         failed = [c for c in checks if not c.passed]
         if fatal := [c for c in failed if not c.costs]:
-            raise ModelError("; ".join(map(str, fatal)) + ". Load with check=False to look into it all the same")
+            raise ModelError("; ".join(map(str, fatal)) + ". Load with check=False to use it anyway")
         for c in failed:
             warnings.warn(f"{self.name}: {c}; {c.costs}", stacklevel=4)
         costs = {c.costs for c in failed}
@@ -162,11 +162,11 @@ class LanguageModel(TappedModel):
 
 
 def choose_device(device: str | None) -> torch.device:
-    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for what is none."""
+    """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for any other text."""
     try:
         where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     except RuntimeError as error:
-        raise ModelError(f'device={device!r} is no device of torch; give "cpu" or "cuda"') from error
+        raise ModelError(f'device={device!r} is not a device of torch; give "cpu" or "cuda"') from error
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ModelError(f'device={device!r}: torch finds no GPU here; give "cpu"')
     return where

@@ -16,27 +16,14 @@ _AT_ONCE = 16  # distributions measured together where nobody waits for them one
 
 #: Fields of a continuation that the others follow from, beside the attention among the pieces.
 _KEPT = (
-    "ids",
-    "entropy",
-    "logprob",
-    "alternative_ids",
-    "alternative_probs",
-    "entropy_processed",
-    "attention",
-    "hidden",
+    *("ids", "entropy", "logprob", "alternative_ids", "alternative_probs"),
+    *("entropy_processed", "attention", "hidden"),
 )
 
 #: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
 Measured = tuple[Tensor, Tensor, Tensor, Tensor]
 #: Entropy and log-probability of a piece and, where somebody looks at it, what all n pieces received so far (n,).
 Fetched = tuple[float, float, np.ndarray | None]
-
-
-def entropy_of(logits: Tensor) -> Tensor:
-    """Entropy in nats of next-token distributions (Eq. 1): logits (c, V) float32 -> (c,)."""
-    logs = torch.log_softmax(logits, -1)
-    made: Tensor = entropy(logs.exp(), logs)
-    return made
 
 
 def measure(logits: Tensor, chosen: Tensor, k: int) -> Measured:
@@ -69,7 +56,7 @@ class Recorder:
         self._room = room
         self._keep = keep
         self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
-        self.stored: np.ndarray | None = None  # (h, rows, columns) attention that is known beforehand, from a cache
+        self.stored: np.ndarray | None = None  # (h, rows, columns) attention that a cache served
         self._received = torch.zeros(room, device=device)  # (room,)
         self._waiting: list[tuple[Tensor, Tensor]] = []  # pieces () and logits (V,) not measured yet
         self._means: list[Tensor] | None = [] if means else None  # (c, columns) each, as long as the last row is
@@ -83,20 +70,21 @@ class Recorder:
 
     # -- while generating -----------------------------------------------------------------------------------------
 
-    def chose(self, piece: int | Tensor, logits: Tensor, processed: Tensor | None = None) -> None:
-        """One more piece, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,)."""
-        self.ids.append(int(piece))
+    def chose(
+        self, piece: int | Tensor, logits: Tensor, processed: Tensor | None = None, *, at_once: bool = False
+    ) -> None:
+        """One more piece, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,).
+
+        ``at_once`` also settles it and fetches ``received``, all in one transfer from the device.
+        """
         self._waiting.append((torch.as_tensor(piece, device=self.device), logits))
         self._warped(processed)
-        if len(self._waiting) == _AT_ONCE:
+        if at_once or len(self._waiting) == _AT_ONCE:
             self._measure()
-
-    def chose_and_settled(self, piece: Tensor, logits: Tensor, processed: Tensor | None = None) -> None:
-        """``chose``, ``settle`` and ``received`` for a piece () on the device, in one transfer from there."""
-        self._waiting.append((piece, logits))
-        self._warped(processed)
-        self._measure()
-        self._transfer(piece)
+        if at_once:
+            self._transfer(torch.as_tensor(piece))
+        else:
+            self.ids.append(int(piece))
 
     def measured(
         self,
@@ -127,7 +115,8 @@ class Recorder:
 
     def _warped(self, processed: Tensor | None) -> None:
         if processed is not None:
-            self._processed.append(entropy_of(processed[None].float()))
+            logs = torch.log_softmax(processed[None].float(), -1)  # (1, V)
+            self._processed.append(entropy(logs.exp(), logs))
 
     def looked_back(self, weights: Tensor) -> None:
         """Take the next rows (1, h, c, keys) of query positions in order; the keys end at the last query itself."""
@@ -242,15 +231,9 @@ class Recorder:
         **rest: Any,
     ) -> Continuation:
         """Everything as a ``Continuation``; ``rest`` are its remaining fields, by name."""
-        n = len(self.ids)
-        self.settle()
-        k = self._alternatives
-        joined = [torch.cat(part).cpu().numpy() for part in zip(*self._measured, strict=True)] if n else []
-        entropy, logprob, which, best = joined or [np.zeros(0), np.zeros(0), np.zeros((0, k)), np.zeros((0, k))]
+        which, best = self.alternatives()  # settles all pieces
         text, spans = tokenizer.spans().all(self.ids)
-        attention = None
-        if self._keep and self._attention is not None:
-            attention = self._attention[:, : n + 1, : self.p + n].cpu().numpy().copy()  # (h, n + 1, p + n)
+        attention = self.attention()
         return Continuation(
             prompt_ids=np.asarray(prompt_ids, np.int32),
             prompt_offsets=prompt_offsets,
@@ -259,14 +242,14 @@ class Recorder:
             text=text,
             raw_text=tokenizer.decode(self.ids, special=True),
             offsets=np.asarray(spans, np.int32).reshape(-1, 2),
-            entropy=entropy.astype(np.float32),
-            logprob=logprob.astype(np.float32),
-            alternative_ids=which.astype(np.int32),
-            alternative_probs=best.astype(np.float32),
+            entropy=np.asarray(self.entropy, np.float32),
+            logprob=np.asarray(self.logprob, np.float32),
+            alternative_ids=which,
+            alternative_probs=best,
             alternative_pieces=tuple(tuple(tokenizer.show(int(i)) for i in row) for row in which),
             received=self.received(),
             entropy_processed=torch.cat(self._processed).cpu().numpy() if self._processed else None,
-            attention=attention,
+            attention=None if attention is None else attention.copy(),  # not a view of the whole buffer
             hidden=self.hidden(),
             **rest,
         )

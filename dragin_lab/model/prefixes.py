@@ -1,9 +1,9 @@
 """Key-value caches of what prompts begin with, so that exemplars and passages are not read again for every draft.
 
-A prompt is read in parts, a forward each: up to the end of its exemplars, up to the end of its passages, and the rest.
-A cache is kept at the end of a part and serves only a prompt that begins with the very same parts. How keys and values
-are summed depends on which pieces share a forward; so every text has the same cache, to the bit, whatever was read
-before it, and what is written behind it does not depend on the question before or on what a store served.
+A prompt is read in parts, one forward each: up to the end of its exemplars, up to the end of its passages, the rest.
+A copy of the cache is kept at the end of a part and serves only a prompt that begins with the very same parts. How keys
+and values are summed depends on which pieces share a forward; so every text has the same cache, to the bit, whatever
+was read before it, and what is written after it does not depend on the question before or on what a store served.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from dragin_lab.core.trace import Prompt
 
-MOST = 4  # parts kept for an episode: its exemplars and the latest passages behind them
-LIMIT = 2 * 2**30  # bytes of all that is kept
+MOST = 4  # parts cached for an episode: its exemplars and the latest passages after them
+LIMIT = 2 * 2**30  # bytes of all that is cached
 PARTS = ("exemplars", "passages")  # named spans of a prompt whose ends are worth a cache
 
 #: Layers that make new tensors as they grow, so that a copy of them may share the old ones.
@@ -59,7 +59,7 @@ class Prefix:
         self.ids: list[int] = [] if ids is None else ids
         self.ends: tuple[int, ...] = ()
         self.sound = True  # False while a forward is under way, and for good if it did not end
-        self.nbytes = 0  # once it is kept and grows no more
+        self.nbytes = 0  # set once it is cached and grows no more
 
     @property
     def shareable(self) -> bool:
@@ -85,11 +85,11 @@ class Prefix:
 
 
 class Prefixes:
-    """The caches kept for one model, the least recently used first out.
+    """The prefixes cached for one model; the least recently used is dropped first.
 
     Attributes:
-        most: caches kept.
-        limit: bytes kept; the latest cache is kept even where it alone is more.
+        most: how many are cached.
+        limit: bytes cached; the latest prefix stays even where it alone takes more.
     """
 
     def __init__(self, config: Any, most: int = MOST, limit: int = LIMIT) -> None:
@@ -109,11 +109,11 @@ class Prefixes:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is kept."""
+        """Bytes of all that is cached."""
         return sum(prefix.nbytes for prefix in self._kept)
 
     def take(self, ids: list[int], ends: tuple[int, ...]) -> Prefix:
-        """A cache to go on from, the taker's own: of as many parts of a prompt as are kept, else an empty one."""
+        """A cache to go on from, the taker's own: of as many parts of a prompt as are cached, else an empty one."""
         with self._lock:
             found = sorted((kept for kept in self._kept if kept.begins(ids, ends)), key=lambda kept: len(kept.ids))
             for kept in reversed(found):  # what all others begin with is the last to go

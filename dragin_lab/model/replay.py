@@ -1,4 +1,4 @@
-"""A draft made again from what a cache holds of it: the code that generates, given the pieces instead of a model."""
+"""A draft made again from what a cache holds of it: the generating code is given the pieces instead of a model."""
 
 from __future__ import annotations
 
@@ -11,26 +11,9 @@ import torch
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
 from dragin_lab.model.decode import PieceEvent, Writing
-from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tapped import TappedModel
 
 _MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
-
-
-class _Rows:
-    """Hands the cached rows to a recorder, as far as the model would have known them."""
-
-    def __init__(self, among: np.ndarray, n: int) -> None:
-        self.known = 1  # rows that forwards up to here would have made
-        self.recorder: Recorder | None = None
-        self._rows = np.zeros((n + 1, n), np.float32)  # row r has r entries
-        self._rows[np.tril_indices(n + 1, -1, n)] = among
-
-    def look_back(self) -> None:
-        assert self.recorder is not None
-        first = self.recorder.rows
-        if self.known > first and not np.isnan(self._rows).any():  # a model without attention has no rows
-            self.recorder.looked_back(torch.tensor(self._rows[None, None, first : self.known, : self.known - 1]))
 
 
 @torch.inference_mode()
@@ -46,9 +29,18 @@ def replay(
         cached: arrays of ``Recorder.to_keep``, made after the same prompt with the same bias.
     """
     n = len(cached["ids"])
-    rows = _Rows(cached["among"], n)
-    writing = Writing(lm, draft, None, rows.look_back, followed=True, capture=False, device=torch.device("cpu"))
-    rows.recorder = writing.recorder
+    rows = np.zeros((n + 1, n), np.float32)  # what each query position pays to the pieces; row r has r entries
+    rows[np.tril_indices(n + 1, -1, n)] = cached["among"]
+    blind = bool(np.isnan(rows).any())  # a model without attention has no rows
+
+    def look_back() -> None:
+        """Hand over the rows that the model would have known by now."""
+        first, known = writing.recorder.rows, fed + 1
+        if known > first and not blind:
+            writing.recorder.looked_back(torch.tensor(rows[None, None, first:known, : known - 1]))
+
+    fed = 0  # pieces
+    writing = Writing(lm, draft, None, look_back, followed=True, capture=False, device=torch.device("cpu"))
     writing.recorder.stored = cached["attention"] if draft.attention else None
     writing.recorder.states = list(torch.tensor(cached["hidden"])) if "hidden" in cached else []
     measured = [torch.tensor(cached[name]) for name in _MEASURED]
@@ -61,15 +53,11 @@ def replay(
         writing.check()
         if way not in ("beside", writing.way):
             return None
-        rows.known += 1
+        fed = t + 1
         writing.fed()
         if writing.stopped:
             break
     else:
         return None
-    rows.look_back()
-    p, m = len(writing.prompt_ids), len(writing.ids)
-    made = writing.continuation(p)
-    if draft.attention:
-        made = replace(made, attention=cached["attention"][:, : m + 1, : p + m].copy())
-    return events, replace(made, stored=True)
+    look_back()
+    return events, replace(writing.continuation(len(writing.prompt_ids)), stored=True)

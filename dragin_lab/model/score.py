@@ -8,8 +8,8 @@ import torch
 
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
+from dragin_lab.model.layers import hidden_states
 from dragin_lab.model.measure import Recorder
-from dragin_lab.model.tap import hidden_states
 from dragin_lab.model.tapped import TappedModel
 
 
@@ -17,7 +17,7 @@ from dragin_lab.model.tapped import TappedModel
 def score(
     lm: TappedModel, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
 ) -> Continuation:
-    """``text`` measured behind ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
+    """``text`` measured after ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
     began = time.perf_counter()
     prompt_ids, prompt_offsets = lm.prompt(prompt)
     p = len(prompt_ids)
@@ -26,7 +26,7 @@ def score(
     whole = lm.tokenizer.encode(prompt.text + text, special=prompt.special)
     if whole[: len(before)] != before:
         raise ModelError(
-            f"{text[:20]!r} merges with the end of the prompt into other pieces, so it cannot be scored behind it; "
+            f"{text[:20]!r} merges with the end of the prompt into other pieces, so it cannot be scored after it; "
             "begin the text with a space"
         )
     ids = whole[len(before) : len(whole) - closing]
@@ -53,6 +53,6 @@ def score(
 
 
 def _closing(lm: TappedModel) -> int:
-    """How many special tokens the tokenizer puts behind a text (most put none)."""
+    """How many special tokens the tokenizer puts after a text (most put none)."""
     ids = lm.tokenizer.encode("a", special=True)
     return next(count for count, piece in enumerate(reversed(ids)) if piece not in lm.tokenizer.silent)

@@ -18,7 +18,7 @@ from dragin_lab.model.prefixes import Prefix
 from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
 
-_ROOM = 64  # columns behind the last one when the buffers are laid out
+_ROOM = 64  # columns after the last one when the buffers are laid out
 _WASTE = 64  # columns of padding in every row before the texts are moved to the left
 
 
@@ -79,7 +79,7 @@ class Slots:
         return self._layers[0].width
 
     def add(self, prefixes: Sequence[Prefix]) -> None:
-        """Lay further texts behind the others; they are copied."""
+        """Add further texts after the others; they are copied."""
         lengths = [len(prefix.ids) for prefix in prefixes]
         longest = max([*lengths, *(self.width - start for start in self.starts)])
         rows = len(self) + len(prefixes)

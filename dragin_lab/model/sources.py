@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import HfApi, constants
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub import HfApi, constants, try_to_load_from_cache
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 from transformers.utils import cached_file
@@ -21,8 +21,8 @@ from transformers.utils import logging as hf_logging
 from dragin_lab.errors import ModelError
 from dragin_lab.model.tokenizer import HFTokenizer
 
-_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _TRANSPORTS = ("httpx", "httpcore", "requests", "urllib3")  # what the hub's client may be built on
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 _LOADING = (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError)
 _PATIENCE = 5.0  # seconds to wait for the hub before saying that it cannot be reached
 
@@ -35,7 +35,7 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
         raise ModelError("the name of the model is empty; give a folder or a Hugging Face id")
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{path} is no model: it has no config.json; give the folder of a saved model")
+            raise ModelError(f"{path} is not a model: it has no config.json; give the folder of a saved model")
         if not any(found for pattern in _WEIGHTS for found in path.glob(pattern)):
             raise ModelError(f"{path} has a config.json but no weights (*.safetensors); copy them there")
         return str(path), path
@@ -50,12 +50,11 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
 
 def _look_on_hub(name: str) -> None:
     """Make sure that an id is in the local cache or on a hub that answers, before anything waits for retries."""
-    cached = cached_file(
-        name, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False, _raise_exceptions_for_gated_repo=False,
-    )  # fmt: skip
-    if cached is not None:
-        return
+    try:
+        if try_to_load_from_cache(name, "config.json") is not None:
+            return
+    except HFValidationError as error:
+        raise ModelError(f"{name!r} is neither a folder nor a Hugging Face id; check the spelling") from error
     if constants.is_offline_mode():
         raise ModelError(
             f"model {name!r} is neither a folder nor in the local cache, and the hub is switched off (HF_HUB_OFFLINE); "
@@ -71,19 +70,14 @@ def _look_on_hub(name: str) -> None:
         ) from error
     except HfHubHTTPError as error:
         raise ModelError(f"model {name!r}: {constants.ENDPOINT} answered {str(error).splitlines()[0]}") from error
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(_unreachable(name)) from error
     except Exception as error:
-        if not type(error).__module__.startswith(_TRANSPORTS):
+        expected = isinstance(error, OSError | ValueError | RuntimeError)
+        if not expected and not type(error).__module__.startswith(_TRANSPORTS):
             raise
-        raise ModelError(_unreachable(name)) from error
-
-
-def _unreachable(name: str) -> str:
-    return (
-        f"model {name!r} is neither a folder nor in the local cache, and {constants.ENDPOINT} cannot be reached; "
-        "give a folder, or connect once to fetch it"
-    )
+        raise ModelError(
+            f"model {name!r} is neither a folder nor in the local cache, and {constants.ENDPOINT} cannot be reached; "
+            "give a folder, or connect once to fetch it"
+        ) from error
 
 
 def read_placing(device_map: Any, quantization: Any) -> tuple[Any, Any]:
@@ -104,53 +98,38 @@ def load_pair(
     """Model (in eval mode, on its device or as ``device_map`` says) and tokenizer of a checked source."""
     placing = {"device_map": device_map, "quantization_config": quantization}
     given = {key: value for key, value in placing.items() if value is not None}
-    try:
-        with _quiet():
-            # Code that comes with a model is never run, and nobody is asked whether it should be.
-            AutoConfig.from_pretrained(name, trust_remote_code=False)
-            tokenizer = _tokenizer(name)
-            pair: Any = AutoModelForCausalLM.from_pretrained(
-                name, dtype=dtype, output_loading_info=True, trust_remote_code=False, **given
-            )
-            model, info = pair
-    except ModelError:
-        raise
-    except SafetensorError as error:
-        raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
-    except _LOADING as error:
-        raise ModelError(f"{name} cannot be loaded as a causal language model: {said(error)}") from error
-    if lost := _lost(info):
-        raise ModelError(
-            f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
-            "they would be random. Use the complete folder of a causal language model"
-        )
-    return (model if given else model.to(device)).eval(), tokenizer
+    with _readable(name, "causal language model"):
+        # Code that comes with a model is never run, and nobody is asked whether it should be.
+        AutoConfig.from_pretrained(name, trust_remote_code=False)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        except _LOADING as error:
+            raise ModelError(
+                f"the tokenizer of {name} has no fast encoding or cannot be loaded ({said(error)}); "
+                "use a model folder with a sound tokenizer.json"
+            ) from error
+        model = _weights(AutoModelForCausalLM, name, "causal language model", dtype=dtype, **given)
+    return (model if given else model.to(device)).eval(), HFTokenizer(tokenizer)
 
 
 def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:
     """A model without its head, for its hidden states (in eval mode, float32, on its device), and its tokenizer."""
-    try:
-        with _quiet():
-            tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-            pair: Any = AutoModel.from_pretrained(
-                name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
-            )
-            model, info = pair
-    except SafetensorError as error:
-        raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
-    except _LOADING as error:
-        raise ModelError(f"{name} cannot be loaded as an encoder: {said(error)}") from error
-    if lost := _lost(info):
-        raise ModelError(
-            f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
-            "they would be random. Use the complete folder of a model"
-        )
+    with _readable(name, "encoder"):
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        model = _weights(AutoModel, name, "model", dtype=torch.float32)
     return model.to(device).eval(), tokenizer
 
 
-def _lost(info: dict[str, Any]) -> list[str]:
-    """The weights that no file gave."""
-    return sorted({*info.get("missing_keys", ()), *(str(k) for k in info.get("mismatched_keys", ()))})
+def _weights(auto: Any, name: str, kind: str, **options: Any) -> Any:
+    """The model, refused where its files lack a weight."""
+    model, info = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **options)
+    lost = sorted({*info.get("missing_keys", ()), *map(str, info.get("mismatched_keys", ()))})
+    if lost:
+        raise ModelError(
+            f"{name}: {len(lost)} weights are not in its files or have another shape ({', '.join(lost[:3])}); "
+            f"they would be random. Use the complete folder of a {kind}"
+        )
+    return model
 
 
 def hub_has(name: str, file: str) -> bool:
@@ -161,31 +140,27 @@ def hub_has(name: str, file: str) -> bool:
     return found is not None
 
 
-def _tokenizer(name: str) -> HFTokenizer:
-    try:
-        found = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except _LOADING as error:
-        raise ModelError(
-            f"the tokenizer of {name} has no fast encoding or cannot be loaded ({said(error)}); "
-            "use a model folder with a sound tokenizer.json"
-        ) from error
-    return HFTokenizer(found)
-
-
 def said(error: Exception) -> str:
     """The first line of an error of the library, which may go on for a page."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(": ")
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bar and no warnings of the library while loading; what matters is checked afterwards."""
+def _readable(name: str, kind: str) -> Iterator[None]:
+    """Errors of loading as ``ModelError``; no progress bar and no warnings, as what matters is checked afterwards."""
     level = hf_logging.get_verbosity()
     bar = hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
     try:
         yield
+    except ModelError:
+        raise
+    except SafetensorError as error:
+        raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
+    except _LOADING as error:
+        article = "an" if kind == "encoder" else "a"
+        raise ModelError(f"{name} cannot be loaded as {article} {kind}: {said(error)}") from error
     finally:
         hf_logging.set_verbosity(level)
         if bar:
@@ -195,11 +170,8 @@ def _quiet() -> Iterator[None]:
 def weight_files(name: str, folder: Path | None) -> list[Path]:
     """The weight files of a source, sorted; empty where they cannot be found."""
     if folder is None:
-        config = cached_file(
-            name, "config.json", local_files_only=True, _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-        )  # fmt: skip
-        if config is None:
+        config = try_to_load_from_cache(name, "config.json")
+        if not isinstance(config, str):
             return []
         folder = Path(config).parent
     return next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
@@ -211,8 +183,7 @@ def weights_hash(model: Any, files: list[Path]) -> str:
     if files:
         for path in files:
             with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+                hashlib.file_digest(file, lambda: digest)
         return digest.hexdigest()
     for key, tensor in sorted(model.state_dict().items()):
         digest.update(f"{key} {tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -106,7 +106,7 @@ def spans_of(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: 
 
     A piece owns the characters that it completes. One that completes none but holds bytes of the next character
     shares that character's span; one that adds nothing at all (a special token, a stripped space) has an empty span.
-    Where the text itself contains U+FFFD, the piece behind it may own it too.
+    Where the text itself contains U+FFFD, the piece after it may own it too.
 
     Args:
         decoded: one string per piece, everything up to and with it decoded.

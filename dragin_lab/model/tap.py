@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from transformers import AttentionInterface
 
 from dragin_lab.errors import ModelError
+from dragin_lab.model.layers import attention_layers, choose_layer, full_attention_layers, layer_kinds
 
 NAME = "dragin_lab_tap"
 _SLOT = "_dragin_lab_tap"  # attribute of the tapped module that holds its Tap
-_WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")  # kinds of layers without attention
 
 
 class EnoughError(Exception):
@@ -49,46 +49,6 @@ class Pending:
 
     def __len__(self) -> int:
         return self.count
-
-
-def full_attention_layers(config: Any) -> list[int]:
-    """Indices of the layers whose queries see the whole text, first to last."""
-    return [i for i, kind in enumerate(_kinds(config)) if kind == "full_attention"]
-
-
-def attention_layers(model: nn.Module) -> dict[int, nn.Module | None]:
-    """The layers with self-attention, first to last, with their module where its file looks the function up by name."""
-    found: dict[int, nn.Module | None] = {}
-    for module in model.modules():
-        kind, layer = type(module).__name__, getattr(module, "layer_idx", None)
-        home = sys.modules[type(module).__module__]
-        looks_up = hasattr(home, "eager_attention_forward") and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
-        crosses = "Cross" in kind or getattr(module, "is_cross_attention", False)
-        if isinstance(layer, int) and "Attention" in kind and not crosses and looks_up and hasattr(module, "config"):
-            found.setdefault(layer, module)
-    config: Any = model.config
-    text = config.get_text_config()
-    declared = [i for i, kind in enumerate(_kinds(config)) if kind not in _WITHOUT]
-    if found and (set(found) == set(declared) or not getattr(text, "layer_types", None)):
-        return dict(sorted(found.items()))
-    # Layers may share one module (Zamba2), which then cannot tell which of them it serves.
-    return dict.fromkeys(declared) if hasattr(text, "num_attention_heads") else {}
-
-
-def _kinds(config: Any) -> list[str]:
-    text = config.get_text_config()
-    return list(getattr(text, "layer_types", None) or ["full_attention"] * text.num_hidden_layers)
-
-
-def choose_layer(config: Any, layer: int | str) -> int:
-    """The index of a layer: "last" is the last full-attention layer, negative numbers count back."""
-    count = len(_kinds(config))
-    if layer == "last":
-        full = full_attention_layers(config)
-        return full[-1] if full else count - 1
-    if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
-        raise ModelError(f'layer={layer!r}: this model has layers 0 to {count - 1}; give one of them or "last"')
-    return layer % count
 
 
 def lay(model: Any, layer: int | str, heads: list[int] | None = None) -> Tap | EagerTap | NoTap:
@@ -122,13 +82,13 @@ def lay(model: Any, layer: int | str, heads: list[int] | None = None) -> Tap | E
 
 
 @contextmanager
-def eager(model: nn.Module) -> Iterator[None]:
-    """All layers compute attention by their model file's own eager function, taps aside."""
+def attending(model: nn.Module, implementation: str) -> Iterator[None]:
+    """All layers compute attention by one implementation of transformers, taps aside."""
     configs: dict[int, Any] = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     before = [(config, config._attn_implementation) for config in configs.values()]
     try:
         for config, _ in before:
-            config._attn_implementation_internal = "eager"
+            config._attn_implementation_internal = implementation
         yield
     finally:
         for config, chosen in before:
@@ -138,7 +98,7 @@ def eager(model: nn.Module) -> Iterator[None]:
 def read_maps(model: Any, output: Any, layer: int, having: list[int]) -> Tensor:
     """A layer's map (B, H, q, k) of an output that was asked for its attentions; ``having`` has the layers with any."""
     maps = [one for one in getattr(output, "attentions", None) or () if one is not None]
-    place = {len(_kinds(model.config)): layer, len(having): having.index(layer)}.get(len(maps))
+    place = {len(layer_kinds(model.config)): layer, len(having): having.index(layer)}.get(len(maps))
     if place is None:
         raise ModelError(
             f"{type(model).__name__} neither looks its attention function up by name nor returns the attentions of "
@@ -171,53 +131,10 @@ class NoTap:
 
     def map_only(self, ids: Tensor) -> Tensor:
         """Raises ``ModelError``."""
-        raise ModelError(f"{type(self.model).__name__} has no attention, so there is no map of it; use another model")
+        raise ModelError(f"{type(self.model).__name__} has no attention, so it has no attention map; use another model")
 
     def remove(self) -> None:
         """Nothing was laid."""
-
-
-@contextmanager
-def hidden_states(model: Any, layers: Iterable[int | str]) -> Iterator[dict[int | str, Tensor]]:
-    """The hidden states that the forwards inside the block leave: layer -> (B, positions, d), of the latest forward.
-
-    "last" is what the output head reads, after the final norm; a number is what that layer gives to the next.
-
-    Raises:
-        ModelError: a layer the model does not have, or a model whose layers cannot be told.
-    """
-    found: dict[int | str, Tensor] = {}
-
-    def take(layer: int | str) -> Callable[..., None]:
-        def hook(_: nn.Module, args: Any, output: Any = None) -> None:
-            given = args if output is None else output
-            found[layer] = given[0] if isinstance(given, tuple) else given
-
-        return hook
-
-    with ExitStack() as hooks:
-        for layer in layers:
-            if layer == "last":
-                handle = _output_head(model).register_forward_pre_hook(take(layer))
-            else:
-                handle = _layer_modules(model)[choose_layer(model.config, layer)].register_forward_hook(take(layer))
-            hooks.callback(handle.remove)
-        yield found
-
-
-def _output_head(model: Any) -> nn.Module:
-    head = model.get_output_embeddings()
-    if not isinstance(head, nn.Module):
-        raise ModelError(f"{type(model).__name__} has no output head, so the last hidden state cannot be captured")
-    return head
-
-
-def _layer_modules(model: Any) -> nn.ModuleList:
-    count = int(model.config.get_text_config().num_hidden_layers)
-    for module in model.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == count:
-            return module
-    raise ModelError(f"{type(model).__name__} has no list of {count} layers; use needs=('hidden',), the last one's")
 
 
 class EagerTap:
@@ -268,15 +185,6 @@ class EagerTap:
         weights = self.forward(ids.shape[1], input_ids=ids, use_cache=False)[1]
         assert weights is not None
         return weights
-
-    @contextmanager
-    def as_chosen(self) -> Iterator[None]:
-        """The model computes attention as it chose to, which captures nothing."""
-        self.remove()
-        try:
-            yield
-        finally:
-            self.model.config._attn_implementation_internal = "eager"
 
     def remove(self) -> None:
         """Give the model its own attention back."""
@@ -370,7 +278,7 @@ class Tap:
         return weights
 
     def map_only(self, ids: Tensor) -> Tensor:
-        """The whole map of some ids (B, n) by themselves: (B, h, n, n) float32. The model stops behind this layer."""
+        """The whole map of some ids (B, n) by themselves: (B, h, n, n) float32. The model stops after this layer."""
         self.rows, self.weights, self.alone = ids.shape[1], None, True
         try:
             self.model.base_model(input_ids=ids, use_cache=False)

@@ -67,7 +67,8 @@ class TappedModel:
         self.takes = frozenset(inspect.signature(model.forward).parameters)
         self.only_last = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
         self.cache_argument = _cache_argument(model, self.takes)
-        self.eos = frozenset(_as_list(getattr(model.generation_config, "eos_token_id", None)))
+        eos = getattr(model.generation_config, "eos_token_id", None)
+        self.eos: frozenset[int] = frozenset([] if eos is None else np.ravel(eos).tolist())
         self.tap = lay(model, layer, None if heads is None else list(heads))
         self.layer = self.tap.layer
         self.embedded = False
@@ -87,7 +88,7 @@ class TappedModel:
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis.
 
-        A forward of its own that leaves the cache of the drafts alone and stops behind the captured layer.
+        A forward of its own that leaves the cache of the drafts alone and stops after the captured layer.
         """
         if not len(ids) and self.has_attention:
             count = self.model.config.get_text_config().num_attention_heads
@@ -115,7 +116,7 @@ class TappedModel:
     def refuse_overrun(self, p: int, new: int) -> None:
         """Raise ``ModelError`` where p + new pieces do not fit into a table of positions, or are far too many.
 
-        Without such a table a model can read on behind its window, if to little use; cost grows with the square, so
+        Without such a table a model can read on beyond its window, though to little use; cost grows with the square, so
         beyond ``_FAR`` windows it is refused before it eats the machine's memory.
         """
         if self.context_window is None:
@@ -133,12 +134,8 @@ class TappedModel:
                 "not fit"
             )
 
-    def openings(self, text: str) -> torch.Tensor:
-        """Ids (o,) int64 of the pieces that ``text`` may begin with; see ``HFTokenizer.openings``."""
-        return torch.tensor(self.tokenizer.openings(text), dtype=torch.int64, device=self.device)
-
     def processors(self, p: int) -> Any:
-        """What the model's generation config does to logits behind a prompt of p pieces; empty where nothing."""
+        """What the model's generation config does to logits after a prompt of p pieces; empty where it does nothing."""
         return [] if self._plain else self._build_processors(p)
 
     def _build_processors(self, p: int) -> Any:
@@ -226,10 +223,6 @@ def _cache_argument(model: Any, takes: Collection[str]) -> str:
     raise ModelError(
         f"{type(model).__name__} takes no cache of transformers, so it cannot be read piece by piece; use another model"
     )
-
-
-def _as_list(ids: int | Sequence[int] | None) -> list[int]:
-    return [] if ids is None else [int(ids)] if isinstance(ids, int) else [int(i) for i in ids]
 
 
 def _window(model: Any) -> tuple[int | None, bool]:

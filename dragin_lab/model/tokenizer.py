@@ -85,7 +85,7 @@ class HFTokenizer:
         return str(text)
 
     def openings(self, text: str) -> list[int]:
-        """Ids of the pieces that ``text`` (ASCII) may begin with, behind a space or not; special tokens aside."""
+        """Ids of the pieces that ``text`` (ASCII) may begin with, after a space or not; special tokens aside."""
         found = self._openings.get(text)
         if found is None:
             byte = f"<0x{ord(text[0]):02X}>"
@@ -103,10 +103,10 @@ class HFTokenizer:
         return Spans(lambda ids: self._backend.decode(list(ids), skip_special_tokens=True), self.silent)
 
     def show(self, piece: int) -> str:
-        """One piece as text for people, its leading space kept."""
+        """One piece as text for people, with its leading space."""
         text = self._shown.get(piece)
         if text is None:
-            # Behind another piece, because decoders strip the space of the first one.
+            # After another piece, because decoders strip the space of the first one.
             pair, single = self.decode([piece, piece], True), self.decode([piece], True)
             text = pair[len(single) :] if pair.startswith(single) else single
             self._shown[piece] = text
@@ -114,7 +114,7 @@ class HFTokenizer:
 
 
 def find_marker(tokenizer: HFTokenizer) -> str:
-    """The string that opens a piece behind a space ("▁", "Ġ"); "" where the vocabulary has none.
+    """The string that opens a piece after a space ("▁", "Ġ"); "" where the vocabulary has none.
 
     Read off the pieces of short texts, because neither the model type nor the tokenizer class tells it.
     """

@@ -30,7 +30,7 @@ def test_a_healthy_installation(command: Command) -> None:
 def test_a_model_that_is_none(command: Command, tmp_path: Path) -> None:
     ran = command("doctor", "--model", tmp_path)
     assert ran.code == cli.FAILED
-    assert ran.out.splitlines()[-1].startswith(f"FAIL  {tmp_path} is no model")
+    assert ran.out.splitlines()[-1].startswith(f"FAIL  {tmp_path} is not a model")
     assert ran.err.startswith("error: 1 of the lines above is marked FAIL and needs a repair")
     assert "embedded corpus" in ran.out  # the rest was looked at all the same
 

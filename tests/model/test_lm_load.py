@@ -130,8 +130,8 @@ def test_settings_that_do_not_exist() -> None:
     refused(SMALL, "layers 0 to 2", layer="first")
     refused(SMALL, "heads 0 to 3", heads=[4])
     refused(SMALL, "heads 0 to 3", heads=[])
-    refused(SMALL, "no dtype", dtype="float3")
-    refused(SMALL, "no device", device="toaster")
+    refused(SMALL, "not a dtype", dtype="float3")
+    refused(SMALL, "not a device", device="toaster")
     refused(SMALL, "alternatives=0", alternatives=0)
     if not torch.cuda.is_available():
         refused(SMALL, "no GPU", device="cuda")
