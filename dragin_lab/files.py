@@ -8,8 +8,9 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from dragin_lab.errors import CorpusError
+from dragin_lab.errors import CorpusError, DraginLabError, SettingError
 
 LOCK = ".lock"  # in a folder that one process at a time may write to
 
@@ -24,6 +25,21 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EFBIG: "the limit on a file's size (ulimit -f) is too low; raise it, or save it on another disk",
 }
+
+
+def as_path(given: Any, error: type[DraginLabError] = SettingError) -> Path:
+    """The path that a caller gave, with ``~`` expanded; raises ``error`` for what no file can be called."""
+    try:
+        path = Path(given).expanduser()
+        if not str(given).strip():
+            raise ValueError("it is empty")
+        path.lstat()
+    except OSError as refused:
+        if refused.errno == errno.ENAMETOOLONG:
+            raise error(f"{str(given)[:60]!r} … is not a path: {refused.strerror}; choose a shorter name") from None
+    except (TypeError, ValueError, RuntimeError) as refused:  # ValueError: \0, half a character; the last: no such home
+        raise error(f"{str(given)[:60]!r} is not a path ({refused}); give the name of a file or a folder") from None
+    return path
 
 
 def user_cache() -> Path:

@@ -12,6 +12,7 @@ from dragin_lab.cli.corpus_index import build_index
 from dragin_lab.cli.options import Name, check_retriever, debug_option, download_bar, load_retriever
 from dragin_lab.cli.outputs import RunFailedError
 from dragin_lab.errors import BrokenOffError, DraginLabError
+from dragin_lab.files import as_path
 
 PUBLISHED = ("wikipedia-dpr",)
 
@@ -80,7 +81,7 @@ def check(folder: str, full: bool, spec: str | None) -> None:
     from dragin_lab.retrieval.check import check as look
     from dragin_lab.retrieval.stored import is_stored
 
-    path = Path(folder).expanduser()
+    path = as_path(folder)
     if not is_stored(path):
         raise click.UsageError(
             f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --out {folder}'"
@@ -112,7 +113,7 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
 
     try:
         with download_bar(name) as advance:
-            folder = None if out is None else Path(out).expanduser()
+            folder = None if out is None else as_path(out)
             path = published.fetch(name, folder, url=url, again=again, advance=advance, say=say)
     except FetchError as error:
         raise RunFailedError(str(error)) from error

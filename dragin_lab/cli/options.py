@@ -11,7 +11,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import rich_click as click
@@ -20,6 +19,7 @@ from dragin_lab.core.method import METHODS, VARIANTS, WHATS, WHENS, Method
 from dragin_lab.core.parts import Registry
 from dragin_lab.core.prompts import LAYOUTS
 from dragin_lab.errors import DraginLabError
+from dragin_lab.files import as_path
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -97,7 +97,7 @@ def _literal(text: str) -> Any:
 def define(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
     """Run Python files for the whens and whats that they define."""
     for name in files:
-        path = Path(name).expanduser()
+        path = as_path(name)
         if not path.is_file():
             raise click.UsageError(f"--with {name}: no such file; give a Python file with @dl.when or @dl.what in it")
         spec = importlib.util.spec_from_file_location(path.stem, path)
@@ -322,7 +322,7 @@ def check_corpus(corpus: str | None) -> None:
     from dragin_lab.retrieval.sources import find_source
     from dragin_lab.retrieval.stored import Stored, is_stored
 
-    if is_stored(path := Path(corpus).expanduser()):
+    if is_stored(path := as_path(corpus)):
         Stored(path)
     elif not corpus.startswith("hub:"):
         next(find_source(corpus).rows(lambda count: None), None)

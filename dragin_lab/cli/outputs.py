@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import rich_click as click
 
 from dragin_lab.errors import DraginLabError
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.rundir import CONFIG
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def check_writable(path: str | None) -> None:
     """Refuse an output that cannot be written before any work is done."""
     if path is None:
         return
-    target = Path(path).expanduser()
+    target = as_path(path)
     if not path.strip() or target.is_dir():
         raise click.UsageError(f"{path!r} is a folder; give the name of a file")
     if not target.parent.is_dir():
@@ -42,16 +42,12 @@ def check_writable(path: str | None) -> None:
 
 def check_apart(trace: str | None, page: str | None) -> None:
     """Refuse to write a page over the trace it shows."""
-    if (
-        trace is not None
-        and page is not None
-        and Path(trace).expanduser().resolve() == Path(page).expanduser().resolve()
-    ):
+    if trace is not None and page is not None and as_path(trace).resolve() == as_path(page).resolve():
         raise click.UsageError(f"{page} cannot hold both the trace and its page; give --html a name of its own")
 
 
 def make_folder(path: str) -> Path:
-    folder = Path(path).expanduser()
+    folder = as_path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -108,7 +104,7 @@ def write_page(trace: Trace, path: str | Path) -> str:
 
 def write_text(text: str, path: str | Path) -> Path:
     """Write a file whole; ``RunFailedError`` says what to do where that cannot be."""
-    target = Path(path).expanduser()
+    target = as_path(path)
     try:
         write_whole(target, text.encode("utf-8", errors="replace"))
     except OSError as error:

@@ -29,6 +29,7 @@ from dragin_lab.cli.options import (
 from dragin_lab.cli.outputs import RunFailedError, counted, make_folder, terminal_width
 from dragin_lab.core.method import METHODS, Method, label, run_label
 from dragin_lab.errors import TraceFileError
+from dragin_lab.files import as_path
 from dragin_lab.retrieval.choose import SERVERS
 from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark
 from dragin_lab.run.cache import Cache
@@ -118,7 +119,7 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
 
 def _sources(given: Sequence[str]) -> Iterator[str]:
     for value in given:
-        if Path(value).expanduser().exists():  # a file's name may hold commas
+        if as_path(value).exists():  # a file's name may hold commas
             yield value
         else:
             yield from (part.strip() for part in value.split(","))

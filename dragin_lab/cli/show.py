@@ -9,6 +9,7 @@ import rich_click as click
 
 from dragin_lab.cli.options import debug_option
 from dragin_lab.cli.outputs import check_apart, check_writable, print_trace, table_text, write_page
+from dragin_lab.files import as_path
 
 
 @click.command(short_help="Print a stored trace, or write it as a page.")
@@ -29,7 +30,7 @@ def show(trace: str, qid: str | None, name: str | None, html: str | None) -> Non
     if qid is not None:
         show_question(trace, qid, name, html)
         return
-    if (folder := Path(trace).expanduser()).is_dir():
+    if (folder := as_path(trace)).is_dir():
         list_traces(folder)
         return
     check_apart(trace, html)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dragin_lab.core.answers import thoughts
 from dragin_lab.core.episode import Bias, SoFar
 from dragin_lab.core.forms import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE
-from dragin_lab.core.parts import count, number
+from dragin_lab.core.given import count, number, text
 from dragin_lab.core.trigger import WHENS, When
 from dragin_lab.errors import SettingError
 
@@ -52,7 +52,7 @@ class Call(When):
         for label, mark in (("opens", self.opens), ("closes", self.closes)):
             if not isinstance(mark, str) or not mark.strip():
                 raise SettingError(f"{label}={mark!r} of a call marks nothing; give what the model writes: '<search>'")
-        if self.puts_in is not None and PASSAGES not in self.puts_in:
+        if self.puts_in is not None and PASSAGES not in text("puts_in", self.puts_in):
             raise SettingError(f"puts_in={self.puts_in!r} has no {PASSAGES}; write it where the passages shall stand")
         return self
 

@@ -44,7 +44,6 @@ class CallLoop(PaperLoop):
         asked_before = False
         while self.trace.ended == "running":
             asked_before = yield from self._turn(self.new_step(), asked_before)
-        yield from self.finish()
 
     def _turn(self, step: Step, asked_before: bool) -> Episode[bool]:
         """One draft, and the search it asks for. Whether it asked."""

@@ -122,7 +122,6 @@ class EtcLoop(Loop):
             elif pieces > limit or len(new) <= len(text):
                 self.trace.ended = "length" if pieces > limit else "stalled"
             text = new
-        yield from self.finish()
 
     # -- prompts ------------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT, extract_answer, is_readable
+from dragin_lab.core.given import text
 
 #: What opens and closes a search call, and what stands around a follow-up question.
 CALL_OPENS, CALL_CLOSES = "[Search(", ")]"
@@ -28,6 +29,10 @@ class Exemplar:
     question: str
     rationale: str
     answer: str
+
+    def __post_init__(self) -> None:
+        for label in ("question", "rationale", "answer"):
+            text(f"{label} of an Exemplar", getattr(self, label))
 
     @property
     def text(self) -> str:

@@ -28,4 +28,3 @@ class GateLoop(PaperLoop):
             turn = self.new_step() if place is None else step
             made = yield from self._continue(turn, None)
             self._keep(turn, made, len(made.text))
-        yield from self.finish()

@@ -30,7 +30,7 @@ class Loop:
         self.question = self.trace.question.text
 
     def run(self) -> Episode[None]:
-        """The whole episode."""
+        """All turns, until ``trace.ended`` says how the episode ended; the answer is then read from ``trace.text``."""
         raise NotImplementedError
 
     def new_step(self) -> Step:

@@ -29,8 +29,18 @@ def episode(
     """
     written = replace(template, form=method.when.form).bound(tokenizer)
     if method.when.looks == "call":
-        return CallLoop(method, trace, written, tokenizer, window).run()
-    if method.when.looks == "prefix":
-        return GateLoop(method, trace, written, tokenizer, window).run()
-    loop = RELEASED[method.when.code] if method.variant == "reference" else PaperLoop
-    return loop(method, trace, written, tokenizer, window).run()
+        loop: type[Loop] = CallLoop
+    elif method.when.looks == "prefix":
+        loop = GateLoop
+    else:
+        loop = RELEASED[method.when.code] if method.variant == "reference" else PaperLoop
+    return _whole(loop(method, trace, written, tokenizer, window))
+
+
+def _whole(loop: Loop) -> Episode[None]:
+    """A loop's turns and what no loop can forget: to say how it ended, and to read the answer."""
+    yield from loop.run()
+    if loop.trace.ended == "running":
+        loop.trace.ended = "stalled"
+        loop.trace.notes.append(f"{type(loop).__name__} did not say how the episode ended")
+    yield from loop.finish()

@@ -9,7 +9,8 @@ from hashlib import sha256
 from typing import Any
 
 from dragin_lab.core.call import Call
-from dragin_lab.core.parts import Entry, Registry, choice, count
+from dragin_lab.core.given import choice, count
+from dragin_lab.core.parts import Entry, Registry
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trigger import WHENS, When
 from dragin_lab.core.what import WHATS, What
@@ -142,7 +143,9 @@ def method(
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
     own_when, own_what = METHODS[name]
-    given_when, given_what = _shared(WHENS.make(when or own_when), WHATS.make(what or own_what), settings)
+    given_when, given_what = _shared(
+        WHENS.make(own_when if when is None else when), WHATS.make(own_what if what is None else what), settings
+    )
     made_when = WHENS.make(given_when, **{k: v for k, v in settings.items() if k in given_when.settings})
     made_what = WHATS.make(given_what, **{k: v for k, v in settings.items() if k in given_what.settings})
     if message := senseless(made_when, made_what):

@@ -52,7 +52,6 @@ class PaperLoop(Loop):
                 yield from self._sentence_ahead(step)
             else:
                 resumed = yield from self._watched(step, resumed)
-        yield from self.finish()
 
     # -- one turn of each loop ---------------------------------------------------------------------------------------
 

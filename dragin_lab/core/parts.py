@@ -7,51 +7,21 @@ Settings that have their default are left out, and reading the form back gives a
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import inspect
-import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields, make_dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
+from dragin_lab.core.given import choice, number, shown, text
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="Part")
 
 _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL)
-
-
-def choice(kind: str, value: str, choices: Iterable[str]) -> str:
-    """``value`` if it is one of the choices; else a ``SettingError`` that names the nearest."""
-    choices = tuple(choices)
-    if value in choices:
-        return value
-    near = difflib.get_close_matches(str(value), choices, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise SettingError(f"{kind} {value!r} does not exist; {hint}one of {', '.join(choices)}")
-
-
-def number(name: str, value: Any, low: float = 0.0) -> float:
-    """``value`` as a finite number that is at least ``low``."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise SettingError(f"{name}={value!r} is not a number; give one such as {name}=1.2") from None
-    if not math.isfinite(found) or found < low:
-        raise SettingError(f"{name}={value!r} is out of range; it must be at least {low:g}")
-    return found
-
-
-def count(name: str, value: Any, low: int = 1) -> int:
-    """``value`` as a whole number that is at least ``low``."""
-    found = number(name, value, low)
-    if found != int(found):
-        raise SettingError(f"{name}={value!r} must be a whole number")
-    return int(found)
 
 
 @dataclass(frozen=True)
@@ -170,7 +140,7 @@ class Registry(Generic[P]):
         if isinstance(given, type) and issubclass(given, self.base):
             return self._built(given, settings)
         raise SettingError(
-            f"{self.kind}={given!r} is not a {self.kind}; give a name such as {next(iter(self._found))!r}, "
+            f"{self.kind}={shown(given)} is not a {self.kind}; give a name such as {next(iter(self._found))!r}, "
             f"or what @dl.{self.kind} made"
         )
 
@@ -224,6 +194,8 @@ def part_of_function(
 
     Raises ``SettingError`` for a parameter without a default and one that is called like a setting of ``settings``.
     """
+    if not text("name", name).strip() or "\0" in name:
+        raise SettingError(f"name={name!r}: give a name, such as 'margin'")
     where = f"{getattr(function, '__name__', function)!r}"
     try:
         parameters = list(inspect.signature(function).parameters.values())

@@ -13,7 +13,7 @@ from dragin_lab.core.answers import ANSWER_RULES, score_answer
 from dragin_lab.core.chat import Chat, chat_prompt, task_prompt
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.forms import FORMS, Exemplar, Form
-from dragin_lab.core.parts import number
+from dragin_lab.core.given import number, several, shown, text
 from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.errors import SettingError
 
@@ -53,10 +53,14 @@ class PromptTemplate:
         known = (("layout", LAYOUTS), ("answer_rule", ANSWER_RULES), ("form", tuple(FORMS)))
         for label, choices in known:
             given = getattr(self, label)
-            if given not in choices and not (callable(given) and label != "form"):
+            known_one = isinstance(given, str) and given in choices
+            if not known_one and not (callable(given) and not isinstance(given, type) and label != "form"):
                 kind, own = label.replace("_", " "), "" if label == "form" else ", or a function"
-                raise SettingError(f"{kind} {given!r} does not exist; one of {', '.join(choices)}{own}")
-        object.__setattr__(self, "exemplars", tuple(self.exemplars))
+                raise SettingError(f"{kind} {shown(given)} does not exist; one of {', '.join(choices)}{own}")
+        for label in ("instruction", "preamble"):
+            text(label, getattr(self, label))
+        examples = several("exemplars", self.exemplars, Exemplar, "give Exemplar(question, rationale, answer)")
+        object.__setattr__(self, "exemplars", tuple(examples))
 
     @property
     def shape(self) -> Form:

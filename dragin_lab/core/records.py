@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
+from dragin_lab.core.given import shown
 from dragin_lab.errors import SettingError
 
 
 def _texts(record: Any, *names: str) -> None:
     """Raise ``SettingError`` where a field of a record is not a text; a whole number as id is written as one."""
-    if type(record.id) is int:
-        object.__setattr__(record, "id", str(record.id))
+    if isinstance(record.id, Integral) and not isinstance(record.id, bool):
+        object.__setattr__(record, "id", str(int(record.id)))
     for name in names:
         value = getattr(record, name)
         if not isinstance(value, str):
             raise SettingError(
-                f"{name}={str(value)[:60]!r} of a {type(record).__name__} is {type(value).__name__}; give a text"
+                f"{name}={shown(value)} of a {type(record).__name__} is {type(value).__name__}; give a text"
             )
 
 
@@ -39,6 +41,8 @@ class Passage:
 
     def __post_init__(self) -> None:
         _texts(self, "id", "title", "text")
+        if isinstance(self.score, bool) or not isinstance(self.score, Real):
+            raise SettingError(f"score={shown(self.score)} of passage {self.id!r} is not a number; leave it out")
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,11 @@ class Question:
     def __post_init__(self) -> None:
         _texts(self, "id", "text")
         golds = (self.golds,) if isinstance(self.golds, str) else self.golds
-        if isinstance(golds, Mapping | bytes) or not isinstance(golds, Iterable):
-            raise SettingError(f"golds={str(golds)[:60]!r} of question {self.id!r}: give a text, or a list of texts")
+        if isinstance(golds, Mapping | bytes) or hasattr(golds, "columns") or not isinstance(golds, Iterable):
+            raise SettingError(f"golds={shown(golds)} of question {self.id!r}: give a text, or a list of texts")
         object.__setattr__(self, "golds", tuple(golds))
         if wrong := [gold for gold in self.golds if not isinstance(gold, str)]:
-            raise SettingError(f"the gold answer {str(wrong[0])[:60]!r} of question {self.id!r} is not a text")
+            raise SettingError(f"the gold answer {shown(wrong[0])} of question {self.id!r} is not a text")
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,6 @@ class ReferenceLoop(Loop):
             yield from self._search_first(when)
         else:
             yield from self._single(when)
-        yield from self.finish()
 
     # -- the three loops (§1, §4, §5) --------------------------------------------------------------------------------
 

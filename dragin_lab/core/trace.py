@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.core.frames import retrieval_table, token_table, trace_diff
+from dragin_lab.core.given import instance
 from dragin_lab.core.records import Continuation, Decision, Passage, Prompt, Query, Question, Step, Words
 from dragin_lab.core.tracefile import load_trace, save_trace
 
@@ -148,7 +149,7 @@ class Trace:
 
     def diff(self, other: Trace, *, arrays: bool = False) -> str:
         """Where two traces differ, as lines of text; "" where they do not. ``arrays`` lists what no view shows too."""
-        return trace_diff(self, other, arrays=arrays)
+        return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"), arrays=arrays)
 
     # -- views ----------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ import safetensors.numpy
 
 from dragin_lab.core.records import Continuation, Step
 from dragin_lab.errors import TraceFileError
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import as_path, not_saved, write_whole
 
 FORMAT = "dragin_lab.trace"
 #: Format 1 had no checksum.
@@ -63,7 +63,7 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
     cannot be written (naming path and remedy); an old file then stays as it was.
     """
-    path = Path(path).expanduser()
+    path = as_path(path, TraceFileError)
     if not hidden:
         steps = [s if s.draft is None else replace(s, draft=replace(s.draft, hidden=None)) for s in trace.steps]
         trace = replace(trace, steps=steps)
@@ -96,7 +96,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
     No array is read before its name, and the size of the file, are known to be right. Files of format 1 have no
     checksum; in them damage may go unseen.
     """
-    path = Path(path).expanduser()
+    path = as_path(path, TraceFileError)
     if not os.path.isfile(path):
         raise TraceFileError(f"{path}: " + ("is not a regular file" if os.path.exists(path) else "no such file"))
     try:
@@ -107,7 +107,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
             data = _unpressed(raw.read()) if slim else b""
         if slim:
             arrays = safetensors.numpy.load(data)
-            metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__", {})
+            metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
             return _read(kind, path, metadata, _Arrays(arrays, arrays.__getitem__))
         with safetensors.safe_open(path, framework="np") as file:
             return _read(kind, path, file.metadata() or {}, _Arrays(file.keys(), file.get_tensor))

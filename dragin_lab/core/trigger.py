@@ -15,7 +15,8 @@ from typing import ClassVar
 import numpy as np
 
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.parts import Part, Registry, number, part_of_function
+from dragin_lab.core.given import choice, number, several
+from dragin_lab.core.parts import Part, Registry, part_of_function
 from dragin_lab.core.scores import (
     over_words,
     pooled,
@@ -308,13 +309,12 @@ def when(
     """
     cut = unit if cut is None else cut
     for label, value, known in (("unit", unit, UNITS), ("pool", pool, POOLS), ("cut", cut, UNITS)):
-        if value not in known:
-            raise SettingError(f"{label}={value!r} of when {name!r} does not exist; one of {', '.join(known)}")
+        choice(f"when {name!r}: {label}", value, known)
     if UNITS.index(cut) < UNITS.index(unit):
         raise SettingError(f"when {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
-    wrong = [need for need in ([needs] if isinstance(needs, str) else needs) if not _NEED.fullmatch(need)]
-    if wrong or isinstance(needs, str):
-        raise SettingError(f"needs={needs!r} of when {name!r}: give a tuple of 'attention', 'hidden' or 'hidden:12'")
+    remedy = "give a tuple of 'attention', 'hidden' or 'hidden:12'"
+    if wrong := [need for need in several(f"when {name!r}: needs", needs, str, remedy) if not _NEED.fullmatch(need)]:
+        raise SettingError(f"needs={wrong!r} of when {name!r}: {remedy}")
     theta = None if threshold is None else number("threshold", threshold)
 
     def define(function: Callable[..., np.ndarray]) -> type[When]:

@@ -13,7 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from dragin_lab.core.episode import Episode, attend
-from dragin_lab.core.parts import Part, Registry, count, number, part_of_function
+from dragin_lab.core.given import count, number
+from dragin_lab.core.parts import Part, Registry, part_of_function
 from dragin_lab.core.place import Place
 from dragin_lab.core.queries import (
     confident_text,

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.parts import count
+from dragin_lab.core.given import count
 from dragin_lab.core.scores import (
     contains_any,
     doubts,

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.parts import choice, count
+from dragin_lab.core.given import choice, count
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.trigger import WHENS, When, when
 from dragin_lab.errors import SettingError

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab import almanac
+from dragin_lab.core.given import several
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.data import formats
@@ -23,6 +24,7 @@ from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
 from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN
 from dragin_lab.data.questions import is_own, read_questions
 from dragin_lab.errors import DataError
+from dragin_lab.files import as_path
 
 #: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
 FILES = {
@@ -157,8 +159,11 @@ def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
         exemplars = load_exemplars(PUBLISHED + kind if exemplars == PUBLISHED.rstrip(":") else exemplars)
     elif exemplars is None:
         exemplars = _own_exemplars(name, kind)
+    examples = several(
+        "exemplars", exemplars, Exemplar, "give Exemplar(question, rationale, answer) objects, or a file of them"
+    )
     rule = kind if kind in BENCHMARKS else "2wikimultihopqa"  # which takes the whole text where the phrase is missing
-    return PromptTemplate(tuple(exemplars), INSTRUCTIONS.get(kind, ""), answer_rule=rule)
+    return PromptTemplate(tuple(examples), INSTRUCTIONS.get(kind, ""), answer_rule=rule)
 
 
 def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
@@ -196,7 +201,7 @@ def find(source: str | Path, split: str | None = None) -> Path:
                 "or give the file itself"
             )
     else:
-        path = Path(source).expanduser()
+        path = as_path(source, DataError)
         if path.is_dir():
             inside = [path / file for file in dict.fromkeys(FILES.values()) if (path / file).is_file()]
             if len(inside) != 1:

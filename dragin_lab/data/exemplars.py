@@ -7,7 +7,7 @@ from typing import Any
 
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
-from dragin_lab.files import user_cache
+from dragin_lab.files import as_path, user_cache
 
 #: How many examples stand in a prompt of each benchmark (reference-behaviour §6, "Data").
 SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
@@ -61,8 +61,8 @@ def _read(path: Path) -> Any:
         ) from None
     except UnicodeDecodeError as error:
         raise SettingError(f"{path}: byte {error.start + 1} is not UTF-8; give a YAML file of exemplars") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
-        raise SettingError(f"{path}: is not YAML ({' '.join(str(error).split())})") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that does not exist
+        raise SettingError(f"{path}: is not YAML ({' '.join(str(error).split())[:200]})") from None
 
 
 def _exemplars(path: Path, rows: Any) -> tuple[Exemplar, ...]:
@@ -98,4 +98,4 @@ def _file_of(source: str | Path) -> Path:
         return path
     if name in SHOTS and not Path(name).is_file():
         return OWN_SETS / f"{name}.yaml"
-    return Path(source).expanduser()
+    return as_path(source)

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.core.given import text
 from dragin_lab.core.method import METHODS, Method, choice
 from dragin_lab.core.method import method as make_method
 from dragin_lab.errors import SettingError
@@ -69,7 +70,7 @@ def find_preset(model: str, dataset: str, *, source: str = "paper", method: str 
     """
     every = presets()
     model = choice("model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != _ANY)))
-    dataset = choice("data set", dataset.lower(), tuple(dict.fromkeys(p.dataset for p in every)))
+    dataset = choice("data set", text("dataset", dataset).lower(), tuple(dict.fromkeys(p.dataset for p in every)))
     choice("method", method, tuple(METHODS))
     choice("source", source, SOURCES)
     fitting = [p for p in every if (p.method, p.dataset) == (method, dataset) and p.model in (model, _ANY)]
@@ -94,4 +95,4 @@ def preset(model: str, dataset: str, *, source: str = "paper", method: str = "dr
 
 def plain_name(model: str) -> str:
     """A model's name as the presets write it: ``meta-llama/Llama-2-7b-chat-hf`` is ``llama2-7b-chat``."""
-    return model.rstrip("/").rpartition("/")[2].lower().removesuffix("-hf").replace("llama-2", "llama2")
+    return text("model", model).rstrip("/").rpartition("/")[2].lower().removesuffix("-hf").replace("llama-2", "llama2")

@@ -11,6 +11,7 @@ from dragin_lab.core.trace import Question
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError
+from dragin_lab.files import as_path
 
 FIELDS = {"id": ("id", "_id"), "question": ("question",), "answer": ("answers", "answer"), "separator": ()}
 
@@ -18,7 +19,7 @@ FIELDS = {"id": ("id", "_id"), "question": ("question",), "answer": ("answers", 
 def is_own(source: object) -> bool:
     """Whether a source holds rows of questions, and is not one of the benchmarks' original files."""
     if isinstance(source, str | Path) and not str(source).startswith(tabular.HUB):
-        return Path(source).expanduser().exists() and tabular.is_tabular(source)
+        return as_path(source, DataError).exists() and tabular.is_tabular(source)
     return tabular.is_tabular(source)
 
 

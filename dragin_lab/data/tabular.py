@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragin_lab.errors import DataError, MissingPackageError
+from dragin_lab.files import as_path
 
 Record = Mapping[str, Any]
 Advance = Callable[[int], Any]  # told the bytes of a file that were read, packed or not
@@ -46,7 +47,7 @@ def is_tabular(source: object) -> bool:
     """Whether ``read_rows`` takes this; of a path, by its name and the names in it."""
     if not isinstance(source, str | Path):
         return not isinstance(source, _NOT_ROWS) and isinstance(source, Iterable)
-    path = Path(source).expanduser()
+    path = as_path(source, DataError)
     if path.is_dir():
         return any((path / name).is_file() for name in _SAVED)
     return str(source).startswith(HUB) or path.name.lower().endswith(JSON_LINES + TABLES + PARQUET)
@@ -63,7 +64,7 @@ def read_rows(source: Any, advance: Advance = lambda count: None) -> Iterator[Pl
         raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
     if not isinstance(source, str | Path):
         return _objects(source)
-    name, path = str(source), Path(source).expanduser()
+    name, path = str(source), as_path(source, DataError)
     if name.startswith(HUB):
         return _datasets(name, partial(_load_from_hub, name))
     if path.is_dir():
@@ -225,6 +226,8 @@ def parse_fields(text: str | Mapping[str, str] | None, names: Iterable[str]) -> 
         pairs = [part.partition("=") for part in text.split(",")]
         fields = {key.strip(): value.strip() for key, _, value in pairs}
     else:
+        if text is not None and not isinstance(text, Mapping):
+            raise DataError(f"fields={str(text)[:60]!r}: give a text such as {next(iter(names))}=COLUMN, or a mapping")
         fields = dict(text or {})
     known = list(names)
     wrong = [key for key, value in fields.items() if key not in known or not value]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from transformers import AutoTokenizer, DynamicCache
 
 from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import ModelError
+from dragin_lab.model.check import check_path
 from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tap import EagerTap, NoTap, Tap, lay
 from dragin_lab.model.tokenizer import HFTokenizer
@@ -21,6 +24,7 @@ from dragin_lab.model.tokenizer import HFTokenizer
 if TYPE_CHECKING:
     import pandas as pd
 
+_PIECES = 13  # of a text on which the attention of a model is tried
 _COLUMNS = (
     *("call", "index", "id", "piece", "text", "start", "end"),
     *("entropy", "logprob", "received", "alternatives"),
@@ -106,6 +110,10 @@ def capture(
     tap = lay(model, layer, heads)
     if isinstance(tap, NoTap):
         raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")
+    if isinstance(tap, EagerTap) and tap.chosen != "eager":
+        path = check_path(tap, list(range(_PIECES)))
+        if not path.passed:
+            warnings.warn(f"{type(model).__name__}: {path}; {path.costs}", stacklevel=3)
     own = vars(model).get("generate")
     model.generate = _Recording(model, tap, pieces, tape, alternatives, attention)
     try:
@@ -126,19 +134,19 @@ def _saved_tokenizer(model: Any) -> Any:
         raise ModelError(f"no tokenizer is saved beside {name or 'this model'}; pass tokenizer=") from error
 
 
+@dataclass
 class _Recording:
     """Stands in for ``model.generate`` and records each call."""
 
-    def __init__(
-        self, model: Any, tap: Tap | EagerTap, tokenizer: HFTokenizer, tape: Tape, alternatives: int, keep: bool
-    ) -> None:
-        self.model = model
-        self.tap = tap
-        self.tokenizer = tokenizer
-        self.tape = tape
-        self.alternatives = alternatives
-        self.keep = keep
-        self.generate = model.generate
+    model: Any
+    tap: Tap | EagerTap
+    tokenizer: HFTokenizer
+    tape: Tape
+    alternatives: int
+    keep: bool
+
+    def __post_init__(self) -> None:
+        self.generate = self.model.generate
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
@@ -170,17 +178,17 @@ class _Recording:
         return "criteria" if {"stopping_criteria", "stop_strings", "max_time"} & kwargs.keys() else "length"
 
 
+@dataclass
 class _Call:
     """One call of ``generate``, seen from the forwards it makes."""
 
-    def __init__(self, owner: _Recording, prompt: int | None) -> None:
-        self.owner = owner
-        self.prompt = prompt  # pieces of the prompt; None until the first forward tells
-        self.recorder: Recorder | None = None
-        self.logits: Tensor | None = None  # (V,) of the position after the pieces so far
-        self.cache: Any = None
-        self.reused = 0
-        self.started = False
+    owner: _Recording
+    prompt: int | None  # pieces of the prompt; None until the first forward tells
+    recorder: Recorder | None = None
+    logits: Tensor | None = None  # (V,) of the position after the pieces so far
+    cache: Any = None
+    reused: int = 0
+    started: bool = False
 
     def before(self, module: Any, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         ids = kwargs.get("input_ids", args[0] if args else None)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from dragin_lab.core.given import shown
 from dragin_lab.errors import ModelError
 
 _WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")  # kinds of layers without attention
@@ -46,11 +47,11 @@ def layer_kinds(config: Any) -> list[str]:
 def choose_layer(config: Any, layer: int | str) -> int:
     """The index of a layer: "last" is the last full-attention layer, negative numbers count back."""
     count = len(layer_kinds(config))
-    if layer == "last":
+    if isinstance(layer, str) and layer == "last":
         full = full_attention_layers(config)
         return full[-1] if full else count - 1
     if isinstance(layer, bool) or not isinstance(layer, int) or not -count <= layer < count:
-        raise ModelError(f'layer={layer!r}: this model has layers 0 to {count - 1}; give one of them or "last"')
+        raise ModelError(f'layer={shown(layer)}: this model has layers 0 to {count - 1}; give one of them or "last"')
     return layer % count
 
 
@@ -74,7 +75,7 @@ def hidden_states(model: Any, layers: Iterable[int | str]) -> Iterator[dict[int 
 
     with ExitStack() as hooks:
         for layer in layers:
-            if layer == "last":
+            if isinstance(layer, str) and layer == "last":
                 handle = _output_head(model).register_forward_pre_hook(take(layer))
             else:
                 handle = _layer_modules(model)[choose_layer(model.config, layer)].register_forward_hook(take(layer))

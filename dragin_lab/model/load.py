@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from dragin_lab.core.episode import Write
+from dragin_lab.core.given import shown
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model import batch, decode, memory, replay, score
@@ -74,9 +75,9 @@ class LanguageModel(TappedModel):
 
             source, title = embedded_model_path(), "almanac"
         where = choose_device(device)
-        kind = dtype or ("bfloat16" if where.type == "cuda" else "float32")
-        if not isinstance(getattr(torch, kind, None), torch.dtype):
-            raise ModelError(f"dtype={dtype!r} is not a dtype of torch; give float32, bfloat16 or float16")
+        kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype is None else dtype
+        if not isinstance(kind, str) or not isinstance(getattr(torch, kind, None), torch.dtype):
+            raise ModelError(f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16")
         name, folder = find_source(source)
         placing = read_placing(device_map, quantization)
         expected = None if title else memory.estimate(name, getattr(torch, kind), where, *placing)
@@ -164,9 +165,9 @@ class LanguageModel(TappedModel):
 def choose_device(device: str | None) -> torch.device:
     """The device that a text names; by default the first GPU, else the CPU. ``ModelError`` for any other text."""
     try:
-        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    except RuntimeError as error:
-        raise ModelError(f'device={device!r} is not a device of torch; give "cpu" or "cuda"') from error
+        where = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device is None else device)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise ModelError(f'device={shown(device)} is not a device of torch; give "cpu" or "cuda"') from error
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ModelError(f'device={device!r}: torch finds no GPU here; give "cpu"')
     return where

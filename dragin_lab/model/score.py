@@ -6,6 +6,7 @@ import time
 
 import torch
 
+from dragin_lab.core.given import text as as_text
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.layers import hidden_states
@@ -23,7 +24,7 @@ def score(
     p = len(prompt_ids)
     closing = _closing(lm) if prompt.special else 0
     before = prompt_ids[: p - closing]
-    whole = lm.tokenizer.encode(prompt.text + text, special=prompt.special)
+    whole = lm.tokenizer.encode(prompt.text + as_text("text", text), special=prompt.special)
     if whole[: len(before)] != before:
         raise ModelError(
             f"{text[:20]!r} merges with the end of the prompt into other pieces, so it cannot be scored after it; "

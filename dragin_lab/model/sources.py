@@ -19,6 +19,7 @@ from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
 from dragin_lab.errors import ModelError
+from dragin_lab.files import as_path
 from dragin_lab.model.tokenizer import HFTokenizer
 
 _TRANSPORTS = ("httpx", "httpcore", "requests", "urllib3")  # what the hub's client may be built on
@@ -29,10 +30,7 @@ _PATIENCE = 5.0  # seconds to wait for the hub before saying that it cannot be r
 
 def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     """A checked path or hub id, and the folder where it is one. Raises ``ModelError`` for what is neither."""
-    name = os.fspath(source)
-    path = Path(name).expanduser()
-    if not name.strip():
-        raise ModelError("the name of the model is empty; give a folder or a Hugging Face id")
+    path, name = as_path(source, ModelError), str(source)
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ModelError(f"{path} is not a model: it has no config.json; give the folder of a saved model")

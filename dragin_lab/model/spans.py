@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+
+from dragin_lab.core.kept import common
 
 #: What a decoder writes for bytes that are no complete character (U+FFFD).
 BROKEN = "\ufffd"
@@ -12,14 +13,6 @@ Span = tuple[int, int]
 Decode = Callable[[Sequence[int]], str]
 
 _LONG = 24  # pieces decoded again at every step before the window moves on
-
-
-def shared(a: Sequence[Any], b: Sequence[Any]) -> int:
-    """Length of the longest common prefix of two strings or lists."""
-    limit = min(len(a), len(b))
-    if a[:limit] == b[:limit]:
-        return limit
-    return next(i for i in range(limit) if a[i] != b[i])
 
 
 class Spans:
@@ -119,7 +112,7 @@ def spans_of(decoded: Sequence[str], whole: str, silent: Sequence[bool], start: 
     for i, (text, special) in enumerate(zip(decoded, silent, strict=True)):
         # A broken character at the end may look like a real U+FFFD of the whole text; only the last piece can tell.
         complete = text if i == len(decoded) - 1 else text.rstrip(BROKEN)
-        reach = max(end, shared(complete, whole))
+        reach = max(end, common(complete, whole))
         if special or (reach == end and len(text) <= end):
             spans.append((end, end))
         else:

@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
+from dragin_lab.core.given import shown
 from dragin_lab.errors import ModelError
 from dragin_lab.model.layers import attention_layers, choose_layer, full_attention_layers, layer_kinds
 
@@ -51,7 +53,7 @@ class Pending:
         return self.count
 
 
-def lay(model: Any, layer: int | str, heads: list[int] | None = None) -> Tap | EagerTap | NoTap:
+def lay(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> Tap | EagerTap | NoTap:
     """Lay a tap on one layer of a model; ``remove`` takes it away.
 
     Raises:
@@ -71,14 +73,24 @@ def lay(model: Any, layer: int | str, heads: list[int] | None = None) -> Tap | E
             f"{', '.join(map(str, having))}"
         )
     count = int(model.config.get_text_config().num_attention_heads)
-    if heads is not None and (not heads or any(isinstance(h, bool) or not 0 <= h < count for h in heads)):
+    numbers = None if heads is None else _whole(heads)
+    if numbers is not None and (not numbers or not all(0 <= head < count for head in numbers)):
         raise ModelError(
-            f"heads={heads!r}: this model has heads 0 to {count - 1}; give a list of them, or None for all"
+            f"heads={shown(heads)}: this model has heads 0 to {count - 1}; give a list of them, or None for all"
         )
     module = having[index]
-    made = EagerTap(model, index, heads) if module is None else Tap(model, module, index, heads)
+    made = EagerTap(model, index, numbers) if module is None else Tap(model, module, index, numbers)
     made.having = list(having)
     return made
+
+
+def _whole(heads: Any) -> list[int]:
+    """A list of whole numbers; empty where it is none."""
+    if not isinstance(heads, Iterable) or isinstance(heads, str | bytes):
+        return []
+    found = list(heads)
+    plain = all(isinstance(head, Integral) and not isinstance(head, bool) for head in found)
+    return [int(head) for head in found] if plain else []
 
 
 @contextmanager

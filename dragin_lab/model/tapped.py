@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import transformers
 
+from dragin_lab.core.given import count, instance, shown
 from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.prefixes import PARTS, Prefixes, unfit
@@ -54,12 +55,12 @@ class TappedModel:
         name: str = "",
         files: Sequence[Path] = (),
     ) -> None:
-        if alternatives < 1:
-            raise ModelError(f"alternatives={alternatives}: give 1 or more")
+        if not isinstance(model, torch.nn.Module):
+            raise ModelError(f"model {shown(model)} is {type(model).__name__}; give a causal language model")
         self.model = model.eval()
         self.tokenizer = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer)
         self.device = _device_of(model)
-        self.alternatives = alternatives
+        self.alternatives = count("alternatives", alternatives)
         self.sample = sample
         self.name = name or str(getattr(model.config, "_name_or_path", "")) or type(model).__name__
         self.context_window, self.hard_window = _window(model)
@@ -69,7 +70,7 @@ class TappedModel:
         self.cache_argument = _cache_argument(model, self.takes)
         eos = getattr(model.generation_config, "eos_token_id", None)
         self.eos: frozenset[int] = frozenset([] if eos is None else np.ravel(eos).tolist())
-        self.tap = lay(model, layer, None if heads is None else list(heads))
+        self.tap = lay(model, layer, heads)
         self.layer = self.tap.layer
         self.embedded = False
         self._files = list(files)
@@ -102,6 +103,7 @@ class TappedModel:
 
     def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
+        instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')")
         ids, offsets = self.tokenizer.encode_with_offsets(prompt.text[: (*prompt.apart, None)[0]], prompt.special)
         for a, b in itertools.pairwise((*prompt.apart, len(prompt.text))):
             more, spans = self.tokenizer.encode_with_offsets(prompt.text[a:b], special=False)

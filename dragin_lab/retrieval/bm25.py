@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 import rank_bm25
 
+from dragin_lab.core.given import instance, shown, text
+from dragin_lab.core.given import number as as_number
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import TEXT, TITLE, Stored, remedy
 
+_CORPUS = "give a Corpus, such as Corpus.load(...)"
 #: What the DRAGIN authors retrieve with (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.
 K1, B, TIE_BREAKER = 1.2, 0.75, 0.5
 #: tantivy rounds a field's length down, by less than 1 in 8, so its score is at least ours and less than 8/7 of it.
@@ -41,7 +44,7 @@ def check_number(k: int, most: int | None = None) -> int:
     """The number of passages asked for; raises ``SettingError`` for what is not a whole number from 1 (to ``most``)."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1 or (most is not None and k > most):
         limit = "of at least 1" if most is None else f"from 1 to {most:,}"
-        raise SettingError(f"k={k!r}: the number of passages asked for must be a whole number {limit}")
+        raise SettingError(f"k={shown(k)}: the number of passages asked for must be a whole number {limit}")
     return int(k)
 
 
@@ -92,20 +95,16 @@ class BM25(_Lexical):
     kind, library = "bm25", "rank-bm25"
 
     def __init__(self, corpus: Corpus, *, k1: float = K1, b: float = B, tie_breaker: float = TIE_BREAKER) -> None:
-        if not (math.isfinite(k1) and k1 >= 0):
-            raise SettingError(f"k1={k1!r}: must be a finite number of at least 0 (usual: {K1})")
-        for name, value in (("b", b), ("tie_breaker", tie_breaker)):
-            if not 0 <= value <= 1:
-                raise SettingError(f"{name}={value!r}: must lie between 0 and 1")
-        self.corpus = corpus
-        self.k1, self.b, self.tie_breaker = float(k1), float(b), float(tie_breaker)
+        self.k1, self.b = as_number("k1", k1), as_number("b", b, 0, 1)
+        self.tie_breaker = as_number("tie_breaker", tie_breaker, 0, 1)
+        self.corpus = instance("corpus", corpus, Corpus, _CORPUS)
         self._titles = _Field((analysis.terms(p.title) for p in corpus), self.k1, self.b)
         self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, one after another."""
         wanted = check_number(k)
-        return [self._search(analysis.terms(query), wanted) for query in queries]
+        return [self._search(analysis.terms(text("query", query)), wanted) for query in queries]
 
     def _search(self, terms: Sequence[str], k: int) -> list[Passage]:
         title, text = self._titles.get_scores(terms), self._texts.get_scores(terms)  # (passages,) each
@@ -181,7 +180,7 @@ class Tantivy(_Lexical):
     kind = library = "tantivy"
 
     def __init__(self, corpus: Corpus) -> None:
-        if not isinstance(corpus.passages, Stored):
+        if not isinstance(instance("corpus", corpus, Corpus, _CORPUS).passages, Stored):
             raise SettingError(
                 f"{corpus!r} is held in memory; search it with BM25, or build it: Corpus.build(SOURCE, FOLDER)"
             )

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab import __version__
 from dragin_lab.errors import BrokenOffError, CorpusError
-from dragin_lab.files import LOCK, locked, not_saved
+from dragin_lab.files import LOCK, as_path, locked, not_saved
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.analysis import prepared
 from dragin_lab.retrieval.manifest import write_manifest
@@ -60,7 +60,7 @@ def build(
         CorpusError: what is wrong with the source, with file and line, or with the folder.
         BrokenOffError: it could not be written to its end, for want of space for one.
     """
-    folder = Path(out).expanduser()
+    folder = as_path(out, CorpusError)
     found = find_source(source, fields)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not is_stored(folder):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dragin_lab.core.episode import Retriever
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import CorpusError, DraginLabError
+from dragin_lab.files import as_path
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.build import DEPTH
 from dragin_lab.retrieval.corpus import Corpus
@@ -26,7 +27,7 @@ def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
     Always: the manifests of the corpus and of the indexes in its folder, the length and CRC-32 of every file, and the
     canary queries. With ``full``: every passage, by the fingerprint of all.
     """
-    path = Path(folder).expanduser()
+    path = as_path(folder, CorpusError)
     try:
         corpus = Corpus.load(path)
         assert isinstance(corpus.passages, Stored)

@@ -7,6 +7,7 @@ import importlib.util
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dragin_lab.core.given import instance
 from dragin_lab.core.method import without_secrets
 from dragin_lab.errors import MissingPackageError, SettingError
 
@@ -36,7 +37,7 @@ def read_spec(text: str) -> Spec:
 
     Raises ``SettingError`` for what names no retriever, ``MissingPackageError`` where its package is not installed.
     """
-    kind, colon, address = text.strip().partition(":")
+    kind, colon, address = instance("retriever", text, str, f"give one of {', '.join(SPECS)}").strip().partition(":")
     text = without_secrets(text)
     if kind not in KINDS:
         raise SettingError(f"retriever {text!r} does not exist; one of {', '.join(SPECS)}")

@@ -11,8 +11,10 @@ from typing import Any, overload
 
 from tqdm.auto import tqdm
 
+from dragin_lab.core.given import text
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError
+from dragin_lab.files import as_path
 from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.sources import Row, as_rows, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import Stored, is_stored, json_line
@@ -64,14 +66,14 @@ class Corpus(Sequence[Passage]):
             from dragin_lab import almanac
 
             return cls.from_passages(almanac.passages(), name="almanac")
-        if isinstance(source, str | Path) and is_stored(path := Path(source).expanduser()):
+        if isinstance(source, str | Path) and is_stored(path := as_path(source, CorpusError)):
             return cls(Stored(path), name=path.resolve().name, source=str(path))
         found = find_source(source, fields)
         disable = None if progress is None else not progress
         with tqdm(
             total=found.bytes or None, desc=found.name, unit="B", unit_scale=True, disable=disable, leave=False
         ) as bar:
-            where = str(Path(source).expanduser()) if isinstance(source, str | Path) else found.name
+            where = str(as_path(source, CorpusError)) if isinstance(source, str | Path) else found.name
             return cls(found.rows(bar.update), name=found.name.split(".")[0] or found.name, source=where)
 
     @classmethod
@@ -83,7 +85,7 @@ class Corpus(Sequence[Passage]):
     @classmethod
     def from_passages(cls, passages: Iterable[Passage], *, name: str = "passages") -> Corpus:
         """A corpus of passages made elsewhere; held to the same rules as a file's."""
-        return cls(as_rows(passages, name), name=name, source=name)
+        return cls(as_rows(passages, text("name", name)), name=name, source=name)
 
     @overload
     def __getitem__(self, index: int) -> Passage: ...

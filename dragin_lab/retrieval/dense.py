@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
-from dragin_lab.files import LOCK, locked, not_saved, user_cache, write_whole
+from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write_whole
 from dragin_lab.retrieval.bm25 import check_number
 from dragin_lab.retrieval.check import ABOUT, INDEXES
 from dragin_lab.retrieval.corpus import Corpus
@@ -106,7 +106,7 @@ class Dense:
         ``BrokenOffError`` where it cannot be written to the end; what was encoded is kept.
         """
         library = _library()
-        target = folder_of(corpus, encoder) if folder is None else Path(folder).expanduser()
+        target = folder_of(corpus, encoder) if folder is None else as_path(folder, CorpusError)
         exactly = len(corpus) <= EXACT if exact is None else exact
         facts = _facts(corpus, encoder)
         try:
@@ -146,7 +146,7 @@ class Dense:
         format, or damaged files.
         """
         library = _library()
-        source = Path(folder).expanduser()
+        source = as_path(folder, CorpusError)
         if (source / PROGRESS).exists() and not (source / ABOUT).exists():
             raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
         about = read_manifest(source / ABOUT, _AGAIN, _facts(corpus, encoder))

@@ -24,6 +24,7 @@ import numpy as np
 import urllib3
 
 from dragin_lab import __version__
+from dragin_lab.core.given import instance
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import SearchServerError, SettingError
@@ -64,9 +65,9 @@ class Address:
         Who asks stands in the address (``http://user:password@host``), in ``ELASTICSEARCH_API_KEY`` or in
         ``ELASTICSEARCH_USER`` and ``ELASTICSEARCH_PASSWORD``.
         """
-        shown = without_secrets(text)
-        parts = urlsplit(text.removeprefix("elasticsearch:"))
+        shown = without_secrets(instance("address", text, str, f"give {_FORM}"))
         try:
+            parts = urlsplit(text.removeprefix("elasticsearch:"))
             host, port = parts.hostname, parts.port
         except ValueError as error:
             raise SettingError(f"{shown} is not an address ({error}); give {_FORM}") from None

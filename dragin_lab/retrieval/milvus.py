@@ -21,9 +21,11 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 
+from dragin_lab.core.given import instance
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import MissingPackageError, SearchServerError, SettingError
+from dragin_lab.files import as_path
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
 from dragin_lab.retrieval.corpus import Corpus
@@ -64,17 +66,17 @@ class Address:
 
         Who asks stands in the address (``http://user:password@host``) or in ``MILVUS_TOKEN``.
         """
-        uri, _, collection = text.removeprefix("milvus:").partition("#")
+        uri, _, collection = instance("address", text, str, f"give {_FORMS}").removeprefix("milvus:").partition("#")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", collection := collection or "passages"):
             raise SettingError(f"collection {collection!r}: give letters, digits and _, not beginning with a digit")
         if uri.endswith(".db") and "://" not in uri:
-            return cls(str(Path(uri).expanduser()), collection, file=Path(uri).expanduser())
-        parts = urlsplit(uri)
+            return cls(str(as_path(uri)), collection, file=as_path(uri))
         try:
+            parts = urlsplit(uri)
             place = f"{parts.hostname or ''}:{parts.port or (443 if parts.scheme == 'https' else 19530)}"
-        except ValueError:
-            place = ""
-        if parts.scheme not in ("http", "https") or not parts.hostname or not place:
+        except ValueError as error:
+            raise SettingError(f"{without_secrets(text)} is not an address ({error}); give {_FORMS}") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname:
             raise SettingError(f"{without_secrets(text)} is not an address of Milvus; give {_FORMS}")
         token = ":".join(unquote(part) for part in (parts.username, parts.password) if part)
         plain = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))

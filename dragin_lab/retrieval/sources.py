@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dragin_lab.core.given import several
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Advance, Placed
 from dragin_lab.errors import CorpusError, DataError
+from dragin_lab.files import as_path
 
 FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text",)}
 #: Words of a passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.
@@ -60,7 +62,7 @@ def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> S
         if not tabular.is_tabular(source):
             raise CorpusError(f"{type(source).__name__} {str(source)[:40]!r}: holds no passages; give {_ACCEPTED}")
         return Source(type(source).__name__, "rows", 0, tabled(source))
-    path = Path(source).expanduser()
+    path = as_path(source, CorpusError)
     if not path.exists() and not str(source).startswith(tabular.HUB):
         raise CorpusError(f"{source}: no such file or folder")
     if path.is_dir():
@@ -145,7 +147,9 @@ def long_warning(count: int, first: Row) -> str:
 
 def as_rows(passages: Iterable[Passage], name: str) -> Iterator[Row]:
     """Rows of passages that were made elsewhere, held to the same rules as a file's."""
-    return _checked(Row(f"{name}, number {n}", p.id, p.title, p.text) for n, p in enumerate(passages, 1))
+    remedy = "give dl.Passage objects; Corpus.load takes texts, dictionaries and tables"
+    found = several("passages", passages, Passage, remedy)
+    return _checked(Row(f"{name}, number {n}", p.id, p.title, p.text) for n, p in enumerate(found, 1))
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------
@@ -179,7 +183,7 @@ def _plain(markdown: str) -> tuple[str, str]:
     if front:
         try:
             facts = yaml.safe_load(front[1])
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):
             facts = None  # it is left out all the same; the title is then the heading's
         title = str(facts.get("title") or "") if isinstance(facts, dict) else ""
         markdown = markdown[front.end() :]

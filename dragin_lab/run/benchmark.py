@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from dragin_lab import __version__
+from dragin_lab.core.given import count, several
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question
@@ -22,6 +23,7 @@ from dragin_lab.data.formats import PLAIN
 from dragin_lab.data.questions import is_own
 from dragin_lab.data.tabular import HUB
 from dragin_lab.errors import SettingError, explain
+from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.drivers import ask_many
 from dragin_lab.run.lab import Lab
@@ -30,6 +32,7 @@ from dragin_lab.run.rundir import CONFIG, FORMAT
 from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
 from dragin_lab.run.serving import described
 
+_QUESTIONS = "give a benchmark, or a list of texts, of Question or of dictionaries with question and answer"
 _SPLITS = ("train", "dev", "test")
 
 
@@ -117,15 +120,15 @@ def as_benchmark(questions: Any, limit: int | None = None) -> Benchmark:
 
     Texts get their place, from 1, as id.
     """
+    limit = None if limit is None else count("limit", limit)
     if isinstance(questions, Benchmark):
         return questions
     if isinstance(questions, str | Path) or hasattr(questions, "columns") or hasattr(questions, "column_names"):
         return open_benchmark(questions, limit=limit)  # a DataFrame or data set would iterate into something else
-    questions = list(questions)
+    questions = several("questions", questions, str | Question | Mapping, _QUESTIONS)
     if questions and isinstance(questions[0], Mapping):
         return open_benchmark(questions, limit=limit)
-    if wrong := [q for q in questions if not isinstance(q, str | Question)]:
-        raise SettingError(f"question {str(wrong[0])[:60]!r} is {type(wrong[0]).__name__}; give a text or a Question")
+    several("questions", questions, str | Question, _QUESTIONS)
     asked = [q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)][:limit]
     if not asked:
         raise SettingError("there are no questions; give at least one")
@@ -186,7 +189,7 @@ def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[
 
 def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *, traces: bool | None = None) -> None:
     """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
-    if (Path(folder).expanduser() / CONFIG).exists():
+    if (as_path(folder) / CONFIG).exists():
         check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint_of)
 
 

@@ -29,8 +29,10 @@ import safetensors
 import safetensors.numpy
 
 from dragin_lab.core.episode import Write
+from dragin_lab.core.given import count, shown
 from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.files import as_path
 from dragin_lab.run.cache_disk import CacheError, Disk
 
 if TYPE_CHECKING:
@@ -102,11 +104,8 @@ class Cache:
     """
 
     def __init__(self, folder: str | Path | None = None, *, limit: int = LIMIT, disk_limit: int = DISK_LIMIT) -> None:
-        for name, value in (("limit", limit), ("disk_limit", disk_limit)):
-            if value < 0:
-                raise SettingError(f"{name}={value}: give a number of bytes of at least 0")
-        self.folder = None if folder is None else Path(folder).expanduser()
-        self.limit = limit
+        self.limit, disk_limit = count("limit", limit, 0), count("disk_limit", disk_limit, 0)  # bytes
+        self.folder = None if folder is None else as_path(folder)
         self.counts = Counts()
         self.nbytes = 0  # in memory
         self._entries: OrderedDict[bytes, dict[str, np.ndarray]] = OrderedDict()
@@ -189,7 +188,7 @@ def as_cache(given: Cache | str | Path | bool | None) -> Cache | None:
         return Cache(given)
     if isinstance(given, Cache):
         return given
-    raise SettingError(f"cache={given!r}: give a Cache, a folder, True for one in memory, or None for none")
+    raise SettingError(f"cache={shown(given)}: give a Cache, a folder, True for one in memory, or None for none")
 
 
 def _size(arrays: Arrays) -> int:

@@ -19,6 +19,7 @@ from dragin_lab import __version__
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import DraginLabError
+from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Asking, finished
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished
@@ -136,5 +137,5 @@ def library() -> dict[str, str]:
 
 
 def _absolute(name: str | None) -> str | None:
-    path = None if name is None else Path(name).expanduser()
+    path = None if name is None else as_path(name)
     return str(path.absolute()) if path is not None and path.exists() else name

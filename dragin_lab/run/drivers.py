@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Write
+from dragin_lab.core.given import shown
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError, explain
@@ -121,10 +122,11 @@ def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable
 
 def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
     """``Lab.ask_many``. What the cache serves takes no place in the batch."""
-    if isinstance(questions, str | Question | Mapping) or hasattr(questions, "columns"):
-        raise SettingError(f"questions={str(questions)[:60]!r} is {type(questions).__name__}; give a list of questions")
+    alone = isinstance(questions, str | bytes | Question | Mapping) or hasattr(questions, "columns")
+    if alone or not isinstance(questions, Iterable):
+        raise SettingError(f"questions={shown(questions)} is {type(questions).__name__}; give a list of questions")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise SettingError(f"batch_size={batch_size!r}: give a whole number of at least 1 (1: one after another)")
+        raise SettingError(f"batch_size={shown(batch_size)}: give a whole number of at least 1 (1: one after another)")
     if batch_size == 1:
         return _one_by_one(lab, questions, method)
     return side_by_side(lab, questions, method, int(batch_size))

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Retriever
+from dragin_lab.core.given import choice, several, shown
 from dragin_lab.core.method import METHODS, Method, exchanged
 from dragin_lab.core.method import method as make_method
-from dragin_lab.core.parts import choice
 from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data.datasets import template_of
@@ -64,6 +64,10 @@ class Lab:
         **loading: Any,
     ) -> None:
         named = model is None or isinstance(model, str | Path)
+        if not named and not callable(getattr(model, "stream", None)):
+            raise SettingError(
+                f"model {shown(model)} is {type(model).__name__}; give a folder, an id or a LanguageModel"
+            )
         if loading and not named:
             raise SettingError(
                 f"{', '.join(loading)}: only for a model given by name; {type(model).__name__} is loaded already"
@@ -71,7 +75,7 @@ class Lab:
         if hasattr(model, "finish") and not (corpus is None and retriever is None):
             raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise SettingError(f"seed={seed!r}: give a whole number of at least 0")
+            raise SettingError(f"seed={shown(seed)}: give a whole number of at least 0")
         own = not (retriever is None or isinstance(retriever, str))
         if own and corpus is not None:
             raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
@@ -248,7 +252,10 @@ class Lab:
 
         Raises ``RunError`` where a folder holds another run, ``SettingError`` for what cannot be run.
         """
-        given = [methods] if isinstance(methods, Method | str) else list(methods)
+        if traces is not None and not isinstance(traces, bool):
+            raise SettingError(f"traces={shown(traces)}: give True, False or None")
+        remedy = "give names of methods, or what dl.method made"
+        given = several("methods", methods, Method | str, remedy, alone=True)
         chosen = [as_method(one, {}) for one in given]
         options: dict[str, Any] = {"batch_size": batch_size, "traces": traces, "progress": progress}
         records = import_module("dragin_lab.run.sweeps").run_methods(self, questions, chosen, output, limit, **options)

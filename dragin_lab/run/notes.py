@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.lines import TEXT, check, of_type, parse
 from dragin_lab.run.rundir import RunError
 
@@ -42,7 +42,7 @@ def read_saved(path: str | Path) -> list[tuple[str, str, bool, str]]:
     Raises ``RunError`` for a file that is not one.
     """
     try:
-        found = parse(Path(path).expanduser().read_bytes())
+        found = parse(as_path(path, RunError).read_bytes())
         for notes in found.values():
             for note in notes.values():
                 check(note, _RULES)

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from dragin_lab.core.given import several
 from dragin_lab.core.trace import Trace
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import DraginLabError, TraceFileError
+from dragin_lab.files import as_path
 from dragin_lab.run.archive import ENDING, unpacked
 from dragin_lab.run.lines import COUNT, PREDICTION, TEXT, Line, Rules, check, checksum, decode, of_type, parse
 
@@ -77,9 +79,16 @@ class RunRecord:
 
         return pd.DataFrame(self.predictions)
 
+    def has_trace(self, qid: str) -> bool:
+        """Whether there is a file for the trace of a question."""
+        return (self.folder / TRACES / trace_name(qid)).is_file()
+
     def trace(self, qid: str) -> Trace:
-        """The trace of a question, where the run saved traces; ``TraceFileError`` where it did not."""
-        return Trace.load(self.folder / TRACES / trace_name(qid))
+        """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
+        found = Trace.load(path := self.folder / TRACES / trace_name(qid))
+        if found.question.id != qid:
+            raise TraceFileError(f"{path}: is the trace of question {found.question.id!r}; it was renamed or exchanged")
+        return found
 
     def __repr__(self) -> str:
         asked = self.config["dataset"]["questions"]
@@ -94,10 +103,10 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
 
     Raises ``RunError`` for a path below which there is no run, and for a run that is damaged.
     """
-    wanted = [paths] if isinstance(paths, str | Path) else list(paths)
+    remedy = "give a folder that 'dragin-lab run --output' wrote, or a list of them"
     found: dict[Path, None] = {}
-    for path in wanted:
-        root = Path(path).expanduser()
+    for path in several("runs", paths, str | Path, remedy, alone=True):
+        root = as_path(path, RunError)
         root = unpacked(root) if root.name.endswith(ENDING) and root.is_file() else root
         root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
         folders = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else []
@@ -129,7 +138,7 @@ def read_run(folder: str | Path) -> RunRecord:
 
     Raises ``RunError`` where ``run.json`` cannot be read or is damaged.
     """
-    folder = Path(folder).expanduser()
+    folder = as_path(folder, RunError)
     config = read_config(folder / CONFIG)
     found, damaged = read_lines(folder / PREDICTIONS, PREDICTION, config["format"])
     if damaged:

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from dragin_lab.core.frames import differences
 from dragin_lab.core.tracefile import save_trace
 from dragin_lab.errors import TraceFileError
-from dragin_lab.files import clear_drafts, not_saved, remedy, write_whole
+from dragin_lab.files import as_path, clear_drafts, not_saved, remedy, write_whole
 from dragin_lab.run.lines import PREDICTION, TIMING, Line, encode
 from dragin_lab.run.rundir import (
     CONFIG,
@@ -90,7 +90,7 @@ class RunFolder:
         traces: bool | None = None,
         grown: Callable[[int], str] | None = None,
     ) -> None:
-        self.folder = Path(folder).expanduser()
+        self.folder = as_path(folder, RunError)
         self.config: dict[str, Any] = json.loads(json.dumps(config))
         self.qids = list(qids)
         self.done: dict[str, Line] = {}

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Episode, Request
+from dragin_lab.core.given import shown, text
 from dragin_lab.core.loops import episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
@@ -79,17 +80,12 @@ def opened(
 
 def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Question:
     if not isinstance(question, str | Question):
-        raise SettingError(f"question {str(question)[:60]!r} is {type(question).__name__}; give a text or a Question")
+        raise SettingError(f"question {shown(question)} is {type(question).__name__}; give a text or a Question")
     if isinstance(question, str):
         question = Question("", question)
     if gold is not None:
         question = replace(question, golds=gold)  # type: ignore[arg-type]
-    try:
-        question.text.encode()
-    except UnicodeEncodeError as error:
-        said = f"question {question.text[:60]!r} holds half a character at {error.start}; write it again"
-        raise SettingError(said) from None
-    if not question.text.strip():
+    if not text("question", question.text).strip():
         raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
     return question
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.core.method import Method, label
 from dragin_lab.errors import SettingError
+from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Benchmark, Elsewhere, as_benchmark, check_run, open_run
 from dragin_lab.run.cache import Cache, Counts
 from dragin_lab.run.lab import Lab, as_method
@@ -84,7 +85,7 @@ def sweep(
         lab = lab.replace(cache=True)
     before = Counts() if lab.cache is None else lab.cache.counts.copy()
     titles = [f"{setting} {method.settings[setting]}" if progress else "" for method in methods]
-    folders = [None if output is None else Path(output) / label(method) for method in methods]
+    folders = [None if output is None else as_path(output) / label(method) for method in methods]
     found = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
     counts = None if lab.cache is None else lab.cache.counts.since(before)
     if counts is not None and counts.drafts and progress:
@@ -105,7 +106,7 @@ def run_methods(
     """``Lab.run``."""
     asked = as_benchmark(questions, limit)
     chosen = list(dict.fromkeys(methods))
-    folders = [Path(output).expanduser() / label(method) for method in chosen]
+    folders = [as_path(output) / label(method) for method in chosen]
     for method, folder in zip(chosen, folders, strict=True):  # before any work is done
         check_run(lab, method, asked, folder, traces=options.get("traces"))
     titles = [f"{asked.name} {label(method)}" if progress else "" for method in chosen]
@@ -169,4 +170,4 @@ def swept(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, tuple
 
 
 def _is_several(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str)
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes)

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dragin_lab.core.given import choice, instance, several
 from dragin_lab.core.labels import Labelled
-from dragin_lab.core.parts import choice
 from dragin_lab.errors import SettingError, TraceFileError
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.again import Rerun
 from dragin_lab.run.lines import TIMING, Line, readable
 from dragin_lab.run.notes import read_notes, read_saved, write_notes
@@ -48,10 +49,10 @@ class Runs:
     """
 
     def __init__(self, records: Iterable[RunRecord], *, labels: Iterable[Labelled] = ()) -> None:
-        self.records = list(records)
+        self.records: list[RunRecord] = several("runs", records, RunRecord, "give folders to Runs.load")
         if not self.records:
             raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
-        self._labels = list(labels)
+        self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
         self._called = names_of_runs([record.config for record in self.records])
         self._chosen: frozenset[Key] | None = None
         self._last: tuple[Any, Trace | None] = (None, None)
@@ -242,6 +243,9 @@ class Runs:
             keys = self._keys_of_expression(chosen) if said is None else said
         else:
             frame = self.outcomes
+            instance(
+                "chosen", chosen, type(frame["qid"]), "give a sentence, an expression, or a mask made from .questions"
+            )
             if len(chosen) != len(frame):
                 raise SettingError(
                     f"a mask of {len(chosen)} rows does not go with {len(frame)}; make it from .questions"
@@ -294,12 +298,17 @@ class Runs:
         return self.kept_trace(record, qid) or self._rerun(record).trace(line)
 
     def kept_trace(self, record: RunRecord, qid: str) -> Trace | None:
-        """A trace as the run kept it; None where it kept none. The last one read is cached."""
+        """A trace as the run kept it; None where it kept none, or one that is damaged, which a warning names.
+
+        The last one read is cached.
+        """
         at = (record.folder, qid)
         if self._last[0] != at:
             try:
                 self._last = (at, record.trace(qid))
-            except TraceFileError:
+            except TraceFileError as error:
+                if record.has_trace(qid):
+                    warnings.warn(f"{error}: left out", stacklevel=3)
                 self._last = (at, None)
         return self._last[1]
 
@@ -378,7 +387,7 @@ class Runs:
 
         Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
         """
-        target = Path(path).expanduser()
+        target = as_path(path)
         kind = target.suffix.removeprefix(".").lower()
         if kind not in _SAVED:
             raise SettingError(f"{path}: a name ends in one of {', '.join(f'.{one}' for one in _SAVED)}")

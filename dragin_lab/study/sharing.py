@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.errors import DraginLabError, MissingPackageError
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.lines import summary
 from dragin_lab.run.rundir import CONFIG, PREDICTIONS, RunRecord, find_runs
 
@@ -55,7 +55,7 @@ def save_dataset(runs: Folders, folder: str | Path) -> Path:
     from dragin_lab import __version__
 
     records = find_runs(runs)
-    target = Path(folder).expanduser()
+    target = as_path(folder)
     frame = pd.concat([pd.DataFrame(_about(one) | line for line in one.predictions) for one in records])
     count = f"{len(records)} run{'s' * (len(records) != 1)}"
     rows = "\n".join(_row(one) for one in records)

@@ -15,6 +15,7 @@ import numpy as np
 
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Tokenizer
+from dragin_lab.core.given import instance
 from dragin_lab.core.labels import Labelled
 from dragin_lab.core.method import Method, exchanged, restored
 from dragin_lab.core.paper import PaperLoop
@@ -114,7 +115,7 @@ class Replay:
     def __init__(
         self, trace: Trace, labels: Labelled | None = None, *, tokenizer: Tokenizer | None = None, nlp: Any = None
     ) -> None:
-        self.trace = trace
+        self.trace = instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
         self.method = restored(trace.method, nlp)
         if self.method.variant == "reference" and self.method.when.code != "dragin":
             raise SettingError(

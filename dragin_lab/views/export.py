@@ -10,7 +10,7 @@ from typing import Any
 
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, ViewError
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.views import still
 from dragin_lab.views.figures import graph_objects
 from dragin_lab.views.frame import View, save_page
@@ -138,7 +138,7 @@ def save_image(figure: Any, path: str | Path, *, width: int = 980, height: int |
     ``ViewError`` where the file cannot be written.
     """
     graph_objects()
-    target = Path(path).expanduser()
+    target = as_path(path, ViewError)
     kind = target.suffix.removeprefix(".").lower()
     if kind not in still.KINDS:
         raise SettingError(f"{target}: a picture's name ends in one of {', '.join(f'.{k}' for k in still.KINDS)}")

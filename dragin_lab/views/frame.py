@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.views.html import attempt, clip, esc, printable
 from dragin_lab.views.rendering import exporter, macro, page, stylesheet
 
@@ -45,7 +45,7 @@ class View:
 
 def save_page(path: str | Path, title: str, body: str) -> Path:
     """Write one page, whole or not at all; raises ``ViewError`` where the file cannot be written."""
-    target = Path(path).expanduser()
+    target = as_path(path, ViewError)
     try:
         write_whole(target, page(title, body).encode())
     except OSError as error:

@@ -6,8 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.core.given import several, shown
 from dragin_lab.core.trace import Trace
-from dragin_lab.errors import TraceFileError
+from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.views.frame import View, message, opened
 from dragin_lab.views.html import clip, printable
 from dragin_lab.views.methods import inside, names_of, side_by_side
@@ -25,6 +26,8 @@ class Compare(Card):
 
     def __init__(self, a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> None:
         self.diff = ""
+        if labels is not None and len(several("labels", labels, str, "give two texts")) != 2:
+            raise SettingError(f"labels={shown(labels)}: give two texts, one for each trace")
         try:
             found = [opened(a), opened(b)]
         except TraceFileError as error:

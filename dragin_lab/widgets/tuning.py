@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
+from dragin_lab.core.given import several
 from dragin_lab.core.labels import Labelled
 from dragin_lab.core.method import exchanged
 from dragin_lab.core.trace import Trace
@@ -51,8 +52,8 @@ class Tuner(Running):
         *,
         nlp: Any = None,
     ) -> None:
-        given = [traces] if isinstance(traces, Trace | str | Path) else list(traces)
-        known = list(labels) if labels is not None else None
+        given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
+        known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
         found, unread = _readable(given)
         self.lab = lab
         self.ran: list[Trace] = []

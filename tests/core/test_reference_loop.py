@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from scripted import Driven, Say, drive
 
+from dragin_lab.core import loops
+from dragin_lab.core.episode import Episode
+from dragin_lab.core.loop import Loop
 from dragin_lab.core.method import Method, method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Decision, Query
@@ -229,3 +232,18 @@ def test_flare_without_a_trigger_goes_on() -> None:
     assert driven.lm.prompts == [CASE + " ", CASE + "  It was far.</s>"]
     assert driven.trace.text == "It was far.</s> So the answer is Li.</s>"
     assert driven.queries == []
+
+
+def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(Loop):
+        def run(self) -> Episode[None]:
+            step = self.new_step()
+            step.prompt = self.template.render(self.question)
+            step.draft = yield from self.write(step, 16)
+            self.trace.text = step.draft.text
+
+    monkeypatch.setitem(loops.RELEASED, "dragin", Forgetful)
+    driven = drive(method("wo-rag"), Say(" So the answer is Li."), question="Who is it?")
+    assert driven.trace.answer == "Li"
+    assert driven.trace.ended == "stalled"
+    assert driven.trace.notes == ["Forgetful did not say how the episode ended"]

@@ -33,7 +33,7 @@ from dragin_lab.core.trace import (
     Trace,
     Words,
 )
-from dragin_lab.core.tracefile import checksum
+from dragin_lab.core.tracefile import checksum, save_trace
 from dragin_lab.errors import TraceFileError
 
 
@@ -408,11 +408,11 @@ def test_a_field_with_a_default_may_be_absent(saved: Path) -> None:
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("attention", [True, False])
-def test_flips_and_cuts_are_found_or_change_nothing(tmp_path: Path, attention: bool) -> None:
-    trace, draw = make_trace(attention=attention), random.Random(20)
-    path = trace.save(tmp_path / "t", hidden=True)
-    whole = path.read_bytes()
+@pytest.mark.parametrize(("attention", "slim"), [(True, False), (False, False), (True, True)])
+def test_flips_and_cuts_are_found_or_change_nothing(tmp_path: Path, attention: bool, slim: bool) -> None:
+    draw = random.Random(20)
+    path = save_trace(make_trace(attention=attention), tmp_path / "t", slim=slim)
+    trace, whole = Trace.load(path), path.read_bytes()
     damages = [draw.randrange(8 * len(whole)) for _ in range(100)]
     for bit in damages:
         data = bytearray(whole)

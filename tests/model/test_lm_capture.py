@@ -21,7 +21,7 @@ def encoded(tokenizer: Any, text: str = lm_tiny.PROMPT) -> Any:
     return tokenizer(text, return_tensors="pt")
 
 
-@lm_tiny.matrix(*lm_tiny.REGISTRY, "falcon", "gpt_neo")
+@lm_tiny.matrix(*lm_tiny.REGISTRY, "falcon", "gpt_neo", "diffllama", "jamba")
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_capture_equals_language_model(kind: str, use_cache: bool) -> None:
     tokenizer = lm_tiny.byte_level()
@@ -86,6 +86,12 @@ def test_the_model_is_left_as_it_was(kind: str) -> None:
             config, attributes = before[name]
             assert module.config is config
             assert vars(module).keys() - {"_output_capturing_hooks_installed"} == attributes.keys()
+
+
+def test_attention_that_capture_exchanges_is_said_where_it_changes_the_text() -> None:
+    model, tokenizer = lm_tiny.build("falcon-alibi"), lm_tiny.byte_level()
+    with pytest.warns(UserWarning, match="its text may not be generate's"), dl.capture(model, tokenizer):
+        pass
 
 
 def test_what_cannot_be_followed_is_refused() -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import random
 import shutil
+import subprocess
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +17,12 @@ from answering import answer, questions
 from filelock import FileLock
 from run_folders import read_config, write_config
 
+from dragin_lab.errors import TraceFileError
 from dragin_lab.run import runwriter
 from dragin_lab.run.lines import PREDICTION, TIMING, decode, encode
 from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, find_runs, read_run
 from dragin_lab.run.runwriter import NotWrittenError
+from dragin_lab.study.runs import Runs
 
 COUNT = 4
 FILES = ("run.json", "predictions.jsonl", "timings.jsonl")
@@ -234,6 +237,42 @@ def test_a_part_of_a_run_on_a_read_only_mount_is_refused(folder: Path) -> None:
         answer(folder, COUNT)
 
 
+@pytest.fixture
+def mount(tmp_path: Path) -> Iterator[Path]:
+    """An empty file system of its own."""
+    folder = tmp_path / "mount"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
+    try:
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("no mount command here")
+    if made.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_a_real_read_only_mount(whole: Path, mount: Path) -> None:
+    shutil.copytree(whole, mount / "run")
+    part = Path(shutil.copytree(whole, mount / "part"))
+    lines = (part / "predictions.jsonl").read_bytes().splitlines(keepends=True)
+    (part / "predictions.jsonl").write_bytes(lines[0])
+    subprocess.run(["mount", "-o", "remount,ro", str(mount)], check=True)
+    before = {path: path.read_bytes() for path in mount.rglob("*") if path.is_file()}
+    assert answer(mount / "run", COUNT).asked == []
+    runs = Runs.load(mount / "run")
+    assert len(runs.questions) == COUNT
+    name = runs.names[0]
+    assert runs.trace("q1", name).text == Runs.load(whole).trace("q1", name).text
+    assert str(runs.table())
+    with pytest.raises(NotWrittenError, match="Read-only file system; save it in a folder that you may write to"):
+        answer(part, COUNT)
+    assert {path: path.read_bytes() for path in mount.rglob("*") if path.is_file()} == before
+
+
 # -- flips and cuts ---------------------------------------------------------------------------------------------------
 
 
@@ -277,13 +316,42 @@ def damage_all(whole: Path, folder: Path, flips: int, cuts: int) -> None:
                 same_or_named(whole, folder, name)
 
 
+def damage_traces(whole: Path, folder: Path, flips: int, cuts: int) -> None:
+    """A trace is what it was, or its file is named and it is left out."""
+    sound = read_run(whole)
+    kept = sorted((whole / "traces").iterdir())
+    assert len(kept) == COUNT
+    for seed, file in enumerate(kept):
+        path = folder / "traces" / file.name
+        for damaged in damages(file.read_bytes(), flips, cuts, seed):
+            path.write_bytes(damaged)
+            qid, record = f"q{seed + 1}", read_run(folder)
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                found = Runs([record]).kept_trace(record, qid)
+            if found is None:
+                assert any(str(path) in str(one.message) for one in told)
+            else:
+                assert found.diff(sound.trace(qid), arrays=True) == ""
+        path.write_bytes(file.read_bytes())
+
+
 def test_some_flips_and_cuts(whole: Path, folder: Path) -> None:
     damage_all(whole, folder, 8, 4)
+    damage_traces(whole, folder, 4, 2)
 
 
 @pytest.mark.slow
 def test_a_hundred_flips_and_fifty_cuts_of_every_file(whole: Path, folder: Path) -> None:
     damage_all(whole, folder, 100, 50)
+    damage_traces(whole, folder, 100, 50)
+
+
+def test_the_trace_of_another_question_is_refused(folder: Path) -> None:
+    first, second = sorted((folder / "traces").iterdir())[:2]
+    first.write_bytes(second.read_bytes())
+    with pytest.raises(TraceFileError, match=f"{first}: is the trace of question 'q2'"):
+        read_run(folder).trace("q1")
 
 
 def test_a_table_counts_no_damaged_line(folder: Path) -> None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dragin_lab.core.given import shown
 from dragin_lab.core.intervals import Interval, bootstrap
 from dragin_lab.core.method import METHODS, method
 from dragin_lab.data import paper
@@ -135,8 +136,8 @@ class Sources:
         beside one of the paper's.
         """
         known = sorted(set(paper.MODELS.values()))
-        if as_model is not None and as_model not in known:
-            raise SettingError(f"the paper has no model {as_model!r}; one of {', '.join(known)}")
+        if as_model is not None and not (isinstance(as_model, str) and as_model in known):
+            raise SettingError(f"the paper has no model {shown(as_model)}; one of {', '.join(known)}")
         found = [Source(record, as_model) for record in records]
         self.all = [s for s in found if variant in (None, s.settings["variant"])]
         if found and not self.all:

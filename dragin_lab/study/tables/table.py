@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dragin_lab.core.given import count, several, text
 from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
@@ -51,6 +52,7 @@ def table(
         RunError: a folder that holds no run, or a damaged one.
     """
     records = _records(runs)
+    number = count("table", number)
     if number not in RESULTS:
         if compare is not None or benchmark is not None:
             raise SettingError(f"Table {number} is about settings; it takes neither compare nor benchmark")
@@ -61,9 +63,10 @@ def table(
 
 
 def _records(runs: str | Path | Iterable[str | Path | RunRecord]) -> list[RunRecord]:
-    from dragin_lab.run.rundir import find_runs
+    from dragin_lab.run.rundir import RunRecord, find_runs
 
-    given = [runs] if isinstance(runs, str | Path) else list(runs)
+    remedy = "give folders that 'dragin-lab run --output' wrote"
+    given = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
     found = [one for one in given if not isinstance(one, str | Path)]
     paths = [one for one in given if isinstance(one, str | Path)]
     return found + (find_runs(paths) if paths else [])
@@ -95,7 +98,7 @@ class _Filling:
         if compare is None:
             return ""
         keys = list(dict.fromkeys(line.key for line in self.plan.lines if line.key != "tokens"))
-        wanted = compare.strip().lower()
+        wanted = text("compare", compare).strip().lower()
         same = [key for key in keys if key == wanted or _number(key) == _number(wanted) is not None]
         if not same:
             near = difflib.get_close_matches(wanted, keys, n=1)

@@ -1,0 +1,86 @@
+"""What a caller gave: taken as it is plainly meant, or refused by name with what would be taken."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import numbers
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from dragin_lab.errors import SettingError
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 3
+_SHORT.maxstring = _SHORT.maxother = 60
+
+
+def shown(value: Any) -> str:
+    """A value for a message: in one line and cut, however large or deeply nested it is."""
+    try:
+        return " ".join(_SHORT.repr(value).split())
+    except ValueError:  # a whole number of more digits than Python writes
+        return f"a {type(value).__name__} too long to show"
+
+
+def choice(kind: str, value: Any, choices: Iterable[str]) -> str:
+    """``value`` if it is one of the choices; else a ``SettingError`` that names the nearest."""
+    choices = tuple(choices)
+    if isinstance(value, str) and value in choices:
+        return value
+    near = difflib.get_close_matches(value, choices, n=1) if isinstance(value, str) else []
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise SettingError(f"{kind} {shown(value)} does not exist; {hint}one of {', '.join(choices)}")
+
+
+def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> float:
+    """``value`` as a finite number from ``low`` to ``high``; digits in a text are a number too."""
+    try:
+        found = float(value) if isinstance(value, str | numbers.Real) and not isinstance(value, bool) else None
+    except (ValueError, OverflowError):
+        found = None
+    if found is None:
+        raise SettingError(f"{name}={shown(value)} is not a number; give one such as {name}=1.2")
+    if not math.isfinite(found) or not low <= found <= high:
+        limit = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
+        raise SettingError(f"{name}={shown(value)} is out of range; it must be {limit}")
+    return found
+
+
+def count(name: str, value: Any, low: int = 1) -> int:
+    """``value`` as a whole number that is at least ``low``."""
+    found = number(name, value, low)
+    if found != int(found):
+        raise SettingError(f"{name}={shown(value)} must be a whole number")
+    return int(found)
+
+
+def text(name: str, value: Any) -> str:
+    """``value`` if it is a text that can be written in UTF-8."""
+    if not isinstance(value, str):
+        raise SettingError(f"{name}={shown(value)} is {type(value).__name__}; give a text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise SettingError(f"{name}={shown(value)} holds half a character at {error.start}; write it again") from None
+    return value
+
+
+def instance(name: str, value: Any, kind: Any, remedy: str) -> Any:
+    """``value`` if it is of a kind, a class or several."""
+    if not isinstance(value, kind):
+        raise SettingError(f"{name} {shown(value)} is {type(value).__name__}; {remedy}")
+    return value
+
+
+def several(name: str, values: Any, kind: Any, remedy: str, *, alone: bool = False) -> list[Any]:
+    """``values`` as a list of things of a kind; with ``alone`` a single one is a list of itself.
+
+    A text, a mapping or a table would iterate into something else, so none of them is a list.
+    """
+    if alone and isinstance(values, kind):
+        return [values]
+    if isinstance(values, str | bytes | Mapping) or hasattr(values, "columns") or not isinstance(values, Iterable):
+        raise SettingError(f"{name} {shown(values)} is {type(values).__name__}; {remedy}")
+    return [instance(f"number {i} of {name},", value, kind, remedy) for i, value in enumerate(values, 1)]

@@ -1,0 +1,274 @@
+"""What nobody means, given to every public entry and to every command: taken as meant, or refused by name."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import huggingface_hub
+import numpy as np
+import pandas as pd
+import pytest
+from command import Command
+from model import lm_tiny
+
+import dragin_lab as dl
+from dragin_lab import almanac
+from dragin_lab.cli import app as cli
+from dragin_lab.errors import DraginLabError
+from dragin_lab.model.load import LanguageModel
+
+SEED = 20
+PASSAGES = [dl.Passage("1", "Ann Lee", "Ann Lee was born in Ulm."), dl.Passage("2", "Elm Road", "Elm Road is a film.")]
+
+
+class Odd:
+    """Something of nobody's kind."""
+
+
+#: No path in them leads out of the folder that a test works in.
+TEXTS = [
+    "", "  ", "\0", "a\0b/c", "Who \ud800?", "~no-such-user/x", "nowhere/x.jsonl", "/dev/null", "banana", "x" * 300,
+    "rind@nan", "rind(", "rind(threshold=", "qfs(n=-1)", "http://u:p@[::1/x", "milvus:http://u:p@[::1/x", "-1",
+    "elasticsearch:http://u:p@[::1/x", "elasticsearch:http://127.0.0.1:99999999", "1e999", "0.5,", ",", "{x", "dense:",
+    "\u0663",
+]  # fmt: skip
+THINGS = [
+    *TEXTS, None, True, -1, 0, 1.5, math.nan, math.inf, 10**400, 1j, b"x", [], [None], [[]], [1], {}, {"a": 1}, (),
+    {"question": "Who?"}, ("a", "b"), [("a", "b")], ["Who?", None], {1}, np.array([1.0]), np.int64(-3), Path("a\0b"),
+    pd.DataFrame({"a": [1]}), Odd(), int, len, lambda: 0, ValueError,
+]  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """A public entry and arguments that it takes."""
+
+    name: str
+    call: Callable[..., Any]
+    good: dict[str, Any]
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to write into by mistake, and no hub to look things up on."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.constants, "is_offline_mode", lambda: True)
+    return tmp_path
+
+
+@pytest.fixture
+def entries(offline: Path) -> list[Entry]:
+    lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
+    corpus = dl.Corpus.from_passages(PASSAGES)
+    lab = dl.Lab(lm, corpus, exemplars=[dl.Exemplar("Who?", "It is Bo Ek.", "Bo Ek")])
+    method = dl.method("dragin", variant="paper", max_new_tokens=3)
+    trace = lab.ask("Who is Ann Lee?", method)
+    trace.save("good.trace")
+    runs = lab.run(["Who is Ann?"], "wo-rag", output="good", progress=False)
+    labels = almanac.labels("2wikimultihopqa", limit=1)
+
+    def sweep(**given: Any) -> Any:
+        return lab.sweep(**{"questions": ["Who?"], "method": method, "threshold": [1.0], "progress": False} | given)
+
+    def define(**given: Any) -> Any:
+        return dl.when(**{"name": "own-score", "threshold": 1.0} | given)(lambda draft: draft.entropy)
+
+    return [
+        Entry("Question", dl.Question, {"id": "1", "text": "Who?", "golds": ("a",)}),
+        Entry("Passage", dl.Passage, {"id": "1", "title": "a", "text": "b", "score": 1.0}),
+        Entry("Exemplar", dl.Exemplar, {"question": "q", "rationale": "r", "answer": "a"}),
+        Entry("Lab", lambda **given: dl.Lab(**{"model": lm} | given), {"model": lm, "seed": 0, "cache": None}),
+        Entry("Lab", lambda **given: dl.Lab(lm, **given), {"exemplars": None, "layout": None}),
+        Entry("Lab.retriever", lambda **given: dl.Lab(lm, **given).retriever, {"corpus": corpus, "retriever": None}),
+        Entry("ask", lab.ask, {"question": "Who?", "method": method, "gold": None}),
+        Entry("stream", lambda **given: list(lab.stream(**given)), {"question": "Who?", "method": method}),
+        Entry("ask_many", lambda **given: list(lab.ask_many(**given)), {"questions": [], "batch_size": 1}),
+        Entry("run", lambda **given: lab.run(**{"progress": False} | given), {
+            "questions": ["Who?"], "methods": [method], "output": "o", "limit": 1, "batch_size": 1, "traces": None,
+        }),
+        Entry("sweep", sweep, {"questions": ["Who?"], "method": method, "threshold": [1.0], "output": None}),
+        Entry("replace", lab.replace, {"seed": 0, "model": lm, "retriever": None, "cache": None, "exemplars": None}),
+        Entry("method", dl.method, {"name": "dragin", "when": "rind", "what": "qfs", "variant": "paper"}),
+        Entry("method", dl.method, {"threshold": 1.0, "top_k": 3, "top_n": 5, "max_new_tokens": 9, "nonsense": None}),
+        Entry("preset", dl.preset, {"model": "llama2-13b-chat", "dataset": "hotpotqa", "source": "paper"}),
+        Entry("Corpus.load", dl.Corpus.load, {"source": [{"text": "a b"}], "fields": None}),
+        Entry("Corpus.from_passages", dl.Corpus.from_passages, {"passages": PASSAGES, "name": "x"}),
+        Entry("Corpus.build", dl.Corpus.build, {"source": [{"text": "a b"}], "out": "built"}),
+        Entry("BM25", dl.BM25, {"corpus": corpus, "k1": 1.2, "b": 0.7, "tie_breaker": 0.1}),
+        Entry("BM25.search", dl.BM25(corpus).search, {"query": "Ann", "k": 1}),
+        Entry("Tantivy", dl.Tantivy, {"corpus": corpus}),
+        Entry("open_retriever", dl.open_retriever, {"spec": "bm25", "corpus": corpus}),
+        Entry("Cache", dl.Cache, {"folder": None, "limit": 10**6, "disk_limit": 10**6}),
+        Entry("Trace.load", dl.Trace.load, {"path": "good.trace"}),
+        Entry("Trace.save", trace.save, {"path": "again.trace"}),
+        Entry("Trace.diff", trace.diff, {"other": trace}),
+        Entry("Runs", dl.Runs, {"records": runs.records, "labels": labels}),
+        Entry("Runs.load", dl.Runs.load, {"paths": "good", "labels": labels}),
+        Entry("Runs.compare", runs.compare, {"a": "wo-rag", "b": "wo-rag"}),
+        Entry("Runs.where", runs.where, {"chosen": "em == 0"}),
+        Entry("Runs.table", runs.table, {"compare": None}),
+        Entry("table", dl.table, {"number": 2, "runs": "good", "compare": None, "as_model": None}),
+        Entry("load_exemplars", dl.load_exemplars, {"source": "hotpotqa"}),
+        Entry("PromptTemplate", dl.PromptTemplate, {"exemplars": (), "layout": "dragin", "instruction": "x"}),
+        Entry("when", define, {"name": "own-score", "threshold": 1.0, "unit": "word", "pool": "max", "needs": ()}),
+        Entry("what", lambda **given: dl.what(**given)(lambda place: "a"), {"name": "own-query"}),
+        Entry("LanguageModel.load", LanguageModel.load, {"source": "x", "dtype": None, "device": None}),
+        Entry("LanguageModel", lambda **given: LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level(), **given), {
+            "layer": "last", "heads": None, "alternatives": 5,
+        }),
+        Entry("LanguageModel", LanguageModel, {"model": lm.model, "tokenizer": lm.tokenizer}),
+        Entry("score", lm.score, {"prompt": dl.Prompt("Who"), "text": " is it", "hidden": None}),
+        Entry("Replay", dl.Replay, {"trace": trace}),
+        Entry("Replay.at", dl.Replay(trace).at, {"threshold": 1.0, "top_n": 3}),
+        Entry("explore", dl.explore, {"trace": trace}),
+        Entry("tuner", dl.tuner, {"traces": [trace], "labels": labels}),
+        Entry("browse", dl.browse, {"runs": "good"}),
+        Entry("compare", dl.compare, {"a": trace, "b": trace, "labels": ("a", "b")}),
+        Entry("Elasticsearch", dl.Elasticsearch, {"address": "no address"}),
+        Entry("Milvus", dl.Milvus, {"address": "no address"}),
+    ]  # fmt: skip
+
+
+def tried(entries: list[Entry], count: int | None) -> Iterator[tuple[Entry, str, Any]]:
+    """Each entry with each thing in place of each of its arguments; or so many of these, drawn with a fixed seed."""
+    every = [(entry, name, thing) for entry in entries for name in entry.good for thing in THINGS]
+    return iter(every if count is None else random.Random(SEED).sample(every, count))
+
+
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
+def test_public_entries_take_what_is_meant_or_refuse_by_name(entries: list[Entry], count: int) -> None:
+    for entry, name, thing in tried(entries, count):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                entry.call(**entry.good | {name: thing})
+            except DraginLabError:
+                continue
+            except Exception as error:
+                error.add_note(f"of {entry.name}({name}={thing!r:.60})")
+                raise
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: dl.Corpus.load(""), "it is empty"),
+        (lambda: dl.Corpus.load(pd.DataFrame({"a": [1]})), "has no text"),
+        (
+            lambda: dl.Corpus.from_passages([{"text": "a"}]),
+            "is dict; give dl.Passage objects",
+        ),  # type: ignore[list-item]
+        (lambda: dl.BM25(dl.Corpus.from_passages(PASSAGES), k1=None), "k1=None is not a number"),  # type: ignore[arg-type]
+        (lambda: dl.open_retriever("bm25", dl.Corpus), "holds no passages"),
+        (lambda: dl.Lab(exemplars=[("q", "r", "a")]), "number 1 of exemplars, .* is tuple; give"),  # type: ignore[list-item]
+        (lambda: dl.Passage(None, "a", "b"), "id=None of a Passage is NoneType"),  # type: ignore[arg-type]
+        (lambda: dl.Passage("1", "a", float("nan")), "text=nan of a Passage is float"),  # type: ignore[arg-type]
+        (lambda: dl.Passage("1", "a", nested(5000)), "text=.* of a Passage is list"),  # type: ignore[arg-type]
+        (lambda: dl.Lab().ask_many("Who is it?"), "give a list of questions"),
+        (lambda: dl.Lab(seed=-1), "seed=-1"),
+        (lambda: dl.Lab().ask("Who \ud800?"), "holds half a character at 4"),
+        (lambda: dl.Lab().ask(None), "question None is NoneType"),  # type: ignore[arg-type]
+        (lambda: dl.Trace.load("a\0b"), r"holds \\0"),
+        (lambda: dl.open_retriever("elasticsearch:http://u:p@[::1/x"), r"http://\[::1/x is not an address"),
+        (lambda: dl.open_retriever("milvus:http://u:p@[::1/x"), r"http://\[::1/x is not an address"),
+    ],
+)
+def test_calls_that_gave_a_librarys_traceback_name_what_is_wrong(call: Callable[[], Any], says: str) -> None:
+    with pytest.raises(DraginLabError, match=says):
+        call()
+
+
+def test_what_is_plainly_meant_is_taken() -> None:
+    assert dl.Question("1", "Who?", "World's Best").golds == ("World's Best",)  # type: ignore[arg-type]
+    assert dl.Passage(np.int64(7), "a", "b").id == "7"  # type: ignore[arg-type]
+    assert len(dl.Corpus.load(pd.DataFrame({"title": ["a"], "text": ["b c"]}))) == 1
+
+
+def test_yaml_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "exemplars.yaml"
+    path.write_text("[" * 100_000)
+    with pytest.raises(DraginLabError, match="is not YAML"):
+        dl.load_exemplars(path)
+    (tmp_path / "note.md").write_text(f"---\ntitle: {'[' * 100_000}\n---\nUlm is a city.\n")
+    assert dl.Corpus.load(tmp_path)[0].text == "Ulm is a city."
+
+
+# -- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def commands(offline: Path) -> list[list[str]]:
+    """Commands that work; each of their words can be exchanged."""
+    Path("passages.jsonl").write_text("".join(json.dumps({"id": p.id, "text": p.text}) + "\n" for p in PASSAGES))
+    Path("questions.jsonl").write_text('{"question": "Who is Ann?", "answer": "Bo"}\n')
+    lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
+    lab = dl.Lab(lm, dl.Corpus.from_passages(PASSAGES))
+    lab.ask("Who is Ann?", "wo-rag", max_new_tokens=3).save("good.trace")
+    lab.run(["Who is Ann?"], ["wo-rag", "sr-rag"], output="good", progress=False)
+    model = [
+        "--model",
+        str(lm_tiny.PARITY / "almanac-small"),
+        "--device",
+        "cpu",
+        "--dtype",
+        "float32",
+        "--layer",
+        "last",
+    ]
+    corpus = ["--corpus", "passages.jsonl", "--retriever", "bm25"]
+    method = ["--method", "dragin", "--variant", "paper", "--top-k", "2", "--max-new-tokens", "3", "--seed", "0"]
+    asked = ["--dataset", "questions.jsonl", "--fields", "question=question", "--limit", "1"]
+    return [
+        ["ask", "Who is Ann?", *method, *model, *corpus, "--threshold", "1", "--top-n", "3", "--heads", "0,1"],
+        ["ask", "Who?", *method, *model, *corpus, "--when", "rind@1", "--what", "qfs", "--gold", "a"],
+        ["ask", "Who?", *method, *model, *corpus, "--save", "x.trace", "--html", "x.html", "--exemplars", "hotpotqa"],
+        ["run", *method, *model, *corpus, *asked, "--output", "out", "--batch-size", "1", "--threshold", "1,2"],
+        ["sweep", *method, *model, *corpus, *asked, "--output", "swept", "--threshold", "1,2", "--store", "kept"],
+        ["table", "good", "--compare", "wo-rag", "--format", "text"],
+        ["table", "2", "good", "--variant", "reference", "--dataset", "hotpotqa"],
+        ["compare", "wo-rag", "sr-rag", "good", "--where", "wo-rag wrong"],
+        ["browse", "good", "--html", "page.html", "--where", "em == 0"],
+        ["show", "good.trace", "--html", "trace.html"],
+        ["show", "good", "--id", "1", "--method", "wo-rag"],
+        ["corpus", "build", "passages.jsonl", "--out", "built", "--fields", "id=id,text=text", "--expect", "2"],
+        ["corpus", "check", "passages.jsonl", "--retriever", "bm25"],
+        ["corpus", "search", "Ann", *corpus, "--top-k", "1"],
+        ["corpus", "index", "passages.jsonl", "--retriever", "bm25"],
+        ["methods", "--with", "good.trace"],
+        ["doctor", *model],
+        ["budget", "dragin", "1", *model, *corpus, "--dataset", "almanac/2wikimultihopqa", "--limit", "1"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_commands_end_with_a_line_and_no_traceback(
+    commands: list[list[str]], command: Command, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    def unforeseen(error: Exception) -> str:
+        raise error
+
+    monkeypatch.setattr(cli, "reason", unforeseen)
+    places = [(line, at) for line in commands for at in range(len(line))]
+    draw = random.Random(SEED)
+    for _ in range(count):
+        line, at = draw.choice(places)
+        given = [*line[:at], draw.choice(TEXTS), *line[at + 1 :]]
+        try:
+            ran = command(*given)
+        except Exception as error:
+            error.add_note(f"of dragin-lab {' '.join(given)!r:.300}")
+            raise
+        assert "Traceback" not in ran.err
+        assert ran.code == cli.DONE or ran.err.startswith(("error: ", "warning: ")) or "FAIL" in ran.out, given
