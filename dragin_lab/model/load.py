@@ -14,7 +14,7 @@ import torch
 from dragin_lab.core.episode import Write
 from dragin_lab.core.given import shown
 from dragin_lab.core.trace import Continuation, Prompt
-from dragin_lab.errors import ModelError
+from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.model import batch, decode, memory, replay, score
 from dragin_lab.model.check import ALONE, WHOLE, Check, run_checks
 from dragin_lab.model.sources import find_source, load_pair, read_placing, said, weight_files
@@ -142,7 +142,9 @@ class LanguageModel(TappedModel):
         try:
             with self.lock:
                 return run_checks(self)
-        except (AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+        except Exception as error:
+            if isinstance(error, DraginLabError) or batch.out_of_memory(error):
+                raise
             raise ModelError(
                 f"{type(self.model).__name__} cannot be read piece by piece on a cache of transformers "
                 f"({said(error)}); use another model"

@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from numbers import Integral
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from dragin_lab.core.given import shown
+from dragin_lab.core.given import several, shown
 from dragin_lab.errors import ModelError
 from dragin_lab.model.layers import attention_layers, choose_layer, full_attention_layers, layer_kinds
 
@@ -73,24 +73,14 @@ def lay(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> Tap
             f"{', '.join(map(str, having))}"
         )
     count = int(model.config.get_text_config().num_attention_heads)
-    numbers = None if heads is None else _whole(heads)
-    if numbers is not None and (not numbers or not all(0 <= head < count for head in numbers)):
-        raise ModelError(
-            f"heads={shown(heads)}: this model has heads 0 to {count - 1}; give a list of them, or None for all"
-        )
+    remedy = f"this model has heads 0 to {count - 1}; give a list of them, or None for all"
+    numbers = None if heads is None else several("heads", heads, int | np.integer, remedy)
+    if numbers is not None and (not numbers or any(isinstance(h, bool) or not 0 <= h < count for h in numbers)):
+        raise ModelError(f"heads={shown(heads)}: {remedy}")
     module = having[index]
     made = EagerTap(model, index, numbers) if module is None else Tap(model, module, index, numbers)
     made.having = list(having)
     return made
-
-
-def _whole(heads: Any) -> list[int]:
-    """A list of whole numbers; empty where it is none."""
-    if not isinstance(heads, Iterable) or isinstance(heads, str | bytes):
-        return []
-    found = list(heads)
-    plain = all(isinstance(head, Integral) and not isinstance(head, bool) for head in found)
-    return [int(head) for head in found] if plain else []
 
 
 @contextmanager
@@ -122,7 +112,7 @@ def read_maps(model: Any, output: Any, layer: int, having: list[int]) -> Tensor:
 
 
 class NoTap:
-    """Stands in for a tap on a model without attention (Mamba, RWKV): there are no rows, and the logits are all."""
+    """Stands in for a tap on a model without attention (Mamba): there are no rows, and the logits are all."""
 
     kind, layer, heads = "none", None, None
 

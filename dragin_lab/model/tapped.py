@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import transformers
 
-from dragin_lab.core.given import count, instance, shown
+from dragin_lab.core.given import instance, shown, text
 from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.prefixes import PARTS, Prefixes, unfit
@@ -57,10 +57,12 @@ class TappedModel:
     ) -> None:
         if not isinstance(model, torch.nn.Module):
             raise ModelError(f"model {shown(model)} is {type(model).__name__}; give a causal language model")
+        if isinstance(alternatives, bool) or not isinstance(alternatives, int) or alternatives < 1:
+            raise ModelError(f"alternatives={shown(alternatives)}: give a whole number of at least 1")
         self.model = model.eval()
         self.tokenizer = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer)
         self.device = _device_of(model)
-        self.alternatives = count("alternatives", alternatives)
+        self.alternatives = alternatives
         self.sample = sample
         self.name = name or str(getattr(model.config, "_name_or_path", "")) or type(model).__name__
         self.context_window, self.hard_window = _window(model)
@@ -103,7 +105,7 @@ class TappedModel:
 
     def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
-        instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')")
+        text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
         ids, offsets = self.tokenizer.encode_with_offsets(prompt.text[: (*prompt.apart, None)[0]], prompt.special)
         for a, b in itertools.pairwise((*prompt.apart, len(prompt.text))):
             more, spans = self.tokenizer.encode_with_offsets(prompt.text[a:b], special=False)

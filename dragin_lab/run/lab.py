@@ -64,7 +64,7 @@ class Lab:
         **loading: Any,
     ) -> None:
         named = model is None or isinstance(model, str | Path)
-        if not named and not callable(getattr(model, "stream", None)):
+        if not (named or hasattr(model, "stream") or hasattr(model, "finish")):
             raise SettingError(
                 f"model {shown(model)} is {type(model).__name__}; give a folder, an id or a LanguageModel"
             )

@@ -145,7 +145,7 @@ def test_definitions_are_checked_where_they_are_made() -> None:
         dl.when("own", unit="page")
     with pytest.raises(SettingError, match="judges a draft and so cannot cut before a word"):
         dl.when("own", unit="draft", cut="word")
-    with pytest.raises(SettingError, match=r"needs='attention'.*give a tuple"):
+    with pytest.raises(SettingError, match=r"needs 'attention' is str; give a tuple"):
         dl.when("own", needs="attention")
     define()
     define()  # running a cell again replaces what it defines

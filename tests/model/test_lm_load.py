@@ -249,7 +249,7 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
     assert not traces[0].diff(traces[1])
     assert np.isnan(traces[2].continuations[0].received).all()
     assert "Who?" in traces[0]._repr_html_()
-    with pytest.raises(ModelError, match="has no attention, so there is no map"):
+    with pytest.raises(ModelError, match="has no attention, so it has no attention map"):
         lm.attend([5, 6])
     with pytest.raises(ModelError, match="has no attention to capture"), dl.capture(lm.model, lm.tokenizer):
         pass

@@ -476,7 +476,7 @@ def test_rows_of_questions_wherever_questions_are_taken(tmp_path: Path) -> None:
     sources[2].save_to_disk(str(tmp_path / "saved"))
     one = open_benchmark(tmp_path / "saved", fields={"question": "question", "answer": "answers"}, limit=1)
     assert (one.name, one.questions) == ("saved", asked[0][:1])
-    with pytest.raises(SettingError, match="question '3' is int; give a text or a Question"):
+    with pytest.raises(SettingError, match="number 2 of questions, 3 is int; give a benchmark, or a list of texts"):
         as_benchmark(["Who?", 3])
     with pytest.raises(DataError, match="hotpotqa has fields of its own; leave it out"):
         open_benchmark("almanac/hotpotqa", fields="question=q")

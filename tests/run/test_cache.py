@@ -71,7 +71,7 @@ def test_what_store_may_stand_for(tmp_path: Path) -> None:
     opened.close()
     with pytest.raises(SettingError, match="cache=3: give a Cache, a folder, True"):
         as_cache(3)
-    with pytest.raises(SettingError, match="disk_limit=-1: give a number of bytes of at least 0"):
+    with pytest.raises(SettingError, match="disk_limit=-1 is out of range; it must be at least 0"):
         Cache(disk_limit=-1)
 
 
