@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from dragin_lab.core.answers import ANSWER_RULES, score_answer
 from dragin_lab.core.chat import Chat, chat_prompt, task_prompt
 from dragin_lab.core.episode import Tokenizer
@@ -149,7 +151,7 @@ class PromptTemplate:
     def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
         """Exact match, F1, precision, recall, and what the ``metrics`` give. ``SettingError`` for what is no number."""
         scores = score_answer(answer, golds)
-        return scores | {named(metric): number(named(metric), metric(answer, golds)) for metric in self.metrics}
+        return scores | {named(metric): _measured(metric, answer, golds) for metric in self.metrics}
 
     @property
     def described(self) -> dict[str, Any]:
@@ -202,3 +204,9 @@ class PromptTemplate:
 def named(given: Any) -> str:
     """A text as it is, a function by its name."""
     return given if isinstance(given, str) else str(getattr(given, "__name__", given))
+
+
+def _measured(metric: Metric, answer: str, golds: Sequence[str]) -> float:
+    """What a metric of one's own gives; right or wrong count as 1 and 0."""
+    found = metric(answer, golds)
+    return number(named(metric), int(found) if isinstance(found, bool | np.bool_) else found)

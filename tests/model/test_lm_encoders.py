@@ -130,7 +130,7 @@ def test_rows_of_length_one_and_what_cannot_be_one() -> None:
     np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "says"), [("/nowhere/model", "no folder"), ("", "name of the model is empty")])
+@pytest.mark.parametrize(("name", "says"), [("/nowhere/model", "no folder"), ("", "it is empty")])
 def test_what_is_no_model_is_refused(name: str, says: str) -> None:
     with pytest.raises(ModelError, match=says):
         open_encoder(name, "cpu")
