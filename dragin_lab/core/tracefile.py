@@ -35,6 +35,7 @@ SLIM = b"dragin_lab slim trace\n"  # what its file begins with
 #: safetensors refuses to read a longer header.
 LONGEST_HEADER = 100_000_000
 LARGEST = 4 * 2**30  # bytes of a file
+LARGEST_SLIM = 2**29  # bytes of a slim trace, unpressed: without attention a trace is small
 #: How long the arrays and lists of a record are, by letters that stand for the same number throughout it.
 _SHAPES = {
     "Continuation": {
@@ -76,8 +77,8 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
             f"{path}: not saved; the trace's text takes {len(text):,} bytes and one file holds 90 million"
         )
     size = len(text) + sum(array.nbytes for array in tensors.values())
-    if size > LARGEST * 0.9:
-        raise TraceFileError(f"{path}: not saved; the trace takes {size:,} bytes and one file holds {LARGEST:,}")
+    if size > (most := LARGEST_SLIM if slim else LARGEST) * 0.9:
+        raise TraceFileError(f"{path}: not saved; the trace takes {size:,} bytes and one file holds {most:,}")
     metadata = {"format": FORMAT, "version": str(VERSION), "trace": text, "sum": checksum(text, tensors)}
     data = safetensors.numpy.save(tensors, metadata)
     data = SLIM + zlib.compress(data) if slim else data
@@ -118,9 +119,9 @@ def load_trace(kind: type[T], path: str | Path) -> T:
 
 
 def _unpressed(data: bytes) -> bytes:
-    """The data of a slim trace; no more of it than a trace may have."""
+    """The data of a slim trace; no more of it than one may have."""
     reading = zlib.decompressobj()
-    found = reading.decompress(data, LARGEST)
+    found = reading.decompress(data, LARGEST_SLIM)
     if not reading.eof or reading.unused_data:
         raise zlib.error("its end is missing, or it is too large")
     return found

@@ -464,6 +464,12 @@ def test_a_large_file_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) 
         make_trace().save(saved)
 
 
+def test_a_slim_file_that_grows_without_end_is_not_unpressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_trace(make_trace(attention=False), tmp_path / "t", slim=True)
+    monkeypatch.setattr(tracefile, "LARGEST_SLIM", 1000)
+    refusal(path, "it is too large")
+
+
 def test_a_file_of_format_1_loads(saved: Path) -> None:
     before = Trace.load(saved)
     with safetensors.safe_open(saved, framework="np") as file:
