@@ -18,7 +18,8 @@ from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import ModelError
 from dragin_lab.model.check import check_path
 from dragin_lab.model.measure import Recorder
-from dragin_lab.model.tap import EagerTap, NoTap, Tap, lay
+from dragin_lab.model.tap import Tap
+from dragin_lab.model.taps import EagerTap, NoTap, lay
 from dragin_lab.model.tokenizer import HFTokenizer
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from dragin_lab.model.decode import feed, read
 from dragin_lab.model.slots import Slots, feed_all
-from dragin_lab.model.tap import EagerTap, NoTap, Pending, Tap, attending, read_maps
+from dragin_lab.model.tap import Pending, Tap
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.model.taps import EagerTap, NoTap, attending, read_maps
 
 _PIECES, _PROMPT, _ENDS = 13, 10, (3, 7)  # of the text, of its prompt, and where the parts of that end
 _PADDED = 2  # pieces that the second text of the batch is shorter

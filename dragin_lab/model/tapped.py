@@ -20,7 +20,7 @@ from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.prefixes import PARTS, Prefixes, unfit
 from dragin_lab.model.sources import weights_hash
-from dragin_lab.model.tap import NoTap, lay
+from dragin_lab.model.taps import NoTap, lay
 from dragin_lab.model.tokenizer import HFTokenizer
 
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
