@@ -59,7 +59,7 @@ class TappedModel:
             raise ModelError(f"model {shown(model)} is {type(model).__name__}; give a causal language model")
         if isinstance(alternatives, bool) or not isinstance(alternatives, int) or alternatives < 1:
             raise ModelError(f"alternatives={shown(alternatives)}: give a whole number of at least 1")
-        self.model = model.eval()
+        self.model: Any = model.eval()
         self.tokenizer = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer)
         self.device = _device_of(model)
         self.alternatives = alternatives

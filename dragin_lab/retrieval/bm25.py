@@ -180,12 +180,13 @@ class Tantivy(_Lexical):
     kind = library = "tantivy"
 
     def __init__(self, corpus: Corpus) -> None:
-        if not isinstance(instance("corpus", corpus, Corpus, _CORPUS).passages, Stored):
+        passages = instance("corpus", corpus, Corpus, _CORPUS).passages
+        if not isinstance(passages, Stored):
             raise SettingError(
                 f"{corpus!r} is held in memory; search it with BM25, or build it: Corpus.build(SOURCE, FOLDER)"
             )
         self.corpus = corpus
-        self._stored: Stored = corpus.passages
+        self._stored = passages
         self._mean = {name: float(self._stored.about["mean_length"][name]) for name in (TITLE, TEXT)}
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
