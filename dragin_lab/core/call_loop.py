@@ -12,7 +12,6 @@ import numpy as np
 
 from dragin_lab.core.call import PASSAGES, Asked, Call, CallMade
 from dragin_lab.core.episode import Episode
-from dragin_lab.core.loop import STANDS_IN
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.place import Place
 from dragin_lab.core.released import ReferenceLoop
@@ -54,15 +53,15 @@ class CallLoop(PaperLoop):
             self._close(step, made)
             return False
         cut = self._cut(made, found)
+        why, ended = "", ""
         if asked_before and not made.text[:cut].strip():
-            step.decision = Decision(False, f"asks for {found.asks!r} with nothing written since the last search")
+            why, ended = " with nothing written since the last search", "stalled"
+        elif self.written + int((made.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens:
+            why, ended = ", and no piece is left to answer it with", "length"
+        if ended:
+            step.decision = Decision(False, f"asks for {found.asks!r}{why}")
             self._keep_before(step, made, cut)
-            self.trace.ended = "stalled"
-            return True
-        if self.written + int((made.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens:
-            step.decision = Decision(False, f"asks for {found.asks!r}, and no piece is left to answer it with")
-            self._keep_before(step, made, cut)
-            self.trace.ended = "length"
+            self.trace.ended = ended
             return True
         step.decision = Decision(True, f"the model {self.call.asking} {found.asks!r}")
         yield from self._fetch(step, (yield from self._query(step, made, found)))
@@ -119,16 +118,11 @@ class CallLoop(PaperLoop):
     def _asked_at(self, step: Step, made: Continuation, found: Asked) -> Place:
         """The sentence before a call that is taken out, or what a call asks; its last piece stands in for hits."""
         assert step.prompt is not None
-        if self.call.stays:
-            start, end = found.inside
-        else:
+        span = found.inside
+        if not self.call.stays:
             end = self._cut(made, found)
-            spans = self.method.pipeline.spans(made.text[:end])
-            start = spans[-1][0] if spans else 0
-        visible = np.flatnonzero((made.offsets[:, 0] < end) & (made.offsets[:, 1] > made.offsets[:, 0]))
-        piece = int(visible[-1]) if len(visible) else 0
-        last = (int(made.offsets[piece, 0]), min(int(made.offsets[piece, 1]), end)) if len(visible) else (0, 0)
-        return self.place(made, step.prompt, piece, end, (start, end), (last,), term=found.asks, note=STANDS_IN)
+            span = ((self.method.pipeline.spans(made.text[:end]) or [(0, 0)])[-1][0], end)
+        return self.end_place(made, step.prompt, span, term=found.asks)
 
     def _as_released(self, place: Place) -> Place:
         """The same as the released code's formulators see it."""

@@ -188,17 +188,17 @@ class PaperLoop(Loop):
 
     # -- writing and keeping -----------------------------------------------------------------------------------------
 
-    def _draft(self, step: Step, stop: Stop | None, **options: Any) -> Episode[Continuation]:
+    def _draft(
+        self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any
+    ) -> Episode[Continuation]:
         step.prompt = self._prompt(step)
         options |= {"hidden": self.method.when.hidden}
-        made = yield from self._write_until(step, stop, None, with_passages=False, **options)
-        step.draft = made
+        made = step.draft = yield from self._write_until(step, stop, limit, **options)
         return made
 
     def _continue(self, step: Step, stop: Stop | None, limit: int | None = None) -> Episode[Continuation]:
         step.passages_prompt = self._prompt(step)
-        made = yield from self._write_until(step, stop, limit, with_passages=True)
-        step.continuation = made
+        made = step.continuation = yield from self._write_until(step, stop, limit, with_passages=True)
         return made
 
     def _write_until(
@@ -249,7 +249,7 @@ class PaperLoop(Loop):
 
     def _keep(self, step: Step, made: Continuation, end: int, *, ended: bool = True) -> None:
         """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
-        lead = self._lead(made) if end else ""  # the space goes with the word behind it
+        lead = self._lead(made) if end else ""  # the space goes with the word after it
         whole = made.stopped in ("eos", "length") and not made.text[end:].strip()
         new = self.text + lead + made.text[:end]
         if ended:
@@ -287,7 +287,7 @@ class PaperLoop(Loop):
         return not isinstance(self.method.when, Clock) or self.method.when.searches == "always"
 
     def _answer_end(self, made: Continuation) -> int | None:
-        """The character of what was written behind which nothing belongs to the answer any more, where it is there."""
+        """The character of what was written at which the final answer ends; None while it has not."""
         before = self.text + self._lead(made)
         close = answer_end(self.method.pipeline, before + made.text, ended=True, form=self.template.shape)
         return None if close is None else max(close - len(before), 0)
@@ -301,15 +301,19 @@ class PaperLoop(Loop):
         """The query of a loop that searches by the clock: from what it wrote last, at the start from the question."""
         step = self.trace.steps[-2] if len(self.trace.steps) > 1 else None
         if step is None or step.continuation is None or step.passages_prompt is None:
-            note = "the question: nothing is written yet" if self.method.what.needs else ""
-            return Query(self.question, self.question, note=note)
+            return self.first_query()
         made = step.continuation
         end = len(made.text) if step.continuation_kept is None else step.continuation_kept
-        visible = np.flatnonzero((made.offsets[:, 0] < end) & (made.offsets[:, 1] > made.offsets[:, 0]))
-        piece = int(visible[-1]) if len(visible) else 0
-        last = (int(made.offsets[piece, 0]), int(made.offsets[piece, 1])) if len(visible) else (0, 0)
-        place = self.place(made, step.passages_prompt, piece, end, (0, end), (last,), answer=self.text, note=STANDS_IN)
+        place = self.end_place(made, step.passages_prompt, (0, end), answer=self.text)
         return (yield from self.method.what.formulate(place))
+
+    def end_place(self, made: Continuation, prompt: Prompt, span: tuple[int, int], **told: Any) -> Place:
+        """The place of a text whose trigger flags no words: its last visible piece stands in for them."""
+        starts, stops = made.offsets.T  # (n,), (n,)
+        visible = np.flatnonzero((starts < span[1]) & (stops > starts))
+        piece = int(visible[-1]) if len(visible) else 0
+        last = (int(starts[piece]), min(int(stops[piece]), span[1])) if len(visible) else (0, 0)
+        return self.place(made, prompt, piece, span[1], span, (last,), note=STANDS_IN, **told)
 
     def place(
         self,
@@ -370,6 +374,6 @@ def _piece_start(offsets: np.ndarray, place: int) -> int:
 
 
 def _around(pipeline: Pipeline, text: str, place: int) -> tuple[int, int]:
-    """The sentence of ``text`` that holds the visible character at or behind ``place``; characters."""
+    """The sentence of ``text`` that holds the visible character at or after ``place``; characters."""
     spans = pipeline.spans(text)
     return next(((a, b) for a, b in spans if b > place), (min(place, len(text)), len(text)))

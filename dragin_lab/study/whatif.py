@@ -203,8 +203,7 @@ class Replay:
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
             rereads = method.variant == "reference" and method.when.rereads
             attended = step.words.attention.astype(np.float64) if rereads else None  # (w,)
-            found = reference.judge(self._seen[place], attended)
-            return _Verdict(made, found.words, found.decision, found.place)
+            return _Verdict(made, *reference.judge(self._seen[place], attended))
         loop = self._paper(method, place)
         resumed = bool(place) and self._resumes(place)
         stored = self._drafts.get(place)
