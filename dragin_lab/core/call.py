@@ -34,7 +34,7 @@ class Call(When):
     ``opens`` and ``closes`` are the marks, as the model writes them. ``puts_in`` is what is written after a call, with
     ``{passages}`` where the numbered passages stand; None puts them into the prompt instead. ``stays`` says whether the
     call remains in the answer. ``puts_before`` is written before what a turn that asks wrote. Without ``in_thoughts``
-    a call between ``<think>`` and ``</think>`` is none.
+    a call between ``<think>`` and ``</think>`` does not count.
     """
 
     name, source = "call", "FLARE Prompts D.2, D.3; Search-R1"

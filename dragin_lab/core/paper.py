@@ -188,9 +188,7 @@ class PaperLoop(Loop):
 
     # -- writing and keeping -----------------------------------------------------------------------------------------
 
-    def _draft(
-        self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any
-    ) -> Episode[Continuation]:
+    def _draft(self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any) -> Episode[Continuation]:
         step.prompt = self._prompt(step)
         options |= {"hidden": self.method.when.hidden}
         made = step.draft = yield from self._write_until(step, stop, limit, **options)

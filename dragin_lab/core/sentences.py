@@ -17,7 +17,7 @@ _NAMES = re.compile(r"(?:[A-Z][\w'’-]*|\d[\d.,]*\d|\d)(?:\s+(?:[A-Z][\w'’-]*
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A spaCy pipeline behind the few questions that methods ask of it.
+    """A spaCy pipeline, and the few questions that methods ask of it.
 
     Two pipelines are equal when their names are; the name states the components, so that a trace says what split it.
     """
@@ -80,7 +80,7 @@ class Pipeline:
         return [(ent.start_char, ent.end_char) for ent in self.nlp(text).ents]
 
     def names(self, text: str) -> list[tuple[int, int]]:
-        """Half-open character spans of runs of capitalised words and numbers; a lone stop word is none."""
+        """Half-open character spans of runs of capitalised words and numbers; a lone stop word does not count."""
         runs = [match.span() for match in _NAMES.finditer(text)]
         return [(a, b) for a, b in runs if not self.is_stop(text[a:b])]
 

@@ -64,20 +64,14 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     cannot be written (naming path and remedy); an old file then stays as it was.
     """
     path = Path(path).expanduser()
-    if not hidden:
-        steps = [s if s.draft is None else replace(s, draft=replace(s.draft, hidden=None)) for s in trace.steps]
-        trace = replace(trace, steps=steps)
     tensors: dict[str, np.ndarray] = {}
-    trace = _slim(trace) if slim else trace
+    trace = trace if hidden and not slim else _lighter(trace, slim)
     # ASCII only, so that even half a surrogate pair survives.
     text = json.dumps(_pack(type(trace), trace, "trace", tensors), separators=(",", ":"), allow_nan=False)
-    if len(text) > LONGEST_HEADER * 0.9:
-        raise TraceFileError(
-            f"{path}: not saved; the trace's text takes {len(text):,} bytes and one file holds 90 million"
-        )
     size = len(text) + sum(array.nbytes for array in tensors.values())
-    if size > LARGEST * 0.9:
-        raise TraceFileError(f"{path}: not saved; the trace takes {size:,} bytes and one file holds {LARGEST:,}")
+    for what, takes, holds in (("trace's text", len(text), LONGEST_HEADER), ("trace", size, LARGEST)):
+        if takes > holds * 0.9:
+            raise TraceFileError(f"{path}: not saved; the {what} takes {takes:,} bytes and one file holds {holds:,}")
     metadata = {"format": FORMAT, "version": str(VERSION), "trace": text, "sum": checksum(text, tensors)}
     data = safetensors.numpy.save(tensors, metadata)
     data = SLIM + zlib.compress(data) if slim else data
@@ -153,10 +147,14 @@ def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arra
     return trace
 
 
-def _slim(trace: Any) -> Any:
+def _lighter(trace: Any, slim: bool) -> Any:
+    """A trace without hidden states, and if ``slim`` without attention maps and most alternatives."""
+
     def cut(made: Continuation | None) -> Continuation | None:
         if made is None:
             return None
+        if not slim:
+            return replace(made, hidden=None)
         names = ("alternative_ids", "alternative_probs")
         fewer = {name: getattr(made, name)[:, :ALTERNATIVES] for name in names}
         shown = tuple(pieces[:ALTERNATIVES] for pieces in made.alternative_pieces)
@@ -204,11 +202,8 @@ def _check_shapes(value: Any, where: str) -> None:
         dims = wanted.split()
         fits = len(shape) == len(dims)
         for dim, size in zip(dims, shape, strict=False):
-            letters = dim.split("+")
-            if len(letters) == 1 and not dim.isdecimal():
-                fits &= sizes.setdefault(dim, size) == size
-            else:
-                fits &= size == sum(int(one) if one.isdecimal() else sizes[one] for one in letters)
+            parts = dim.split("+")
+            fits &= size == sum(int(part) if part.isdecimal() else sizes.setdefault(part, size) for part in parts)
         if not fits:
             raise TraceFileError(
                 f"{where}.{name}: has shape {shape} where ({', '.join(dims)}) belongs; the file is damaged"

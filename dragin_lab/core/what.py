@@ -197,23 +197,18 @@ class Qfs(What):
         assert prompt is not None
         p = len(made.prompt_ids)
         row = made.attention[:, place.piece + 1, :].astype(np.float32).mean(axis=0)  # (p + n,)
-        texts: list[str] = []
-        weights: list[np.ndarray] = []
+        parts = []  # text, offsets of its pieces in it, attention paid to them
         for name in ("question", "answer"):
             a, b = prompt.spans.get(name, (0, 0))
             inside = np.flatnonzero((made.prompt_offsets[:, 1] > a) & (made.prompt_offsets[:, 0] < b))
-            words = character_words(prompt.text, np.clip(made.prompt_offsets[inside], a, b))
-            texts += [word.text for word in words]
-            weights.append(word_weights(row[inside], words))
-        before = np.flatnonzero(made.offsets[:, 0] < place.cut)
-        before = before[before < place.piece]
-        words = character_words(made.text, made.offsets[before])
-        texts += [word.text for word in words]
-        weights.append(word_weights(row[p + before], words))
-        paid = np.concatenate(weights)  # (w,)
+            parts.append((prompt.text, np.clip(made.prompt_offsets[inside], a, b), row[inside]))
+        before = np.flatnonzero(made.offsets[: place.piece, 0] < place.cut)
+        parts.append((made.text, made.offsets[before], row[p + before]))
+        laid = [(character_words(text, offsets), attention) for text, offsets, attention in parts]
+        texts = [word.text for words, _ in laid for word in words]
+        paid = np.concatenate([word_weights(attention, words) for words, attention in laid])  # (w,)
         chosen = top_words(paid, self.top_n, np.array([bool(t) for t in texts], dtype=bool))
-        query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
-        return Query(query, query, tuple(texts), paid, chosen, place.note)
+        return Query.of(texts, paid, chosen, place.note)
 
     def _released(self, place: Place) -> Episode[Query]:
         """``real_words``: the words that the flagged ones were predicted from (reference-behaviour §3)."""
@@ -228,17 +223,9 @@ class Qfs(What):
         eligible = contains_any(texts, place.pipeline.content_words(text))
         eligible[flagged] = False
         chosen = top_words(weights, self.top_n, eligible)
-        query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
         note = place.note if flagged else "no flagged word is left, so text order ranks the words"
         shown = np.flatnonzero(eligible)
-        return Query(
-            text=query,
-            sent=query,
-            words=tuple(texts[i] for i in shown),
-            weights=weights[shown].astype(np.float32),
-            chosen=chosen[shown],
-            note=note,
-        )
+        return Query.of([texts[i] for i in shown], weights[shown], chosen[shown], note)
 
 
 @WHATS.add
@@ -254,8 +241,7 @@ class EtcQfs(Qfs):
         if ranked is None:
             return (yield from super()._released(place))
         chosen = top_words(ranked.weights, self.top_n, ranked.content)
-        query = " ".join(word for word, c in zip(ranked.words, chosen, strict=True) if c)
-        return Query(query, query, ranked.words, ranked.weights.astype(np.float32), chosen, place.note)
+        return Query.of(ranked.words, ranked.weights, chosen, place.note)
 
 
 @WHATS.add
