@@ -141,10 +141,9 @@ class PromptTemplate:
         return self.shape.readable(text, self.answer_rule)
 
     def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
-        """Exact match, F1, precision, recall and what the ``metrics`` give. ``SettingError`` where that is not a number."""
-        return score_answer(answer, golds) | {
-            named(metric): number(named(metric), metric(answer, golds)) for metric in self.metrics
-        }
+        """Exact match, F1, precision, recall and what the ``metrics`` give. Raises ``SettingError`` unless they give numbers."""
+        scores = score_answer(answer, golds)
+        return scores | {named(metric): number(named(metric), metric(answer, golds)) for metric in self.metrics}
 
     @property
     def described(self) -> dict[str, Any]:

@@ -136,18 +136,9 @@ class Continuation:
 
 
 _PER_PIECE = (
-    "ids",
-    "pieces",
-    "offsets",
-    "entropy",
-    "entropy_processed",
-    "logprob",
-    "received",
-    "hidden",
-    "alternative_ids",
-    "alternative_probs",
-    "alternative_pieces",
-)
+    "ids", "pieces", "offsets", "entropy", "entropy_processed", "logprob", "received", "hidden", "alternative_ids",
+    "alternative_probs", "alternative_pieces",
+)  # fmt: skip
 
 
 @dataclass

@@ -46,10 +46,8 @@ class Rerun:
 
     def _part(self, kind: str, recorded: Mapping[str, Any]) -> Any:
         if kind not in self._opened:
-            known = (
-                one._opened[kind] for one in self._others if kind in one._opened and one.record.config[kind] == recorded
-            )
-            opened = next(known, None)
+            like = (one._opened.get(kind) for one in self._others if one.record.config[kind] == recorded)
+            opened = next(filter(None, like), None)
             self._opened[kind] = opened or (_model(recorded) if kind == "model" else _retriever(recorded))
             _hold_to(self.record, kind, recorded, self._opened[kind])
         return self._opened[kind]
@@ -83,10 +81,7 @@ def _retriever(recorded: Mapping[str, Any]) -> Any:
 def _hold_to(record: RunRecord, kind: str, recorded: Mapping[str, Any], opened: Any) -> None:
     now = opened.provenance() if kind == "model" else described(opened) or {}
     keys = _SAME if kind == "model" else ("kind", "corpus_fingerprint", "k1", "b")
-    found = differences({k: recorded.get(k) for k in keys}, {k: now.get(k) for k in keys if k in now} | {
-        k: recorded.get(k) for k in keys if k not in now
-    })  # fmt: skip
-    if found:
+    if found := differences(*({key: one.get(key, recorded.get(key)) for key in keys} for one in (recorded, now))):
         raise RunError(
             f"{record.folder}: the {kind} is not the run's any more ({'; '.join(found[:3])}), so no trace can be made "
             "again; keep traces with --traces"

@@ -122,6 +122,11 @@ class Lab:
         return load(None if given is None else str(given), **self._loading)
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether episodes are answered somewhere else (``cluster.Cluster``)."""
+        return hasattr(self.model, "finish")
+
+    @property
     def writer(self) -> Any:
         """The model with the lab's cache before it."""
         return cached(self.model, self.cache)
@@ -129,7 +134,7 @@ class Lab:
     @cached_property
     def retriever(self) -> Retriever:
         """What passages are fetched with. Raises as ``open_retriever``."""
-        if hasattr(self.model, "finish"):
+        if self.elsewhere:
             if self.model.retriever is None:
                 raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
             return self.model.retriever

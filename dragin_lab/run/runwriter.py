@@ -295,18 +295,11 @@ def _circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _append(path: Path, data: bytes) -> None:
-    def write() -> None:
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(file, left) :]
-            os.fsync(file)
-        finally:
-            os.close(file)
-
     try:
-        write()
+        with path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise NotWrittenError(
             f"{path}: a line was not written: {error.strerror or error}; {remedy(error)}; the lines before it are sound"
