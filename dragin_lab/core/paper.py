@@ -48,30 +48,36 @@ class PaperLoop(Loop):
             step = self.trace.steps[-1] if once else self.new_step()
             if isinstance(when, Clock):
                 yield from self._clock_turn(step, when)
-            elif when.span == "sentence":
-                yield from self._sentence_ahead(step)
+            elif resumed and not when.keep_passages:
+                resumed = yield from self._complete_sentence(step)
             else:
-                resumed = yield from self._watched(step, resumed)
+                resumed = yield from self._look_ahead(step, resumed)
         yield from self.finish()
 
     # -- one turn of each loop ---------------------------------------------------------------------------------------
 
-    def _watched(self, step: Step, resumed: bool) -> Episode[bool]:
-        """DRAGIN: write until the trigger fires, cut, search (§3). Whether a sentence is being resumed."""
-        when = self.method.when
-        if resumed and not when.keep_passages:
-            yield from self._complete_sentence(step)
-            return False
-        stop = self.watch(resumed) if when.span == "word" else None
+    def _look_ahead(self, step: Step, resumed: bool) -> Episode[bool]:
+        """Write until the trigger fires, search, and resume what was cut (DRAGIN §3) or write it again (FLARE).
+
+        Whether a sentence is being resumed.
+        """
+        when, stop = self.method.when, None
+        if when.span != "draft":
+            stop = self.watch(resumed) if when.span == "word" else FirstSentence(self.method.pipeline)
         made = yield from self._draft(step, stop, run_on=self.method.full_drafts)
         assert step.prompt is not None
         step.words, step.decision, place = self.judge(made, step.prompt, resumed)
         known = made.as_decided()
         if place is None:
-            self._keep(step, known, len(known.text))
+            whole = when.span != "sentence"
+            self._keep(step, known, len(known.text) if whole else self.method.pipeline.first_end(known.text))
+            return False
+        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
+        if when.span == "sentence":
+            step.discarded = made.text
+            yield from self._write_sentence(step)
             return False
         assert step.decision.cut is not None
-        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
         self._keep(step, known, step.decision.cut, ended=False)
         return True
 
@@ -131,31 +137,17 @@ class PaperLoop(Loop):
         word = found.words.text[found.word] or known.pieces[found.piece]
         return f"{word!r} {when.says(float(found.words.score[found.word]))}, above θ {when.theta:g}"
 
-    def _complete_sentence(self, step: Step) -> Episode[None]:
+    def _complete_sentence(self, step: Step) -> Episode[bool]:
         """Complete the sentence that was cut, then drop the passages it was completed with (reference-behaviour §4)."""
         step.decision = Decision(False, "the sentence that was cut is completed, then its passages are dropped")
         yield from self._write_sentence(step)
         self.passages = None
+        return False
 
     def _write_sentence(self, step: Step) -> Episode[None]:
         """Write one sentence with the passages in view, and keep it."""
         made = yield from self._continue(step, FirstSentence(self.method.pipeline))
-        spans = self.method.pipeline.spans(made.text)
-        self._keep(step, made, spans[0][1] if spans else len(made.text))
-
-    def _sentence_ahead(self, step: Step) -> Episode[None]:
-        """FLARE (direct): look one sentence ahead; where it is doubtful, search and write the sentence again."""
-        made = yield from self._draft(step, FirstSentence(self.method.pipeline), run_on=self.method.full_drafts)
-        assert step.prompt is not None
-        step.words, step.decision, place = self.judge(made, step.prompt, False)
-        if place is None:
-            known = made.as_decided()
-            spans = self.method.pipeline.spans(known.text)
-            self._keep(step, known, spans[0][1] if spans else len(known.text))
-            return
-        step.discarded = made.text
-        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
-        yield from self._write_sentence(step)
+        self._keep(step, made, self.method.pipeline.first_end(made.text))
 
     def _clock_turn(self, step: Step, when: Clock) -> Episode[None]:
         """wo-RAG, SR-RAG, FL-RAG, FS-RAG: search by the clock (or not at all), then write."""

@@ -141,7 +141,7 @@ class PromptTemplate:
         return self.shape.readable(text, self.answer_rule)
 
     def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
-        """Exact match, F1, precision, recall and what the ``metrics`` give. Raises ``SettingError`` unless they give numbers."""
+        """Exact match, F1, precision, recall and what the ``metrics`` give. ``SettingError`` for no number."""
         scores = score_answer(answer, golds)
         return scores | {named(metric): number(named(metric), metric(answer, golds)) for metric in self.metrics}
 

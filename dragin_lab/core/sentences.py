@@ -47,6 +47,10 @@ class Pipeline:
         """The sentences of ``text``, stripped, empty ones dropped (reference-behaviour §2.4)."""
         return [text[start:stop] for start, stop in self.spans(text)]
 
+    def first_end(self, text: str) -> int:
+        """The character where the first sentence of ``text`` ends; its length where it has none."""
+        return next((stop for _, stop in self.spans(text)), len(text))
+
     def complete(self, text: str) -> list[tuple[int, int]]:
         """Spans of the sentences at the start of ``text`` that no further text can change.
 
