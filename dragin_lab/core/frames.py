@@ -28,7 +28,7 @@ def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.Da
     import pandas as pd
 
     parts = [
-        _piece_columns(made, step.index, source, words, end)
+        _pieces(made, step.index, source, words, end)
         for step in steps
         for made, source, words, end in (
             (step.draft, "draft", step.words, step.draft_kept),
@@ -37,11 +37,8 @@ def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.Da
         if made is not None
     ]
     if extraction is not None:
-        parts.append(_piece_columns(extraction, None, "extraction", Words(), None))
-    if not parts:
-        return pd.DataFrame({name: pd.Series([], dtype=kind) for name, kind in _COLUMNS.items()})
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS}
-    return pd.DataFrame({name: pd.array(columns[name], dtype=kind) for name, kind in _COLUMNS.items()})
+        parts.append(_pieces(extraction, None, "extraction", Words(), None))
+    return pd.concat(parts or [pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)], ignore_index=True)
 
 
 _COLUMNS = {
@@ -51,42 +48,32 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def _piece_columns(
-    made: Continuation, step: int | None, source: str, words: Words, end: int | None
-) -> dict[str, np.ndarray]:
-    """The columns of one continuation's pieces; ``end`` is the character where its kept part ends, None for none."""
-    n = len(made)
-    word = np.full(n, -1)  # (n,)
+def _pieces(made: Continuation, step: int | None, source: str, words: Words, end: int | None) -> pd.DataFrame:
+    """The rows of one continuation's n pieces; ``end`` is the character where its kept part ends, None for none."""
+    import pandas as pd
+
+    word = np.full(len(made), -1)  # (n,)
     for i, (start, stop) in enumerate(words.spans.tolist()):
         word[start:stop] = i
-    inside = word >= 0  # (n,)
-
-    def by_word(values: np.ndarray, missing: Any) -> np.ndarray:
-        if not len(words):
-            return np.full(n, missing, dtype=object)
-        return np.where(inside, values[word].astype(object), missing)  # (n,)
-
-    starts, stops = made.offsets[:, 0], made.offsets[:, 1]  # (n,)
+    by_word = {"word": range(len(words)), "sentence": words.sentence, "score": words.score}
+    measured = pd.DataFrame(by_word | {"stop": words.stop, "hit": words.hit}).reindex(word)  # -1 is missing
+    starts, stops = made.offsets.T  # (n,), (n,)
     # A piece without characters, such as the closing EOS, belongs to the text before it.
-    kept = np.zeros(n, bool) if end is None else (starts < end) | ((stops == starts) & (starts == end))
-    return {
-        "step": np.full(n, step, dtype=object),
-        "source": np.full(n, source, dtype=object),
-        "index": np.arange(n),
-        "piece": np.array(made.pieces, dtype=object),
-        "text": np.array([made.text[a:b] for a, b in made.offsets.tolist()], dtype=object),
+    kept = False if end is None else (starts < end) | ((stops == starts) & (starts == end))
+    columns = {
+        "step": step,
+        "source": source,
+        "index": range(len(made)),
+        "piece": made.pieces,
+        "text": [made.text[a:b] for a, b in made.offsets.tolist()],
         "id": made.ids,
         "entropy": made.entropy,
         "logprob": made.logprob,
         "probability": np.exp(made.logprob),
         "received": made.received,
-        "word": by_word(np.arange(len(words)), None),
-        "sentence": by_word(words.sentence, None),
-        "score": by_word(words.score, np.nan).astype(np.float32),
-        "stop": by_word(words.stop, None),
-        "hit": by_word(words.hit, None),
         "kept": kept,
     }
+    return pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
 
 
 # -- retrievals -------------------------------------------------------------------------------------------------------
