@@ -9,7 +9,7 @@ import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE
 from dragin_lab.core.draft import Draft, Laid
-from dragin_lab.core.episode import Episode, attend
+from dragin_lab.core.episode import Episode, Stop, attend
 from dragin_lab.core.loop import STANDS_IN, Loop
 from dragin_lab.core.place import Place
 from dragin_lab.core.scores import doubts, reference_piece_ranges
@@ -43,9 +43,8 @@ class ReferenceLoop(Loop):
         if when.searches == "once":
             self.scheduled(step, when.reason)
             yield from self.retrieve(step, Query(self.question, self.question))
-            self._prompt_with_passages(step, "", _CLOSING)
-            made = yield from self.write(step, self.method.max_new_tokens, with_passages=True)
-            step.continuation, step.continuation_kept = made, len(made.text)
+            made = yield from self._write_again(step, "", _CLOSING)
+            step.continuation_kept = len(made.text)
         else:
             step.prompt = self.template.render(self.question)
             made = step.draft = yield from self.write(step, self.method.max_new_tokens)
@@ -63,9 +62,8 @@ class ReferenceLoop(Loop):
             query = yield from self._scheduled_query(text, chunk, last)
             self.scheduled(step, when.reason)
             yield from self.retrieve(step, query)
-            self._prompt_with_passages(step, " " + text, _STRAY)
-            last = yield from self.write(step, when.pieces or self.method.max_new_tokens, stop, with_passages=True)
-            step.continuation, chunk = last, last.raw_text.strip()
+            last = yield from self._write_again(step, " " + text, _STRAY, stop, when.pieces)
+            chunk = last.raw_text.strip()
             if when.sentences and not (chunk := self._first_sentence(chunk)):
                 self.trace.ended = "stalled"
                 return
@@ -91,10 +89,8 @@ class ReferenceLoop(Loop):
             else:
                 kept = kept.strip()
                 yield from self.retrieve(step, (yield from self.method.what.formulate(place)))
-                self._prompt_with_passages(step, f" {text} {kept}" if rest else _tail(text, kept), _CLOSING)
-                made = step.continuation = yield from self.write(
-                    step, self.method.max_new_tokens, stop, with_passages=True
-                )
+                tail = f" {text} {kept}" if rest else _tail(text, kept)
+                made = yield from self._write_again(step, tail, _CLOSING, stop)
                 if rest:
                     step.continuation_kept = len(made.text)
                     new = f"{text.strip()} {kept} {made.raw_text.strip()}"
@@ -111,10 +107,16 @@ class ReferenceLoop(Loop):
     def _first_sentence(self, text: str) -> str:
         return next(iter(self.method.pipeline.split(text.strip())), "")
 
-    def _prompt_with_passages(self, step: Step, tail: str, closing: str) -> None:
+    def _write_again(
+        self, step: Step, tail: str, closing: str, stop: Stop | None = None, most: int | None = None
+    ) -> Episode[Continuation]:
+        """Write with the step's passages in view."""
         step.passages_prompt = self.template.render(
             self.question, tail, step.passages, slots=self.method.top_k, closing=closing
         )
+        made = yield from self.write(step, most or self.method.max_new_tokens, stop, with_passages=True)
+        step.continuation = made
+        return made
 
     def _joined(self, step: Step, old: str, new: str) -> bool:
         """Record the step's text; whether the loop ends here (§4)."""
@@ -149,16 +151,11 @@ class ReferenceLoop(Loop):
         words = reference_words(made.pieces, ids, self.tokenizer.marker)
         sentences = self.method.pipeline.split(made.raw_text)
         pieces = [self.tokenizer.decode([i], special=True) for i in ids]
-        laid = Laid(
-            words=words,
-            sentences=sentences,
-            ranges=lay_sentences(sentences, [word.text for word in words]),
-            pieces=pieces,
-            piece_ranges=reference_piece_ranges(sentences, pieces),
-        )
+        ranges = lay_sentences(sentences, [word.text for word in words])
+        piece_ranges = reference_piece_ranges(sentences, pieces)
         if self.method.when.unit == "draft" and sentences:
-            whole = made.raw_text.strip()
-            laid = Laid(words, [whole], [(0, len(words))], pieces, [(0, len(pieces))])
+            sentences, ranges, piece_ranges = [made.raw_text.strip()], [(0, len(words))], [(0, len(pieces))]
+        laid = Laid(words, sentences, ranges, pieces, piece_ranges)
         return Draft(made, self.method.pipeline, self.question, text, True, laid)
 
     def judge(self, draft: Draft, attended: np.ndarray | None) -> tuple[Words, Decision, Place | None]:

@@ -92,14 +92,14 @@ CASES = {
     "nothing written": (HOTPOT, "", ["Bo"], "", 0, 0, 0, 0),
     "nothing written, 2Wiki": (WIKI, "", ["Bo"], "", 0, 0, 0, 0),
     "nothing written, StrategyQA": (STRATEGY, "", ["no"], "no", 1, 1, 1, 1),
-    "nothing behind the phrase": (IIRC, "So the answer is", ["Bo"], "", 0, 0, 0, 0),
+    "nothing after the phrase": (IIRC, "So the answer is", ["Bo"], "", 0, 0, 0, 0),
     "nothing, and a gold of nothing but an article": (HOTPOT, "", ["The"], "", 1, 0, 0, 0),
     # the phrase
     "no phrase: 2Wiki takes the text": (WIKI, "Bo Ek.", ["Bo Ek"], "Bo Ek", 1, 1, 1, 1),
     "no phrase: HotpotQA takes nothing": (HOTPOT, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
     "no phrase: IIRC takes nothing": (IIRC, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
     "the first phrase counts": (HOTPOT, f"{SO}Bo. {SO}Ek.", ["Ek"], "Bo. So the answer is Ek", 0, 2 / 6, 1 / 5, 1),
-    "the text behind the sentence belongs to it": (WIKI, f"{SO}Bo. It is.", ["Bo"], "Bo. It is", 0, 2 / 4, 1 / 3, 1),
+    "the text after the sentence belongs to it": (WIKI, f"{SO}Bo. It is.", ["Bo"], "Bo. It is", 0, 2 / 4, 1 / 3, 1),
     "another question is cut off": (HOTPOT, f"{SO}Bo.\nQuestion: Who?", ["Bo"], "Bo", 1, 1, 1, 1),
     "a note is cut off": (IIRC, f"{SO}53 Note: years", ["53"], "53", 1, 1, 1, 1),
     # special tokens
