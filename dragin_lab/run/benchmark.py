@@ -143,7 +143,7 @@ def open_run(
         run.finish()
         return [run.done[qid] for qid in qids if qid in run.done]
 
-    run: RunInMemory | RunFolder = RunInMemory(qids)
+    run = RunInMemory(qids)
     if folder is not None:
         config = run_config(lab, method, asked, traces=traces)
         run = RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint_of)

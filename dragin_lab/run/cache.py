@@ -74,10 +74,6 @@ class Counts:
         """What was counted after ``before``, a copy made earlier."""
         return Counts(**{f.name: getattr(self, f.name) - getattr(before, f.name) for f in fields(self)})
 
-    def copy(self) -> Counts:
-        """The counts as they are now."""
-        return self.since(Counts())
-
     def __str__(self) -> str:
         outgrown = f"; {self.drafts_outgrown:,} were cached too short and generated again" * (self.drafts_outgrown > 0)
         return (

@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,7 +82,7 @@ def sweep(
     asked = as_benchmark(questions, limit)
     if lab.cache is None and not (lab.uncached or lab.elsewhere):
         lab = lab.replace(cache=True)
-    before = Counts() if lab.cache is None else lab.cache.counts.copy()
+    before = Counts() if lab.cache is None else replace(lab.cache.counts)
     titles = [f"{setting} {method.settings[setting]}" if progress else "" for method in methods]
     folders = [None if output is None else Path(output) / label(method) for method in methods]
     found = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
