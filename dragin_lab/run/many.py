@@ -87,12 +87,12 @@ class _SideBySide:
 
     def _open(self, question: str | Question) -> Iterator[Trace]:
         try:
-            trace, episode = opened(self.lab, self.method, question)
+            running = opened(self.lab, self.method, question)
         except Exception as error:  # noqa: BLE001 - the other questions are still answered
             yield refused(question, self.method, error)
             return
-        self.running.append(Running(episode, trace))
-        yield from self._go_on(self.running[-1], None)
+        self.running.append(running)
+        yield from self._go_on(running, None)
 
     def _go_on(self, running: Running, answer: Any) -> Iterator[Trace]:
         """Give an episode its answer, or what it failed with, and pass on what it asks for next."""
