@@ -12,11 +12,7 @@ from dragin_lab.core.records import Continuation, Decision, Passage, Prompt, Que
 from dragin_lab.core.tracefile import load_trace, save_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pandas as pd
-
-    from dragin_lab.core.labels import Labelled
 
 __all__ = ["ENDINGS", "Continuation", "Decision", "Passage", "Prompt", "Query", "Question", "Step", "Trace", "Words"]
 
@@ -155,7 +151,7 @@ class Trace:
         """Every piece with entropy, attention received, stop flag and score over θ; see ``views.heatmap``."""
         return _views().heatmap(self, max_pieces=max_pieces)
 
-    def selections(self, *, gold: Labelled | Iterable[str] | None = None) -> Any:
+    def selections(self, *, gold: Any = None) -> Any:
         """What each query was made from, word by word, and what it found; see ``views.selections``."""
         return _views().selections(self, gold=gold)
 

@@ -10,7 +10,7 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.method import METHODS, PAPERS, Method, exchanged, method, restored
 from dragin_lab.core.trace import Decision, Question, Step, Trace, Words
 from dragin_lab.errors import SettingError
