@@ -169,11 +169,8 @@ class PromptTemplate:
         names that window for people; what was dropped stands in the prompt's notes. Raises ``SettingError`` when the
         question alone is too long.
         """
-        prompt = build(self, passages)
-        if fits(prompt):
-            return prompt
         all_passages, all_exemplars = list(passages or ()), list(self.exemplars)
-        shorter = [(n, len(all_exemplars)) for n in range(len(all_passages) - 1, -1, -1)]
+        shorter = [(n, len(all_exemplars)) for n in range(len(all_passages), -1, -1)]
         shorter += [(0, m) for m in range(len(all_exemplars) - 1, -1, -1)]
         for n, m in shorter:
             template = replace(self, exemplars=tuple(all_exemplars[len(all_exemplars) - m :]))
