@@ -32,7 +32,7 @@ class PromptTemplate:
     exemplars under ``Context:``; ``"flare"`` under ``Search results:``; ``"chat"`` puts them before the question in the
     last user turn of the model's own chat template (see ``chat.chat_prompt``), for which the template must be
     ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
-    (``metrics.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
+    (``answers.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
     ``preamble`` is text before the exemplars.
 
     One's own functions may stand for three of them: a ``layout`` gives the prompt from question, passages (None for

@@ -1,6 +1,6 @@
 """What an episode is made of: what was asked, what was generated, what was decided.
 
-Everything here is plain data on numpy; nothing computes, nothing imports torch. Sizes used throughout: a prompt has
+Everything here is plain data on numpy; nothing imports torch. Sizes used throughout: a prompt has
 ``p`` pieces, a continuation has ``n`` new ones, the captured layer has ``h`` heads, a draft has ``w`` words.
 A *piece* is one tokenizer token.
 """

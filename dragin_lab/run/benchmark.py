@@ -61,7 +61,7 @@ class Benchmark:
         return self.fingerprint_of(len(self.questions))
 
     def fingerprint_of(self, first: int) -> str:
-        """The fingerprint of the first so many questions."""
+        """The fingerprint of the first ``first`` questions."""
         digest = sha256()
         for q in self.questions[:first]:
             digest.update(json.dumps([q.id, q.text, q.golds]).encode())

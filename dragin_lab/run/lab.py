@@ -242,7 +242,7 @@ class Lab:
             questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``, rows of
                 questions (a file, a DataFrame, a Hugging Face data set, dictionaries).
             methods: names or ``Method`` objects; each has a folder of its own below ``output``, by its label.
-            limit: take only the first so many questions.
+            limit: take only the first ``limit`` questions.
             traces: None keeps slim traces up to ``runwriter.TRACE_SPACE`` bytes a run; True keeps every one, in full,
                 those of a finished run too, which are then answered again; False keeps none.
             progress: a bar on a terminal or in a notebook, plain lines elsewhere.

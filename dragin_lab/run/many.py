@@ -25,8 +25,7 @@ def side_by_side(lab: Lab, questions: Iterable[str | Question], method: Method, 
     """Answer questions, at most ``batch_size`` at once, yielding each trace as its episode ends.
 
     ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended and, where it is smaller, why;
-    a warning says so when it happens.
-    Seconds are what passed, so those of episodes side by side overlap.
+    a warning says so when it happens. Seconds are wall-clock time, so those of episodes side by side overlap.
     """
     driver = _SideBySide(lab, method, batch_size)
     try:
