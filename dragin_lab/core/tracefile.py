@@ -220,10 +220,11 @@ def _pack(value: Any, where: str, tensors: dict[str, np.ndarray], free: bool = F
     """``value`` as JSON; its arrays go to ``tensors`` under their path. No hint tells the types of what is ``free``."""
     if isinstance(value, np.generic):
         value = value.item()
-    if is_dataclass(value):
+    kind: Any = type(value)
+    if is_dataclass(kind):
         return {
             name: _pack(getattr(value, name), f"{where}.{name}", tensors, Any in get_args(hint))
-            for name, hint in _hints(type(value)).items()
+            for name, hint in _hints(kind).items()
         }
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:

@@ -176,7 +176,7 @@ def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *,
 def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | None = None) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
     model, template = dict(lab.model.provenance()), lab.template(method, asked.template)
-    retriever = lab.retriever_for(method)
+    retriever: Any = lab.retriever_for(method)
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")
     versions = {key: model.pop(key) for key in computed_with if key in model}
