@@ -5,7 +5,7 @@ Its documents are passages: ``_id``, and the fields ``title`` and ``txt``. What 
 0.5, ``dfs_query_then_fetch``. Where that code takes a failed search for one that found nothing, and a partial answer
 for a whole one, both are errors here.
 
-urllib3 does the talking: five requests need no client, and Elasticsearch's own refuses OpenSearch.
+Five kinds of request need no client, and Elasticsearch's own refuses OpenSearch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import urllib.request
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,9 +22,9 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import urllib3
 
-from dragin_lab import __version__
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
+from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
@@ -35,11 +34,6 @@ INDEX, TITLE, TEXT = "wiki", "title", "txt"
 MOST_HITS, TOGETHER = 10_000, 64
 #: Passages of the given corpus, spread evenly, that are compared with those of the index when it is opened.
 GLANCES = 20
-#: Seconds without an answer after which a request counts as lost; times it is sent in all; seconds that the pauses
-#: between begin with, doubling, and the longest that a server may ask for by ``Retry-After``.
-TIMEOUT, TRIES, PAUSE, LONGEST_PAUSE = 60.0, 5, 0.5, 30
-#: Statuses of a server that has too much to do, or is not there for a moment.
-PASSING = (429, 502, 503, 504)
 _DFS = "dfs_query_then_fetch"  # statistics of all shards together, so that their number changes no score
 _FORM = "elasticsearch:http://host:9200/wiki"
 _REMEDIES = {
@@ -109,9 +103,6 @@ class Elasticsearch:
 
     def __init__(self, address: str | Address, corpus: Corpus | None = None) -> None:
         self.address = address if isinstance(address, Address) else Address.parse(address)
-        proxy = urllib.request.getproxies().get(urlsplit(self.address.server).scheme)
-        bypassed = proxy is None or urllib.request.proxy_bypass(urlsplit(self.address.server).hostname or "")
-        self._pool = urllib3.PoolManager() if bypassed else urllib3.ProxyManager(str(proxy))
         self._about = self._describe()
         self._passages = int(self._ask("GET", "_count")["count"])
         self._corpus = corpus
@@ -137,7 +128,7 @@ class Elasticsearch:
             if len(answers) != len(some):
                 raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(some)} searches")
             for query, each in zip(some, answers, strict=True):
-                if each.get("status") in PASSING:
+                if each.get("status") in web.PASSING:
                     found.append(self.search(query, size))
                 else:
                     self._check_shards(each)
@@ -227,37 +218,29 @@ class Elasticsearch:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str, body: bytes | None = None, *, of_server: bool = False) -> dict[str, Any]:
-        """The answer to a request, which is sent again with longer and longer pauses where it gets none.
-
-        Raises ``SearchServerError`` after ``TRIES`` times, or for an answer that will not change.
-        """
-        headers = {"User-Agent": f"dragin-lab/{__version__}", "Accept": "application/json"}
+        """The answer to a request; ``SearchServerError`` where there is none, or one that will not change."""
+        headers = {"Accept": "application/json"}
         headers["Content-Type"] = "application/x-ndjson" if path == "_msearch" else "application/json"
         if self.address.secret:
             headers["Authorization"] = self.address.secret
-        again = urllib3.Retry(
-            TRIES - 1, redirect=False, status_forcelist=PASSING, allowed_methods=None, backoff_factor=PAUSE,
-            retry_after_max=LONGEST_PAUSE, raise_on_status=False,
-        )  # fmt: skip
         where = self.address.server if of_server else f"{self.address}/{path}"
-        silent = f"{self.address}: gives no answer, {TRIES} times"
         try:
-            response = self._pool.request(
-                method, where.rstrip("/"), body=body, headers=headers, retries=again, timeout=TIMEOUT, redirect=False
-            )
+            response = web.request(method, where.rstrip("/"), headers, body=body)
+            lost = f"it answers {response.status}" if response.status in web.PASSING else ""
         except urllib3.exceptions.HTTPError as error:
-            why = getattr(error, "reason", None) or error
-            raise SearchServerError(f"{silent} ({str(why)[-200:]}); check that it runs and try again") from None
-        if response.status in PASSING:
-            raise SearchServerError(f"{silent} (it answers {response.status}); check that it runs and try again")
+            lost = web.reason(error)
+        if lost:
+            raise SearchServerError(
+                f"{self.address}: gives no answer, {web.TRIES} times ({lost}); check that it runs and try again"
+            )
         try:
-            answer = json.loads(response.data)
+            answer = response.json()
         except ValueError:
             answer = None
         if response.status >= 300:
             points = "give the address that it points to" if response.status < 400 else "see the server's log"
-            remedy = _REMEDIES.get(response.status, points)
             said = f" ({_reason(answer['error'])})" if isinstance(answer, dict) and answer.get("error") else ""
+            remedy = _REMEDIES.get(response.status, points)
             raise SearchServerError(f"{self.address}: the server answers {response.status}{said}; {remedy}")
         if not isinstance(answer, dict):
             raise SearchServerError(f"{self.address}: answers with something other than JSON; is this Elasticsearch?")

@@ -1,0 +1,50 @@
+"""Requests over HTTP, asked again where a server is busy or not there for a moment: downloads and search servers."""
+
+from __future__ import annotations
+
+import urllib.request
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+
+from dragin_lab import __version__
+
+#: Times that a request is sent in all; seconds that the pauses between begin with, doubling, and the longest that a
+#: server may ask for by ``Retry-After``; seconds without an answer after which a request counts as lost.
+TRIES, PAUSE, LONGEST_PAUSE, TIMEOUT = 5, 0.5, 30, 60.0
+#: Statuses of a server that has too much to do, or is not there for a moment.
+PASSING = (408, 429, 500, 502, 503, 504)
+
+
+def request(
+    method: str, url: str, headers: dict[str, str], *, redirects: int | bool = False, **options: Any
+) -> urllib3.BaseHTTPResponse:
+    """The answer to a request, whatever its status, through the proxy that the environment names.
+
+    ``options`` are those of ``urllib3.PoolManager.request``. Raises ``urllib3.exceptions.HTTPError`` where there is no
+    answer.
+    """
+    again = urllib3.Retry(
+        total=None, connect=TRIES - 1, read=TRIES - 1, status=TRIES - 1, other=0, redirect=redirects,
+        status_forcelist=PASSING, allowed_methods=None, backoff_factor=PAUSE, retry_after_max=LONGEST_PAUSE,
+        raise_on_status=False,
+    )  # fmt: skip
+    parts = urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    bypassed = proxy is not None and urllib.request.proxy_bypass(parts.hostname or "")
+    return _pool(None if bypassed else proxy).request(
+        method, url, headers={"User-Agent": f"dragin-lab/{__version__}"} | headers, retries=again,
+        redirect=bool(redirects), timeout=TIMEOUT, **options,
+    )  # fmt: skip
+
+
+@lru_cache
+def _pool(proxy: str | None) -> urllib3.PoolManager:
+    return urllib3.PoolManager() if proxy is None else urllib3.ProxyManager(proxy)
+
+
+def reason(error: urllib3.exceptions.HTTPError) -> str:
+    """Why there was no answer, in a line."""
+    return str(getattr(error, "reason", None) or error)[-200:]
