@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -40,9 +40,8 @@ _AGAIN = "build it again with 'dragin-lab corpus index --force'"
 VECTORS, INDEX, PROGRESS = "vectors.f32", "index.faiss", "encoding.partial.json"
 _BLOCK = 256  # passages that are encoded, and sorted by length, together
 _CHECKPOINT_SECONDS = 10.0
-_AT_ONCE = 1 << 16  # vectors handed to FAISS together
 _PROBES, _PROBE_WORDS = 200, 12  # recall is measured with the first words of so many passages as queries
-_SAMPLE = 64  # vectors a group that the groups are learnt from
+_SAMPLE = 64  # vectors per group that the groups are learnt from
 
 Found = tuple[np.ndarray, np.ndarray]  # inner products and rows, (queries, k) each
 
@@ -105,7 +104,7 @@ class Dense:
         Raises ``CorpusError`` where the folder holds the encoding of something else or another process writes it,
         ``BrokenOffError`` where it cannot be written to the end; what was encoded is kept.
         """
-        library = _library()
+        _faiss()
         target = folder_of(corpus, encoder) if folder is None else Path(folder).expanduser()
         exactly = len(corpus) <= EXACT if exact is None else exact
         facts = _facts(corpus, encoder)
@@ -116,21 +115,20 @@ class Dense:
                     for name in (ABOUT, PROGRESS, VECTORS, INDEX):
                         (target / name).unlink(missing_ok=True)
                 if (target / ABOUT).exists():
-                    about = read_manifest(target / ABOUT, _AGAIN, facts)
-                    if about["exact"] == exactly:
+                    if read_manifest(target / ABOUT, _AGAIN, facts)["exact"] == exactly:
                         return cls.load(target, corpus, encoder)
-                    _note(target, facts, len(corpus), about["zeros"])
+                    _note(target, facts, len(corpus))
                     (target / ABOUT).unlink()
-                zeros = _encode(corpus, encoder, target, facts, progress)
+                _encode(corpus, encoder, target, facts, progress)
                 vectors = _mapped(target / VECTORS, len(corpus), encoder.dimension)
                 (target / INDEX).unlink(missing_ok=True)
                 how: dict[str, Any] = {"exact": True}
                 if not exactly:
-                    index, how = _grouped(library, vectors, corpus, encoder)
-                    _write_index(library, index, target / INDEX)
-                about = facts | how | {"zeros": zeros, "faiss": version("faiss-cpu")}
+                    index, how = _grouped(vectors, corpus, encoder)
+                    _write_index(index, target / INDEX)
+                zeros = len(vectors) - int(np.any(vectors, axis=1).sum())  # passages without a vector
                 written = [target / name for name in (VECTORS, INDEX) if (target / name).exists()]
-                write_manifest(target / ABOUT, about, written)
+                write_manifest(target / ABOUT, facts | how | {"zeros": zeros, "faiss": version("faiss-cpu")}, written)
                 (target / PROGRESS).unlink(missing_ok=True)
         except OSError as error:
             raise BrokenOffError(
@@ -145,19 +143,19 @@ class Dense:
         Raises ``CorpusError`` for a folder that holds none or half of one, or one of another corpus, encoder or
         format, or damaged files.
         """
-        library = _library()
+        faiss = _faiss()
         source = Path(folder).expanduser()
         if (source / PROGRESS).exists() and not (source / ABOUT).exists():
             raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
         about = read_manifest(source / ABOUT, _AGAIN, _facts(corpus, encoder))
         if about["exact"]:
             vectors = _mapped(source / VECTORS, len(corpus), encoder.dimension)
-            return cls(corpus, encoder, lambda queries, k: nearest(library, queries, vectors, k), about)
+            return cls(corpus, encoder, lambda queries, k: nearest(queries, vectors, k), about)
         try:
-            index = library.read_index(str(source / INDEX), library.IO_FLAG_MMAP_IFC)
+            index = faiss.read_index(str(source / INDEX), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise CorpusError(f"{source / INDEX}: cannot be read ({str(error)[:200]}); build it again") from None
-        library.extract_index_ivf(index).nprobe = about["groups_searched"]
+        faiss.extract_index_ivf(index).nprobe = about["groups_searched"]
         return cls(corpus, encoder, index.search, about)
 
     def search(self, query: str, k: int) -> list[Passage]:
@@ -219,48 +217,43 @@ def _facts(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
     } | encoder.provenance()
 
 
-def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> int:
-    """Bring ``VECTORS`` to its end; returns how many passages gave no vector and stand there as zeros."""
-    rows, zeros = _resumed(folder, facts)
-    width = encoder.dimension * 4
-    disable = None if progress is None else not progress
-    with (
-        (folder / VECTORS).open("ab") as file,
-        tqdm(
-            total=len(corpus), initial=rows, desc=f"encode by {encoder.name}", unit=" passages", disable=disable,
-            leave=False,
-        ) as bar,
-    ):  # fmt: skip
-        file.truncate(rows * width)
+def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> None:
+    """Bring ``VECTORS`` to its end; a passage that gives no vector stands there as zeros."""
+    rows = _resumed(folder, facts)
+    bar = tqdm(
+        total=len(corpus), initial=rows, desc=f"encode by {encoder.name}", unit=" passages", leave=False,
+        disable=None if progress is None else not progress,
+    )  # fmt: skip
+    with (folder / VECTORS).open("ab") as file, bar:
+        file.truncate(rows * encoder.dimension * 4)
         last = time.monotonic()
         for start in range(rows, len(corpus), _BLOCK):  # blocks begin where they always do, so bytes are the same
             vectors = encoder.encode_passages(corpus[start : start + _BLOCK])  # (block, dimension)
             file.write(vectors.astype("<f4").tobytes())
-            rows, zeros = start + len(vectors), zeros + int((~vectors.any(axis=1)).sum())
+            rows = start + len(vectors)
             bar.update(len(vectors))
             if time.monotonic() - last >= _CHECKPOINT_SECONDS or rows == len(corpus):
                 file.flush()
                 os.fsync(file.fileno())
-                _note(folder, facts, rows, zeros)
+                _note(folder, facts, rows)
                 last = time.monotonic()
-    return zeros
 
 
-def _note(folder: Path, facts: dict[str, Any], rows: int, zeros: int) -> None:
+def _note(folder: Path, facts: dict[str, Any], rows: int) -> None:
     """Say how far the vectors go, which are on the disk."""
-    write_whole(folder / PROGRESS, json.dumps({"of": facts, "rows": rows, "zeros": zeros}).encode())
+    write_whole(folder / PROGRESS, json.dumps({"of": facts, "rows": rows}).encode())
 
 
-def _resumed(folder: Path, facts: dict[str, Any]) -> tuple[int, int]:
-    """The passages that an earlier call encoded for certain, and how many of them gave no vector."""
+def _resumed(folder: Path, facts: dict[str, Any]) -> int:
+    """The passages that an earlier call encoded for certain."""
     path = folder / PROGRESS
     if not path.exists():
         if any(one.name not in (VECTORS, INDEX, LOCK) for one in folder.iterdir()):
             raise CorpusError(f"{folder}: is not empty and holds no index; give a folder of its own")
-        return 0, 0
+        return 0
     try:
         there = json.loads(path.read_bytes())
-        rows, zeros, of = int(there["rows"]), int(there["zeros"]), there["of"]
+        rows, of = int(there["rows"]), there["of"]
         written = (folder / VECTORS).stat().st_size
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorpusError(f"{path}: is damaged ({error}); delete {folder} to start over") from None
@@ -271,26 +264,25 @@ def _resumed(folder: Path, facts: dict[str, Any]) -> tuple[int, int]:
         )
     if written < rows * facts["dimension"] * 4:
         raise CorpusError(f"{folder / VECTORS}: is shorter than the encoding left it; delete {folder} to start over")
-    return rows, zeros
+    return rows
 
 
 # -- the index --------------------------------------------------------------------------------------------------------
 
 
-def _grouped(library: Any, vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any, dict[str, Any]]:
+def _grouped(vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any, dict[str, Any]]:
     """An index of groups, and how many of them are looked through for a recall of ``RECALL``, or all."""
+    faiss = _faiss()
     count, dimension = vectors.shape
     groups = max(1, min(int(4 * count**0.5), count // _SAMPLE))
-    index = library.IndexIVFFlat(library.IndexFlatIP(dimension), dimension, groups, library.METRIC_INNER_PRODUCT)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimension), dimension, groups, faiss.METRIC_INNER_PRODUCT)
     index.cp.seed = 0
-    step = max(1, count // (groups * _SAMPLE))
-    index.train(np.ascontiguousarray(vectors[::step]))
-    for part in _parts(vectors):
-        index.add(part)
+    index.train(np.ascontiguousarray(vectors[:: max(1, count // (groups * _SAMPLE))]))
+    index.add(vectors)
     asked = np.unique(np.linspace(0, count - 1, min(count, _PROBES)).astype(int)).tolist()
     queries = encoder.encode_queries([" ".join(corpus[row].text.split()[:_PROBE_WORDS]) for row in asked])
     k = min(10, count)
-    wanted = nearest(library, queries, vectors, k)[1]
+    wanted = nearest(queries, vectors, k)[1]
     searched, recall = 1, 0.0
     while True:
         index.nprobe = searched
@@ -300,15 +292,11 @@ def _grouped(library: Any, vectors: np.ndarray, corpus: Corpus, encoder: Encoder
         searched = min(groups, searched * 2)
 
 
-def nearest(library: Any, queries: np.ndarray, vectors: np.ndarray, k: int) -> Found:
-    """The k vectors nearest to each query, by comparing all, a part at a time: their inner products and rows."""
-    found: list[Found] = []
-    for start, part in zip(range(0, len(vectors), _AT_ONCE), _parts(vectors), strict=True):
-        scores, rows = library.knn(queries, part, min(k, len(part)), metric=library.METRIC_INNER_PRODUCT)
-        found.append((scores, rows + start))
-    scores, rows = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> Found:
+    """The k vectors nearest to each query, by comparing all: their inner products and rows, (queries, k) each."""
+    faiss = _faiss()
+    found: Found = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+    return found
 
 
 def recall_of(found: np.ndarray, wanted: np.ndarray) -> float:
@@ -317,41 +305,22 @@ def recall_of(found: np.ndarray, wanted: np.ndarray) -> float:
     return float(np.mean(shares))
 
 
-def _parts(vectors: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(vectors), _AT_ONCE):
-        yield np.ascontiguousarray(vectors[start : start + _AT_ONCE])
-
-
 def _mapped(path: Path, count: int, dimension: int) -> np.ndarray:
     return np.memmap(path, "<f4", "r", shape=(count, dimension))
 
 
-def _write_index(library: Any, index: Any, path: Path) -> None:
+def _write_index(index: Any, path: Path) -> None:
     """Write an index through a file of Python's: FAISS itself takes no notice of a disk that is full at the end."""
-    failed: list[OSError] = []
+    faiss = _faiss()
     draft = path.with_suffix(".partial")
     with draft.open("wb") as file:
-
-        def write(data: bytes) -> None:
-            try:
-                file.write(data)
-            except OSError as error:
-                failed.append(error)
-                raise
-
-        try:
-            library.write_index(index, library.PyCallbackIOWriter(write))
-        except RuntimeError:
-            if not failed:
-                raise
-        if failed:
-            raise failed[0]
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
 
 
-def _library() -> Any:
+def _faiss() -> Any:
     try:
         import faiss
     except ImportError:
