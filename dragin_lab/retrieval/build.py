@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from array import array
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from tqdm.auto import tqdm
 
 from dragin_lab import __version__
 from dragin_lab.errors import BrokenOffError, CorpusError
-from dragin_lab.files import LOCK, locked, not_saved
+from dragin_lab.files import locked, not_saved
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.analysis import prepared
 from dragin_lab.retrieval.manifest import write_manifest
@@ -32,6 +33,8 @@ from dragin_lab.retrieval.stored import FORMAT, INDEX, MANIFEST, TEXT, TITLE, St
 
 #: Bytes that tantivy collects before it writes a segment. Together with the merges of segments it decides the peak.
 _HEAP = 128 << 20
+#: In the folder of a build that is under way: what is built, and the corpus that it replaces.
+NEW, OLD = "new", "old"
 #: Canary queries, their words, and the passages among which the one that each was made from must be found.
 _CANARIES, _WORDS, DEPTH = 8, 6, 10
 
@@ -79,36 +82,30 @@ def build(
 @contextmanager
 def _workplace(folder: Path) -> Iterator[Path]:
     """An empty folder beside the target, which no other build uses; it is gone afterwards, renamed or removed."""
-    work = folder.absolute().with_name(f".{folder.absolute().name}.building")
-    work.mkdir(parents=True, exist_ok=True)
+    place = folder.absolute().with_name(f".{folder.absolute().name}.building")
+    place.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(work, "another build of this corpus is under way; wait for it, or give another --out"):
-            _clear(work)  # of what a build left that was killed
+        with locked(place, "another build of this corpus is under way; wait for it, or give another --out"):
             try:
-                (work / "new").mkdir()
-                yield work / "new"
+                _clear(place)  # of what a build left that was killed
+                (place / NEW).mkdir()
+                yield place / NEW
             finally:
-                _clear(work)
+                _clear(place)
     finally:
         with suppress(OSError):  # another build has just begun there
-            work.rmdir()
+            place.rmdir()
 
 
-def _clear(work: Path) -> None:
-    for left in work.iterdir():
-        if left.is_dir():
-            shutil.rmtree(left)
-        elif left.name != LOCK:
-            left.unlink()
+def _clear(place: Path) -> None:
+    for name in (NEW, OLD):
+        shutil.rmtree(place / name, ignore_errors=True)
 
 
 def _put_in_place(work: Path, folder: Path) -> None:
-    old = folder.absolute().with_name(f".{folder.absolute().name}.replaced")
-    shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
-        os.replace(folder, old)
+        os.replace(folder, work.with_name(OLD))
     os.replace(work, folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(source: Source, work: Path, expect: int | None, progress: bool | None) -> None:
@@ -214,14 +211,10 @@ def _mean_length(index: Any, field: str, term: str | None) -> float:
         return 0.0
     searcher = index.searcher()
     query = Query.term_query(index.schema, field, term, index_option="freq")
-    said = json.loads(query.explain(searcher, searcher.search(query, 1, count=False).hits[0][1]).to_json())
-    return float(next(value for text, value in _said(said) if text.startswith("avgdl")))
-
-
-def _said(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    yield explanation["description"], explanation["value"]
-    for detail in explanation.get("details", ()):
-        yield from _said(detail)
+    said = query.explain(searcher, searcher.search(query, 1, count=False).hits[0][1]).to_json()
+    found = re.search(r'"value": ([^,]+),\s+"description": "avgdl', said)
+    assert found is not None, said
+    return float(found[1])
 
 
 def _canaries(index: Any, count: int) -> list[dict[str, str]]:

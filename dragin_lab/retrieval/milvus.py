@@ -27,13 +27,13 @@ from dragin_lab.errors import MissingPackageError, SearchServerError, SettingErr
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.sparse import NOTHING, Hit, best, larger, query_vector
+from dragin_lab.retrieval.sparse import Hit, best, larger, query_vector
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder
 
 #: Of what a collection holds; another number is refused.
-FORMAT = 2
+FORMAT = 3
 #: Seconds until a server must be reached, and until it must have answered (whole for pymilvus); what is lost on the
 #: way is asked again until then.
 CONNECT, TIMEOUT = 10.0, 60
@@ -43,9 +43,9 @@ LONGEST, MOST_HITS = 65_535, 16_384
 _CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
 FIELDS = ("id", "title", "text")
 SIDES, DENSE = ("title_led", "text_led"), "vector"
-#: The row, beside those of the passages, whose text says what the collection is; it is written first.
-ABOUT = -1
-_SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are mostly all there; queries a request
+#: The property of a collection that says what it holds, as JSON.
+ABOUT = "dragin_lab"
+_SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are mostly all there; queries per request
 _FORMS = "milvus:./wiki.db or milvus:http://host:19530, with #collection if it is not 'passages'"
 
 
@@ -136,35 +136,31 @@ class Collection:
             return str(self._client.get_server_version(timeout=TIMEOUT))
 
     def about(self) -> dict[str, Any] | None:
-        """What the collection holds, or is to hold when it is whole; None where there is none, or an empty one.
+        """What the collection holds, or is to hold when it is whole; None where there is none, or half of one.
 
         Raises ``SearchServerError`` for a collection of something else.
         """
         if not self.ask("has_collection"):
             return None
-        if {"row", *FIELDS} <= {one["name"] for one in self.ask("describe_collection")["fields"]}:
-            self.ask("load_collection")
-            rows = self.ask("query", ids=[ABOUT], output_fields=["text"])
-            if not rows and self.count() < 0:
-                return None
-            try:
-                about: dict[str, Any] = json.loads(rows[0]["text"])
-                return {name: about[name] for name in ("format", "search", "passages", "corpus")} | about
-            except (IndexError, KeyError, TypeError, ValueError):
-                pass  # rows that are not ours
-        raise SearchServerError(
-            f"{self.address}: is a collection of something else; name another, by #name after the address"
-        )
+        found = self.ask("describe_collection")
+        try:
+            about: dict[str, Any] = json.loads(found["properties"][ABOUT])
+        except (KeyError, ValueError):
+            raise SearchServerError(
+                f"{self.address}: is a collection of something else; name another, by #name after the address"
+            ) from None
+        vectors = {one["name"] for one in found["fields"]} & {*SIDES, DENSE}
+        if len(self.ask("list_indexes")) < len(vectors):  # whoever was making it was killed
+            return None
+        self.ask("load_collection")
+        return about
 
     def count(self) -> int:
-        """The passages that are there now; -1 where the row ``ABOUT`` is not there either."""
-        return int(self.ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"]) - 1
+        """The passages that are there now."""
+        return int(self.ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def create(self, about: Mapping[str, Any], dimension: int | None, exact: bool) -> None:
-        """A collection of passages with dense vectors of a dimension, or with sparse ones; its first row says what of.
-
-        One that is there is dropped.
-        """
+        """A collection of passages with dense vectors of a dimension, or with sparse ones, in place of any there."""
         from pymilvus import DataType, MilvusClient
 
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -173,18 +169,18 @@ class Collection:
         for name in FIELDS:
             schema.add_field(name, DataType.VARCHAR, max_length=LONGEST)
         if dimension is None:
-            nothing: dict[str, Any] = {side: {NOTHING: 1.0} for side in SIDES}
             for name in SIDES:
                 schema.add_field(name, DataType.SPARSE_FLOAT_VECTOR)
                 indexes.add_index(field_name=name, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
         else:
-            nothing = {DENSE: np.zeros(dimension, np.float32)}
             schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=dimension)
             indexes.add_index(field_name=DENSE, metric_type="IP", index_type="FLAT" if exact else "AUTOINDEX")
         if self.ask("has_collection"):
             self.ask("drop_collection")
-        self.ask("create_collection", schema=schema, index_params=indexes, consistency_level="Strong")
-        self.ask("upsert", [{"row": ABOUT, "id": "", "title": "", "text": json.dumps(about), **nothing}])
+        self.ask(
+            "create_collection", schema=schema, index_params=indexes, consistency_level="Strong",
+            properties={ABOUT: json.dumps(about)},
+        )  # fmt: skip
 
     def search(self, vector: str, queries: Sequence[Any], limit: int) -> list[list[Hit]]:
         """For each query, the at most ``limit`` largest inner products."""
@@ -192,9 +188,7 @@ class Collection:
             "search", data=list(queries), limit=limit, output_fields=list(FIELDS), anns_field=vector,
             search_params={"metric_type": "IP", "params": {}}, consistency_level="Eventually",
         )  # fmt: skip
-        return [
-            [(float(h["distance"]), int(h["row"]), h["entity"]) for h in hits if h["row"] != ABOUT] for hits in found
-        ]
+        return [[(float(hit["distance"]), int(hit["row"]), hit["entity"]) for hit in hits] for hits in found]
 
 
 def _check_file(file: Path, create: bool) -> None:
@@ -302,7 +296,7 @@ class Milvus:
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, many in one request."""
-        wanted = check_number(k, MOST_HITS - 1)
+        wanted = check_number(k, MOST_HITS)
         search = self._sparse if self.about["search"] == "bm25" else self._dense
         found: list[list[Passage]] = []
         for start in range(0, len(queries), _TOGETHER):

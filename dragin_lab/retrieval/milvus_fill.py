@@ -55,16 +55,14 @@ def fill(
     where = address if isinstance(address, Address) else Address.parse(address)
     about = facts_of(corpus, encoder)
     with closing(Collection(where, create=True)) as collection:
-        there = collection.about()
-        if there is None or force:
-            resumed, there = 0, None
-        else:
+        there, resumed = collection.about(), 0
+        if there is not None and not force:
             check_about(where, there, about)
             resumed = collection.count()
         if resumed == len(corpus):
             return resumed
         make = _weighed(corpus) if encoder is None else _encoded(encoder, corpus)
-        if there is None:
+        if there is None or force:
             there = about | {"corpus": corpus.name, "opened": opened or getattr(encoder, "name", "")}
             collection.create(there, None if encoder is None else encoder.dimension, exact=len(corpus) <= EXACT)
         begin = resumed - resumed % BATCH
