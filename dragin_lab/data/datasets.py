@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.data import formats
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
-from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN
-from dragin_lab.data.questions import is_own, read_questions
+from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN, each_question
+from dragin_lab.data.questions import is_own, read_questions, unique
 from dragin_lab.errors import DataError
 
 #: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
@@ -85,20 +86,9 @@ def _read(path: Path, limit: int | None) -> list[Question]:
     records = formats.read_records(path)
     kind = formats.kind_of(path, records)
     names = formats.read_aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
-    questions: list[Question] = []
-    seen: dict[str, str] = {}
-    for where, record, _ in formats.each_question(kind, records):
-        question = formats.read_question(where, kind, record, names)
-        if question is None:
-            continue
-        if question.id in seen:
-            raise DataError(
-                f"{where}: the id {question.id!r} was used before, at {seen[question.id]}; give every question its own"
-            )
-        seen[question.id] = where
-        questions.append(question)
-        if len(questions) == limit:
-            break
+    every = ((where, formats.read_question(where, kind, one, names)) for where, one in each_question(kind, records))
+    answerable = ((where, question) for where, question in every if question is not None)
+    questions = unique(islice(answerable, limit))
     if not questions:
         raise DataError(f"{path}: holds no question that can be answered")
     return questions

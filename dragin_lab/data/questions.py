@@ -34,25 +34,28 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
     says where no question has one. Raises ``DataError`` with the place and field that is wrong.
     """
     chosen = tabular.parse_fields(fields, FIELDS)
-    found: dict[str, Question] = {}
-    places: dict[str, str] = {}
-    for placed in tabular.read_rows(source):
-        question = _question(placed, chosen)
-        if question.id in found:
-            raise DataError(
-                f"{placed.place}: the id {question.id!r} was used before, at {places[question.id]}; give every "
-                "question its own"
-            )
-        found[question.id], places[question.id] = question, placed.place
-    if not found:
+    rows = list(tabular.read_rows(source))
+    if not rows:
         shown = source if isinstance(source, str | Path) else type(source).__name__
         raise DataError(f"{shown}: holds no question")
-    if not any(question.golds for question in found.values()):
+    questions = unique((placed.place, _question(placed, chosen)) for placed in rows)
+    if not any(question.golds for question in questions):
         warnings.warn(
-            f"no question has an answer, so none is scored; {tabular.listed(placed)}, as in --fields answer=COLUMN",
+            f"no question has an answer, so none is scored; {tabular.listed(rows[-1])}, as in --fields answer=COLUMN",
             stacklevel=3,
         )
-    return list(found.values())
+    return questions
+
+
+def unique(placed: Iterable[tuple[str, Question]]) -> list[Question]:
+    """Questions that come with their places; ``DataError`` for an id that was used before."""
+    places: dict[str, str] = {}
+    questions = []
+    for place, question in placed:
+        if (first := places.setdefault(question.id, place)) != place:
+            raise DataError(f"{place}: the id {question.id!r} was used before, at {first}; give every question its own")
+        questions.append(question)
+    return questions
 
 
 def _question(placed: Placed, fields: Mapping[str, str]) -> Question:

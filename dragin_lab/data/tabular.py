@@ -12,7 +12,6 @@ import math
 import numbers
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,14 +62,12 @@ def read_rows(source: Any, advance: Advance = lambda count: None) -> Iterator[Pl
         raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
     if not isinstance(source, str | Path):
         return _objects(source)
-    name, path = str(source), Path(source).expanduser()
-    if name.startswith(HUB):
-        return _datasets(name, partial(_load_from_hub, name))
-    if path.is_dir():
-        return _datasets(name, partial(_load_from_disk, path))
-    if name.lower().endswith(PARQUET):
+    name, path = str(source).lower(), Path(source).expanduser()
+    if name.startswith(HUB) or path.is_dir():
+        return _data_set(source)
+    if name.endswith(PARQUET):
         return _parquet(path, advance)
-    return (json_rows if name.lower().endswith(JSON_LINES) else _table)(path, advance)
+    return (json_rows if name.endswith(JSON_LINES) else _table)(path, advance)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -121,9 +118,7 @@ def json_rows(path: Path, advance: Advance = lambda count: None) -> Iterator[Pla
 def _table(path: Path, advance: Advance) -> Iterator[Placed]:
     """Rows below a header, between commas or tabs, quoted the way a CSV writer does it."""
     tabs = ".tsv" in path.name.lower()
-    csv.field_size_limit(
-        max(csv.field_size_limit(), _LONGEST_FIELD)
-    )  # a setting of the whole process, only ever raised
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))  # of the whole process, and only ever raised
     reader = csv.reader(read_lines(path, advance), delimiter="\t" if tabs else ",", strict=True)
     names: list[str] = []
     begun, count = 1, 0  # the line on which the record under way starts; the records so far
@@ -186,34 +181,27 @@ def _objects(source: Any) -> Iterator[Placed]:
         yield Placed(place, number, record)
 
 
-def _datasets(name: str, load: Callable[[], Any]) -> Iterator[Placed]:
+def _data_set(source: str | Path) -> Iterator[Placed]:
+    """The rows of a folder that ``datasets`` saved, or of a data set on the Hub."""
     try:
         import datasets
     except ImportError:
-        raise MissingPackageError(f"{name}: needs datasets; pip install 'dragin-lab[corpora]'") from None
+        raise MissingPackageError(f"{source}: needs datasets; pip install 'dragin-lab[corpora]'") from None
+    name = str(source)
     try:
-        found = load()
+        if name.startswith(HUB):
+            title, _, split = name.removeprefix(HUB).partition("#")
+            found = datasets.load_dataset(title, split=split or None)
+        else:
+            found = datasets.load_from_disk(str(Path(source).expanduser()))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"{name}: cannot be loaded by datasets ({str(error).splitlines()[0][:200]})") from None
+        raise DataError(f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})") from None
     if isinstance(found, datasets.DatasetDict | datasets.IterableDatasetDict):
         if len(found) != 1:
             raise DataError(f"{name}: holds the splits {', '.join(found)}; say which, as {HUB}NAME#SPLIT, or give it")
         found = next(iter(found.values()))
     for placed in _objects(found):
         yield placed._replace(place=f"{name}, row {placed.number}")
-
-
-def _load_from_disk(path: Path) -> Any:
-    import datasets
-
-    return datasets.load_from_disk(str(path))
-
-
-def _load_from_hub(name: str) -> Any:
-    import datasets
-
-    title, _, split = name.removeprefix(HUB).partition("#")
-    return datasets.load_dataset(title, split=split or None)
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------
@@ -250,9 +238,9 @@ def pick(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, s
     elif key not in record:
         raise DataError(f"{placed.place}: has no field {key!r} ({name}); {listed(placed)}")
     value = record[key]
-    if isinstance(value, str):
-        return value
-    return None if type(value).__name__ in ("NAType", "NaTType") or _is_nan(value) else value
+    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value
 
 
 def text_of(placed: Placed, name: str, value: Any) -> str:
@@ -267,7 +255,3 @@ def text_of(placed: Placed, name: str, value: Any) -> str:
 def listed(placed: Placed) -> str:
     """The fields that a record has, and how to say which is which."""
     return f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which with --fields"
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)

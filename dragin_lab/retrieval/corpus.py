@@ -17,6 +17,8 @@ from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.sources import Row, as_rows, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import Stored, is_stored, json_line
 
+_AT_ONCE = 4096  # passages read together
+
 
 class Corpus(Sequence[Passage]):
     """Passages by position (``corpus[3]``) and by id (``corpus.get("17")``).
@@ -90,13 +92,22 @@ class Corpus(Sequence[Passage]):
     @overload
     def __getitem__(self, index: slice) -> list[Passage]: ...
     def __getitem__(self, index: int | slice) -> Passage | list[Passage]:
-        return self.passages[index]
+        rows = range(len(self))[index]
+        if isinstance(rows, int):
+            return self.passages[rows : rows + 1][0]
+        if rows.step != 1:
+            return [self[row] for row in rows]
+        return list(self._between(rows.start, rows.stop))
 
     def __len__(self) -> int:
         return len(self.passages)
 
     def __iter__(self) -> Iterator[Passage]:
-        return iter(self.passages)
+        return self._between(0, len(self))
+
+    def _between(self, start: int, stop: int) -> Iterator[Passage]:
+        for row in range(start, stop, _AT_ONCE):
+            yield from self.passages[row : min(row + _AT_ONCE, stop)]
 
     @property
     def folder(self) -> Path | None:
@@ -105,13 +116,13 @@ class Corpus(Sequence[Passage]):
 
     def get(self, id: str) -> Passage:
         """The passage with this id; ``KeyError`` where there is none."""
-        return self.passages[self._row_of(id)]
+        return self[self._row_of(id)]
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) over the ids, titles and texts, in order; the same however the corpus is held."""
         digest = hashlib.sha256()
-        for p in self.passages:
+        for p in self:
             digest.update(json_line(p.id, p.title, p.text))
         return digest.hexdigest()
 

@@ -53,39 +53,43 @@ def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> S
     except DataError as error:
         raise CorpusError(str(error)) from None
 
-    def tabled(of: Any) -> Callable[[Advance], Iterator[Row]]:
-        return lambda advance: _checked(_row(placed, chosen) for placed in tabular.read_rows(of, advance))
+    def table(name: str, of: Any, kind: str = "rows", size: int = 0) -> Source:
+        def rows(advance: Advance) -> Iterator[Row]:
+            return _checked(_row(placed, chosen) for placed in tabular.read_rows(of, advance))
+
+        return Source(name, kind, size, rows)
 
     if not isinstance(source, str | Path):
         if not tabular.is_tabular(source):
             raise CorpusError(f"{type(source).__name__} {str(source)[:40]!r}: holds no passages; give {_ACCEPTED}")
-        return Source(type(source).__name__, "rows", 0, tabled(source))
+        return table(type(source).__name__, source)
+    if str(source).startswith(tabular.HUB):
+        return table(str(source), source)
     path = Path(source).expanduser()
-    if not path.exists() and not str(source).startswith(tabular.HUB):
+    if not path.exists():
         raise CorpusError(f"{source}: no such file or folder")
     if path.is_dir():
         beir = next((path / name for name in _BEIR if (path / name).is_file()), None)
         if beir is not None:
-            return Source(path.resolve().name, "BEIR", beir.stat().st_size, tabled(beir))
-        articles = sorted(p for p in path.rglob("wiki_*") if _ARTICLES.fullmatch(p.name))
-        texts = articles or sorted(p for p in path.rglob("*") if p.suffix.lower() in _TEXTS and p.is_file())
-        if not tabular.is_tabular(path):
-            if not texts:
-                raise CorpusError(f"{path}: holds no passages; give {_ACCEPTED}")
-            read = _articles if articles else _texts
-            return Source(
-                path.resolve().name,
-                "WikiExtractor" if articles else "texts",
-                sum(p.stat().st_size for p in texts),
-                lambda advance: _checked(read(path, texts, advance)),
-                {"words": WORDS, "overlap": 0 if articles else OVERLAP},
-            )
-    elif not tabular.is_tabular(source):
+            return table(path.resolve().name, beir, "BEIR", beir.stat().st_size)
+        return table(path.name, path) if tabular.is_tabular(path) else _folder(path)
+    if not tabular.is_tabular(path):
         raise CorpusError(f"{source}: cannot tell by its name what this is; give {_ACCEPTED}")
-    size = path.stat().st_size if path.is_file() else 0
-    if path.is_file() and not size:
+    if not (size := path.stat().st_size):
         raise CorpusError(f"{path}: is empty")
-    return Source(path.name, "rows", size, tabled(source))
+    return table(path.name, path, size=size)
+
+
+def _folder(path: Path) -> Source:
+    """A folder of texts or of WikiExtractor's articles, which are cut into passages."""
+    articles = sorted(p for p in path.rglob("wiki_*") if _ARTICLES.fullmatch(p.name))
+    files = articles or sorted(p for p in path.rglob("*") if p.suffix.lower() in _TEXTS and p.is_file())
+    if not files:
+        raise CorpusError(f"{path}: holds no passages; give {_ACCEPTED}")
+    kind, read, overlap = ("WikiExtractor", _articles, 0) if articles else ("texts", _texts, OVERLAP)
+    size = sum(p.stat().st_size for p in files)
+    cut = {"words": WORDS, "overlap": overlap}
+    return Source(path.resolve().name, kind, size, lambda advance: _checked(read(path, files, advance)), cut)
 
 
 def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
@@ -111,10 +115,8 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
                 raise CorpusError(
                     f"{row.place}: the text of passage {row.id!r} is empty; give it one, or remove the row"
                 )
-            if "\0" in (whole := f"{row.id}{row.title}{row.text}"):
-                name = next(name for name in Row._fields[1:] if "\0" in getattr(row, name))
-                raise CorpusError(f"{row.place}: the {name} holds a NUL character; remove it")
-            if not whole.isascii():
+            whole = f"{row.id}{row.title}{row.text}"
+            if "\0" in whole or not whole.isascii():
                 _check_characters(row)
             yield row
     except DataError as error:
@@ -122,9 +124,12 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _check_characters(row: Row) -> None:
-    for name in Row._fields[1:]:
+    for name in FIELDS:
+        value = getattr(row, name)
+        if "\0" in value:
+            raise CorpusError(f"{row.place}: the {name} holds a NUL character; remove it")
         try:
-            getattr(row, name).encode()
+            value.encode()
         except UnicodeEncodeError as error:
             raise CorpusError(
                 f"{row.place}: character {error.start + 1} of the {name} is half a surrogate pair; remove it"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from json.encoder import encode_basestring as quoted  # json.dumps takes four times as long
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError
@@ -23,7 +23,6 @@ MANIFEST, INDEX = "corpus.json", "tantivy"
 FORMAT = 2
 #: Index fields of a passage's title and text.
 TITLE, TEXT = FIELDS = ("title_terms", "text_terms")
-_ROWS_AT_ONCE = 4096
 
 
 def is_stored(folder: Path) -> bool:
@@ -62,7 +61,7 @@ def json_line(id: str, title: str, text: str) -> bytes:
     return f'{{"id": {quoted(id)}, "title": {quoted(title)}, "text": {quoted(text)}}}\n'.encode()
 
 
-class Stored(Sequence[Passage]):
+class Stored:
     """The passages of a built corpus, by row. ``about`` is the manifest.
 
     Raises ``CorpusError`` where the folder is unfinished, damaged, or was built by another version: every byte of it is
@@ -91,25 +90,11 @@ class Stored(Sequence[Passage]):
         count: int = self.about["passages"]
         return count
 
-    @overload
-    def __getitem__(self, index: int) -> Passage: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Passage]: ...
-    def __getitem__(self, index: int | slice) -> Passage | list[Passage]:
-        rows = range(len(self))[index]
-        if isinstance(rows, int):
-            return self._between(rows, rows + 1)[0]
-        if rows.step == 1 and len(rows) <= _ROWS_AT_ONCE:
-            return self._between(rows.start, rows.stop) if rows else []
-        return [self[row] for row in rows]
-
-    def __iter__(self) -> Iterator[Passage]:
-        for start in range(0, len(self), _ROWS_AT_ONCE):
-            yield from self._between(start, min(start + _ROWS_AT_ONCE, len(self)))
-
-    def _between(self, start: int, stop: int) -> list[Passage]:
+    def __getitem__(self, rows: slice) -> list[Passage]:
+        """The passages of neighbouring rows."""
         from tantivy import FieldType, Order, Query
 
+        start, stop, _ = rows.indices(len(self))
         self.check_unchanged()
         query = Query.range_query(
             self.schema, "row", FieldType.Integer, start, stop, include_upper=False, use_inverted_index=True
