@@ -37,18 +37,17 @@ def read_spec(text: str) -> Spec:
     Raises ``SettingError`` for what names no retriever, ``MissingPackageError`` where its package is not installed.
     """
     kind, colon, address = text.strip().partition(":")
-    text = without_secrets(text)
+    shown = f"retriever {without_secrets(text)!r}"
     if kind not in KINDS:
-        raise SettingError(f"retriever {text!r} does not exist; one of {', '.join(SPECS)}")
+        raise SettingError(f"{shown} does not exist; one of {', '.join(SPECS)}")
     wanted = KINDS[kind]
     if wanted and not address:
-        raise SettingError(f"retriever {text!r}: say which {wanted}, as in {kind}:{wanted}")
+        raise SettingError(f"{shown}: say which {wanted}, as in {kind}:{wanted}")
     if colon and not wanted:
-        raise SettingError(f"retriever {text!r}: {kind} takes nothing after it; write {kind}")
-    if kind in _NEEDS:
-        package, module, extra = _NEEDS[kind]
-        if importlib.util.find_spec(module) is None:
-            raise MissingPackageError(f"retriever {text!r} needs {package}; pip install 'dragin-lab[{extra}]'")
+        raise SettingError(f"{shown}: {kind} takes nothing after it; write {kind}")
+    package, module, extra = _NEEDS.get(kind, ("", "", ""))
+    if module and importlib.util.find_spec(module) is None:
+        raise MissingPackageError(f"{shown} needs {package}; pip install 'dragin-lab[{extra}]'")
     return Spec(kind, address)
 
 
@@ -63,11 +62,11 @@ def open_retriever(spec: str | None = None, corpus: Any = None) -> Retriever:
     kind, address = read_spec(spec) if spec is not None else ("", "")
     from dragin_lab.retrieval.corpus import Corpus
 
-    loaded = isinstance(corpus, Corpus) or (corpus is None and kind in SERVERS)
-    passages: Any = corpus if loaded else Corpus.load(corpus)
+    given = isinstance(corpus, Corpus) or (corpus is None and kind in SERVERS)
+    passages: Any = corpus if given else Corpus.load(corpus)
     if kind in SERVERS:
-        server = getattr(importlib.import_module(f"dragin_lab.retrieval.{kind}"), SERVERS[kind])
-        searched: Retriever = server(address, passages)
+        module = importlib.import_module(f"dragin_lab.retrieval.{kind}")
+        searched: Retriever = getattr(module, SERVERS[kind])(address, passages)
         return searched
     if kind == "dense":
         from dragin_lab.retrieval.dense import Dense
@@ -75,16 +74,14 @@ def open_retriever(spec: str | None = None, corpus: Any = None) -> Retriever:
         return Dense.open(passages, address)
     from dragin_lab.retrieval.bm25 import BM25, Tantivy
 
-    if kind == "tantivy" or (not kind and passages.folder is not None):
-        opened: BM25 | Tantivy = Tantivy(passages)
-    else:
-        if len(passages) > IN_MEMORY:
-            warnings.warn(
-                f"{passages.name}: BM25 holds {len(passages):,} passages in memory; above {IN_MEMORY:,} build the "
-                "corpus: dragin-lab corpus build SOURCE --out FOLDER",
-                stacklevel=3,
-            )
-        opened = BM25(passages)
+    on_disk = kind == "tantivy" or (not kind and passages.folder is not None)
+    if not on_disk and len(passages) > IN_MEMORY:
+        warnings.warn(
+            f"{passages.name}: BM25 holds {len(passages):,} passages in memory; above {IN_MEMORY:,} build the "
+            "corpus: dragin-lab corpus build SOURCE --out FOLDER",
+            stacklevel=3,
+        )
+    opened = Tantivy(passages) if on_disk else BM25(passages)
     opened.chosen = None if kind else "by default: tantivy for a built corpus, else bm25"
     return opened
 
@@ -103,23 +100,22 @@ def build_index(
 
     Raises ``SettingError`` for a retriever without an index of its own, ``CorpusError`` as ``Dense.build`` does.
     """
-    wanted = read_spec(spec)
-    if model is not None and wanted.kind != "milvus":
+    kind, address = read_spec(spec)
+    if model is not None and kind != "milvus":
         raise SettingError(f"model={model!r}: is for milvus:URI; write dense:{model} for an index beside the corpus")
-    if wanted.kind not in ("dense", "milvus"):
-        raise SettingError(f"{wanted.kind} needs no index of its own; one of dense:MODEL, milvus:URI")
+    if kind not in ("dense", "milvus"):
+        raise SettingError(f"{kind} needs no index of its own; one of dense:MODEL, milvus:URI")
     from dragin_lab.retrieval.corpus import Corpus
-
-    passages = Corpus.load(corpus)
     from dragin_lab.retrieval.dense_encoders import open_encoder
 
-    if wanted.kind == "dense":
+    passages = Corpus.load(corpus)
+    if kind == "dense":
         from dragin_lab.retrieval.dense import Dense
 
-        return Dense.build(passages, open_encoder(wanted.address, device), exact=exact, force=force, progress=progress)
+        return Dense.build(passages, open_encoder(address, device), exact=exact, force=force, progress=progress)
     from dragin_lab.retrieval.milvus import Milvus
     from dragin_lab.retrieval.milvus_fill import fill
 
     encoder = None if model is None else open_encoder(model, device)
-    fill(wanted.address, passages, encoder=encoder, opened=model, force=force, progress=progress)
-    return Milvus(wanted.address, passages, encoder=encoder)
+    fill(address, passages, encoder=encoder, opened=model, force=force, progress=progress)
+    return Milvus(address, passages, encoder=encoder)

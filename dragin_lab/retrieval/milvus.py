@@ -27,7 +27,7 @@ from dragin_lab.errors import MissingPackageError, SearchServerError, SettingErr
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.sparse import Hit, best, larger, query_vector
+from dragin_lab.retrieval.sparse import Hit, best, larger, query_vectors
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder
@@ -42,7 +42,7 @@ LONGEST, MOST_HITS = 65_535, 16_384
 #: gRPC's pauses before it connects again: at most two seconds, where it would grow to two minutes.
 _CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
 FIELDS = ("id", "title", "text")
-SIDES, DENSE = ("title_led", "text_led"), "vector"
+VECTOR = "vector"  # sparse or dense
 #: The property of a collection that says what it holds, as JSON.
 ABOUT = "dragin_lab"
 _SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are mostly all there; queries per request
@@ -142,15 +142,13 @@ class Collection:
         """
         if not self.ask("has_collection"):
             return None
-        found = self.ask("describe_collection")
         try:
-            about: dict[str, Any] = json.loads(found["properties"][ABOUT])
+            about: dict[str, Any] = json.loads(self.ask("describe_collection")["properties"][ABOUT])
         except (KeyError, ValueError):
             raise SearchServerError(
                 f"{self.address}: is a collection of something else; name another, by #name after the address"
             ) from None
-        vectors = {one["name"] for one in found["fields"]} & {*SIDES, DENSE}
-        if len(self.ask("list_indexes")) < len(vectors):  # whoever was making it was killed
+        if not self.ask("list_indexes"):  # whoever was making it was killed
             return None
         self.ask("load_collection")
         return about
@@ -165,16 +163,16 @@ class Collection:
 
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("row", DataType.INT64, is_primary=True)
-        indexes = MilvusClient.prepare_index_params()
         for name in FIELDS:
             schema.add_field(name, DataType.VARCHAR, max_length=LONGEST)
         if dimension is None:
-            for name in SIDES:
-                schema.add_field(name, DataType.SPARSE_FLOAT_VECTOR)
-                indexes.add_index(field_name=name, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+            schema.add_field(VECTOR, DataType.SPARSE_FLOAT_VECTOR)
+            kind = "SPARSE_INVERTED_INDEX"
         else:
-            schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=dimension)
-            indexes.add_index(field_name=DENSE, metric_type="IP", index_type="FLAT" if exact else "AUTOINDEX")
+            schema.add_field(VECTOR, DataType.FLOAT_VECTOR, dim=dimension)
+            kind = "FLAT" if exact else "AUTOINDEX"
+        indexes = MilvusClient.prepare_index_params()
+        indexes.add_index(field_name=VECTOR, index_type=kind, metric_type="IP")
         if self.ask("has_collection"):
             self.ask("drop_collection")
         self.ask(
@@ -182,10 +180,10 @@ class Collection:
             properties={ABOUT: json.dumps(about)},
         )  # fmt: skip
 
-    def search(self, vector: str, queries: Sequence[Any], limit: int) -> list[list[Hit]]:
-        """For each query, the at most ``limit`` largest inner products."""
+    def search(self, queries: Sequence[Any], limit: int) -> list[list[Hit]]:
+        """For the vector of each query, the at most ``limit`` largest inner products."""
         found = self.ask(
-            "search", data=list(queries), limit=limit, output_fields=list(FIELDS), anns_field=vector,
+            "search", data=list(queries), limit=limit, output_fields=list(FIELDS), anns_field=VECTOR,
             search_params={"metric_type": "IP", "params": {}}, consistency_level="Eventually",
         )  # fmt: skip
         return [[(float(hit["distance"]), int(hit["row"]), hit["entity"]) for hit in hits] for hits in found]
@@ -305,21 +303,21 @@ class Milvus:
         return found
 
     def _sparse(self, queries: list[str], k: int) -> list[list[Hit]]:
-        vectors = [query_vector(query) for query in queries]
-        asked, limit = [vector for vector in vectors if vector], min(k + _SPARE, MOST_HITS)
+        asked = {query: two for query in queries if any(two := query_vectors(query))}
+        limit, found = min(k + _SPARE, MOST_HITS), []
         while asked:
-            sides = [self._collection.search(side, asked, limit) for side in SIDES]
-            found = [larger(two, k, limit) for two in zip(*sides, strict=True)]
+            hits = self._collection.search([vector for two in asked.values() for vector in two], limit)
+            found = [larger(two, k, limit) for two in zip(hits[::2], hits[1::2], strict=True)]
             if limit == MOST_HITS or all(whole for _, whole in found):
                 break
             limit = min(4 * limit, MOST_HITS)
-        hits = iter(found if asked else ())
-        return [next(hits)[0] if vector else [] for vector in vectors]
+        best_of = {query: hits for query, (hits, _) in zip(asked, found, strict=True)}
+        return [best_of.get(query, []) for query in queries]
 
     def _dense(self, queries: list[str], k: int) -> list[list[Hit]]:
         assert self.encoder is not None
         vectors = np.asarray(self.encoder.encode_queries(queries), np.float32)  # (queries, d)
-        found = self._collection.search(DENSE, vectors.tolist(), min(k + _SPARE, MOST_HITS))
+        found = self._collection.search(vectors.tolist(), min(k + _SPARE, MOST_HITS))
         # A query that the encoder can make nothing of has no vector, and all passages are equally far from it.
         return [best(hits)[:k] if vector.any() else [] for hits, vector in zip(found, vectors, strict=True)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,7 @@ from tqdm.auto import tqdm
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, SearchServerError
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.milvus import (
-    DENSE,
-    FIELDS,
-    LONGEST,
-    SIDES,
-    Address,
-    Collection,
-    check_about,
-    facts_of,
-)
+from dragin_lab.retrieval.milvus import FIELDS, LONGEST, VECTOR, Address, Collection, check_about, facts_of
 from dragin_lab.retrieval.sparse import Weigher
 
 if TYPE_CHECKING:
@@ -30,7 +21,7 @@ if TYPE_CHECKING:
 #: Passages sent at a time; those up to which every dense vector is compared, above which Milvus' index is approximate.
 BATCH, EXACT = 1000, 1_000_000
 
-_Make = Callable[[list[Passage]], list[dict[str, Any]]]  # the vectors of passages, by field
+_Make = Callable[[list[Passage]], Sequence[Any]]  # the vectors of passages
 
 
 def fill(
@@ -86,15 +77,15 @@ def fill(
     return resumed
 
 
-def _send(
-    collection: Collection, about: Mapping[str, Any], start: int, batch: list[Passage], make: _Make
-) -> None:  # fmt: skip
+def _send(collection: Collection, about: Mapping[str, Any], start: int, batch: list[Passage], make: _Make) -> None:
     if collection.about() != about:
         raise CorpusError(
             f"{collection.address}: another 'corpus index --force' replaced this collection; run one at a time"
         )
-    rows = [{"row": row, "id": p.id, "title": p.title, "text": p.text} for row, p in enumerate(batch, start)]
-    collection.ask("upsert", [row | vectors for row, vectors in zip(rows, make(batch), strict=True)])
+    rows = zip(range(start, start + len(batch)), batch, make(batch), strict=True)
+    collection.ask(
+        "upsert", [{"row": row, "id": p.id, "title": p.title, "text": p.text, VECTOR: v} for row, p, v in rows]
+    )
 
 
 def _short_enough(corpus: Corpus) -> Iterator[Passage]:
@@ -110,20 +101,20 @@ def _short_enough(corpus: Corpus) -> Iterator[Passage]:
 
 def _weighed(corpus: Corpus) -> _Make:
     weigher = Weigher(_short_enough(corpus))
-    return lambda passages: [dict(zip(SIDES, weigher.vectors(p), strict=True)) for p in passages]
+    return lambda passages: [weigher.vector(passage) for passage in passages]
 
 
 def _encoded(encoder: Encoder, corpus: Corpus) -> _Make:
     for _ in _short_enough(corpus):
         pass
 
-    def make(passages: list[Passage]) -> list[dict[str, Any]]:
+    def make(passages: list[Passage]) -> Sequence[Any]:
         vectors = np.asarray(encoder.encode_passages(passages), np.float32)  # (passages, d)
         if vectors.shape != (len(passages), encoder.dimension) or not np.isfinite(vectors).all():
             raise CorpusError(
                 f"{encoder.name} gives vectors of shape {vectors.shape} for {len(passages)} passages, or such that are "
                 f"not finite; it must give {encoder.dimension} finite numbers for each"
             )
-        return [{DENSE: vector} for vector in vectors]
+        return list(vectors)
 
     return make

@@ -128,44 +128,35 @@ def as_passages(found: Any, k: int, name: str, query: str) -> list[Passage]:
 
 def _as_passage(one: Any, where: str) -> Passage:
     if isinstance(one, Passage):
-        values: dict[str, Any] = {"id": one.id, "title": one.title, "text": one.text, "score": one.score}
+        values: Mapping[str, Any] = {"id": one.id, "title": one.title, "text": one.text, "score": one.score}
     elif isinstance(one, str):
         values = {"text": one}
     elif isinstance(one, Mapping):
-        if "text" not in one:
-            raise RetrieverError(
-                f"{where} has no text, only {', '.join(map(str, one))[:80]}; it must be in {_ACCEPTED}"
-            )
-        values = {key: one[key] for key in ("id", "title", "text", "score") if one.get(key) is not None}
+        values = one
     elif isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(part, str) for part in one):
         values = {"title": one[0], "text": one[1]}
     else:
         raise RetrieverError(f"{where} is {type(one).__name__} {str(one)[:60]!r}; it must be in {_ACCEPTED}")
-    title, text = values.get("title", ""), values.get("text")
+    if "text" not in values:
+        raise RetrieverError(f"{where} has no text, only {', '.join(map(str, values))[:80]}; it must be in {_ACCEPTED}")
+
+    def wrong(name: str, must_be: str) -> RetrieverError:
+        return RetrieverError(f"{where} has the {name} {str(values[name])[:60]!r}; it must be {must_be}")
+
+    id, title, text, score = (values.get(name) for name in ("id", "title", "text", "score"))
     if not isinstance(text, str) or not text.strip():
-        raise RetrieverError(f"{where} has the text {str(text)[:60]!r}; it must be a text that is not empty")
-    if not isinstance(title, str):
-        raise RetrieverError(f"{where} has the title {str(title)[:60]!r}; it must be a text")
-    return Passage(_id(values.get("id"), title, text, where), title, text, _score(values.get("score"), where))
-
-
-def _id(id: Any, title: str, text: str, where: str) -> str:
-    """A text or whole number; where there is none, made from the passage."""
-    if id is None:
-        return hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:12]
-    if isinstance(id, str) and id.strip():
-        return id
-    if isinstance(id, numbers.Integral) and not isinstance(id, bool):
-        return str(int(id))
-    raise RetrieverError(f"{where} has the id {str(id)[:60]!r}; it must be a text or a whole number")
-
-
-def _score(score: Any, where: str) -> float:
-    if score is None:
-        return math.nan
-    if isinstance(score, numbers.Real) and not isinstance(score, bool):
-        return float(score)
-    raise RetrieverError(f"{where} has the score {str(score)[:60]!r}; it must be a number")
+        raise wrong("text", "a text that is not empty")
+    if not isinstance(title, str | None):
+        raise wrong("title", "a text")
+    if isinstance(score, bool) or not isinstance(score, numbers.Real | None):
+        raise wrong("score", "a number")
+    if id is None:  # made from the passage
+        id = hashlib.sha256(f"{title or ''}\n{text}".encode()).hexdigest()[:12]
+    elif isinstance(id, numbers.Integral) and not isinstance(id, bool):
+        id = str(int(id))
+    elif not isinstance(id, str) or not id.strip():
+        raise wrong("id", "a text or a whole number")
+    return Passage(id, title or "", text, math.nan if score is None else float(score))
 
 
 def _plain(said: Any, name: str) -> dict[str, Any]:

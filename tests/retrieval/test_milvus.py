@@ -208,7 +208,7 @@ def test_the_commands_fill_check_and_search(file: Path, built: Path, corpus: Cor
     assert ran.code == DONE
     assert "canary queries, each of which found its passage" in ran.out
     with closing(Collection(Address.parse(spec))) as collection:
-        every = ["row", "id", "title", "text", "title_led", "text_led"]
+        every = ["row", "id", "title", "text", "vector"]
         collection.ask("upsert", [dict(collection.ask("query", ids=[0], output_fields=every)[0]) | {"text": "changed"}])
     ran = command("corpus", "check", built, "--retriever", spec)
     assert (ran.code, "does not find passage '1' among the first 10" in ran.out) == (FAILED, True)
@@ -427,7 +427,7 @@ def test_a_filling_killed_while_it_made_the_collection_begins_again(file: Path, 
     with closing(Collection(Address.parse(address), create=True)) as collection:
         collection.create({}, None, exact=True)
         collection.ask("release_collection")
-        collection.ask("drop_index", index_name=milvus.SIDES[1])
+        collection.ask("drop_index", index_name=collection.ask("list_indexes")[0])
     refused(address, "holds no such collection")
     other = Corpus.from_passages(some_passages(5), name="other")
     assert fill(address, other, progress=False) == 0
