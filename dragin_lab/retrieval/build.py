@@ -1,8 +1,8 @@
 """``dragin-lab corpus build``: from a source to a corpus on disk (``stored``), in bounded memory.
 
-The index is built in a folder of its own beside the target, its manifest is written last, and one rename puts it in
-place: what stands at the target is whole or is what was there before. A build that was killed leaves that folder, which
-the next one clears; one that failed or was interrupted leaves nothing.
+The index is built in a folder beside the target, its manifest is written last, and one rename puts it in place: the
+target is always complete, or what was there before. A build that was killed leaves the other folder, which the next
+build clears; one that failed or was interrupted leaves nothing.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from dragin_lab.retrieval.manifest import write_manifest
 from dragin_lab.retrieval.sources import Row, Source, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import FORMAT, INDEX, MANIFEST, TEXT, TITLE, Stored, is_stored, json_line, open_index
 
-#: Bytes that tantivy collects before it writes a segment. Together with the merges of segments it decides the peak.
+#: Bytes that tantivy collects before it writes a segment; with the merging of segments they determine the peak.
 _HEAP = 128 << 20
-#: In the folder of a build that is under way: what is built, and the corpus that it replaces.
+#: In the folder of a build in progress: what is being built, and the corpus that it replaces.
 NEW, OLD = "new", "old"
-#: Canary queries, their words, and the passages among which the one that each was made from must be found.
+#: Canary queries, words per query, and the rank within which each must find its passage.
 _CANARIES, _WORDS, DEPTH = 8, 6, 10
 
 
@@ -51,17 +51,14 @@ def build(
     """Build a corpus in the folder ``out``.
 
     Args:
-        source: what ``sources.find_source`` recognises: a file, a folder, a DataFrame, a Hugging Face data set, an
-            iterable of dictionaries.
-        fields: which of the source's fields is the id, title and text, where they have other names:
-            ``"id=doc_id,text=contents"`` or a mapping.
+        source, fields: as for ``Corpus.load``.
         expect: refuse to finish with another number of passages.
         force: replace the corpus that the folder holds.
         progress: a bar on the error output; by default where that is a terminal.
 
     Raises:
         CorpusError: what is wrong with the source, with file and line, or with the folder.
-        BrokenOffError: it could not be written to its end, for want of space for one.
+        BrokenOffError: it could not be finished, for example because the disk is full.
     """
     folder = Path(out).expanduser()
     found = find_source(source, fields)
@@ -81,19 +78,19 @@ def build(
 
 @contextmanager
 def _workplace(folder: Path) -> Iterator[Path]:
-    """An empty folder beside the target, which no other build uses; it is gone afterwards, renamed or removed."""
+    """An empty folder beside the target, which no other build uses; afterwards it is renamed or removed."""
     place = folder.absolute().with_name(f".{folder.absolute().name}.building")
     place.mkdir(parents=True, exist_ok=True)
     try:
         with locked(place, "another build of this corpus is under way; wait for it, or give another --out"):
             try:
-                _clear(place)  # of what a build left that was killed
+                _clear(place)  # what a killed build left
                 (place / NEW).mkdir()
                 yield place / NEW
             finally:
                 _clear(place)
     finally:
-        with suppress(OSError):  # another build has just begun there
+        with suppress(OSError):  # another build has just begun
             place.rmdir()
 
 
@@ -131,7 +128,7 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
                 "it again"
             )
         writer.commit()
-    except ValueError as error:  # tantivy's: the disk is full, for one
+    except ValueError as error:  # of tantivy, such as for a full disk
         raise BrokenOffError(
             f"{work}: tantivy cannot write ({str(error)[:200]}); free some space and run it again"
         ) from error
@@ -155,7 +152,7 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
 
 
 class _Added:
-    """The passages that were given to a writer, and what the manifest says of them."""
+    """The passages given to a writer so far, and the facts about them for the manifest."""
 
     def __init__(self, writer: Any) -> None:
         from tantivy import Document
@@ -170,7 +167,7 @@ class _Added:
     def add(self, row: Row) -> None:
         line = json_line(row.id, row.title, row.text)
         self.fingerprint.update(line)
-        document = self._document()  # filled by its methods in a third of the time
+        document = self._document()  # its methods take a third of the time of its constructor
         document.add_integer("row", len(self.ids))
         document.add_text("id", row.id)
         document.add_bytes("passage", line)
@@ -187,7 +184,7 @@ class _Added:
             self.first_long = self.first_long or row
 
     def check_ids(self, source: Source) -> None:
-        """Refuse an id that was used twice; the source is read once more to say where."""
+        """Refuse an id that was used twice; the source is read again to say where."""
         ids = np.frombuffer(self.ids, np.int64)
         ordered = np.sort(ids)
         twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
@@ -218,9 +215,9 @@ def _mean_length(index: Any, field: str, term: str | None) -> float:
 
 
 def _canaries(index: Any, count: int) -> list[dict[str, str]]:
-    """Queries of a passage's own rarest words, for passages spread from the first to the last.
+    """Queries of the rarest words of passages, evenly spaced from the first to the last.
 
-    None for a passage whose words are all as common as a search returns passages: others may rank above it.
+    A passage whose words are all common gets none, as others may rank above it.
     """
     from tantivy import Query
 

@@ -13,14 +13,14 @@ from dragin_lab.errors import MissingPackageError, SettingError
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever
 
-#: Passages up to which BM25 in memory is quick and small; above, a corpus is better built.
+#: Passages up to which BM25 in memory is quick and small; larger corpora are better built.
 IN_MEMORY = 200_000
 #: What follows the colon; "" where nothing does.
 KINDS = {"bm25": "", "tantivy": "", "dense": "MODEL", "milvus": "URI", "elasticsearch": "URL"}
 SPECS = tuple(kind + (f":{address}" if address else "") for kind, address in KINDS.items())
-#: Those that search an index elsewhere: the class of each, in the module of its name.
+#: Those that search an index elsewhere, and the class of each in the module of that name.
 SERVERS = {"milvus": "Milvus", "elasticsearch": "Elasticsearch"}
-#: The package that each needs, its name for ``import``, and the extra of this package that brings it.
+#: The package that each needs, its import name, and the extra that installs it.
 _NEEDS = {"dense": ("faiss-cpu", "faiss", "dense"), "milvus": ("pymilvus", "pymilvus", "cluster")}
 
 
@@ -32,9 +32,9 @@ class Spec(NamedTuple):
 
 
 def read_spec(text: str) -> Spec:
-    """What a text such as "dense:almanac" names; nothing is loaded.
+    """The retriever that a text such as "dense:almanac" names; nothing is loaded.
 
-    Raises ``SettingError`` for what names no retriever, ``MissingPackageError`` where its package is not installed.
+    Raises ``SettingError`` for a text that names none, ``MissingPackageError`` where its package is not installed.
     """
     kind, colon, address = text.strip().partition(":")
     shown = f"retriever {without_secrets(text)!r}"
@@ -54,10 +54,10 @@ def read_spec(text: str) -> Spec:
 def open_retriever(spec: str | None = None, corpus: Any = None) -> Retriever:
     """The retriever that ``spec`` names over a corpus (a ``Corpus``, or what ``Corpus.load`` takes).
 
-    Without a ``spec``: ``tantivy`` for a built corpus, else ``bm25``; its provenance says so. A server's retriever is
-    given the corpus as it is, and may do without.
+    Without a ``spec``: ``tantivy`` for a built corpus, otherwise ``bm25``; its provenance says so. A server's retriever
+    does not need a corpus.
 
-    Raises ``SettingError`` for what names no retriever, ``CorpusError`` for a corpus or an index that cannot be used.
+    Raises ``SettingError`` for a spec that names none, ``CorpusError`` for a corpus or an index that cannot be used.
     """
     kind, address = read_spec(spec) if spec is not None else ("", "")
     from dragin_lab.retrieval.corpus import Corpus
@@ -90,12 +90,12 @@ def build_index(
     spec: str, corpus: Any, *, exact: bool | None = None, model: str | None = None, device: str | None = None,
     force: bool = False, progress: bool | None = None,
 ) -> Any:  # fmt: skip
-    """Build the index that a retriever searches, or go on with one; and open it.
+    """Build the index that a retriever searches, or resume building it, and open it.
 
     Args:
         spec: ``dense:MODEL`` or ``milvus:URI``.
         exact, device: of a dense index; see ``Dense.build`` and ``open_encoder``.
-        model: fill Milvus with this model's vectors, and not for BM25.
+        model: fill Milvus with this model's vectors instead of BM25's.
         force: begin again, whatever index is there.
 
     Raises ``SettingError`` for a retriever without an index of its own, ``CorpusError`` as ``Dense.build`` does.

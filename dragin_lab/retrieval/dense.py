@@ -1,9 +1,9 @@
 """Dense retrieval: passages and queries as vectors of length 1, the nearest by inner product, in a FAISS index.
 
-``Dense.build`` encodes a corpus in blocks, written as they are made, so that a killed encoding goes on where it
-stopped and ends with the same bytes. Up to ``EXACT`` passages a search compares them all; above, it is approximate: the
-passages are grouped (FAISS's ``IVFFlat``), and a search looks through as many groups as a recall of ``RECALL``
-took when the index was built, which is measured against the exact one.
+``Dense.build`` encodes a corpus in blocks and writes each as it is made, so that a killed encoding resumes where it
+stopped and ends with the same bytes. Up to ``EXACT`` passages, a search compares them all. Above, it is approximate:
+passages are grouped (FAISS's ``IVFFlat``), and a search looks through as many groups as it took to reach a recall of
+``RECALL`` when the index was built.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.manifest import read_manifest, write_manifest
 
-#: Of a folder's layout; another number is refused.
+#: Version of a folder's layout; any other is refused.
 FORMAT = 3
-#: Passages up to which every one is compared.
+#: Passages up to which a query is compared with all of them.
 EXACT = 200_000
-#: Share of the exact first ten that an approximate index must find among its first ten, when it is built.
+#: Share of the exact first ten that an approximate index must find in its first ten when it is built.
 RECALL = 0.95
 _AGAIN = "build it again with 'dragin-lab corpus index --force'"
 VECTORS, INDEX, PROGRESS = "vectors.f32", "index.faiss", "encoding.partial.json"
-_BLOCK = 256  # passages that are encoded, and sorted by length, together
+_BLOCK = 256  # passages that are sorted by length and encoded together
 _CHECKPOINT_SECONDS = 10.0
-_PROBES, _PROBE_WORDS = 200, 12  # recall is measured with the first words of so many passages as queries
-_SAMPLE = 64  # vectors per group that the groups are learnt from
+_PROBES, _PROBE_WORDS = 200, 12  # recall is measured with the first words of this many passages
+_SAMPLE = 64  # vectors per group from which the groups are learnt
 
 Found = tuple[np.ndarray, np.ndarray]  # inner products and rows, (queries, k) each
 
@@ -66,8 +66,8 @@ class Dense:
     def open(cls, corpus: Corpus, model: str, *, device: str | None = None) -> Dense:
         """The index of a corpus by a model (``open_encoder``).
 
-        A corpus that was not built is encoded on the spot, once: its index is cached for the user. Raises
-        ``CorpusError`` where a built corpus has none, and as ``load``.
+        A corpus in memory is encoded at once, and its index is cached for the user. Raises ``CorpusError`` where a
+        built corpus has no such index, and as ``load`` does.
         """
         encoder = open_encoder(model, device)
         folder = folder_of(corpus, encoder)
@@ -91,18 +91,18 @@ class Dense:
         force: bool = False,
         progress: bool | None = None,
     ) -> Dense:
-        """Encode a corpus and build its index in a folder, or go on where an earlier call was stopped.
+        """Encode a corpus and build its index in a folder, or resume where an earlier call was stopped.
 
-        An index that is there is opened; where it is not as exact as asked for, another is built of its vectors.
+        An index that is there is opened; one of the other exactness is replaced by one built from its vectors.
 
         Args:
-            folder: default that of the corpus, or one in the user's cache (``folder_of``).
+            folder: by default ``folder_of`` the corpus.
             exact: compare a query with every passage; by default up to ``EXACT`` passages.
             force: begin again, whatever the folder holds.
             progress: a bar on the error output; by default where that is a terminal.
 
-        Raises ``CorpusError`` where the folder holds the encoding of something else or another process writes it,
-        ``BrokenOffError`` where it cannot be written to the end; what was encoded is kept.
+        Raises ``CorpusError`` where the folder holds an encoding of something else or another process writes to it,
+        ``BrokenOffError`` where it cannot be finished; what was encoded is kept.
         """
         _faiss()
         target = folder_of(corpus, encoder) if folder is None else Path(folder).expanduser()
@@ -140,8 +140,8 @@ class Dense:
     def load(cls, folder: str | Path, corpus: Corpus, encoder: Encoder) -> Dense:
         """The index in a folder, which must be of this corpus and by this encoder.
 
-        Raises ``CorpusError`` for a folder that holds none or half of one, or one of another corpus, encoder or
-        format, or damaged files.
+        Raises ``CorpusError`` for no index or an unfinished one, for another corpus, encoder or format, and for
+        damaged files.
         """
         faiss = _faiss()
         source = Path(folder).expanduser()
@@ -159,11 +159,11 @@ class Dense:
         return cls(corpus, encoder, index.search, about)
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """The at most k nearest passages, nearest first, with their cosines; equal ones in corpus order."""
+        """At most k passages, nearest first, with their cosines; equal ones in corpus order."""
         return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, by one search of the index."""
+        """``search`` for each query, in one search of the index."""
         check_number(k)
         if not queries:
             return []
@@ -172,14 +172,14 @@ class Dense:
         return [self._passages(*one) for one in zip(scores, rows, vectors, strict=True)]
 
     def _passages(self, scores: np.ndarray, rows: np.ndarray, vector: np.ndarray) -> list[Passage]:
-        """The passages found; none for a query without a vector, whose cosines mean nothing."""
+        """The passages found; none for a query without a vector, whose cosines would mean nothing."""
         if not vector.any():
             return []
         found = sorted((-float(s), int(r)) for s, r in zip(scores, rows, strict=True) if r >= 0)
         return [replace(self.corpus[row], score=-score) for score, row in found]
 
     def provenance(self) -> dict[str, Any]:
-        """Everything that a repetition of these searches needs, as plain data."""
+        """All that is needed to repeat these searches, as plain data."""
         kept = ("exact", "groups", "groups_searched", "recall", "zeros", "faiss")
         return {
             "kind": self.kind,
@@ -196,7 +196,7 @@ class Dense:
 
 
 def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
-    """The folder of a corpus's index by an encoder; models of one name and other weights have another."""
+    """Where the index of a corpus by an encoder is: with the corpus or in the user's cache, named for model and weights."""
     facts = encoder.provenance()
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
     own = user_cache() / f"{INDEXES}-{FORMAT}" / corpus.fingerprint[:32]
@@ -208,7 +208,7 @@ def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
 
 
 def _facts(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
-    """What an index is of, all of which must be the same when it is opened."""
+    """What an index was made from, all of which must be the same when it is opened."""
     return {
         "format": FORMAT,
         "kind": Dense.kind,
@@ -218,7 +218,7 @@ def _facts(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
 
 
 def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> None:
-    """Bring ``VECTORS`` to its end; a passage that gives no vector stands there as zeros."""
+    """Encode what ``VECTORS`` lacks; a passage without a vector is a row of zeros."""
     rows = _resumed(folder, facts)
     bar = tqdm(
         total=len(corpus), initial=rows, desc=f"encode by {encoder.name}", unit=" passages", leave=False,
@@ -227,7 +227,7 @@ def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any
     with (folder / VECTORS).open("ab") as file, bar:
         file.truncate(rows * encoder.dimension * 4)
         last = time.monotonic()
-        for start in range(rows, len(corpus), _BLOCK):  # blocks begin where they always do, so bytes are the same
+        for start in range(rows, len(corpus), _BLOCK):  # blocks begin at fixed rows, so the bytes are the same
             vectors = encoder.encode_passages(corpus[start : start + _BLOCK])  # (block, dimension)
             file.write(vectors.astype("<f4").tobytes())
             rows = start + len(vectors)
@@ -240,12 +240,12 @@ def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any
 
 
 def _note(folder: Path, facts: dict[str, Any], rows: int) -> None:
-    """Say how far the vectors go, which are on the disk."""
+    """Record how many vectors are safely on the disk."""
     write_whole(folder / PROGRESS, json.dumps({"of": facts, "rows": rows}).encode())
 
 
 def _resumed(folder: Path, facts: dict[str, Any]) -> int:
-    """The passages that an earlier call encoded for certain."""
+    """The number of passages that an earlier call safely encoded."""
     path = folder / PROGRESS
     if not path.exists():
         if any(one.name not in (VECTORS, INDEX, LOCK) for one in folder.iterdir()):
@@ -271,7 +271,7 @@ def _resumed(folder: Path, facts: dict[str, Any]) -> int:
 
 
 def _grouped(vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any, dict[str, Any]]:
-    """An index of groups, and how many of them are looked through for a recall of ``RECALL``, or all."""
+    """An index of groups, and how many of them a search must look through for a recall of ``RECALL``."""
     faiss = _faiss()
     count, dimension = vectors.shape
     groups = max(1, min(int(4 * count**0.5), count // _SAMPLE))
@@ -293,14 +293,14 @@ def _grouped(vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any
 
 
 def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> Found:
-    """The k vectors nearest to each query, by comparing all: their inner products and rows, (queries, k) each."""
+    """The inner products and rows, (queries, k) each, of the k nearest vectors to each query, comparing all."""
     faiss = _faiss()
     found: Found = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
     return found
 
 
 def recall_of(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Mean share of ``wanted`` (queries, k) that stands in the same row of ``found``."""
+    """Mean share of each row of ``wanted`` (queries, k) that the same row of ``found`` holds."""
     shares = [len(set(f) & set(w)) / len(w) for f, w in zip(found.tolist(), wanted.tolist(), strict=True)]
     return float(np.mean(shares))
 
@@ -310,7 +310,7 @@ def _mapped(path: Path, count: int, dimension: int) -> np.ndarray:
 
 
 def _write_index(index: Any, path: Path) -> None:
-    """Write an index through a file of Python's: FAISS itself takes no notice of a disk that is full at the end."""
+    """Write an index through a Python file, as FAISS's own does not notice a full disk at the end."""
     faiss = _faiss()
     draft = path.with_suffix(".partial")
     with draft.open("wb") as file:

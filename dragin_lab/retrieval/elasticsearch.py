@@ -1,11 +1,11 @@
-"""Retrieval from an Elasticsearch or OpenSearch index that is there already, such as the released code's ``wiki``.
+"""Retrieval from an existing Elasticsearch or OpenSearch index, such as the released code's ``wiki``.
 
-Its documents are passages: ``_id``, and the fields ``title`` and ``txt``. What is sent is what the authors' code sends
+Its documents are passages: ``_id``, and the fields ``title`` and ``txt``. The requests are those of the authors' code
 (github.com/oneal2000/DRAGIN, src/retriever.py; reference-behaviour §4): ``multi_match``, ``best_fields``, tie breaker
-0.5, ``dfs_query_then_fetch``. Where that code takes a failed search for one that found nothing, and a partial answer
-for a whole one, both are errors here.
+0.5, ``dfs_query_then_fetch``. That code takes a failed search for one that found nothing, and a partial answer for a
+complete one; both are errors here.
 
-Five kinds of request need no client, and Elasticsearch's own refuses OpenSearch.
+A handful of requests needs no client, and Elasticsearch's own refuses OpenSearch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
 
 INDEX, TITLE, TEXT = "wiki", "title", "txt"
-#: What one search may ask for (``index.max_result_window``), and queries per request.
+#: Most hits of one search (``index.max_result_window``), and queries per request.
 MOST_HITS, TOGETHER = 10_000, 64
-#: Passages of the given corpus, spread evenly, that are compared with those of the index when it is opened.
+#: Passages of the given corpus, evenly spaced, that are compared with the index when it is opened.
 GLANCES = 20
-_DFS = "dfs_query_then_fetch"  # statistics of all shards together, so that their number changes no score
+_DFS = "dfs_query_then_fetch"  # one set of statistics for all shards, so that scores do not depend on their number
 _FORM = "elasticsearch:http://host:9200/wiki"
 _REMEDIES = {
     401: "give a user in the address, or set ELASTICSEARCH_API_KEY",
@@ -45,7 +45,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Address:
-    """Where an index is. ``secret`` is no part of ``str``, so it comes into no message, trace or record."""
+    """Where an index is. ``str`` leaves ``secret`` out, so it appears in no message, trace or record."""
 
     server: str
     index: str = INDEX
@@ -55,7 +55,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """``http[s]://host:port[/path][/index]``, with ``elasticsearch:`` before.
 
-        Who asks stands in the address (``http://user:password@host``), in ``ELASTICSEARCH_API_KEY`` or in
+        Credentials come from the address (``http://user:password@host``), from ``ELASTICSEARCH_API_KEY``, or from
         ``ELASTICSEARCH_USER`` and ``ELASTICSEARCH_PASSWORD``.
         """
         shown = without_secrets(text)
@@ -92,10 +92,10 @@ class Elasticsearch:
 
     Args:
         address: ``http[s]://host:9200[/index]``; the index is ``wiki`` if none is given.
-        corpus: what the index must hold: as many passages, and ``GLANCES`` of them the same; None takes any.
+        corpus: what the index must hold: the same number of passages, and ``GLANCES`` of them alike; None takes any.
 
     Raises:
-        SearchServerError: a server that cannot be reached, an index that is not there, lacks the fields or is of
+        SearchServerError: a server that cannot be reached; an index that does not exist, lacks the fields or holds
             another corpus.
     """
 
@@ -112,12 +112,12 @@ class Elasticsearch:
             self._compare(corpus)
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """The at most k best passages, best first, with their scores."""
+        """At most k passages, best first, with their scores."""
         body = json.dumps(_query(query, check_number(k, MOST_HITS))).encode()
         return self._hits(self._ask("POST", f"_search?search_type={_DFS}", body))
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, many in one request; those that were refused for the moment go again, alone."""
+        """``search`` for each query, many in one request; those that a busy server refused go again alone."""
         size = check_number(k, MOST_HITS)
         found = []
         for start in range(0, len(queries), TOGETHER):
@@ -136,7 +136,7 @@ class Elasticsearch:
         return found
 
     def provenance(self) -> dict[str, Any]:
-        """Everything that a repetition of these searches needs, as plain data; no secrets."""
+        """All that is needed to repeat these searches, as plain data; no secrets."""
         return self._about | {
             "kind": self.kind,
             "address": str(self.address),
@@ -154,11 +154,11 @@ class Elasticsearch:
     # -- what the index is --------------------------------------------------------------------------------------------
 
     def _describe(self) -> dict[str, Any]:
-        """What the index says of itself; it must have the fields."""
+        """Facts about the index, which must have the fields."""
         found = self._ask("GET", "")
         indexes = [each for each in found.values() if isinstance(each, dict) and "mappings" in each]
         if len(indexes) != 1:
-            raise SearchServerError(f"{self.address}: stands for {len(indexes)} indexes; give the name of one")
+            raise SearchServerError(f"{self.address}: names {len(indexes)} indexes; give the name of one")
         fields = indexes[0]["mappings"].get("properties", {})
         if missing := [name for name in (TITLE, TEXT) if name not in fields]:
             raise SearchServerError(
@@ -181,7 +181,7 @@ class Elasticsearch:
         }
 
     def _version(self) -> str:
-        """``elasticsearch 8.15.0``, ``opensearch 2.11.0``; "unknown" where we may not ask."""
+        """``elasticsearch 8.15.0`` or ``opensearch 2.11.0``; "unknown" where asking is not permitted."""
         try:
             about = self._ask("GET", "", of_server=True).get("version", {})
         except SearchServerError:
@@ -248,15 +248,15 @@ class Elasticsearch:
         return answer
 
     def _check_shards(self, answer: dict[str, Any]) -> None:
-        """Refuse an answer that comes from a part of the index only."""
+        """Refuse an answer that covers only a part of the index."""
         shards = answer.get("_shards", {})
         if answer.get("error"):
             raise SearchServerError(f"{self.address}: refuses the search ({_reason(answer['error'])})")
         if answer.get("timed_out") or shards.get("failed"):
             raise SearchServerError(
                 f"{self.address}: answers for a part of the index only ({shards.get('failed', 0)} of "
-                f"{shards.get('total', '?')} shards failed, or the time was up); look after the cluster's health, and "
-                "run it again"
+                f"{shards.get('total', '?')} shards failed, or it timed out); check the cluster's health and run it "
+                "again"
             )
 
 

@@ -1,7 +1,7 @@
-"""What a folder of files says of itself, so that half of it, a damaged part of it, or another one is found out.
+"""The manifest of a built corpus or an index, by which an unfinished, damaged or different folder is recognised.
 
-The manifest of a built corpus or of an index is written last: a folder without one is unfinished. It holds facts, the
-length and CRC-32 of every file, quick enough to be compared whenever the folder is opened, and a checksum of itself.
+It is written last: a folder without one is unfinished. It holds facts, the length and CRC-32 of every file, which are
+quick enough to compare whenever the folder is opened, and a checksum of itself.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _CHUNK = 1 << 20
 
 
 def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:
-    """Describe a folder whose files are all written: ``facts``, and what each file is."""
+    """Write ``facts`` and a description of each file, all of which must be written already."""
     described = {one.relative_to(path.parent).as_posix(): _describe(one, "run it again") for one in files}
     write_whole(path, _serialized({**facts, "files": described}))
 
 
 def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a manifest says, which must hold all that is ``wanted`` and describe the files beside it.
+    """The facts of a manifest, which must include all that is ``wanted`` and describe the files beside it.
 
-    Raises ``CorpusError``, ending in the ``remedy``: none there, damaged or edited, of something else, a file that is
-    gone, cut short or has changed.
+    Raises ``CorpusError``, ending in the ``remedy``: no manifest, one that was damaged or edited or describes something
+    else, a file that is missing, cut short or changed.
     """
     try:
         data = path.read_bytes()

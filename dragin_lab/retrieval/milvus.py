@@ -1,7 +1,7 @@
-"""Retrieval from Milvus: BM25 or dense vectors, from a cluster or from the file of Milvus Lite (in this process).
+"""Retrieval from Milvus: BM25 or dense vectors, from a cluster or from a Milvus Lite database (in this process).
 
-BM25 is ours, as sparse vectors (``sparse``): Milvus' own full-text function has another analysis, no ``best_fields``,
-and in Milvus Lite statistics of its own for every part of a collection.
+BM25 is searched as sparse vectors (``sparse``): Milvus' own full-text search has another analysis, no ``best_fields``,
+and in Milvus Lite separate statistics for each part of a collection.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ from dragin_lab.retrieval.sparse import Hit, best, larger, query_vectors
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder
 
-#: Of what a collection holds; another number is refused.
+#: Version of what a collection holds; any other is refused.
 FORMAT = 3
-#: Seconds until a server must be reached, and until it must have answered (whole for pymilvus); what is lost on the
-#: way is asked again until then.
+#: Seconds within which a server must be reached, and within which it must answer (pymilvus wants a whole number);
+#: pymilvus repeats lost requests until then.
 CONNECT, TIMEOUT = 10.0, 60
-#: Of a string, in bytes (https://milvus.io/docs/limitations.md), and of what one search returns.
+#: Longest string in bytes (https://milvus.io/docs/limitations.md), and most hits of one search.
 LONGEST, MOST_HITS = 65_535, 16_384
-#: gRPC's pauses before it connects again: at most two seconds, where it would grow to two minutes.
+#: gRPC waits at most two seconds before it connects again; by default that grows to two minutes.
 _CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
 FIELDS = ("id", "title", "text")
 VECTOR = "vector"  # sparse or dense
 #: The property of a collection that says what it holds, as JSON.
 ABOUT = "dragin_lab"
-_SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are mostly all there; queries per request
+_SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that most ties are complete; queries per request
 _FORMS = "milvus:./wiki.db or milvus:http://host:19530, with #collection if it is not 'passages'"
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a collection is. ``token`` is no part of ``str``, so it comes into no message, trace or record."""
+    """Where a collection is. ``str`` leaves ``token`` out, so it appears in no message, trace or record."""
 
     uri: str
     collection: str = "passages"
@@ -62,7 +62,7 @@ class Address:
     def parse(cls, text: str) -> Address:
         """``./wiki.db`` or ``http[s]://host:port[/database]``, with ``milvus:`` before and ``#collection`` after.
 
-        Who asks stands in the address (``http://user:password@host``) or in ``MILVUS_TOKEN``.
+        Credentials come from the address (``http://user:password@host``) or from ``MILVUS_TOKEN``.
         """
         uri, _, collection = text.removeprefix("milvus:").partition("#")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", collection := collection or "passages"):
@@ -85,7 +85,7 @@ class Address:
 
 
 class Collection:
-    """The collection at an address, and what it says of itself (``about``); connected until ``close``.
+    """The collection at an address; connected until ``close``.
 
     Raises ``SearchServerError`` where the server is down, silent for ``TIMEOUT`` seconds, or answers with an error.
     """
@@ -96,10 +96,10 @@ class Collection:
             import pymilvus
 
             if address.file is not None:
-                import milvus_lite.server_manager  # noqa: F401 - pymilvus says less where it is missing
+                import milvus_lite.server_manager  # noqa: F401 - pymilvus' own error for this says less
         except ImportError:
             raise MissingPackageError("Milvus needs pymilvus: pip install 'dragin-lab[cluster]'") from None
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints a traceback of what it also raises
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints tracebacks of what it raises
         self.address = address
         self._errors = (pymilvus.MilvusException, grpc.RpcError)
         if address.file is not None:
@@ -136,7 +136,7 @@ class Collection:
             return str(self._client.get_server_version(timeout=TIMEOUT))
 
     def about(self) -> dict[str, Any] | None:
-        """What the collection holds, or is to hold when it is whole; None where there is none, or half of one.
+        """What the collection holds, or will hold once it is filled; None where there is none yet.
 
         Raises ``SearchServerError`` for a collection of something else.
         """
@@ -148,7 +148,7 @@ class Collection:
             raise SearchServerError(
                 f"{self.address}: is a collection of something else; name another, by #name after the address"
             ) from None
-        if not self.ask("list_indexes"):  # whoever was making it was killed
+        if not self.ask("list_indexes"):  # the last step of its creation
             return None
         self.ask("load_collection")
         return about
@@ -158,7 +158,7 @@ class Collection:
         return int(self.ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def create(self, about: Mapping[str, Any], dimension: int | None, exact: bool) -> None:
-        """A collection of passages with dense vectors of a dimension, or with sparse ones, in place of any there."""
+        """Create the collection, for dense vectors of a dimension or sparse ones (None); replaces one that is there."""
         from pymilvus import DataType, MilvusClient
 
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -190,7 +190,7 @@ class Collection:
 
 
 def _check_file(file: Path, create: bool) -> None:
-    """Keep Milvus Lite from making a new database where one is looked for, and from writing into something else."""
+    """Keep Milvus Lite from creating a database where one should be read, and from writing into something else."""
     if file.is_file() or (file.exists() and any(file.iterdir()) and not (file / "collections").is_dir()):
         raise SearchServerError(f"{file}: is not a database of this Milvus Lite, which is a folder; give another path")
     if not file.exists() and not create:
@@ -202,7 +202,7 @@ def _check_file(file: Path, create: bool) -> None:
 
 
 def facts_of(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
-    """What a collection is of, as it comes back from JSON; all of it must be the same when it is opened."""
+    """What a collection was filled with, as JSON gives it back; all of it must be the same when it is opened."""
     facts: dict[str, Any] = {"format": FORMAT}
     if corpus is not None:
         facts |= {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
@@ -228,12 +228,12 @@ def check_about(address: Address, about: Mapping[str, Any], wanted: Mapping[str,
 class Milvus:
     """A ``Retriever`` over a collection that ``dragin-lab corpus index --retriever milvus:URI`` filled.
 
-    Passages come from the collection. ``close`` leaves the server, which else is left when the process ends.
+    Passages come from the collection. It stays connected until ``close`` or the end of the process.
 
     Args:
         address: ``./wiki.db``, ``http[s]://host:port[/database]``, with ``#collection`` if it is not ``passages``.
         corpus: what the collection must hold; None takes any corpus.
-        encoder: what filled a dense collection; by default the model is opened that the collection names.
+        encoder: what filled a dense collection; by default the model that the collection names.
 
     Raises:
         SearchServerError: a server that cannot be reached; a collection that is not there, holds a part of its
@@ -278,7 +278,7 @@ class Milvus:
         self.close()
 
     def close(self) -> None:
-        """Leave the server."""
+        """Disconnect from the server."""
         self._collection.close()
 
     def __len__(self) -> int:
@@ -318,7 +318,7 @@ class Milvus:
         assert self.encoder is not None
         vectors = np.asarray(self.encoder.encode_queries(queries), np.float32)  # (queries, d)
         found = self._collection.search(vectors.tolist(), min(k + _SPARE, MOST_HITS))
-        # A query that the encoder can make nothing of has no vector, and all passages are equally far from it.
+        # Where the encoder gives no vector for a query, all passages would be equally far from it.
         return [best(hits)[:k] if vector.any() else [] for hits, vector in zip(found, vectors, strict=True)]
 
     def provenance(self) -> dict[str, Any]:

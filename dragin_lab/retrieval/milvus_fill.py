@@ -18,7 +18,7 @@ from dragin_lab.retrieval.sparse import Weigher
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder
 
-#: Passages sent at a time; those up to which every dense vector is compared, above which Milvus' index is approximate.
+#: Passages per request; passages up to which every dense vector is compared (above, Milvus' index is approximate).
 BATCH, EXACT = 1000, 1_000_000
 
 _Make = Callable[[list[Passage]], Sequence[Any]]  # the vectors of passages
@@ -28,20 +28,20 @@ def fill(
     address: str | Address, corpus: Corpus, *, encoder: Encoder | None = None, opened: str | None = None,
     force: bool = False, progress: bool | None = None,
 ) -> int:  # fmt: skip
-    """Fill the collection at ``address``, or go on with a filling; returns the passages that were there when it began.
+    """Fill the collection at ``address``, or resume; returns the number of passages that were there at the start.
 
-    Passages are sent in order, and a passage's key is its row: those that are there are the first ones but for the last
-    batch, and what is sent twice is there once.
+    Passages are sent in order, with their row as key, so those present are the first ones, except perhaps in the last
+    batch, and a passage that is sent twice is stored once.
 
     Args:
-        encoder: for dense vectors, which ``open_encoder`` opens by ``opened`` or its name; None for BM25.
+        encoder: makes dense vectors, and is opened again by ``opened``, by default its name; None for BM25.
         force: begin again, whatever the collection holds.
         progress: a bar on the error output; by default where that is a terminal.
 
     Raises:
         CorpusError: a passage longer than Milvus takes.
         SearchServerError: a server that cannot be reached, a collection of another corpus or with other settings.
-        BrokenOffError: the server went away or is full. The same call goes on where this one stopped.
+        BrokenOffError: the server went away or is full. The same call resumes where this one stopped.
     """
     where = address if isinstance(address, Address) else Address.parse(address)
     about = facts_of(corpus, encoder)

@@ -1,4 +1,4 @@
-"""Anything that finds passages as a retriever: an object with ``search``, or a plain function of query and k."""
+"""A retriever made from anything that finds passages: an object with ``search``, or a function of query and k."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import DraginLabError, SettingError
 
-#: What a retriever without ``provenance`` is asked, so that a run never goes on over another index.
+#: Queries that identify a retriever without ``provenance``, so that a run is never continued over another index.
 PROBES = ("the first king", "a river in the north", "who wrote the book", "music and film", "1900")
 _PROBE_K = 3
 _ACCEPTED = (
@@ -23,11 +23,11 @@ _ACCEPTED = (
 
 
 class RetrieverError(DraginLabError):
-    """A retriever of one's own that failed, or answered with what cannot be read as passages."""
+    """A user's retriever that failed, or whose answer cannot be read as passages."""
 
 
 class Opened:
-    """A ``Retriever`` over one's own: its answers as passages, its identity as ``provenance``."""
+    """A ``Retriever`` around a user's own: its answers as passages, its identity as ``provenance``."""
 
     def __init__(self, own: Any, search: Callable[[str, int], Any], name: str) -> None:
         self.own = own
@@ -40,7 +40,7 @@ class Opened:
             ]
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """At most k passages, best first; of more, the first k.
+        """The first k passages that it finds, or fewer, best first.
 
         Raises ``RetrieverError`` naming the retriever, the query and what it answered.
         """
@@ -48,21 +48,21 @@ class Opened:
             found = self._search(query, k)
         except DraginLabError:
             raise
-        except Exception as error:  # whatever a user's own code raises
+        except Exception as error:  # a user's code may raise anything
             raise RetrieverError(
                 f"retriever {self.name} failed for {query[:80]!r}: {type(error).__name__}: {str(error)[:200]}"
             ) from error
         return as_passages(found, k, self.name, query)
 
     def provenance(self) -> dict[str, Any]:
-        """What it says of itself, as plain data; else its name."""
+        """Its own ``provenance``, as plain data; otherwise its name."""
         said = getattr(self.own, "provenance", None)
         return _plain(said(), self.name) if callable(said) else {"kind": self.name}
 
     def identity(self) -> dict[str, Any]:
-        """What tells it from another: its ``provenance``, else its name and its answers to ``PROBES``, hashed.
+        """What distinguishes it: its ``provenance``, or its name and a hash of its answers to ``PROBES``.
 
-        Asked for once a run directory is written, as ``PROBES`` cost five searches.
+        Computed when a run directory is first written, as ``PROBES`` take five searches.
         """
         if self._identity is None:
             self._identity = self.provenance()
@@ -82,9 +82,9 @@ class Opened:
 
 
 def as_retriever(thing: Any) -> Any:
-    """A retriever made of an object with ``search(query, k)``, or of a function of a query and k.
+    """A retriever made from an object with ``search(query, k)``, or from a function of a query and k.
 
-    The package's own are returned as they are. Raises ``SettingError`` for what cannot be asked so.
+    The package's own are returned unchanged. Raises ``SettingError`` for anything else.
     """
     if isinstance(thing, Opened) or type(thing).__module__.startswith("dragin_lab."):
         return thing
@@ -106,12 +106,12 @@ def as_retriever(thing: Any) -> Any:
             f"retriever {name} must take a query and a number, as in search(query, k): {error}"
         ) from None
     except ValueError:
-        pass  # a function in C, whose parameters cannot be seen
+        pass  # a C function, whose parameters are unknown
     return Opened(thing, search, name)
 
 
 def as_passages(found: Any, k: int, name: str, query: str) -> list[Passage]:
-    """What a retriever answered as the first k passages; ``RetrieverError`` for what cannot be read so."""
+    """The first k passages of a retriever's answer; ``RetrieverError`` for an answer of another kind."""
     where = f"retriever {name} answered {query[:80]!r}"
     if isinstance(found, str | bytes | Mapping | Passage) or not isinstance(found, Iterable):
         raise RetrieverError(f"{where} with {type(found).__name__} {str(found)[:60]!r}; it must be {_ACCEPTED}")

@@ -1,6 +1,6 @@
-"""What a corpus is made of: the rows of whatever holds passages, and folders of texts cut into passages.
+"""What a corpus is made from: rows of passages, and folders of texts, which are cut into passages.
 
-``read_passages`` reads every kind of source (the table in docs/corpora.md), one passage at a time.
+``find_source`` recognises every kind of source (the table in docs/corpora.md), and reads it one passage at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dragin_lab.data.tabular import Advance, Placed
 from dragin_lab.errors import CorpusError, DataError
 
 FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text",)}
-#: Words of a passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.
+#: Words per passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.
 WORDS, OVERLAP = 100, 20
-#: A passage of more words is read and searched, and announced: no prompt will hold it.
+#: A longer passage (in words) is read and searched, with a warning that it fits in no prompt.
 LONG_PASSAGE_WORDS = 10_000
 _TEXTS = (".txt", ".md")
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
@@ -37,17 +37,17 @@ class Row(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A source that was recognised: what it is, its size in bytes (0 where unknown), and its rows."""
+    """A recognised source: what it is, its size in bytes (0 where unknown), and its rows."""
 
     name: str
     kind: str
     bytes: int
     rows: Callable[[Advance], Iterator[Row]]
-    cut: Mapping[str, int] | None = None  # words and overlap of passages cut from longer texts
+    cut: Mapping[str, int] | None = None  # words and overlap where texts are cut into passages
 
 
 def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> Source:
-    """Recognise a source; its first row is not read yet. Raises ``CorpusError`` for what is none."""
+    """Recognise a source, without reading its first row. Raises ``CorpusError`` for anything else."""
     try:
         chosen = tabular.parse_fields(fields, FIELDS)
     except DataError as error:
@@ -93,7 +93,7 @@ def _folder(path: Path) -> Source:
 
 
 def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
-    """The passage of a record; an id that is missing is made from the row, a title that is missing is empty."""
+    """The passage of a record; a missing id is made from the row, a missing title is empty."""
     id, title, text = (tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items())
     if text is None:
         raise DataError(f"{placed.place}: has no text; {tabular.listed(placed)}, as in --fields text=contents")
@@ -106,7 +106,7 @@ def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
 
 
 def _checked(rows: Iterable[Row]) -> Iterator[Row]:
-    """Refuse what no retriever could use."""
+    """Refuse passages that no retriever can use."""
     try:
         for row in rows:
             if not row.id.strip():
@@ -137,7 +137,7 @@ def _check_characters(row: Row) -> None:
 
 
 def long_passage(row: Row) -> bool:
-    """Whether no prompt will hold this passage."""
+    """Whether this passage is too long for any prompt."""
     return len(row.text) > 2 * LONG_PASSAGE_WORDS - 2 and len(row.text.split()) > LONG_PASSAGE_WORDS
 
 
@@ -149,7 +149,7 @@ def long_warning(count: int, first: Row) -> str:
 
 
 def as_rows(passages: Iterable[Passage], name: str) -> Iterator[Row]:
-    """Rows of passages that were made elsewhere, held to the same rules as a file's."""
+    """Rows of passages made elsewhere; the rules for files apply to them too."""
     return _checked(Row(f"{name}, number {n}", p.id, p.title, p.text) for n, p in enumerate(passages, 1))
 
 
@@ -157,7 +157,7 @@ def as_rows(passages: Iterable[Passage], name: str) -> Iterator[Row]:
 
 
 def cut(text: str, words: int = WORDS, overlap: int = OVERLAP) -> Iterator[str]:
-    """A text as passages of so many words; each begins with the last ``overlap`` words of the one before."""
+    """A text as passages of ``words`` words; each begins with the last ``overlap`` words of the one before."""
     found = text.split()
     step = words - overlap
     for start in range(0, max(len(found) - overlap, 1), step):
@@ -176,7 +176,7 @@ def _texts(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Ro
 
 
 def _plain(markdown: str) -> tuple[str, str]:
-    """A Markdown text without front matter and marks, and its title: that of the front matter, or the first heading."""
+    """A Markdown text without front matter and markup, and its title from the front matter or the first heading."""
     import yaml
     from markdown_it import MarkdownIt
 
@@ -185,7 +185,7 @@ def _plain(markdown: str) -> tuple[str, str]:
         try:
             facts = yaml.safe_load(front[1])
         except yaml.YAMLError:
-            facts = None  # it is left out all the same; the title is then the heading's
+            facts = None  # it is left out all the same, and the title is the heading
         title = str(facts.get("title") or "") if isinstance(facts, dict) else ""
         markdown = markdown[front.end() :]
     parts: list[str] = []
@@ -204,9 +204,9 @@ def _plain(markdown: str) -> tuple[str, str]:
 
 
 def _articles(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Row]:
-    """WikiExtractor's ``--json``: an article a line, cut as the paper's corpus is (100 words, no overlap).
+    """The output of WikiExtractor's ``--json``: one article per line, cut like the paper's corpus (no overlap).
 
-    Older versions begin the text with the title on a line of its own, which is left out, as articles without text are
+    Older versions begin the text with the title on its own line, which is left out; so are articles without text
     (redirects).
     """
     for path in paths:

@@ -1,13 +1,14 @@
-"""BM25 as inner products of sparse vectors, for servers that search such.
+"""BM25 as inner products of sparse vectors, for servers that search them.
 
 With a tie breaker c of 0 to 1, the score of ``best_fields`` is
 
     max(title, text) + c min(title, text) = max(title + c text, c title + text)
 
-and title's and text's BM25 are sums over the query's terms. So a passage's vector holds what each term adds to either
-field, a query is asked twice, with either field led, and a passage's score is the larger of two inner products; the
-best k of both hold the best k of all. A dimension is a hash of field and term. Weights are float32: passages whose
-scores differ by less than one part in a million may stand in another order than ``BM25``'s.
+and the BM25 of title and text are sums over the query's terms. So a passage's vector holds what each term adds to the
+score of each field. A query is searched twice, once with the title weighted 1 and the text c, once the other way round,
+and the larger of the two inner products is the passage's score; the best k of both searches include the best k of all.
+A dimension is a hash of field and term. Weights are float32: passages whose scores differ by less than one part in a
+million may be in another order than ``BM25``'s.
 """
 
 from __future__ import annotations
@@ -24,30 +25,30 @@ from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, idf
 Sparse = dict[int, float]  # dimension -> weight
 Hit = tuple[float, int, dict[str, str]]  # score, row, the passage's fields
 FIELDS = ("title", "text")
-#: The dimension of a vector without terms, as servers refuse an empty one.
+#: The dimension used for a passage without terms, as servers refuse an empty vector.
 NOTHING = 0
 
 
 @lru_cache(maxsize=1 << 18)
 def dimension(field: str, term: str) -> int:
-    """1 to 2**32 - 2, the same on every machine; of a million terms, one in 4,300 shares its own by chance."""
+    """1 to 2**32 - 2, the same on every machine; of a million terms, one in 4,300 shares its dimension with another."""
     digest = hashlib.blake2b(f"{field} {term}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") % ((1 << 32) - 2) + 1
 
 
 def query_vectors(query: str) -> tuple[Sparse, Sparse]:
-    """How often the query holds each term: the title led, the text led; empty where it holds none."""
+    """The query's term counts with the title weighted 1, and with the text weighted 1; empty where it has no term."""
     counts = Counter(analysis.terms(query))
 
-    def led(by: str) -> Sparse:
-        share = {field: 1.0 if field == by else TIE_BREAKER for field in FIELDS}
-        return {dimension(field, term): share[field] * n for field in FIELDS for term, n in counts.items()}
+    def vector(led: str) -> Sparse:
+        weight = {field: 1.0 if field == led else TIE_BREAKER for field in FIELDS}
+        return {dimension(field, term): weight[field] * n for field in FIELDS for term, n in counts.items()}
 
-    return led("title"), led("text")
+    return vector("title"), vector("text")
 
 
 class Weigher:
-    """The vectors of passages; reads all of them once, to count in how many each term stands."""
+    """Makes the vectors of passages; reads all of them once, to count how many hold each term."""
 
     def __init__(self, passages: Iterable[Passage]) -> None:
         self._holders: dict[str, Counter[str]] = {field: Counter() for field in FIELDS}
@@ -71,11 +72,12 @@ class Weigher:
 
 
 def best(hits: Iterable[Hit]) -> list[Hit]:
+    """Highest score first, equal scores in corpus order."""
     return sorted(hits, key=lambda hit: (-hit[0], hit[1]))
 
 
 def larger(sides: Sequence[list[Hit]], k: int, limit: int) -> tuple[list[Hit], bool]:
-    """The k passages whose larger product is largest, and whether none that is as good as the last was cut off."""
+    """The k passages with the highest larger product, and whether the limit cut off none that ties with the last."""
     rows: dict[int, Hit] = {}
     for hit in best(hit for side in sides for hit in side):
         rows.setdefault(hit[1], hit)

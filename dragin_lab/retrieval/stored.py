@@ -1,7 +1,7 @@
 """A corpus on disk: one tantivy index that holds the passages and finds them.
 
-``corpus.json`` is the manifest, ``tantivy/`` the index: the row, id, title and text of each passage, indexed, and the
-passage itself as a line of JSON. Passages are read one by one, so a corpus may be larger than memory.
+``corpus.json`` is the manifest, ``tantivy/`` the index: row, id, title and text of each passage, indexed, and the
+passage itself as a line of JSON. Passages are read when they are needed, so a corpus may be larger than memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.manifest import read_manifest
 
 MANIFEST, INDEX = "corpus.json", "tantivy"
-#: Of the folder's layout; another number is refused.
+#: Version of the folder's layout; any other is refused.
 FORMAT = 2
 #: Index fields of a passage's title and text.
 TITLE, TEXT = FIELDS = ("title_terms", "text_terms")
@@ -35,7 +35,7 @@ def remedy(folder: Path) -> str:
 
 
 def schema() -> Any:
-    """The fields of the index. Frequencies are indexed, positions are not: no query asks for phrases."""
+    """The fields of the index. Frequencies are indexed; positions are not, as no query has phrases."""
     from tantivy import SchemaBuilder
 
     fields = SchemaBuilder()
@@ -48,7 +48,7 @@ def schema() -> Any:
 
 
 def open_index(folder: Path, *, new: bool = False) -> Any:
-    """The ``tantivy.Index`` in a folder; what it indexes went through ``analysis.prepared``."""
+    """The ``tantivy.Index`` in a folder; the texts that it indexes must be ``analysis.prepared``."""
     import tantivy
 
     index = tantivy.Index(schema(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
@@ -57,15 +57,15 @@ def open_index(folder: Path, *, new: bool = False) -> Any:
 
 
 def json_line(id: str, title: str, text: str) -> bytes:
-    """A passage as the line of JSON that it is stored as, and that fingerprints are taken over."""
+    """A passage as the line of JSON that is stored and fingerprinted."""
     return f'{{"id": {quoted(id)}, "title": {quoted(title)}, "text": {quoted(text)}}}\n'.encode()
 
 
 class Stored:
     """The passages of a built corpus, by row. ``about`` is the manifest.
 
-    Raises ``CorpusError`` where the folder is unfinished, damaged, or was built by another version: every byte of it is
-    compared with the manifest when it is opened.
+    Raises ``CorpusError`` where the folder is unfinished, damaged or of another version: every file is compared with
+    the manifest when the corpus is opened.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -91,7 +91,7 @@ class Stored:
         return count
 
     def __getitem__(self, rows: slice) -> list[Passage]:
-        """The passages of neighbouring rows."""
+        """The passages of consecutive rows."""
         from tantivy import FieldType, Order, Query
 
         start, stop, _ = rows.indices(len(self))
@@ -116,7 +116,7 @@ class Stored:
         return self.rows([hits[0][1]])[0]
 
     def check_unchanged(self) -> None:
-        """Refuse to read files that changed since they were compared; a mapped file that was cut would end Python."""
+        """Refuse to read files that changed since they were checked; a mapped file that is cut short crashes Python."""
         if self._stamped() != self._stamps:
             raise CorpusError(f"{self.folder}: its files changed since it was opened; open it again")
 
