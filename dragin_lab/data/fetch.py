@@ -1,8 +1,8 @@
 """``dragin-lab data fetch`` and ``corpus fetch``: benchmarks, the published exemplars and the paper's corpus.
 
-Where a file comes from, and the checksum it is known to have, with the sources of both, stand in ``ORIGINS``. What
-was fetched is listed with its checksum in ``SHA256SUMS`` beside it (``sha256sum -c`` reads it); a file whose checksum
-nobody published is trusted the first time and held to that checksum from then on.
+``origins.yaml`` says where a file comes from and which checksum it has, with the sources of both. What was fetched is
+listed with its checksum in ``SHA256SUMS`` beside it (``sha256sum -c`` reads it); a file without a published checksum is
+trusted the first time and compared with that checksum from then on.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+import yaml
+
 from dragin_lab.data.datasets import data_folder
 from dragin_lab.data.download import Advance, FetchError, WrongFileError, checksum_of, difference, download
-from dragin_lab.data.exemplars import SHOTS, published_file
+from dragin_lab.data.exemplars import published_file
 from dragin_lab.data.published import read_published, to_yaml
 from dragin_lab.files import not_saved, write_whole
 
@@ -36,64 +38,13 @@ class Origin:
 
     url: str
     name: str
-    files: tuple[str, ...]
-    checksum: str | None
+    files: list[str]
+    checksum: str | None = None
     passages: int = 0
 
 
-#: The addresses are those of the data sets' own pages, and what the README of oneal2000/DRAGIN sends its readers to.
-ORIGINS = {
-    # Address: README of Alab-NII/2wikimultihop, update of April 7, 2021 (dl=1 asks for the file instead of its page).
-    # Checksum: found alike in several public repositories that verify their copy of data_ids_april7.zip
-    # (258,968,175 bytes); its authors publish none.
-    "2wikimultihopqa": Origin(
-        "https://www.dropbox.com/s/ms2m13252h6xubs/data_ids_april7.zip?dl=1",
-        "data_ids_april7.zip",
-        ("dev.json", "id_aliases.json"),
-        "sha256:95df2bf56fdabe034e27aebc580e02264232203cf52552f9efe8a919e5529eef",
-    ),
-    # Address: README of hotpotqa/hotpot. Checksum: facebookresearch/ParlAI, parlai/tasks/hotpotqa/build.py, and
-    # huggingface/datasets, datasets/hotpot_qa/dataset_infos.json (46,320,117 bytes).
-    "hotpotqa": Origin(
-        "http://curtis.ml.cmu.edu/datasets/hotpot/hotpot_dev_distractor_v1.json",
-        "hotpot_dev_distractor_v1.json",
-        ("hotpot_dev_distractor_v1.json",),
-        "sha256:4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
-    ),
-    # Address: README of oneal2000/DRAGIN, the archive of https://allenai.org/data/strategyqa. Checksum: found alike in
-    # two public repositories that verify their copy of strategyqa_dataset.zip (3,434,332 bytes); none by its authors.
-    "strategyqa": Origin(
-        "https://storage.googleapis.com/ai2i/strategyqa/data/strategyqa_dataset.zip",
-        "strategyqa_dataset.zip",
-        ("strategyqa_train.json", "strategyqa_train_paragraphs.json"),
-        "sha256:4911d85eb6721a93bed7645419df77e721808b32b9785dee14ad80e6249e0a90",
-    ),
-    # Address: StonyBrookNLP/ircot, download/raw_data.sh, and README of oneal2000/DRAGIN. Checksum: roee-fs/keepsake,
-    # bench/iirc.py, and alike in two more public repositories; its authors publish none.
-    "iirc": Origin(
-        "https://iirc-dataset.s3.us-west-2.amazonaws.com/iirc_train_dev.tgz",
-        "iirc_train_dev.tgz",
-        ("dev.json",),
-        "sha256:adfc34c8180337467105b2f534410c34e4fe43a82e6da03922440387802ca441",
-    ),
-    # Address: oneal2000/DRAGIN, the file that holds the prompts, on its default branch. No checksum is published.
-    "exemplars": Origin(
-        "https://raw.githubusercontent.com/oneal2000/DRAGIN/HEAD/src/data.py",
-        "data.py",
-        tuple(f"{name}.yaml" for name in SHOTS),
-        None,
-    ),
-    # Address: facebookresearch/DPR, dpr/data/download_data.py (data.wikipedia_split.psgs_w100), which the README of
-    # oneal2000/DRAGIN repeats. Passages: Karpukhin et al. (2020), section 4.1. Checksum: allenai/ir_datasets,
-    # ir_datasets/etc/downloads.json (dpr-w100; 4,694,541,059 bytes); its authors publish none.
-    "wikipedia-dpr": Origin(
-        "https://dl.fbaipublicfiles.com/dpr/wikipedia_split/psgs_w100.tsv.gz",
-        "psgs_w100.tsv.gz",
-        ("psgs_w100.tsv.gz",),
-        "md5:612fe66e0b6b41ee28f806140226c563",
-        21_015_324,
-    ),
-}
+_KNOWN = yaml.safe_load(Path(__file__).with_name("origins.yaml").read_text(encoding="utf-8"))
+ORIGINS = {name: Origin(**facts) for name, facts in _KNOWN.items()}
 
 
 @dataclass(frozen=True)

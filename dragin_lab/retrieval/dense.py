@@ -196,7 +196,7 @@ class Dense:
 
 
 def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
-    """Where the index of a corpus by an encoder is: with the corpus or in the user's cache, named for model and weights."""
+    """Where the index of a corpus by an encoder is: with the corpus, or in the user's cache."""
     facts = encoder.provenance()
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
     own = user_cache() / f"{INDEXES}-{FORMAT}" / corpus.fingerprint[:32]
