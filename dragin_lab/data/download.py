@@ -1,6 +1,6 @@
-"""Bring a file from the web to its place: with progress, going on where it stopped, and held to a checksum.
+"""Download a file: with progress, resumed where it stopped, and compared with a checksum.
 
-``pooch`` begins again where it was cut off, which is too slow for the 4.7 GB of the paper's corpus.
+``pooch`` starts from the beginning after a cut, which is too slow for the 4.7 GB of the paper's corpus.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dragin_lab.files import not_saved
 
 CHUNK = 1 << 16
 
-Advance = Callable[[int, int | None], Any]  # is told how many bytes there are, and of how many, where that is known
+Advance = Callable[[int, int | None], Any]  # called with the bytes received so far and their total, None if unknown
 
 
 class FetchError(DraginLabError):
-    """A file that could not be brought: the address, why, and what to do next."""
+    """A file that could not be fetched: the address, why, and what to do next."""
 
 
 class WrongFileError(FetchError):
@@ -45,7 +45,7 @@ def checksum_of(path: Path, algorithm: str = "sha256") -> str:
 
 
 def difference(path: Path, checksum: str) -> str:
-    """In what a file differs from what its checksum says ("sha256:…" or "md5:…"); empty where it does not."""
+    """How a file's checksum differs from the right one ("sha256:…" or "md5:…"); empty where it does not."""
     algorithm, _, wanted = checksum.lower().partition(":")
     found = checksum_of(path, algorithm).partition(":")[2]
     name = {"sha256": "SHA-256", "md5": "MD5"}[algorithm]
@@ -53,20 +53,20 @@ def difference(path: Path, checksum: str) -> str:
 
 
 def part_of(path: Path) -> Path:
-    """Where the bytes of a file stand until all of them are there."""
+    """Where the bytes of a file are collected until it is complete."""
     return path.with_name(f"{path.name}.part")
 
 
 def download(url: str, path: Path, *, checksum: str | None = None, advance: Advance = lambda have, total: None) -> None:
-    """Bring ``url`` to ``path``, whose folder must be there, and compare its ``checksum`` ("sha256:…" or "md5:…").
+    """Download ``url`` to ``path``, whose folder must exist, and compare its ``checksum`` ("sha256:…" or "md5:…").
 
-    Bytes go to ``PATH.part``, which a cut connection, a full disk or Ctrl-C leave as it is: the next call asks for the
-    rest of it. It does so where the server can still tell that the file is the same one (its ETag or date), or where
-    the checksum will tell; otherwise, and where the server cannot send a rest, it begins again. A cut connection is
-    tried again at once, and given up after ``web.TRIES`` connections that brought nothing.
+    Bytes go to ``PATH.part``, which a cut connection, a full disk or Ctrl-C leave in place, so that the next call asks
+    only for the rest. It starts again where neither the server (by ETag or date) nor a checksum can tell whether the
+    file is still the same, or where the server sends no ranges. After ``web.TRIES`` connections without progress it
+    gives up.
 
     Raises:
-        FetchError: the server's answer, no connection, a disk that is full, or another file than the checksum says.
+        FetchError: the server refuses or cannot be reached; the disk is full; the checksum is wrong.
     """
     if not re.fullmatch(r"https?://[^/\s]\S*", url):
         raise FetchError(f"{url}: is not a web address; it must begin with http:// or https:// and hold no space")
@@ -95,7 +95,7 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
 
 
 def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
-    """One connection: append to the part what it lacks. Raises ``_CutError`` where the connection ended too soon."""
+    """Append to the part what it lacks, over one connection. Raises ``_CutError`` where that ended too early."""
     known = _read_mark(part)
     same = known.get("same") if known.get("url") == url else None
     have = _length(part) if checked or same else 0
@@ -111,7 +111,7 @@ def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
             f"{url}: cannot be reached ({web.reason(error)}); {_kept(part)}check the connection and run it again"
         ) from None
     with response:
-        if response.status == 416:  # nothing is left to send: the part is the whole file, or part of another one
+        if response.status == 416:  # nothing left to send: the part is the whole file, or part of another one
             if response.headers.get("Content-Range") == f"bytes */{have}":
                 return
             _discard(part)
@@ -153,7 +153,7 @@ def _mark(part: Path) -> Path:
 
 
 def _read_mark(part: Path) -> dict[str, Any]:
-    """Where a part comes from; nothing where that is not known, and the part then counts for nothing."""
+    """Where a part comes from; empty where that is unknown, and the part is then not used."""
     try:
         known = json.loads(_mark(part).read_text(encoding="utf-8"))
     except (OSError, ValueError):

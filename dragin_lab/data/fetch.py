@@ -49,7 +49,7 @@ ORIGINS = {name: Origin(**facts) for name, facts in _KNOWN.items()}
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a fetch left: the files, and one line on how far they were checked."""
+    """The fetched files, and one line on how far they were checked."""
 
     files: tuple[Path, ...]
     note: str
@@ -64,17 +64,17 @@ def fetch(
     again: bool = False,
     advance: Advance = lambda have, total: None,
 ) -> Fetched:
-    """Bring a benchmark or a corpus into a folder, by default ``folder_of(name)``.
+    """Fetch a benchmark or a corpus into a folder, by default ``folder_of(name)``.
 
     Args:
         name: a key of ``ORIGINS``.
-        url: another address of the same file, a mirror.
-        sha256: the checksum of what that mirror serves, where it is not the same file byte for byte.
-        again: download it although it is there, and replace what is there.
-        advance: is told the bytes that are there and their number, where that is known.
+        url: a mirror of the same file.
+        sha256: the checksum of what that mirror serves, where it is not the same byte for byte.
+        again: download it even where it is there, and replace it.
+        advance: called with the bytes received so far and their total, None if unknown.
 
     Raises:
-        FetchError: what went wrong and what to do; the bytes received are kept, and the next call goes on from there.
+        FetchError: what went wrong and what to do; the bytes received are kept, and the next call resumes.
     """
     if name not in ORIGINS:
         raise FetchError(f"nothing is known of {name!r}; what can be fetched is {', '.join(ORIGINS)}")
@@ -92,7 +92,7 @@ def fetch(
     expected = published or sums.get(origin.name)
     with _saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    # Without `again`, what is there was not yet unpacked when an earlier call ended.
+    # An earlier call may have ended before it unpacked what it fetched.
     if again or expected is None or not served.is_file() or difference(served, expected):
         try:
             download(url or origin.url, served, checksum=expected, advance=advance)
@@ -100,7 +100,7 @@ def fetch(
             if published:
                 raise
             raise WrongFileError(
-                f"{error}. That checksum is of the first download; where the file was rightly changed since, remove "
+                f"{error}. That checksum is of the first download; if the file has rightly changed since, remove "
                 f"its line from {folder / SUMS}"
             ) from None
     made = _make(name, served, targets)
@@ -114,7 +114,7 @@ def fetch(
 
 
 def folder_of(name: str) -> Path:
-    """Where a thing of ``ORIGINS`` is put."""
+    """The folder for an entry of ``ORIGINS``."""
     return published_file("any").parent if name == "exemplars" else data_folder() / name
 
 
@@ -122,7 +122,7 @@ def folder_of(name: str) -> Path:
 
 
 def _check(targets: tuple[Path, ...], known: dict[str, str]) -> Fetched:
-    """Whether the files that are there are all, and have their checksums."""
+    """Check that no file is missing and that each has its checksum."""
     there = [path for path in targets if path.is_file()]
     if missing := [path.name for path in targets if path not in there]:
         raise FetchError(
@@ -139,7 +139,7 @@ def _check(targets: tuple[Path, ...], known: dict[str, str]) -> Fetched:
 
 
 def _read_sums(folder: Path) -> dict[str, str]:
-    """File -> "sha256:…" of what was fetched into a folder."""
+    """File name -> "sha256:…" of what was fetched into a folder."""
     path = folder / SUMS
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -160,7 +160,7 @@ def _read_sums(folder: Path) -> dict[str, str]:
 
 
 def _make(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[Path, ...]:
-    """The files of a thing out of the one that was served; an archive is removed once it is unpacked."""
+    """Make the files from the one that was served; an archive is removed once it is unpacked."""
     if targets == (served,):
         return targets
     try:
@@ -179,13 +179,13 @@ def _make(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[Path, ...
 
 
 def unpack(archive: Path, targets: tuple[Path, ...]) -> None:
-    """Write the members of a zip or tar file that are named like the targets to the targets, whole or not at all.
+    """Unpack the members of a zip or tar file that have the targets' names, each completely or not at all.
 
     Members are found by the last part of their names and written to the targets only, so no name in an archive can
-    lead anywhere else; links and folders are not looked at.
+    lead elsewhere; links and folders are ignored.
 
     Raises:
-        WrongFileError: a damaged archive; a member that is not there, or there more than once.
+        WrongFileError: a damaged archive; a member that is missing, or there more than once.
         FetchError: a disk that is full.
     """
     try:
@@ -206,7 +206,7 @@ def unpack(archive: Path, targets: tuple[Path, ...]) -> None:
 
 @contextmanager
 def _members(archive: Path) -> Iterator[list[tuple[str, Callable[[], bytes]]]]:
-    """The files in an archive: their names, and what reads them."""
+    """The files in an archive: their names, and functions that read them."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
             yield [(info.filename, partial(packed.read, info)) for info in packed.infolist() if not info.is_dir()]

@@ -1,7 +1,7 @@
 """The original question files of the four benchmarks, read record by record.
 
-Everything raises ``DataError`` with the file, the record (or line) and the field that is wrong. What is wrong is
-refused, never repaired or left out.
+All functions raise ``DataError`` with the file, the record (or line) and the field that is wrong. Nothing is repaired
+or left out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLAIN = "plain"
 ALIASES = "id_aliases.json"
 
 Record = dict[str, Any]
-Placed = tuple[str, Any]  # a record's place for messages, and the record
+Placed = tuple[str, Any]  # the place of a record for messages, and the record
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def read_records(path: Path) -> list[Placed]:
 
 
 def kind_of(path: Path, records: list[Placed]) -> str:
-    """Which benchmark a file is of, by the fields of its first record."""
+    """The benchmark of a file, by the fields of its first record."""
     first = records[0][1] if isinstance(records[0][1], dict) else {}
     if "questions" in first:
         return "iirc"

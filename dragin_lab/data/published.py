@@ -1,8 +1,8 @@
-"""The exemplars that were published with the paper, read out of their origin's source file, which is never run.
+"""The exemplars published with the paper, read from the source file that holds them, which is never run.
 
 In ``src/data.py`` of oneal2000/DRAGIN every data set is a class with a list ``examplars`` of mappings: ``question``,
-``cot`` (a text, or several that follow one another), ``answer``. A prompt takes the first of them, as many as the
-benchmark has shots (``exemplars.SHOTS``).
+``cot`` (a text, or several in order), ``answer``. A prompt takes the first of them, as many as the benchmark has shots
+(``exemplars.SHOTS``).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LIST = "examplars"
 
 
 def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
-    """The exemplars of each benchmark, as many as its prompts take.
+    """The exemplars of each benchmark, as many as its prompt takes.
 
     Raises:
-        WrongFileError: the file, the class and the entry that are not as described above.
+        WrongFileError: the file, class or entry that is not as described above.
     """
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -44,7 +44,7 @@ def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
 
 
 def to_yaml(exemplars: Sequence[Exemplar], source: str) -> str:
-    """What ``load_exemplars`` reads, with a line on where it comes from."""
+    """Exemplars as ``load_exemplars`` reads them, with a line on where they come from."""
     import yaml
 
     rows = [{"question": e.question, "rationale": e.rationale, "answer": e.answer} for e in exemplars]

@@ -1,4 +1,4 @@
-"""Requests over HTTP, asked again where a server is busy or not there for a moment: downloads and search servers."""
+"""HTTP requests of downloads and search servers, repeated while a server is busy or briefly unavailable."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import urllib3
 
 from dragin_lab import __version__
 
-#: Times that a request is sent in all; seconds that the pauses between begin with, doubling, and the longest that a
+#: How often a request is sent in all; the first pause between in seconds, which then doubles, and the longest that a
 #: server may ask for by ``Retry-After``; seconds without an answer after which a request counts as lost.
 TRIES, PAUSE, LONGEST_PAUSE, TIMEOUT = 5, 0.5, 30, 60.0
-#: Statuses of a server that has too much to do, or is not there for a moment.
+#: Statuses of a server that is busy or briefly unavailable.
 PASSING = (408, 429, 500, 502, 503, 504)
 
 
@@ -46,5 +46,5 @@ def _pool(proxy: str | None) -> urllib3.PoolManager:
 
 
 def reason(error: urllib3.exceptions.HTTPError) -> str:
-    """Why there was no answer, in a line."""
+    """Why there was no answer, in one line."""
     return str(getattr(error, "reason", None) or error)[-200:]
