@@ -17,14 +17,6 @@ from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 #: Name of the analysis in fingerprints; to be changed whenever a text may give other terms.
 NAME = "english-2"
 
-# fmt: off
-STOP_WORDS = frozenset([
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no",
-    "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to",
-    "was", "will", "with",
-])
-# fmt: on
-
 _POSSESSIVE = "s"
 _LONGEST = 255  # bytes of a word; longer ones, such as encoded pictures, are left out
 #: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts.
@@ -43,8 +35,8 @@ def prepared(text: str) -> str:
 def analyzer() -> Any:
     """The analysis as a ``tantivy.TextAnalyzer``, for ``prepared`` texts."""
     chain = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(_LONGEST + 1))
-    chain = chain.filter(Filter.lowercase()).filter(Filter.custom_stopword([*sorted(STOP_WORDS), _POSSESSIVE]))
-    return chain.filter(Filter.stemmer("english")).build()
+    chain = chain.filter(Filter.lowercase()).filter(Filter.stopword("english"))
+    return chain.filter(Filter.custom_stopword([_POSSESSIVE])).filter(Filter.stemmer("english")).build()
 
 
 _ANALYZER = analyzer()

@@ -64,17 +64,9 @@ class _Lexical:
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""
-        return {
-            "kind": self.kind,
-            "library": f"{self.library} {version(self.library)}",
-            "k1": self.k1,
-            "b": self.b,
-            "tie_breaker": self.tie_breaker,
-            "analysis": analysis.NAME,
-            "corpus": self.corpus.name,
-            "corpus_fingerprint": self.corpus.fingerprint,
-            "passages": len(self.corpus),
-        } | ({} if self.chosen is None else {"chosen": self.chosen})
+        facts = {"kind": self.kind, "library": f"{self.library} {version(self.library)}", "analysis": analysis.NAME}
+        facts |= {"k1": self.k1, "b": self.b, "tie_breaker": self.tie_breaker} | self.corpus.facts()
+        return facts if self.chosen is None else facts | {"chosen": self.chosen}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.corpus!r}, k1={self.k1:g}, b={self.b:g})"

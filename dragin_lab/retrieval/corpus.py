@@ -125,6 +125,10 @@ class Corpus(Sequence[Passage]):
             digest.update(json_line(p.id, p.title, p.text))
         return digest.hexdigest()
 
+    def facts(self) -> dict[str, Any]:
+        """What identifies it, for the provenance of a retriever."""
+        return {"corpus": self.name, "corpus_fingerprint": self.fingerprint, "passages": len(self)}
+
     def __repr__(self) -> str:
         return f"Corpus({self.name}, {len(self):,} passages)"
 

@@ -181,14 +181,8 @@ class Dense:
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""
         kept = ("exact", "groups", "groups_searched", "recall", "zeros", "faiss")
-        return {
-            "kind": self.kind,
-            **self.encoder.provenance(),
-            **{key: self._about[key] for key in kept if key in self._about},
-            "corpus": self.corpus.name,
-            "corpus_fingerprint": self.corpus.fingerprint,
-            "passages": len(self.corpus),
-        }
+        found = {key: self._about[key] for key in kept if key in self._about}
+        return {"kind": self.kind} | self.encoder.provenance() | found | self.corpus.facts()
 
     def __repr__(self) -> str:
         how = "exact" if self._about["exact"] else f"recall {self._about['recall']:.2f}"
