@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -61,9 +60,8 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
     """Download ``url`` to ``path``, whose folder must exist, and compare its ``checksum`` ("sha256:…" or "md5:…").
 
     Bytes go to ``PATH.part``, which a cut connection, a full disk or Ctrl-C leave in place, so that the next call asks
-    only for the rest. It starts again where neither the server (by ETag or date) nor a checksum can tell whether the
-    file is still the same, or where the server sends no ranges. After ``web.TRIES`` connections without progress it
-    gives up.
+    only for the rest. Without a checksum, which tells whether that belongs to the same file, or where the server sends
+    no ranges, it starts again. After ``web.TRIES`` connections without progress it gives up.
 
     Raises:
         FetchError: the server refuses or cannot be reached; the disk is full; the checksum is wrong.
@@ -83,7 +81,7 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
                     raise FetchError(f"{url}: {error}; {_kept(part)}check the connection and run it again") from None
         if checksum is not None and (other := difference(part, checksum)):
             size = _length(part)
-            _discard(part)
+            part.unlink(missing_ok=True)
             raise WrongFileError(
                 f"{url}: the {size:,} bytes it sent have {other}, so this is another file or a damaged one, and was "
                 "removed; run it again, or give another address with --url"
@@ -91,17 +89,12 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
         os.replace(part, path)
     except OSError as error:
         raise FetchError(f"{not_saved(path, error)}; {_kept(part)}then run it again") from None
-    _discard(part)
 
 
 def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
     """Append to the part what it lacks, over one connection. Raises ``_CutError`` where that ended too early."""
-    known = _read_mark(part)
-    same = known.get("same") if known.get("url") == url else None
-    have = _length(part) if checked or same else 0
-    asked = {"Accept-Encoding": "identity"}
-    if have:
-        asked |= {"Range": f"bytes={have}-"} | ({"If-Range": same} if same else {})
+    have = _length(part) if checked else 0
+    asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
         response = web.request("GET", url, asked, redirects=5, preload_content=False)
     except urllib3.exceptions.LocationValueError as error:  # a port that is not a number
@@ -114,7 +107,7 @@ def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
         if response.status == 416:  # nothing left to send: the part is the whole file, or part of another one
             if response.headers.get("Content-Range") == f"bytes */{have}":
                 return
-            _discard(part)
+            part.unlink(missing_ok=True)
             raise _CutError("the server's file is shorter than what was there of it")
         if response.status >= 300:
             remedy = "check the connection and run it again" if response.status in web.PASSING else (
@@ -124,7 +117,7 @@ def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
         if response.status != 206:
             have = 0
         elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
-            _discard(part)
+            part.unlink(missing_ok=True)
             raise _CutError("the server sent another piece of the file than it was asked for")
         length = response.headers.get("Content-Length", "")
         total = have + int(length) if length.isdigit() else None
@@ -133,7 +126,6 @@ def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
                 f"{url}: needs {_size(total - have)} more in {part.parent}, where {_size(free)} are free; "
                 f"free some space, or choose another folder; {_kept(part)}then run it again"
             )
-        _write_mark(part, url, response)
         with part.open("r+b" if have else "wb") as file:
             file.seek(have)
             file.truncate()
@@ -146,30 +138,6 @@ def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
             except urllib3.exceptions.HTTPError:
                 of = "" if total is None else f" of {_size(total)}"
                 raise _CutError(f"the connection was cut after {_size(have)}{of}") from None
-
-
-def _mark(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
-
-
-def _read_mark(part: Path) -> dict[str, Any]:
-    """Where a part comes from; empty where that is unknown, and the part is then not used."""
-    try:
-        known = json.loads(_mark(part).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
-
-
-def _write_mark(part: Path, url: str, response: urllib3.BaseHTTPResponse) -> None:
-    etag = response.headers.get("ETag", "")
-    same = etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
-    _mark(part).write_text(json.dumps({"url": url, "same": same}), encoding="utf-8")
-
-
-def _discard(part: Path) -> None:
-    for path in (part, _mark(part)):
-        path.unlink(missing_ok=True)
 
 
 def _length(part: Path) -> int:
