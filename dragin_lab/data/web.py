@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.request
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import urllib3
 
@@ -42,7 +42,11 @@ def request(
 
 @lru_cache
 def _pool(proxy: str | None) -> urllib3.PoolManager:
-    return urllib3.PoolManager() if proxy is None else urllib3.ProxyManager(proxy)
+    if proxy is None:
+        return urllib3.PoolManager()
+    address = proxy if "://" in proxy else f"http://{proxy}"
+    user = unquote(urllib3.util.parse_url(address).auth or "")
+    return urllib3.ProxyManager(address, proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None)
 
 
 def reason(error: urllib3.exceptions.HTTPError) -> str:

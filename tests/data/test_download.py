@@ -79,6 +79,17 @@ def test_an_empty_file_and_a_redirect(web: Web, tmp_path: Path) -> None:
     assert bring(web.url("moved/file"), tmp_path / "f") == SUM
 
 
+def test_the_proxy_of_the_environment_is_asked(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = "http://elsewhere.invalid/file"
+    web.files[there] = DATA
+    monkeypatch.setenv("http_proxy", web.address.replace("http://", "ann:s3cr%3At@"))
+    assert bring(there, tmp_path / "f") == SUM
+    assert web.asked[-1]["proxy-authorization"] == "Basic YW5uOnMzY3I6dA=="
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert bring(web.url("file"), tmp_path / "g") == SUM
+    assert "proxy-authorization" not in web.asked[-1]
+
+
 def test_a_cut_connection_goes_on_by_itself(web: Web, tmp_path: Path) -> None:
     web.cuts = [100_000, 70_000]
     assert bring(web.url("file"), tmp_path / "f", checksum=RIGHT) == SUM
