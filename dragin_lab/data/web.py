@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 
 from dragin_lab import __version__
+from dragin_lab.core.method import without_secrets
+from dragin_lab.errors import SettingError
 
 #: How often a request is sent in all; the first pause between in seconds, which then doubles, and the longest that a
 #: server may ask for by ``Retry-After``; seconds without an answer after which a request counts as lost.
@@ -47,6 +49,18 @@ def _pool(proxy: str | None) -> urllib3.PoolManager:
     address = proxy if "://" in proxy else f"http://{proxy}"
     user = unquote(urllib3.util.parse_url(address).auth or "")
     return urllib3.ProxyManager(address, proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None)
+
+
+def server_address(text: str, server: str, form: str) -> tuple[urllib3.util.Url, str, str]:
+    """The parts of a server's address, and the user and password in it; ``SettingError`` for what is no address."""
+    try:
+        url = urllib3.util.parse_url(text)
+    except urllib3.exceptions.LocationParseError:
+        url = urllib3.util.Url()
+    if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
+        raise SettingError(f"{without_secrets(text)} is not an address of {server}; give {form}")
+    user, _, password = (url.auth or "").partition(":")
+    return url, unquote(user), unquote(password)
 
 
 def reason(error: urllib3.exceptions.HTTPError) -> str:

@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import urllib3
@@ -58,33 +57,22 @@ class Address:
         Credentials come from the address (``http://user:password@host``), from ``ELASTICSEARCH_API_KEY``, or from
         ``ELASTICSEARCH_USER`` and ``ELASTICSEARCH_PASSWORD``.
         """
-        shown = without_secrets(text)
-        parts = urlsplit(text.removeprefix("elasticsearch:"))
-        try:
-            host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise SettingError(f"{shown} is not an address ({error}); give {_FORM}") from None
-        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-            raise SettingError(f"{shown} is not an address of Elasticsearch; give {_FORM}")
-        path, _, index = parts.path.rstrip("/").rpartition("/")
+        url, user, password = web.server_address(text.removeprefix("elasticsearch:"), "Elasticsearch", _FORM)
+        path, _, index = (url.path or "").rstrip("/").rpartition("/")
         if not re.fullmatch(r"[^A-Z\s#\\*?\"<>|,:_+-][^A-Z\s#\\*?\"<>|,:]*", index := index or INDEX):
-            raise SettingError(f"{shown}: {index!r} is not the name of one index; give {_FORM}")
-        place = f"[{host}]" if ":" in host else host
-        server = f"{parts.scheme}://{place}" + (f":{port}" if port else "") + path
-        return cls(server, index, _secret(parts.username, parts.password))
+            raise SettingError(f"{without_secrets(text)}: {index!r} is not the name of one index; give {_FORM}")
+        return cls(f"{url.scheme}://{url.netloc}{path}", index, _secret(user, password))
 
     def __str__(self) -> str:
         return f"{self.server}/{self.index}"
 
 
-def _secret(user: str | None, password: str | None) -> str:
-    if user is None and (key := os.environ.get("ELASTICSEARCH_API_KEY")):
+def _secret(user: str, password: str) -> str:
+    if not user and (key := os.environ.get("ELASTICSEARCH_API_KEY")):
         return f"ApiKey {key}"
-    if user is None:
-        name, word = os.environ.get("ELASTICSEARCH_USER", ""), os.environ.get("ELASTICSEARCH_PASSWORD", "")
-    else:
-        name, word = unquote(user), unquote(password or "")
-    return urllib3.make_headers(basic_auth=f"{name}:{word}")["authorization"] if name else ""
+    if not user:
+        user, password = (os.environ.get(f"ELASTICSEARCH_{name}", "") for name in ("USER", "PASSWORD"))
+    return urllib3.make_headers(basic_auth=f"{user}:{password}")["authorization"] if user else ""
 
 
 class Elasticsearch:

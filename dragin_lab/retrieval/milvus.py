@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 
-from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
+from dragin_lab.data import web
 from dragin_lab.errors import MissingPackageError, SearchServerError, SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
@@ -69,16 +68,10 @@ class Address:
             raise SettingError(f"collection {collection!r}: give letters, digits and _, not beginning with a digit")
         if uri.endswith(".db") and "://" not in uri:
             return cls(str(Path(uri).expanduser()), collection, file=Path(uri).expanduser())
-        parts = urlsplit(uri)
-        try:
-            place = f"{parts.hostname or ''}:{parts.port or (443 if parts.scheme == 'https' else 19530)}"
-        except ValueError:
-            place = ""
-        if parts.scheme not in ("http", "https") or not parts.hostname or not place:
-            raise SettingError(f"{without_secrets(text)} is not an address of Milvus; give {_FORMS}")
-        token = ":".join(unquote(part) for part in (parts.username, parts.password) if part)
-        plain = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
-        return cls(plain, collection, token or os.environ.get("MILVUS_TOKEN", ""))
+        url, user, password = web.server_address(uri, "Milvus", _FORMS)
+        port = url.port or (443 if url.scheme == "https" else 19530)
+        token = ":".join(part for part in (user, password) if part) or os.environ.get("MILVUS_TOKEN", "")
+        return cls(f"{url.scheme}://{url.host}:{port}{(url.path or '').rstrip('/')}", collection, token)
 
     def __str__(self) -> str:
         return f"milvus:{self.uri}" + (f"#{self.collection}" if self.collection != "passages" else "")
