@@ -25,11 +25,11 @@ from tqdm.auto import tqdm
 from dragin_lab import __version__
 from dragin_lab.errors import BrokenOffError, CorpusError
 from dragin_lab.files import locked, not_saved
-from dragin_lab.retrieval import analysis
+from dragin_lab.retrieval import analysis, stored
 from dragin_lab.retrieval.analysis import prepared
 from dragin_lab.retrieval.manifest import write_manifest
 from dragin_lab.retrieval.sources import Row, Source, find_source, long_passage, long_warning
-from dragin_lab.retrieval.stored import FORMAT, INDEX, MANIFEST, TEXT, TITLE, Stored, is_stored, json_line, open_index
+from dragin_lab.retrieval.stored import INDEX, TEXT, TITLE, Stored, json_line
 
 #: Bytes that tantivy collects before it writes a segment; with the merging of segments they determine the peak.
 _HEAP = 128 << 20
@@ -63,7 +63,7 @@ def build(
     folder = Path(out).expanduser()
     found = find_source(source, fields)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not is_stored(folder):
+        if not stored.is_stored(folder):
             raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --out")
         if not force:
             raise CorpusError(f"{folder}: holds a corpus already; give another --out, or --force to replace it")
@@ -107,7 +107,7 @@ def _put_in_place(work: Path, folder: Path) -> None:
 
 def _write(source: Source, work: Path, expect: int | None, progress: bool | None) -> None:
     (work / INDEX).mkdir()
-    index = open_index(work / INDEX, new=True)
+    index = stored.open_index(work / INDEX, new=True)
     writer = index.writer(heap_size=_HEAP, num_threads=1)
     disable = None if progress is None else not progress
     size = {"total": source.bytes, "unit": "B", "unit_scale": True} if source.bytes else {"unit": " passages"}
@@ -136,7 +136,7 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
         writer.wait_merging_threads()
     index.reload()
     facts = {
-        "format": FORMAT,
+        "format": stored.FORMAT,
         "passages": count,
         "fingerprint": added.fingerprint.hexdigest(),
         "analysis": analysis.NAME,
@@ -148,7 +148,7 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
         "warnings": [long_warning(added.long, added.first_long)] if added.first_long else [],
         "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
     }
-    write_manifest(work / MANIFEST, facts, sorted(one for one in (work / INDEX).iterdir() if one.is_file()))
+    write_manifest(work / stored.MANIFEST, facts, sorted(one for one in (work / INDEX).iterdir() if one.is_file()))
 
 
 class _Added:
@@ -223,7 +223,7 @@ def _canaries(index: Any, count: int) -> list[dict[str, str]]:
 
     searcher = index.searcher()
     found = []
-    for row in np.unique(np.linspace(0, count - 1, _CANARIES).astype(int)).tolist():
+    for row in stored.spread(count, _CANARIES):
         hits = searcher.search(Query.term_query(index.schema, "row", row), 1, count=False).hits
         passage = json.loads(searcher.doc(hits[0][1]).get_first("passage"))
         held = {

@@ -29,6 +29,7 @@ from dragin_lab.retrieval.check import ABOUT, INDEXES
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.manifest import read_manifest, write_manifest
+from dragin_lab.retrieval.stored import spread
 
 #: Version of a folder's layout; any other is refused.
 FORMAT = 3
@@ -273,8 +274,8 @@ def _grouped(vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any
     index.cp.seed = 0
     index.train(np.ascontiguousarray(vectors[:: max(1, count // (groups * _SAMPLE))]))
     index.add(vectors)
-    asked = np.unique(np.linspace(0, count - 1, min(count, _PROBES)).astype(int)).tolist()
-    queries = encoder.encode_queries([" ".join(corpus[row].text.split()[:_PROBE_WORDS]) for row in asked])
+    probes = [" ".join(corpus[row].text.split()[:_PROBE_WORDS]) for row in spread(count, _PROBES)]
+    queries = encoder.encode_queries(probes)
     k = min(10, count)
     wanted = nearest(queries, vectors, k)[1]
     searched, recall = 1, 0.0

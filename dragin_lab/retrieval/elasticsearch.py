@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import urllib3
 
 from dragin_lab.core.method import without_secrets
@@ -27,6 +26,7 @@ from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.stored import spread
 
 INDEX, TITLE, TEXT = "wiki", "title", "txt"
 #: Most hits of one search (``index.max_result_window``), and queries per request.
@@ -92,7 +92,7 @@ class Elasticsearch:
     def __init__(self, address: str | Address, corpus: Corpus | None = None) -> None:
         self.address = address if isinstance(address, Address) else Address.parse(address)
         self._about = self._describe()
-        self._passages = int(self._ask("GET", "_count")["count"])
+        self._passages = int(self._ask("_count")["count"])
         self._corpus = corpus
         if not self._passages:
             raise SearchServerError(f"{self.address}: the index is empty; fill it, or give another address")
@@ -101,8 +101,7 @@ class Elasticsearch:
 
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first, with their scores."""
-        body = json.dumps(_query(query, check_number(k, MOST_HITS))).encode()
-        return self._hits(self._ask("POST", f"_search?search_type={_DFS}", body))
+        return self._hits(self._ask(f"_search?search_type={_DFS}", _query(query, check_number(k, MOST_HITS))))
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, many in one request; those that a busy server refused go again alone."""
@@ -111,8 +110,7 @@ class Elasticsearch:
         for start in range(0, len(queries), TOGETHER):
             some = queries[start : start + TOGETHER]
             lines = [part for query in some for part in ({"search_type": _DFS}, _query(query, size))]
-            answer = self._ask("POST", "_msearch", "".join(json.dumps(line) + "\n" for line in lines).encode())
-            answers = answer.get("responses", [])
+            answers = self._ask("_msearch", *lines).get("responses", [])
             if len(answers) != len(some):
                 raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(some)} searches")
             for query, each in zip(some, answers, strict=True):
@@ -143,7 +141,7 @@ class Elasticsearch:
 
     def _describe(self) -> dict[str, Any]:
         """Facts about the index, which must have the fields."""
-        found = self._ask("GET", "")
+        found = self._ask("")
         indexes = [each for each in found.values() if isinstance(each, dict) and "mappings" in each]
         if len(indexes) != 1:
             raise SearchServerError(f"{self.address}: names {len(indexes)} indexes; give the name of one")
@@ -171,7 +169,7 @@ class Elasticsearch:
     def _version(self) -> str:
         """``elasticsearch 8.15.0`` or ``opensearch 2.11.0``; "unknown" where asking is not permitted."""
         try:
-            about = self._ask("GET", "", of_server=True).get("version", {})
+            about = self._ask("", of_server=True).get("version", {})
         except SearchServerError:
             return "unknown"
         return f"{about.get('distribution', 'elasticsearch')} {about.get('number', '?')}"
@@ -182,9 +180,8 @@ class Elasticsearch:
             raise SearchServerError(
                 f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; {again}"
             )
-        rows = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), GLANCES)).astype(int)).tolist()
-        some = [corpus[row] for row in rows]
-        found = self._ask("POST", "_mget", json.dumps({"ids": [p.id for p in some]}).encode())["docs"]
+        some = [corpus[row] for row in spread(len(corpus), GLANCES)]
+        found = self._ask("_mget", {"ids": [p.id for p in some]})["docs"]
         for passage, document in zip(some, found, strict=True):
             if not document.get("found") or self._passage(document) != replace(passage, score=0.0):
                 raise SearchServerError(
@@ -205,15 +202,16 @@ class Elasticsearch:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, method: str, path: str, body: bytes | None = None, *, of_server: bool = False) -> dict[str, Any]:
-        """The answer to a request; ``SearchServerError`` where there is none, or one that will not change."""
+    def _ask(self, path: str, *lines: dict[str, Any], of_server: bool = False) -> dict[str, Any]:
+        """The answer to a request with these lines of JSON; ``SearchServerError`` for none, or an error."""
         headers = {"Accept": "application/json"}
         headers["Content-Type"] = "application/x-ndjson" if path == "_msearch" else "application/json"
         if self.address.secret:
             headers["Authorization"] = self.address.secret
-        where = self.address.server if of_server else f"{self.address}/{path}"
+        body = "".join(f"{json.dumps(line)}\n" for line in lines)
+        where = self.address.server if of_server else f"{self.address}/{path}".rstrip("/")
         try:
-            response = web.request(method, where.rstrip("/"), headers, body=body)
+            response = web.request("POST" if lines else "GET", where, headers, body=body or None)
             lost = f"it answers {response.status}" if response.status in web.PASSING else ""
         except urllib3.exceptions.HTTPError as error:
             lost = web.reason(error)

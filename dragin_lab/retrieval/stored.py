@@ -13,6 +13,8 @@ from json.encoder import encode_basestring as quoted  # json.dumps takes four ti
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError
 from dragin_lab.retrieval import analysis
@@ -59,6 +61,12 @@ def open_index(folder: Path, *, new: bool = False) -> Any:
 def json_line(id: str, title: str, text: str) -> bytes:
     """A passage as the line of JSON that is stored and fingerprinted."""
     return f'{{"id": {quoted(id)}, "title": {quoted(title)}, "text": {quoted(text)}}}\n'.encode()
+
+
+def spread(count: int, wanted: int) -> list[int]:
+    """At most ``wanted`` of ``count`` rows, evenly spaced from the first to the last."""
+    rows: list[int] = np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(int)).tolist()
+    return rows
 
 
 class Stored:
