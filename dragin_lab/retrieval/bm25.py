@@ -35,6 +35,12 @@ def idf(passages: int, df: int) -> float:
     return math.log1p((passages - df + 0.5) / (df + 0.5))
 
 
+def added(terms: Sequence[str], mean: float, weights: Mapping[str, float]) -> dict[str, float]:
+    """What the terms that have a weight add to the score of a field with these terms, whose mean length is ``mean``."""
+    norm = K1 * (1 - B + B * len(terms) / (mean or 1))
+    return {term: weights[term] * tf / (tf + norm) for term, tf in Counter(terms).items() if term in weights}
+
+
 def check_number(k: int, most: int | None = None) -> int:
     """``k`` as an int; raises ``SettingError`` unless it is a whole number from 1 (to ``most``)."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1 or (most is not None and k > most):
@@ -201,7 +207,7 @@ class Tantivy(_Lexical):
                 if len(best) >= k and highest < -best[k - 1][0]:
                     return [passage for _, _, passage in best[:k]]
                 passage = self._stored.passage(address)
-                score = self._score(passage, terms, weights)
+                score = self._score(passage, weights)
                 if not rough * _ROUNDED * (1 - _RELATIVE) - off <= score <= highest:
                     folder = self._stored.folder
                     raise CorpusError(
@@ -218,10 +224,10 @@ class Tantivy(_Lexical):
 
         schema, fields = self._stored.schema, []
         for name in (TITLE, TEXT):
-            parts = [
-                (Query.term_query(schema, name, term, index_option="freq"), times) for term, times in terms.items()
-            ]
-            should = [(Occur.Should, Query.boost_query(part, times) if times > 1 else part) for part, times in parts]
+            should = []
+            for term, times in terms.items():
+                part = Query.term_query(schema, name, term, index_option="freq")
+                should.append((Occur.Should, Query.boost_query(part, times) if times > 1 else part))
             fields.append(Query.boolean_query(should))
         return Query.disjunction_max_query(fields, tie_breaker=TIE_BREAKER)
 
@@ -233,11 +239,9 @@ class Tantivy(_Lexical):
             for name in (TITLE, TEXT)
         }
 
-    def _score(self, passage: Passage, terms: Mapping[str, int], weights: Mapping[str, Mapping[str, float]]) -> float:
-        scores = []
-        for name, value in ((TITLE, passage.title), (TEXT, passage.text)):
-            found = analysis.terms(value)
-            norm = K1 * (1 - B + B * len(found) / (self._mean[name] or 1))
-            held = Counter(term for term in found if term in terms)
-            scores.append(sum(weights[name][term] * tf / (tf + norm) for term, tf in sorted(held.items())))
+    def _score(self, passage: Passage, weights: Mapping[str, Mapping[str, float]]) -> float:
+        scores = [
+            math.fsum(added(analysis.terms(value), self._mean[name], weights[name]).values())
+            for name, value in ((TITLE, passage.title), (TEXT, passage.text))
+        ]
         return max(scores) + TIE_BREAKER * min(scores)

@@ -41,8 +41,8 @@ def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = No
         raise CorpusError(f"{path}: cannot be read ({str(error)[:100]}); {remedy}") from None
     for name, value in (wanted or {}).items():
         if about.get(name) != value:
-            was, now = (textwrap.shorten(repr(one), 80, placeholder="...") for one in (about.get(name), value))
-            raise CorpusError(f"{path.parent}: was built with {name} {was}, and this is {now}; {remedy}")
+            was, wants = (textwrap.shorten(repr(one), 80, placeholder="...") for one in (about.get(name), value))
+            raise CorpusError(f"{path.parent}: was built with {name} {was}, and this is {wants}; {remedy}")
     if data != _serialized(about):
         raise CorpusError(f"{path}: does not match its own checksum, so it was damaged or edited; {remedy}")
     for name, facts in about["files"].items():

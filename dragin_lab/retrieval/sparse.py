@@ -20,7 +20,7 @@ from functools import lru_cache
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.retrieval import analysis
-from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, idf
+from dragin_lab.retrieval.bm25 import TIE_BREAKER, added, idf
 
 Sparse = dict[int, float]  # dimension -> weight
 Hit = tuple[float, int, dict[str, str]]  # score, row, the passage's fields
@@ -60,14 +60,13 @@ class Weigher:
                 self._length[field] += len(terms)
 
     def vector(self, passage: Passage) -> Sparse:
-        """What each term adds to the score of each field (the formula of ``BM25``)."""
+        """What each term adds to the score of each field."""
         found: Sparse = {}
         for field in FIELDS:
             terms = analysis.terms(getattr(passage, field))
-            mean = self._length[field] / max(self._count, 1)
-            norm = K1 * (1 - B + B * len(terms) / (mean or 1))
-            for term, tf in Counter(terms).items():
-                found[dimension(field, term)] = idf(self._count, self._holders[field][term]) * tf / (tf + norm)
+            weights = {term: idf(self._count, self._holders[field][term]) for term in terms}
+            for term, score in added(terms, self._length[field] / max(self._count, 1), weights).items():
+                found[dimension(field, term)] = score
         return found or {NOTHING: 1.0}
 
 
