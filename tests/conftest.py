@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -69,6 +70,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     for name, count in sorted(left.items()):
         terminalreporter.line(f"{count:6} {name}")
     terminalreporter.line("make test-all runs both tiers, make test-browser the browser")
+
+
+@pytest.fixture(autouse=True)
+def own_parts() -> Iterator[None]:
+    """Forget the whens and whats that a test defines."""
+    from dragin_lab.core.trigger import WHENS
+    from dragin_lab.core.what import WHATS
+
+    for table in (WHENS, WHATS):
+        table.names()  # has the shipped ones in it
+    kept = dict(WHENS._found), dict(WHATS._found)
+    yield
+    WHENS._found, WHATS._found = kept
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
     with pytest.raises(SettingError, match="no calibration question was answered"):
         threshold_for(Budget.read("budget:1"), [])
     with pytest.raises(SettingError, match="has no threshold to calibrate"):
-        calibrate(dl.Lab(model=object(), retriever=ScriptedRetriever()), ["Who?"], "fl-rag", "budget:1")
+        calibrate(dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever()), ["Who?"], "fl-rag", "budget:1")
 
 
 def test_equal_scores_are_never_divided() -> None:
