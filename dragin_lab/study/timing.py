@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.study.truth import Truth, sentences_of, truths
 

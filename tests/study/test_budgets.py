@@ -13,8 +13,8 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.cli.app import cli
-from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.trace import Decision, Passage, Prompt, Question, Step, Words
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.study.budgets import NEVER, Budget, calibrate, peaks, threshold_for, transfer
