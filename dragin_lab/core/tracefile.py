@@ -17,7 +17,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import safetensors
@@ -222,11 +222,10 @@ def _pack(value: Any, where: str, tensors: dict[str, np.ndarray], free: bool = F
     """``value`` as JSON; its arrays go to ``tensors`` under their path. No hint tells the types of what is ``free``."""
     if isinstance(value, np.generic):
         value = value.item()
-    kind: Any = type(value)
-    if is_dataclass(kind):
+    if is_dataclass(value):
         return {
             name: _pack(getattr(value, name), f"{where}.{name}", tensors, Any in get_args(hint))
-            for name, hint in _hints(kind).items()
+            for name, hint in _hints(cast(type, type(value))).items()
         }
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
