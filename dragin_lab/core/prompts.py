@@ -56,6 +56,9 @@ class PromptTemplate:
             if given not in choices and not (callable(given) and label != "form"):
                 kind, own = label.replace("_", " "), "" if label == "form" else ", or a function"
                 raise SettingError(f"{kind} {given!r} does not exist; one of {', '.join(choices)}{own}")
+        names = ["em", "f1", "precision", "recall", *map(named, self.metrics)]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise SettingError(f"two scores are called {twice!r}; give the metric a function name of its own")
         object.__setattr__(self, "exemplars", tuple(self.exemplars))
 
     @property
@@ -143,7 +146,7 @@ class PromptTemplate:
         return self.shape.readable(text, self.answer_rule)
 
     def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
-        """Exact match, F1, precision, recall, and what the ``metrics`` give. ``SettingError`` for what is no number."""
+        """Exact match, F1, precision, recall and the ``metrics``. ``SettingError`` for a value that is not a number."""
         scores = score_answer(answer, golds)
         return scores | {named(metric): number(named(metric), metric(answer, golds)) for metric in self.metrics}
 

@@ -40,7 +40,8 @@ class Rerun:
         warnings.warn(f"{self.record.folder}: no trace of {line['qid']} was kept; it is answered again", stacklevel=3)
         lab = Lab(lm, retriever=retriever, exemplars=template_of(config), seed=config["seed"])
         made = lab.ask(question, method)
-        if found := differences(line, prediction(made) | {key: line[key] for key in line.keys() & {"readable"}}):
+        unasked = {key: line[key] for key in line.keys() & {"readable", "metrics"}}
+        if found := differences(line, prediction(made) | unasked):
             warnings.warn(f"{line['qid']}: answered otherwise than in the run ({found[0]})", stacklevel=3)
         return made
 
@@ -56,8 +57,11 @@ class Rerun:
 
 
 def template_of(config: Mapping[str, Any]) -> PromptTemplate:
-    """The prompt that a run was asked with."""
-    told = dict(config["template"])
+    """The prompt that a run was asked with, without metrics of one's own, of which it records the names.
+
+    Raises ``SettingError`` for a layout or an answer rule of one's own, of which it records the name, too.
+    """
+    told = dict(config["template"]) | {"metrics": ()}
     return PromptTemplate(**told | {"exemplars": tuple(Exemplar(**one) for one in told["exemplars"])})
 
 

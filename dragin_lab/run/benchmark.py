@@ -202,6 +202,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         "model": model,
         "retriever": _identity(lab.retriever_for(method)),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
+        | template.described
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]},
         "dataset": {
             "name": asked.name,
