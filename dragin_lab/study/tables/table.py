@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
+from dragin_lab.run.rundir import RunRecord, find_runs
 from dragin_lab.study.tables.cells import Cell, Row
 from dragin_lab.study.tables.layouts import ALONE, BM25, OWN_WHEN, RESULTS, Layout, Line, Want, layout
-from dragin_lab.study.tables.runs import Source, Sources, missing_lines
+from dragin_lab.study.tables.missing import missing_lines
+from dragin_lab.study.tables.runs import Source, Sources
 from dragin_lab.study.tables.settings import settings_table
 from dragin_lab.study.tables.shown import Table
-
-if TYPE_CHECKING:
-    from dragin_lab.run.rundir import RunRecord
 
 
 def table(
@@ -61,12 +60,9 @@ def table(
 
 
 def _records(runs: str | Path | Iterable[str | Path | RunRecord]) -> list[RunRecord]:
-    from dragin_lab.run.rundir import find_runs
-
     given = [runs] if isinstance(runs, str | Path) else list(runs)
-    found = [one for one in given if not isinstance(one, str | Path)]
     paths = [one for one in given if isinstance(one, str | Path)]
-    return found + (find_runs(paths) if paths else [])
+    return [one for one in given if not isinstance(one, str | Path)] + (find_runs(paths) if paths else [])
 
 
 class _Filling:
@@ -82,7 +78,7 @@ class _Filling:
     def table(self) -> Table:
         rows = [self._row(line) for line in self.plan.lines]
         number, sources = self.plan.number, self.sources
-        missing = missing_lines(list(dict.fromkeys(self.missing)), sources) if self.missing else []
+        missing = missing_lines(self.missing, sources) if self.missing else []
         if sources.all and not self.used:
             raise SettingError("\n".join([_nothing(number, sources), *(x for x in missing if x.startswith("  "))]))
         return Table(
@@ -108,18 +104,15 @@ class _Filling:
         cells = []
         for place, slot in enumerate(line.slots):
             source = self.sources.find(slot.want)
-            cell = Cell(slot.printed, slot.best)
-            ours = source.mean(slot.want.measure) if source is not None else None
-            if source is not None and ours is not None:
+            other = self.sources.find(base.slots[place].want) if base not in (None, line) else None
+            cell = Cell() if source is None else source.cell(slot.want.measure, other)
+            marks: tuple[str, ...] = ()
+            if source is not None and cell.ours is not None:
                 self.used[source.folder] = source
-                other = self.sources.find(base.slots[place].want) if base not in (None, line) else None
-                test = source.against(other, slot.want.measure) if other is not None else None
-                places = 3 if slot.want.measure in ("em", "f1", "precision", "recall") else 2
-                marks = tuple(self._mark(text) for text in self._caveats(source, slot.want, ours.n))
-                cell = Cell(slot.printed, slot.best, ours, "", marks, test, places)
+                marks = tuple(self._mark(text) for text in self._caveats(source, slot.want, cell.ours.n))
             elif self.sources.of(slot.want.model):
                 self.missing.append(slot.want)
-            cells.append(cell)
+            cells.append(replace(cell, printed=slot.printed, best=slot.best, marks=marks))
         return Row(line.labels, tuple(cells), line.note)
 
     def _mark(self, text: str) -> str:
@@ -131,8 +124,7 @@ class _Filling:
         if source.almanac:
             said.append("on Almanac's questions: the form of this benchmark, a world and passages of their own")
         if n < source.asked:
-            failed = len([line for line in source.record.predictions if line["ended"] == "error"])
-            why = f"{failed} failed" if failed else "the run is not complete"
+            why = f"{len(source.record.failed)} failed" if source.record.failed else "the run is not complete"
             said.append(f"n = {n} of {source.asked} questions ({source.folder}: {why})")
         if want.retriever is None and source.retriever not in (None, BM25):
             said.append(f"passages by {source.searched_with}, where the paper has BM25")
