@@ -63,6 +63,12 @@ class Outcome:
     turns: tuple[Turn, ...]
     since: int | None  # the step from whose decision on the stored text no longer tells; None: it tells all
     why: str  # what happens there
+    answered: Trace | None = None  # the episode under these settings, where it is known beyond the stored one
+
+    @property
+    def known(self) -> Trace | None:
+        """The episode under these settings: the stored one where ``whole``, else ``answered``."""
+        return self.trace if self.whole else self.answered
 
     @property
     def whole(self) -> bool:
