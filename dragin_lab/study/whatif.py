@@ -56,7 +56,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A trace under some settings: one ``Turn`` a step, what they add up to, and where certainty ends."""
+    """A trace under some settings: one ``Turn`` per step, what they add up to, and where certainty ends."""
 
     trace: Trace
     method: Method
@@ -110,7 +110,7 @@ class Replay:
     """A trace, made ready to be asked what other settings would have done.
 
     ``labels`` are the question's facts (``labels.load_labels``), for precision and recall. ``tokenizer`` (such as
-    ``lm.tokenizer``) lets it form queries that count pieces; without it, what the trace remembers has to do. ``nlp`` is
+    ``lm.tokenizer``) lets it form queries that count pieces; without it, what the trace tells has to do. ``nlp`` is
     the spaCy pipeline the trace was made with (None: the default).
 
     Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another question, another
@@ -207,16 +207,14 @@ class Replay:
                 self._seen[place] = reference.look(made, before)
             if len(step.words) != len(self._seen[place].words):
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
-            rereads = method.variant == "reference" and method.when.rereads
-            attended = step.words.attention.astype(np.float64) if rereads else None  # (w,)
+            attended = step.words.attention.astype(np.float64) if method.when.rereads else None  # (w,)
             found = reference.judge(self._seen[place], attended)
             return _Verdict(made, found.words, found.decision, found.place)
         loop = self._paper(method, place)
         resumed = bool(place) and self._resumes(place)
-        stored = self._drafts.get(place)
-        if stored is None:
-            stored = StoredDraft(made, self.method.when, resumed)
-            self._drafts[place] = stored
+        if place not in self._drafts:
+            self._drafts[place] = StoredDraft(made, self.method.when)
+        stored = self._drafts[place]
         answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape)
         assert step.prompt is not None
         if resumed and not method.when.keep_passages:
