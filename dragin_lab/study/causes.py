@@ -20,7 +20,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac import AlmanacError, labels, wordings
 from dragin_lab.core.answers import normalize_answer
@@ -31,6 +32,9 @@ from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
 from dragin_lab.run.lines import readable
 from dragin_lab.study.needs import Found, find_facts
+
+if TYPE_CHECKING:
+    from dragin_lab.retrieval.bm25 import BM25
 
 #: What can be wrong, in the order in which it is looked for.
 CAUSES = {
@@ -217,7 +221,7 @@ def _misspelt(value: str, right: str, in_view: Sequence[Passage]) -> bool:
 
 
 def _by_answer(told: Told, line: Mapping[str, Any], titles: Sequence[str], search: Search | None) -> Cause:
-    golds, text = [gold for gold in line["gold"] if gold], told.text
+    golds, text = [gold for gold in line["gold"] if gold] or [""], told.text
     answer, closed = told.trace.answer, {normalize_answer(gold) for gold in line["gold"]} <= {"yes", "no"}
     said = f"{answer[:60]!r}, not {golds[0][:60]!r}"
     if any(_misspelt(answer, gold, told.in_view(len(text) - 1)) for gold in golds):
@@ -276,17 +280,13 @@ def _holds(text: str, value: str) -> bool:
 def _embedded_search(config: Mapping[str, Any]) -> Search | None:
     """BM25 over the embedded passages, where that is what the run searched; opened when it is first needed."""
     used = config.get("retriever") or {}
-    if used.get("kind") != "bm25" or used.get("corpus") != "almanac":
-        return None
-    opened: list[Any] = []
+    embedded = (used.get("kind"), used.get("corpus")) == ("bm25", "almanac")
+    return (lambda query, k: _embedded_index().search(query, k)) if embedded else None
 
-    def search(query: str, k: int) -> Sequence[Passage]:
-        if not opened:
-            from dragin_lab.retrieval.bm25 import BM25
-            from dragin_lab.retrieval.corpus import Corpus
 
-            opened.append(BM25(Corpus.load()))
-        found: Sequence[Passage] = opened[0].search(query, k)
-        return found
+@cache
+def _embedded_index() -> BM25:
+    from dragin_lab.retrieval.bm25 import BM25
+    from dragin_lab.retrieval.corpus import Corpus
 
-    return search
+    return BM25(Corpus.load())
