@@ -85,6 +85,18 @@ def test_a_benchmark_of_ones_own_goes_to_latex_with_significance_by_one_command(
     assert "p value of a two-sided test (EM: McNemar, exact" in ran.out
 
 
+def test_questions_without_gold_answers_are_run_from_a_file(
+    command: Command, tmp_path: Path, scripted: AnsweringModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_run, "open_benchmark", open_benchmark)
+    own = tmp_path / "asked.csv"
+    own.write_text("question\nWho made thing 1?\nWho made thing 2?\n")
+    assert command(*RUN, "--dataset", own, "--output", tmp_path / "runs").code == cli.DONE
+    (answers,) = (r.predictions for r in find_runs(tmp_path / "runs") if r.config["method"]["name"] == "dragin")
+    assert [(line["answer"], line["gold"], line["em"]) for line in answers] == [("Li 1", [], None), ("Li 2", [], None)]
+    assert "EM" not in command("table", tmp_path / "runs").out
+
+
 def test_the_same_command_goes_on(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
     first = command(*RUN, "--dataset", "one", "--output", tmp_path)
     asked = len(scripted.asked)

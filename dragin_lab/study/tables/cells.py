@@ -58,6 +58,14 @@ class Cells:
         return sum(cell.ours is not None or bool(cell.setting) for row in self.rows for cell in row.cells)
 
 
+def comparing(base: str, test: str) -> str:
+    """The line below a table whose rows are tested against one."""
+    return (
+        f"− {base}: difference to that row on the same questions, with the p value of a two-sided {test}, not "
+        "corrected for how many there are"
+    )
+
+
 def measured(lines: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
     """Question id -> value, of the prediction lines that did not fail and have one."""
     values = {qid: value_of(line, key) for qid, line in lines.items() if line["ended"] != "error"}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dragin_lab.run.lines import Line, own_metrics, readable
 from dragin_lab.run.rundir import RunRecord
-from dragin_lab.study.tables.cells import Cell, Row, mean_cell, measured
+from dragin_lab.study.tables.cells import Cell, Row, comparing, mean_cell, measured
 from dragin_lab.study.tables.shown import Table
 
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
@@ -64,8 +64,5 @@ def _about(records: Iterable[RunRecord], counts: set[int], base: str) -> list[st
     if "strategyqa" in {record.config["template"].get("answer_rule") for record in records}:
         lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
     if base:
-        lines.append(
-            f"− {base}: difference to that row on the same questions, with the p value of a two-sided test (EM: "
-            "McNemar, exact; else by permutation), not corrected for how many there are"
-        )
+        lines.append(comparing(base, "test (EM: McNemar, exact; else by permutation)"))
     return lines

@@ -16,7 +16,7 @@ from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
 from dragin_lab.run.rundir import RunRecord, find_runs
-from dragin_lab.study.tables.cells import Cell, Row
+from dragin_lab.study.tables.cells import Cell, Row, comparing
 from dragin_lab.study.tables.layouts import ALONE, BM25, OWN_WHEN, RESULTS, Layout, Line, Want, layout
 from dragin_lab.study.tables.missing import missing_lines
 from dragin_lab.study.tables.runs import Source, Sources
@@ -153,10 +153,7 @@ class _Filling:
         if self.plan.number == 3:
             lines.append("ours in Avg. Tokens: the pieces that FL-RAG generated, which keeps all it writes")
         if self.base:
-            lines.append(
-                f"− {self.base}: difference to that row on the same questions, with the p value of a two-sided "
-                "randomisation test, not corrected for how many there are"
-            )
+            lines.append(comparing(self.base, "randomisation test"))
         if left := [str(source.folder) for folder, source in self.sources.left_out.items() if folder not in self.used]:
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
             lines.append(f"runs that fit too and were not taken: {', '.join(left[:3])}{more}")
