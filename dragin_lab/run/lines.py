@@ -46,7 +46,7 @@ def prediction(trace: Trace) -> Line:
     has any of one's own, and ``window`` only where the model's window cost something (``Trace.lost``).
     """
     count = trace.counters
-    line = {
+    line: Line = {
         "qid": trace.question.id,
         "question": trace.question.text,
         "text": trace.text,

@@ -49,7 +49,7 @@ class Source:
 
     def cell(self, measure: str, base: Source | None) -> Cell:
         """The mean a question, tested against ``base`` where both were asked the same questions."""
-        at = (measure, base and base.folder)
+        at = (measure, None if base is None else base.folder)
         if at not in self._cells:
             theirs = base.values(measure) if base is not None and base.dataset == self.dataset else None
             places = 3 if measure in ("em", "f1", "precision", "recall") else 2
