@@ -8,12 +8,17 @@ from lab import WIDE, write_notebook
 from run_folders import write_run
 from tidy import sideways
 
+from dragin_lab.run.lines import PREDICTION, decode, encode
+
 CELL = 'import dragin_lab as dl\n\ndl.browse("explored")'
 
 
 def test_marks_and_notes_go_from_the_notebook_into_the_run_directory(lab, open_notebook, picture):
     folder = write_run(lab.root / "explored", "dragin", "mine", [1.0, 0.0, 0.0])
-    write_run(lab.root / "explored", "flare", "mine", [0.0, 1.0, 0.0])
+    other = write_run(lab.root / "explored", "flare", "mine", [0.0, 1.0, 0.0])
+    for lines in (folder / "predictions.jsonl", other / "predictions.jsonl"):
+        found = [decode(raw, PREDICTION) for raw in lines.read_bytes().splitlines()]
+        lines.write_bytes(encode([line | {"readable": True} for line in found]))
     notebook = open_notebook(write_notebook(lab.root, "browse.ipynb", [CELL]))
     notebook.resize(WIDE)
     (cell,) = notebook.run_all()
@@ -26,7 +31,7 @@ def test_marks_and_notes_go_from_the_notebook_into_the_run_directory(lab, open_n
     card.get_by_label("outcome of flare").select_option("right")
     assert status.inner_text() == "1 of 3 questions"
     card.locator("tr[data-at]").click()
-    assert "? unreadable" in card.locator(".two").first.inner_text()
+    assert "✗ wrong" in card.locator(".two").first.inner_text()
     notebook.page.keyboard.press("m")
     card.get_by_label("note", exact=True).fill("odd")
     notebook.page.keyboard.press("Tab")
