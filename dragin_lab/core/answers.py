@@ -16,10 +16,11 @@ ANSWER_PROMPT = " So the answer is "
 ANSWER_PIECES = 20
 
 _CUTS = ("Question:", "#10000000", "Note:")
+_ENDS = ("</s>", "<|endoftext|>")
 _STRIPPED = {
-    "2wikimultihopqa": ("</s>", "<|endoftext|>", "."),
-    "hotpotqa": ("</s>", "<|endoftext|>", "."),
-    "iirc": ("</s>", "<|endoftext|>", "\n", "."),
+    "2wikimultihopqa": (*_ENDS, "."),
+    "hotpotqa": (*_ENDS, "."),
+    "iirc": (*_ENDS, "\n", "."),
     "strategyqa": (),
 }
 #: Benchmarks that an answer can be extracted for; each has its own rule.
@@ -81,7 +82,10 @@ def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
 
     ``extract_answer`` makes something of any text, as the released code does: of nonsense it makes StrategyQA's "no".
     """
-    words = normalize_answer(text.partition(phrase)[2]).split()
+    found = text.partition(phrase)[2]
+    for end in _ENDS:
+        found = found.replace(end, " ")
+    words = normalize_answer(found).split()
     return words[:1] in (["yes"], ["no"]) if rule == "strategyqa" else bool(words)
 
 

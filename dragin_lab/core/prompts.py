@@ -61,6 +61,9 @@ class PromptTemplate:
             text(label, getattr(self, label))
         examples = several("exemplars", self.exemplars, Exemplar, "give Exemplar(question, rationale, answer)")
         object.__setattr__(self, "exemplars", tuple(examples))
+        names = ["em", "f1", "precision", "recall", *map(named, self.metrics)]
+        if twice := next((name for name in names if names.count(name) > 1), ""):
+            raise SettingError(f"two scores are called {twice!r}; give the metric a function name of its own")
 
     @property
     def shape(self) -> Form:
@@ -147,7 +150,7 @@ class PromptTemplate:
         return self.shape.readable(text, self.answer_rule)
 
     def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
-        """Exact match, F1, precision, recall and what the ``metrics`` give. ``SettingError`` for no number."""
+        """Exact match, F1, precision, recall and the ``metrics``. ``SettingError`` for a value that is not a number."""
         scores = score_answer(answer, golds)
         return scores | {named(metric): _measured(metric, answer, golds) for metric in self.metrics}
 

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dragin_lab.core.frames import differences
-from dragin_lab.core.method import restored
+from dragin_lab.core.method import Method, restored
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question, Trace
+from dragin_lab.errors import DraginLabError
+from dragin_lab.run.cache import CacheAlone
 from dragin_lab.run.cluster_worker import Recipe
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Line, prediction
@@ -18,6 +20,23 @@ from dragin_lab.run.serving import described
 
 #: Of a model and a retriever, what says that they are those of a run.
 _SAME = ("weights_sha256", "architecture", "dtype", "attention", "layer", "heads", "decoding", "generation_config")
+
+
+def from_cache(lab: Lab, trace: Trace, method: Method) -> Trace | None:
+    """The episode of a trace's question with another method, out of the lab's cache; None where that lacks a draft.
+
+    None, too, where the trace was made with another model, prompt or retriever than the lab's.
+    """
+    if lab.cache is None or getattr(lab.model, "sample", True) or not hasattr(lab.model, "identity"):
+        return None
+    try:
+        made = lab.replace(model=CacheAlone(lab.model, lab.cache), retriever=lab.retriever_for(method)).ask(
+            trace.question, method
+        )
+    except DraginLabError:  # not cached, or an episode that fails: its answer is not known
+        return None
+    same = ("weights_sha256", "template", "retriever", "seed")
+    return made if all(made.provenance.get(key) == trace.provenance.get(key) for key in same) else None
 
 
 class Rerun:
@@ -41,7 +60,8 @@ class Rerun:
         warnings.warn(f"{self.record.folder}: no trace of {line['qid']} was kept; it is answered again", stacklevel=3)
         lab = Lab(lm, retriever=retriever, exemplars=template_of(config), seed=config["seed"])
         made = lab.ask(question, method)
-        if found := differences(line, prediction(made) | {key: line[key] for key in line.keys() & {"readable"}}):
+        unasked = {key: line[key] for key in line.keys() & {"readable", "metrics"}}
+        if found := differences(line, prediction(made) | unasked):
             warnings.warn(f"{line['qid']}: answered otherwise than in the run ({found[0]})", stacklevel=3)
         return made
 
@@ -57,8 +77,11 @@ class Rerun:
 
 
 def template_of(config: Mapping[str, Any]) -> PromptTemplate:
-    """The prompt that a run was asked with."""
-    told = dict(config["template"])
+    """The prompt that a run was asked with, without metrics of one's own, of which it records the names.
+
+    Raises ``SettingError`` for a layout or an answer rule of one's own, of which it records the name, too.
+    """
+    told = dict(config["template"]) | {"metrics": ()}
     return PromptTemplate(**told | {"exemplars": tuple(Exemplar(**one) for one in told["exemplars"])})
 
 

@@ -190,6 +190,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         # What tells one's own retriever from another one: its answers too.
         "retriever": retriever.identity() if hasattr(retriever, "identity") else described(retriever),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
+        | template.described
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]},
         "dataset": {
             "name": asked.name,

@@ -281,6 +281,34 @@ class CachedModel:
         return sha256(json.dumps([self._identity, kind, what], sort_keys=True).encode()).digest()
 
 
+class NotCachedError(DraginLabError):
+    """What an episode asks for was never written, so that only the model could tell."""
+
+
+class CacheAlone(CachedModel):
+    """A model's cache in its place: what is not cached is an error, and nothing is counted or generated."""
+
+    def __init__(self, lm: LanguageModel, cache: Cache) -> None:
+        super().__init__(lm, cache)
+        self.sample = True  # so that no cache is put before it
+
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
+        """As ``LanguageModel.stream``; raises ``NotCachedError``."""
+        found = (self.lm.replay(draft, arrays, way) for way, arrays in self._entries(draft, BESIDE))
+        events, made = next((one for one in found if one is not None), (None, None))
+        if events is None or made is None:
+            raise NotCachedError("the cache does not hold this draft")
+        yield from events
+        return made
+
+    def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
+        """As ``LanguageModel.attend``; raises ``NotCachedError``."""
+        found = self.cache.get(self._key("map", [int(i) for i in ids]))
+        if found is None:
+            raise NotCachedError("the cache does not hold this attention map")
+        return _unpacked(found)
+
+
 class CachedBatch:
     """A ``Batch`` whose drafts are served where they are cached; all else is the batch's own."""
 

@@ -42,11 +42,11 @@ def prediction(trace: Trace) -> Line:
     """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that changes from run to run.
 
     ``passages`` holds the ids found by each retrieval, ``pieces`` counts all that were generated. The scores are None
-    without a gold answer and where the episode failed; ``error`` is there only then, and ``window`` only where the
-    model's window cost something (``Trace.lost``).
+    without a gold answer and where the episode failed; ``error`` is there only then, ``metrics`` only where the prompt
+    has any of one's own, and ``window`` only where the model's window cost something (``Trace.lost``).
     """
     count = trace.counters
-    line = {
+    line: Line = {
         "qid": trace.question.id,
         "question": trace.question.text,
         "text": trace.text,
@@ -61,8 +61,19 @@ def prediction(trace: Trace) -> Line:
         "pieces": count["generated"],
         "ended": trace.ended,
     }
-    window = {"window": lost} if (lost := trace.lost) else {}
-    return line | window | ({"error": trace.error} if trace.ended == "error" else {})
+    own = {name: value for name, value in trace.scores.items() if name not in SCORES}
+    line |= {name: value for name, value in (("metrics", own), ("window", trace.lost)) if value}
+    return line | ({"error": trace.error} if trace.ended == "error" else {})
+
+
+def own_metrics(lines: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names of one's own metrics that some line has, in order."""
+    return tuple(dict.fromkeys(name for line in lines for name in line.get("metrics", ())))
+
+
+def value_of(line: Mapping[str, Any], name: str) -> Any:
+    """An entry of a prediction line, or what a metric of one's own gave; None where it has none."""
+    return line[name] if name in line else line.get("metrics", {}).get(name)
 
 
 def window_lost(predictions: Iterable[Mapping[str, Any]]) -> str:
@@ -154,6 +165,9 @@ def decode(raw: bytes, rules: Rules, *, summed: bool = True) -> Line:
         scored = line["gold"] and line["ended"] in ("answered", "length", "stalled")
         if any((line[name] is None) == bool(scored) for name in SCORES):
             raise ValueError("its scores do not go with its gold answers and its ending")
+        metrics = line.get("metrics", {})
+        if type(metrics) is not dict or not all(map(_is_number, metrics.values())):
+            raise ValueError(f"its 'metrics' is {repr(metrics)[:60]}, not numbers by name")
         window = line.get("window", {})
         if type(window) is not dict or not (window.keys() <= _LOST.keys() and all(map(COUNT[0], window.values()))):
             raise ValueError(f"its 'window' is {repr(window)[:60]}, not counts of {', '.join(_LOST)}")

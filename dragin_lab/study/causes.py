@@ -6,7 +6,8 @@ The first rule that fits names the cause (``CAUSES`` is their order):
 2. Where the facts of the question are labelled (Almanac's are), the text is read against them up to the first wrong
    value (``needs.find_facts``), and the passage that states it is followed through the episode: was it looked for
    between the fact before and this value, was it found, and did it stand in the prompt when the value was written?
-   With every fact right the conclusion is wrong.
+   A value that is stated of another subject than the expected one counts as wrong. With every fact right the
+   conclusion is wrong.
 3. Where only the titles of the gold passages are known (HotpotQA, 2WikiMultihopQA), the same is asked of those titles,
    with the place of the gold answer in the text, if it stands there, in place of the value's.
 4. Else of any passage that holds the gold answer. What nobody can know so is "unknown", and ``why`` says why.
@@ -18,8 +19,9 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac import AlmanacError, labels, wordings
 from dragin_lab.almanac.facts import Fact, Labelled
@@ -29,7 +31,10 @@ from dragin_lab.core.trace import Passage, Trace
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
 from dragin_lab.run.lines import readable
-from dragin_lab.study.needs import find_facts
+from dragin_lab.study.needs import Found, find_facts
+
+if TYPE_CHECKING:
+    from dragin_lab.retrieval.bm25 import BM25
 
 #: What can be wrong, in the order in which it is looked for.
 CAUSES = {
@@ -46,8 +51,9 @@ CAUSES = {
     "unknown": "what the run recorded does not tell",
 }
 #: Words of two values that are at least so alike are one word, misspelt (difflib's ratio).
-ALIKE = 0.7
+ALIKE = 0.8
 DEPTH = 100  # ranks that are looked through for a passage that was not found
+_NAME = re.compile(r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
 _CALL = re.compile(r"\s*\[Search\([^)\]]*\)\]")
 
 Search = Callable[[str, int], Sequence[Passage]]
@@ -149,18 +155,33 @@ def _by_facts(told: Told, labelled: Labelled, search: Search | None) -> Cause:
         return Cause("wrong conclusion", f"all {len(found)} facts are right, and the answer is {told.trace.answer!r}")
     if how == "lost":
         fact = labelled.facts[len(found)]
-        return Cause("unknown", f"the text does not state the {fact.relation} of {fact.subject} in a known wording")
+        other = _of_another(text, found[-1].end if found else 0, fact, labelled)
+        if other is None:
+            return Cause("unknown", f"the text does not state the {fact.relation} of {fact.subject} in a known wording")
+        found.append(other)
     wrong = found[-1]
-    fact, value = wrong.fact, text[wrong.start : wrong.end]
+    fact, value = labelled.facts[len(found) - 1], text[wrong.start : wrong.end]
     since = back(found[-2].end) if len(found) > 1 else 0
     place = back(wrong.start)
-    said = f"{fact.relation} of {fact.subject}: {value!r}, not {fact.value!r}"
+    whose = "" if wrong.fact.subject == fact.subject else f" (written of {wrong.fact.subject})"
+    said = f"{fact.relation} of {fact.subject}: {value!r}{whose}, not {fact.value!r}"
     in_view = told.in_view(place)
     if _misspelt(value, fact.value, in_view):
         return Cause("misspelt", said)
     if fact.passage in {passage.id for passage in in_view}:
         return Cause("value not copied", f"{said}, {_source(value, fact, in_view)}")
     return _not_in_view(told, lambda passage: passage.id == fact.passage, since, place, said, search)
+
+
+def _of_another(text: str, since: int, fact: Fact, labelled: Labelled) -> Found | None:
+    """The statement that stands in place of an expected one: of a subject that the question has nothing to do with."""
+    expected = {one.subject for one in labelled.facts}
+    for name in dict.fromkeys(_NAME.findall(text, since)):
+        if name not in expected:
+            found, _ = find_facts(text[since:], [replace(fact, subject=name)], wordings())
+            if found:
+                return replace(found[0], start=found[0].start + since, end=found[0].end + since)
+    return None
 
 
 def _source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
@@ -200,7 +221,7 @@ def _misspelt(value: str, right: str, in_view: Sequence[Passage]) -> bool:
 
 
 def _by_answer(told: Told, line: Mapping[str, Any], titles: Sequence[str], search: Search | None) -> Cause:
-    golds, text = [gold for gold in line["gold"] if gold], told.text
+    golds, text = [gold for gold in line["gold"] if gold] or [""], told.text
     answer, closed = told.trace.answer, {normalize_answer(gold) for gold in line["gold"]} <= {"yes", "no"}
     said = f"{answer[:60]!r}, not {golds[0][:60]!r}"
     if any(_misspelt(answer, gold, told.in_view(len(text) - 1)) for gold in golds):
@@ -259,17 +280,13 @@ def _holds(text: str, value: str) -> bool:
 def _embedded_search(config: Mapping[str, Any]) -> Search | None:
     """BM25 over the embedded passages, where that is what the run searched; opened when it is first needed."""
     used = config.get("retriever") or {}
-    if used.get("kind") != "bm25" or used.get("corpus") != "almanac":
-        return None
-    opened: list[Any] = []
+    embedded = (used.get("kind"), used.get("corpus")) == ("bm25", "almanac")
+    return (lambda query, k: _embedded_index().search(query, k)) if embedded else None
 
-    def search(query: str, k: int) -> Sequence[Passage]:
-        if not opened:
-            from dragin_lab.retrieval.bm25 import BM25
-            from dragin_lab.retrieval.corpus import Corpus
 
-            opened.append(BM25(Corpus.load()))
-        found: Sequence[Passage] = opened[0].search(query, k)
-        return found
+@cache
+def _embedded_index() -> BM25:
+    from dragin_lab.retrieval.bm25 import BM25
+    from dragin_lab.retrieval.corpus import Corpus
 
-    return search
+    return BM25(Corpus.load())

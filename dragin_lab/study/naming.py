@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,31 +26,25 @@ def tell_apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
             values = {at: _shown(settings[at].get(key)) for at in peers}
             for at in peers if len(set(values.values())) > 1 else ():
                 names[at] += f", {values[at]}" if key in _ALONE else f", {_SHORT.get(key, key)} {values[at]}"
-    counted: Counter[str] = Counter()
-    found = []
-    for name in names:
-        counted[name] += 1
-        found.append(f"{name} #{counted[name]}" if names.count(name) > 1 else name)
-    return found
+    numbered = ((name, names[: at + 1].count(name)) for at, name in enumerate(names))
+    return [f"{name} #{number}" if names.count(name) > 1 else name for name, number in numbered]
 
 
 def names_of_runs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What each run's method is called: by its settings, and by model, passages and prompt where these differ."""
     traits = []
     for config in configs:
-        used = config.get("retriever") or {}
-        more = {
-            "model": config["model"].get("model"),
-            "retriever": " ".join(str(used[key]) for key in ("kind", "model", "corpus") if used.get(key)) or None,
-            "exemplars": len(config["template"]["exemplars"]), "layout": config["template"].get("layout"),
-            "seed": config["seed"],
-        }  # fmt: skip
-        if config.get("retriever") is None:  # it never searches
-            more.pop("retriever")
+        template = config["template"]
+        more = {"model": config["model"].get("model"), "exemplars": len(template["exemplars"])}
+        more |= {"layout": template.get("layout"), "seed": config["seed"]}
+        if (used := config.get("retriever")) is not None:  # None: it never searches
+            parts = [str(used[key]) for key in ("kind", "model", "corpus") if used.get(key)]
+            more["retriever"] = " ".join(parts) or None
         traits.append(dict(config["method"]) | more)
     keys = [json.dumps(one, sort_keys=True) for one in traits]
     distinct = dict(zip(keys, traits, strict=True))
-    return [dict(zip(distinct, tell_apart(list(distinct.values())), strict=True))[key] for key in keys]
+    names = dict(zip(distinct, tell_apart(list(distinct.values())), strict=True))
+    return [names[key] for key in keys]
 
 
 def _shown(value: Any) -> str:

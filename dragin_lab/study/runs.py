@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,14 @@ from dragin_lab.core.given import choice, instance, several
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.again import Rerun
-from dragin_lab.run.lines import TIMING, Line, readable
+from dragin_lab.run.lines import TIMING, Line, own_metrics, readable, value_of
 from dragin_lab.run.notes import read_notes, read_saved, write_notes
 from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.naming import names_of_runs
 from dragin_lab.study.sentence import OUTCOMES, flags_of, sentence
-from dragin_lab.study.tables.cells import Cell, Row, mean_cell, measured
+from dragin_lab.study.tables.means import means_table
 from dragin_lab.study.tables.shown import Table
 from dragin_lab.study.versus import Comparison
 
@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 
     from dragin_lab.core.trace import Trace
 
-#: What a table has of each data set: heading, entry of a prediction line, decimals.
-MEASURES = (("EM", "em", 3), ("F1", "f1", 3), ("retrievals", "retrievals", 2), ("pieces", "pieces", 1))
-_SAVED = ("csv", "parquet", "tex", "md", "txt")
-_WRONG = 1.0  # an exact match below this is wrong
+_TABLES = {"tex": "latex", "md": "markdown", "txt": "text"}
+_SAVED = ("csv", "parquet", *_TABLES)
+_RIGHT = 1.0  # an exact match below this is wrong
 
 Key = tuple[str, str]  # data set and question id
 
@@ -53,13 +52,16 @@ class Runs:
         if not self.records:
             raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
         self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
-        self._called = names_of_runs([record.config for record in self.records])
+        self._by: dict[tuple[str, str], RunRecord] = {}  # by data set and method
+        for record, name in zip(self.records, names_of_runs([r.config for r in self.records]), strict=True):
+            if (other := self._by.setdefault((record.config["dataset"]["name"], name), record)) is not record:
+                raise SettingError(f"{other.folder} and {record.folder} are of the same settings; give one of the two")
+        self._lines = {at: {line["qid"]: line for line in record.predictions} for at, record in self._by.items()}
         self._chosen: frozenset[Key] | None = None
         self._last: tuple[Any, Trace | None] = (None, None)
-        self._by: dict[tuple[str, str], RunRecord] = {}
-        for dataset, name, record in self._each():
-            if (other := self._by.setdefault((dataset, name), record)) is not record:
-                raise SettingError(f"{other.folder} and {record.folder} are of the same settings; give one of the two")
+        self._judges: dict[str, Judge] = {}
+        self._causes: dict[tuple[Path, str], Cause | None] = {}
+        self._reruns: dict[Path, Rerun] = {}
 
     @classmethod
     def load(cls, paths: str | Path | Iterable[str | Path], *, labels: Iterable[Labelled] = ()) -> Runs:
@@ -71,22 +73,16 @@ class Runs:
     @property
     def names(self) -> tuple[str, ...]:
         """The methods, in the order of their folders, with as many settings as tell them apart."""
-        return tuple(dict.fromkeys(self._called))
+        return tuple(dict.fromkeys(name for _, name in self._by))
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """The data sets, in the order of their folders."""
-        return tuple(dict.fromkeys(dataset for dataset, _, _ in self._each()))
-
-    def _each(self) -> Iterator[tuple[str, str, RunRecord]]:
-        for record, name in zip(self.records, self._called, strict=True):
-            yield str(record.config["dataset"]["name"]), name, record
+        return tuple(dict.fromkeys(dataset for dataset, _ in self._by))
 
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
-        if (dataset, name) not in self._by:
-            return {}
-        known = self._every[dataset, name]
+        known = self._lines.get((dataset, name), {})
         return {qid: x for qid, x in known.items() if self._chosen is None or (dataset, qid) in self._chosen}
 
     def run_of(self, dataset: str, name: str) -> RunRecord:
@@ -94,8 +90,9 @@ class Runs:
         return self._by[dataset, name]
 
     @cached_property
-    def _every(self) -> dict[tuple[str, str], dict[str, Line]]:
-        return {at: {line["qid"]: line for line in record.predictions} for at, record in self._by.items()}
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of one's own that some answer was scored by."""
+        return own_metrics(line for lines in self._lines.values() for line in lines.values())
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
@@ -103,42 +100,42 @@ class Runs:
         import pandas as pd
 
         rows = []
-        for dataset, name, record in self._each():
-            seconds = read_lines(record.folder / TIMINGS, TIMING, record.config["format"])[0]
-            for line in self.lines(dataset, name).values():
-                scored = line["em"] is not None
+        for (dataset, name), record in self._by.items():
+            timings = read_lines(record.folder / TIMINGS, TIMING, record.config["format"])[0]
+            for qid, line in self.lines(dataset, name).items():
                 rows.append(
                     {
-                        "dataset": dataset, "qid": line["qid"], "method": name, "question": line["question"],
+                        "dataset": dataset, "qid": qid, "method": name, "question": line["question"],
                         "gold": " | ".join(line["gold"]), "answer": line["answer"],
-                        "right": line["em"] >= _WRONG if scored else None,
+                        "right": None if line["em"] is None else line["em"] >= _RIGHT,
                         **{key: line[key] for key in ("em", "f1", "retrievals", "pieces")},
-                        "seconds": seconds[line["qid"]]["seconds"] if line["qid"] in seconds else None,
+                        "seconds": timings[qid]["seconds"] if qid in timings else None,
                         "ended": line["ended"], "readable": readable(line),
+                        **{metric: value_of(line, metric) for metric in self.metrics},
                     }
                 )  # fmt: skip
         if not rows:
             raise SettingError("no question has an answer yet; complete the run, or take another selection")
-        frame = pd.DataFrame(rows)
-        return frame.astype({"right": "boolean", "em": float, "f1": float, "seconds": float})
+        kinds = {"right": "boolean"} | dict.fromkeys(("em", "f1", "seconds", *self.metrics), "float")
+        return pd.DataFrame(rows).astype(kinds)
 
     @cached_property
     def questions(self) -> pd.DataFrame:
         """One row per question and method (pandas.DataFrame).
 
         dataset, qid, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, pieces,
-        seconds, ended, readable; then cause and why (of wrong answers, ``causes``), type (where labels say it), mark
-        and note (``mark``). Wrong answers are looked up in their traces, which takes some milliseconds each.
+        seconds, ended, readable, metrics of one's own; then cause and why (of wrong answers, ``causes``), type (where
+        labels say it), mark and note (``mark``). Wrong answers are looked up in their traces, which takes some
+        milliseconds each.
         """
         frame = self.outcomes.copy()
-        judged = [self.cause(row.qid, row.method, row.dataset) for row in frame.itertuples()]
-        frame["cause"] = [None if one is None else one.kind for one in judged]
-        frame["why"] = [None if one is None else one.why for one in judged]
-        labelled = {d: self.judge(d).labels for d in self.datasets}
-        types = [labelled[row.dataset].get(row.qid) for row in frame.itertuples()]
-        frame["type"] = [None if one is None else one.type for one in types]
+        keys = list(zip(frame["dataset"], frame["qid"], strict=True))
+        causes = [self.cause(qid, name, d) for (d, qid), name in zip(keys, frame["method"], strict=True)]
+        for column, part in (("cause", "kind"), ("why", "why")):
+            frame[column] = [getattr(cause, part, None) for cause in causes]
+        frame["type"] = [getattr(self.judge(d).labels.get(qid), "type", None) for d, qid in keys]
         for part in ("mark", "note"):
-            frame[part] = [self.notes.get((r.dataset, r.qid), {}).get(part) or None for r in frame.itertuples()]
+            frame[part] = [self.notes.get(key, {}).get(part) or None for key in keys]
         return frame
 
     # -- tables -------------------------------------------------------------------------------------------------------
@@ -146,86 +143,47 @@ class Runs:
     def table(self, *, compare: str | None = None) -> Table:
         """One row per method: exact match, F1, retrievals and pieces a question with 95 % intervals, for each data set.
 
-        ``unreadable`` counts the answers that could not be read from the text. ``compare`` names a method that the
-        others are tested against on the same questions (``comparisons.paired``).
+        Metrics of one's own stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
+        ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``).
         """
-        base = None if compare is None else self._method(compare)
-        alone = len(self.datasets) == 1  # the title names it
-        columns, cells = [], {name: list[Cell]() for name in self.names}
-        for dataset in self.datasets:
-            known = {name: self.lines(dataset, name) for name in cells}
-            scored = any(line["em"] is not None for lines in known.values() for line in lines.values())
-            for heading, key, places in MEASURES[0 if scored else 2 :]:
-                columns.append(("" if alone else dataset, heading))
-                values = {name: measured(lines, key) for name, lines in known.items()}
-                for name, own in values.items():
-                    cells[name].append(mean_cell(own, values.get(base or "") if name != base else None, places))
-            columns.append(("" if alone else dataset, "unreadable"))
-            for name, lines in known.items():
-                count = sum(not readable(line) for line in lines.values())
-                cells[name].append(Cell(setting=f"{count} of {len(lines)}") if lines else Cell())
-        rows = [Row((self._remarked(name),), tuple(of)) for name, of in cells.items()]
-        sets = ", ".join(self.datasets) if len(self.datasets) < 4 else f"{len(self.datasets)} data sets"
-        title, about = f"{sets}: means per question", self._about(base)
-        return Table(0, title, ("method",), tuple(columns), rows, about, compared_with=base or "")
-
-    def _remarked(self, name: str) -> str:
-        records = [record for _, n, record in self._each() if n == name]
-        asked = sum(record.config["dataset"]["questions"] for record in records)
-        done = sum(len(record.predictions) for record in records)
-        failed = sum(len(record.failed) for record in records)
-        small = sum("window" in line for record in records for line in record.predictions)
-        said = [f"{done} of {asked}"] * (done < asked) + [f"{failed} failed"] * (failed > 0)
-        said += [f"window too small for {small}"] * (small > 0)
-        return name + (f" ({', '.join(said)})" if said else "")
-
-    def _about(self, base: str | None) -> list[str]:
-        counts = sorted({len(self.lines(*at)) for at in self._by})
-        n = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
-        lines = [f"n = {n} questions; brackets: 95 % bootstrap intervals over the questions"]
-        rules = {record.config["template"].get("answer_rule") for record in self.records}
-        if "strategyqa" in rules:
-            lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
-        if base is not None:
-            lines.append(
-                f"− {base}: difference to that row on the same questions, with the p value of a two-sided test (EM: "
-                "McNemar, exact; else by permutation), not corrected for how many there are"
-            )
-        return lines
+        base = "" if compare is None else self._method(compare)
+        return means_table(self._by, {at: self.lines(*at) for at in self._by}, base)
 
     def compare(self, a: str, b: str, *, causes: bool = True) -> Comparison:
         """Method ``a`` against method ``b``, on all data sets together; without ``causes`` no trace is read."""
         a, b = self._method(a), self._method(b)
         frame = self.outcomes
-        frame = frame[frame["right"].notna() & (frame["ended"] != "error")]
-        first, second = (
-            frame[frame["method"] == name].set_index(["dataset", "qid"])[["em", "f1"]] for name in (a, b)
-        )  # fmt: skip
+        frame = frame[frame["right"].notna() & (frame["ended"] != "error") & frame["method"].isin([a, b])]
+        frame = frame.set_index(["dataset", "qid"])
+        first, second = (frame[frame["method"] == name] for name in (a, b))
         both = first.index.intersection(second.index)
         if not len(both):
             raise SettingError(f"{a} and {b} have no question with a gold answer in common; run them on the same ones")
         first, second = first.loc[both], second.loc[both]
-        right = {a: first["em"] >= _WRONG, b: second["em"] >= _WRONG}
+        won, lost = first["right"] & ~second["right"], second["right"] & ~first["right"]
         leads: dict[str, dict[str, int]] = {}
-        for name, other in ((a, b), (b, a)):
-            alone = list(both[right[name] & ~right[other]]) if causes else []
-            kinds = [cause.kind for d, qid in alone if (cause := self.cause(qid, other, d)) is not None]
+        for name, other, alone in ((a, b, won), (b, a, lost)):
+            found = [self.cause(qid, other, d) for d, qid in both[alone]] if causes else []
+            kinds = [cause.kind for cause in found if cause is not None]
             leads[name] = {kind: kinds.count(kind) for kind in CAUSES if kind in kinds}
-        won, lost = int((right[a] & ~right[b]).sum()), int((right[b] & ~right[a]).sum())
-        em, f1 = (paired(first[key].to_numpy(), second[key].to_numpy()) for key in ("em", "f1"))
-        left_out = len(frame[frame["method"].isin([a, b])].drop_duplicates(["dataset", "qid"])) - len(both)
-        return Comparison(a, b, em, f1, won, lost, len(both) - won - lost, leads, left_out)
+        tests = {}
+        for key in ("em", "f1", *self.metrics):
+            there = (first[key].notna() & second[key].notna()).to_numpy()
+            if there.any():
+                tests[key] = paired(first[key][there].to_numpy(), second[key][there].to_numpy())
+        left_out = frame.index.nunique() - len(both)
+        ties = len(both) - int(won.sum()) - int(lost.sum())
+        return Comparison(a, b, tests, int(won.sum()), int(lost.sum()), ties, leads, left_out)
 
     @cached_property
     def causes(self) -> pd.DataFrame:
         """How many answers of each method are wrong by each cause (pandas.DataFrame): one row per cause."""
+        import pandas as pd
+
         wrong = self.questions.dropna(subset="cause")
-        counted = wrong.groupby(["cause", "method"]).size().unstack(fill_value=0)
-        return (
-            counted.reindex([kind for kind in CAUSES if kind in counted.index], columns=list(self.names))
-            .fillna(0)
-            .astype(int)
-        )
+        counted = pd.crosstab(wrong["cause"], wrong["method"])
+        kinds = [kind for kind in CAUSES if kind in counted.index]
+        return counted.reindex(index=kinds, columns=list(self.names), fill_value=0)
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -239,8 +197,8 @@ class Runs:
         Raises ``SettingError`` for what cannot be read, and where no question is left.
         """
         if isinstance(chosen, str):
-            said = sentence(chosen, self.names, (*OUTCOMES, *CAUSES), self._flags)
-            keys = self._keys_of_expression(chosen) if said is None else said
+            keys = sentence(chosen, self.names, (*OUTCOMES, *CAUSES), self._flags)
+            rows = self._rows_of_expression(chosen) if keys is None else None
         else:
             frame = self.outcomes
             instance(
@@ -250,30 +208,27 @@ class Runs:
                 raise SettingError(
                     f"a mask of {len(chosen)} rows does not go with {len(frame)}; make it from .questions"
                 )
-            rows = frame[chosen.fillna(False).to_numpy(dtype=bool)]
+            keys, rows = None, frame[chosen.fillna(False).to_numpy(dtype=bool)]
+        if rows is not None:
             keys = set(zip(rows["dataset"], rows["qid"], strict=True))
         if not keys:
             raise SettingError(f"no question matches {chosen if isinstance(chosen, str) else 'the mask'}")
-        return self._only(keys)
-
-    def _only(self, keys: Iterable[Key]) -> Runs:
         found = Runs(self.records, labels=self._labels)
         found._chosen = frozenset(keys)
-        found.__dict__["_judges"] = self._judges
+        found._judges, found._causes, found._reruns = self._judges, self._causes, self._reruns
         return found
 
     def _flags(self, name: str, word: str) -> pd.Series:
         return flags_of(self.questions if word in CAUSES else self.outcomes, name, word)
 
-    def _keys_of_expression(self, text: str) -> set[Key]:
+    def _rows_of_expression(self, text: str) -> pd.DataFrame:
         try:
-            rows = self.questions.query(text)
+            return self.questions.query(text)
         except Exception as error:  # noqa: BLE001 - pandas raises whatever an expression meets
             raise SettingError(
                 f"{text!r} cannot be read ({error}); methods are {', '.join(self.names)}, what can be said of one is "
                 f"{', '.join(OUTCOMES)} or a cause; columns are those of .questions"
             ) from None
-        return set(zip(rows["dataset"], rows["qid"], strict=True))
 
     def _method(self, name: str) -> str:
         return choice("method", name, self.names)
@@ -281,11 +236,11 @@ class Runs:
     def record(self, qid: str, method: str, dataset: str | None = None) -> tuple[RunRecord, Line]:
         """The run and the prediction line of a question. Raises ``SettingError`` where there is none, or several."""
         at = [(d, self._method(method)) for d in self.datasets if dataset in (None, d)]
-        found = [key for key in at if qid in self._every.get(key, ())]
+        found = [key for key in at if qid in self._lines.get(key, ())]
         if len(found) != 1:
             what = "is in several data sets; say which" if found else f"was not answered by {method}"
             raise SettingError(f"question {qid!r} {what}; ids are in .questions")
-        return self._by[found[0]], self._every[found[0]][qid]
+        return self._by[found[0]], self._lines[found[0]][qid]
 
     # -- traces and causes --------------------------------------------------------------------------------------------
 
@@ -295,7 +250,10 @@ class Runs:
         Raises ``RunError`` where the model or the passages are not those of the run any more.
         """
         record, line = self.record(qid, method, dataset)
-        return self.kept_trace(record, qid) or self._rerun(record).trace(line)
+        kept = self.kept_trace(record, qid)
+        if kept is None and record.folder not in self._reruns:
+            self._reruns[record.folder] = Rerun(record, self._reruns.values())
+        return kept or self._reruns[record.folder].trace(line)
 
     def kept_trace(self, record: RunRecord, qid: str) -> Trace | None:
         """A trace as the run kept it; None where it kept none, or one that is damaged, which a warning names.
@@ -312,61 +270,39 @@ class Runs:
                 self._last = (at, None)
         return self._last[1]
 
-    def _rerun(self, record: RunRecord) -> Rerun:
-        return self._reruns.setdefault(record.folder, Rerun(record, self._reruns.values()))
-
-    @cached_property
-    def _reruns(self) -> dict[Path, Rerun]:
-        return {}
-
-    @cached_property
-    def _judges(self) -> dict[str, Judge]:
-        return {}
-
     def judge(self, dataset: str) -> Judge:
         """What judges the wrong answers of a data set."""
         if dataset not in self._judges:
-            record = next(record for d, _, record in self._each() if d == dataset)
+            record = next(record for (d, _), record in self._by.items() if d == dataset)
             self._judges[dataset] = Judge.of(dataset, record.config, self._labels)
         return self._judges[dataset]
 
     def cause(self, qid: str, method: str, dataset: str | None = None) -> Cause | None:
         """Why an answer is wrong (``causes``); None for a right one, and without a gold answer."""
-        found = self._causes.get((dataset, qid, method))
-        if found is None:
-            record, line = self.record(qid, method, dataset)
-            found = self._causes[dataset, qid, method] = self._judged(record, line)
-        return found[0]
-
-    @cached_property
-    def _causes(self) -> dict[tuple[str | None, str, str], tuple[Cause | None]]:
-        return {}
-
-    def _judged(self, record: RunRecord, line: Line) -> tuple[Cause | None]:
-        if line["em"] == 1.0 or (line["em"] is None and line["ended"] != "error"):
-            return (None,)
-        trace = self.kept_trace(record, line["qid"])
-        return (self.judge(str(record.config["dataset"]["name"])).cause(line, trace),)
+        record, line = self.record(qid, method, dataset)
+        at = (record.folder, qid)
+        if at not in self._causes:
+            wrong = line["ended"] == "error" or (line["em"] is not None and line["em"] < _RIGHT)
+            judge = self.judge(record.config["dataset"]["name"])
+            self._causes[at] = judge.cause(line, self.kept_trace(record, qid)) if wrong else None
+        return self._causes[at]
 
     # -- notes --------------------------------------------------------------------------------------------------------
 
     @cached_property
     def notes(self) -> dict[Key, dict[str, Any]]:
         """What was marked and noted on questions, as the run directories keep it."""
-        found: dict[Key, dict[str, Any]] = {}
-        for dataset, _, record in self._each():
-            found |= {(dataset, qid): one for qid, one in read_notes(record.folder).items()}
-        return found
+        found = (((d, qid), note) for (d, _), r in self._by.items() for qid, note in read_notes(r.folder).items())
+        return dict(found)
 
     def mark(self, qid: str, note: str | None = None, *, mark: bool = True, dataset: str | None = None) -> None:
         """Mark a question, and write a note on it, in the folders of its runs. ``mark=False`` takes the mark away."""
-        asked = [(d, n) for (d, n), lines in self._every.items() if dataset in (None, d) and qid in lines]
-        folders = [(d, self._by[d, n].folder) for d, n in asked]
-        if not folders:
+        asked = [at for at, lines in self._lines.items() if dataset in (None, at[0]) and qid in lines]
+        if not asked:
             raise SettingError(f"no run has a question {qid!r}; ids are in .questions")
-        for d, folder in folders:
+        for d, name in asked:
             told = {"mark": mark, "note": self.notes.get((d, qid), {}).get("note", "") if note is None else note}
-            write_notes(folder, {qid: told})
+            write_notes(self._by[d, name].folder, {qid: told})
             self.notes[d, qid] = told
         self.__dict__.pop("questions", None)
 
@@ -391,12 +327,11 @@ class Runs:
         kind = target.suffix.removeprefix(".").lower()
         if kind not in _SAVED:
             raise SettingError(f"{path}: a name ends in one of {', '.join(f'.{one}' for one in _SAVED)}")
-        forms = {"tex": "latex", "md": "markdown", "txt": "text"}
         write: dict[str, Callable[[], bytes]] = {
             "csv": lambda: self.questions.to_csv(index=False).encode(),
             "parquet": lambda: self.questions.to_parquet(index=False),
         }
-        data = write[kind]() if kind in write else (self.table(compare=compare).show(forms[kind]) + "\n").encode()
+        data = write[kind]() if kind in write else (self.table(compare=compare).show(_TABLES[kind]) + "\n").encode()
         try:
             write_whole(target, data)
         except OSError as error:
@@ -404,7 +339,7 @@ class Runs:
         return target
 
     def __repr__(self) -> str:
-        asked = len({(row.dataset, row.qid) for row in self.outcomes.itertuples()})
+        asked = len(self.outcomes.groupby(["dataset", "qid"]))
         return f"Runs({', '.join(self.names)} on {', '.join(self.datasets)}; {asked:,} questions)"
 
     def _repr_markdown_(self) -> str:

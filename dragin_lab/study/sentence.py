@@ -19,15 +19,12 @@ OUTCOMES = ("right", "wrong", "unreadable", "failed", "retrieved", "answered")
 def flags_of(frame: pd.DataFrame, name: str, word: str) -> pd.Series:
     """For each question of ``Runs.questions`` whether a method's answer is so: an outcome, or a cause."""
     own = frame[frame["method"] == name].set_index(["dataset", "qid"])
-    said: dict[str, Callable[[], pd.Series]] = {
-        "right": lambda: own["right"],
-        "wrong": lambda: ~own["right"],
-        "unreadable": lambda: ~own["readable"],
-        "failed": lambda: own["ended"] == "error",
-        "answered": lambda: own["ended"] != "error",
-        "retrieved": lambda: own["retrievals"] > 0,
-    }
-    return said.get(word, lambda: own["cause"] == word)()
+    failed = own["ended"] == "error"
+    said = {
+        "right": own["right"], "wrong": ~own["right"], "unreadable": ~own["readable"], "failed": failed,
+        "answered": ~failed, "retrieved": own["retrievals"] > 0,
+    }  # fmt: skip
+    return said[word] if word in said else own["cause"] == word
 
 
 def sentence(

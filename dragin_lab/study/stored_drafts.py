@@ -1,4 +1,4 @@
-"""Stored drafts read again: what a trace remembers of its tokenizer, and where a draft would have ended otherwise."""
+"""Stored drafts read again: what a trace tells of its tokenizer, and where a draft would have ended otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dragin_lab.core.trace import Continuation, Trace
 from dragin_lab.core.trigger import When
 from dragin_lab.errors import DraginLabError
 
-#: What opens a piece behind a space in the vocabularies that there are (SentencePiece, byte-level BPE).
+#: What opens a piece after a space in the vocabularies that there are (SentencePiece, byte-level BPE).
 MARKERS = ("▁", "Ġ")
 
 
@@ -22,7 +22,7 @@ class NotStoredError(DraginLabError):
 
 
 class StoredTokenizer:
-    """``episode.Tokenizer`` as far as a trace remembers it: the pieces it generated and the alternatives it saw.
+    """``episode.Tokenizer`` as far as a trace tells: the pieces it generated and the alternatives it saw.
 
     It decodes single pieces; it cannot encode, and raises ``NotStoredError`` for what it does not know.
     """
@@ -85,10 +85,9 @@ class StoredDraft:
     overrules what attention rounded to float16 says.
     """
 
-    def __init__(self, made: Continuation, written_under: When, resumed: bool) -> None:
+    def __init__(self, made: Continuation, written_under: When) -> None:
         self.made = made
-        self.resumed = resumed
-        #: Pieces behind which the outcome was known, and by what.
+        #: After how many pieces the outcome was known, and by what.
         self.known = len(made) if made.decided is None else made.decided
         self.reason = made.stopped if made.decided is None else made.decided_by
         self.whole = made.stopped in ("eos", "length")
@@ -127,28 +126,22 @@ class StoredDraft:
 
     def so_far(self, n: int) -> SoFar:
         """The draft as a ``Stop`` saw it after its piece n - 1."""
-        made = self.made
+        made, end = self.made, int(self.made.offsets[n - 1, 1])
         return SoFar(
-            ids=made.ids[:n].tolist(),
-            text=made.text[: int(made.offsets[n - 1, 1])],
-            offsets=[(int(a), int(b)) for a, b in made.offsets[:n]],
-            entropy=made.entropy[:n].tolist(),
-            logprob=made.logprob[:n].tolist(),
-            received=self.received(n),
-            alternative_ids=made.alternative_ids[:n],
-            alternative_probs=made.alternative_probs[:n],
-            attention=None if made.attention is None else made.attention[:, : n + 1, : len(made.prompt_ids) + n],
-            hidden=None if made.hidden is None else made.hidden[:n],
-        )
+            made.ids[:n].tolist(), made.text[:end], [(int(a), int(b)) for a, b in made.offsets[:n]],
+            made.entropy[:n].tolist(), made.logprob[:n].tolist(), self.received(n), made.alternative_ids[:n],
+            made.alternative_probs[:n],
+            None if made.attention is None else made.attention[:, : n + 1, : len(made.prompt_ids) + n],
+            None if made.hidden is None else made.hidden[:n],
+        )  # fmt: skip
 
     def fires(self, trigger: Watch) -> int | None:
         """After how many pieces the trigger fires first; None where it does not, as far as the draft is stored."""
         theta = trigger.when.theta
         assert theta is not None
         for n in range(1, len(self.made) + 1):
-            if not self._recorded(trigger, n) and trigger.when.quiet(trigger.draft(self.so_far(n))):
-                continue
-            if self._peak(trigger, n) > theta:
+            watched = self._recorded(trigger, n) or not trigger.when.quiet(trigger.draft(self.so_far(n)))
+            if watched and self._peak(trigger, n) > theta:
                 return n
         return None
 
@@ -171,7 +164,7 @@ class StoredDraft:
         return self._peaks[key]
 
     def closes(self, stop: Stop) -> tuple[int, str] | None:
-        """Behind how many pieces a stop that heeds no threshold is reached, and its reason."""
+        """After how many pieces a stop that heeds no threshold is reached, and its reason."""
         if stop not in self._closed:
             found = ((n, stop.reached(self.so_far(n))) for n in range(1, len(self.made) + 1))
             self._closed[stop] = next(((n, reason) for n, reason in found if reason), None)
@@ -180,21 +173,18 @@ class StoredDraft:
     def served(self, trigger: Watch | None, stop: Stop, *, full: bool) -> Continuation | None:
         """What the model would have made of the same prompt with these stops; None where the draft ends too early.
 
-        ``full`` as ``full_drafts``: it goes on behind the place where its outcome is known.
+        ``full`` as ``full_drafts``: it goes on after the place where its outcome is known.
         """
         fired = None if trigger is None else self.fires(trigger)
-        closed = self.closes(stop)
-        ends = [(fired, trigger.when.name)] if trigger is not None and fired is not None else []
-        ends += [closed] if closed is not None else []
+        ends = [] if trigger is None or fired is None else [(fired, trigger.when.name)]
+        ends += [closed] if (closed := self.closes(stop)) is not None else []
         made = self.made
         if not ends:
             if not self.whole:
                 return None
             return made if made.decided is None else replace(made, decided=None, decided_by="", received_decided=None)
         n, reason = min(ends, key=lambda end: end[0])
-        if (n, reason) == (self.known, self.reason):
-            return made
-        if n == len(made) and self.whole and not full:
+        if (n, reason) == (self.known, self.reason) or (n == len(made) and self.whole and not full):
             return made
         cut = replace(made, decided=n, decided_by=reason, received_decided=self.received(n, ended=True))
         return cut if full or n == len(made) else cut.as_decided()

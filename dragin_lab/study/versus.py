@@ -13,15 +13,14 @@ from dragin_lab.study.tables.shown import Table
 class Comparison:
     """Method ``a`` against method ``b`` on the questions that both answered.
 
-    ``em`` and ``f1`` are paired tests of a - b; that of em is McNemar's exact test, that of f1 a permutation test.
+    ``tests`` are paired tests of a - b by measure: em by McNemar's exact test, f1 and own metrics by permutation.
     ``won``, ``lost`` and ``tied`` count questions by exact match. ``leads`` says for each method how many of the
     questions that it won the other one lost by which cause.
     """
 
     a: str
     b: str
-    em: PairedTest
-    f1: PairedTest
+    tests: dict[str, PairedTest]
     won: int
     lost: int
     tied: int
@@ -29,14 +28,26 @@ class Comparison:
     left_out: int = 0  # questions that only one of them answered
 
     @property
+    def em(self) -> PairedTest:
+        """Of exact match."""
+        return self.tests["em"]
+
+    @property
+    def f1(self) -> PairedTest:
+        """Of F1."""
+        return self.tests["f1"]
+
+    @property
     def table(self) -> Table:
         """The comparison in every form that tables have."""
         rows = []
-        for name, test, kind in (("EM", self.em, "McNemar, exact"), ("F1", self.f1, "permutation")):
-            cells = (
-                f"{test.difference:+.3f}", f"[{test.low:+.3f}, {test.high:+.3f}]", f"{test.p_value:.2g}", kind,
-                *((str(self.won), str(self.lost), str(self.tied)) if name == "EM" else ("", "", "")),
-            )  # fmt: skip
+        for key, test in self.tests.items():
+            exact = key == "em"
+            counts = [str(count) for count in (self.won, self.lost, self.tied)] if exact else [""] * 3
+            interval = f"[{test.low:+.3f}, {test.high:+.3f}]"
+            kind = "McNemar, exact" if exact else "permutation"
+            cells = (f"{test.difference:+.3f}", interval, f"{test.p_value:.2g}", kind, *counts)
+            name = key.upper() if key in ("em", "f1") else key
             rows.append(Row((name,), tuple(Cell(setting=cell) for cell in cells)))
         columns = [("", name) for name in ("difference", "95 %", "p", "test", "won", "lost", "tied")]
         about = [f"n = {self.em.n} questions that both answered, with 95 % bootstrap intervals, two-sided tests"]

@@ -57,13 +57,19 @@ class Turn:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A trace under some settings: one ``Turn`` a step, what they add up to, and where certainty ends."""
+    """A trace under some settings: one ``Turn`` per step, what they add up to, and where certainty ends."""
 
     trace: Trace
     method: Method
     turns: tuple[Turn, ...]
     since: int | None  # the step from whose decision on the stored text no longer tells; None: it tells all
     why: str  # what happens there
+    answered: Trace | None = None  # the episode under these settings, where it is known beyond the stored one
+
+    @property
+    def known(self) -> Trace | None:
+        """The episode under these settings: the stored one where ``whole``, else ``answered``."""
+        return self.trace if self.whole else self.answered
 
     @property
     def whole(self) -> bool:
@@ -105,7 +111,7 @@ class Replay:
     """A trace, made ready to be asked what other settings would have done.
 
     ``labels`` are the question's facts (``facts.load_labels``), for precision and recall. ``tokenizer`` (such as
-    ``lm.tokenizer``) lets it form queries that count pieces; without it, what the trace remembers has to do. ``nlp`` is
+    ``lm.tokenizer``) lets it form queries that count pieces; without it, what the trace tells has to do. ``nlp`` is
     the spaCy pipeline the trace was made with (None: the default).
 
     Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another question, another
@@ -207,10 +213,9 @@ class Replay:
             return _Verdict(made, *reference.judge(self._seen[place], attended))
         loop = self._paper(method, place)
         resumed = bool(place) and self._resumes(place)
-        stored = self._drafts.get(place)
-        if stored is None:
-            stored = StoredDraft(made, self.method.when, resumed)
-            self._drafts[place] = stored
+        if place not in self._drafts:
+            self._drafts[place] = StoredDraft(made, self.method.when)
+        stored = self._drafts[place]
         answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape)
         assert step.prompt is not None
         if resumed and not method.when.keep_passages:

@@ -104,6 +104,10 @@ def summary(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str]]:
         ("retrievals", f"{least}{total:,}", f"was {before:,}"),
         ("follows the stored text", same, ""),
     ]
+    scored = [(o.known.scores["em"], o.trace.scores["em"]) for o in outcomes if o.known is not None and o.trace.scores]
+    if scored:
+        now, then = (num(sum(of) / len(scored)) for of in zip(*scored, strict=True))
+        parts.append(("exact match", now, f"was {then}, over {len(scored)} of {len(outcomes)} whose answer is known"))
     counted = sum((o.count for o in outcomes), Count())
     if counted != Count():
         fired, needed = counted.right + counted.wrong, counted.right + counted.missed

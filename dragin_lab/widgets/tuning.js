@@ -105,6 +105,7 @@ function render({ model, el }) {
       sent = null;
       shown.removeAttribute("aria-busy");
       if (again) ask();
+      else if (answer.more) soon(); // Python has not looked up all answers yet
     }
     number = Math.max(number, answer.id || 0);
   }

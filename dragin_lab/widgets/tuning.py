@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from dragin_lab.core.given import several
 from dragin_lab.core.method import exchanged
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.run.again import from_cache
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import what_happened
 from dragin_lab.study.stored_drafts import fits
@@ -27,6 +30,7 @@ from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Running, script, style
 
 STEPS = 200  # of the slider of θ
+LOOK_UP = 0.03  # seconds of a picture that may go into answers from the cache
 
 
 class Tuner(Running):
@@ -39,7 +43,7 @@ class Tuner(Running):
     _css = style("replay")
     #: {"id", "trace", "settings"}, from the controls. The last one is answered, those it overtakes are not.
     asked: Any = traitlets.Dict().tag(sync=True)
-    #: {"id", "html", "error"}
+    #: {"id", "html", "error", "more"}; ``more``: ask again, there are answers left to look up
     answer: Any = traitlets.Dict().tag(sync=True)
     #: {"busy", "said", "html", "error"} of the model's run
     running: Any = traitlets.Dict({"busy": False, "said": "", "html": "", "error": ""}).tag(sync=True)
@@ -59,6 +63,7 @@ class Tuner(Running):
         self.ran: list[Trace] = []
         self.outcomes: list[Outcome] = []
         self._replays: list[Replay] = []
+        self._looked_up: dict[tuple[int, str], Trace | None] = {}
         for trace in found:
             try:
                 own = lab.model.tokenizer if lab is not None and fits(lab.model.tokenizer, trace) else None
@@ -135,11 +140,32 @@ class Tuner(Running):
         if not asked or not self._replays:
             return
         try:
-            self.outcomes = [r.at(**_settings(asked, r)) for r in self._replays]
-            place = min(max(int(asked.get("trace", 0)), 0), len(self.outcomes) - 1)
-            self.answer = {"id": asked.get("id", 0), "html": replays.card(self.outcomes, place), "error": ""}
+            outcomes = [r.at(**_settings(asked, r)) for r in self._replays]
+            place = min(max(int(asked.get("trace", 0)), 0), len(outcomes) - 1)
+            self.outcomes, more = self._answered(outcomes, place)
+            html = replays.card(self.outcomes, place)
+            self.answer = {"id": asked.get("id", 0), "html": html, "error": "", "more": more}
         except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
             self.answer = {"id": asked.get("id", 0), "html": "", "error": what_happened(error)}
+
+    def _answered(self, outcomes: list[Outcome], first: int) -> tuple[list[Outcome], bool]:
+        """The outcomes with the answers that the lab's cache holds, as far as time allows; whether more are to look up.
+
+        They are looked up from the ``first`` trace on, each once.
+        """
+        if self.lab is None or self.lab.cache is None:
+            return outcomes, False
+        until, more = time.perf_counter() + LOOK_UP, False
+        found = list(outcomes)
+        for place in [first, *range(len(outcomes))]:
+            outcome = outcomes[place]
+            key = (place, repr(outcome.method.settings))
+            timely = place == first or time.perf_counter() < until
+            if timely and not outcome.whole and key not in self._looked_up:
+                self._looked_up[key] = from_cache(self.lab, outcome.trace, outcome.method)
+            more |= not outcome.whole and key not in self._looked_up
+            found[place] = replace(outcome, answered=self._looked_up.get(key))
+        return found, more
 
     def tune(self, trace: int = 0, **settings: Any) -> list[Outcome]:
         """Set the controls from Python, those not named as they were run; returns the outcomes.

@@ -24,6 +24,9 @@ from dragin_lab.cli import app as cli
 from dragin_lab.core.method import PAPERS
 from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import template
+from dragin_lab.run.lines import prediction
+from dragin_lab.run.rundir import find_runs
+from dragin_lab.study.runs import Runs
 
 HEADER = b"id\ttext\ttitle\n"
 WINDOW: int = json.loads((embedded_model_path() / "config.json").read_text())["max_position_embeddings"]
@@ -527,3 +530,15 @@ def test_a_question_of_a_benchmark_is_asked_as_a_run_asks_it(command: Command) -
     assert ran.code == cli.DONE, ran.err
     assert "The Cloudy Lighthouse" in ran.out
     assert "gold: Pellonia" in ran.out
+
+
+def test_a_question_of_a_benchmark_gets_the_answer_of_the_run(command: Command, tmp_path: Path) -> None:
+    asked = ("--dataset", "almanac/hotpotqa", "--method", "dragin")
+    assert command("run", *asked, "--limit", 2, "--no-traces", "--output", tmp_path / "r").code == cli.DONE
+    (record,) = find_runs(tmp_path / "r")
+    for line in record.predictions:
+        assert command("ask", *asked, "--id", line["qid"], "--save", tmp_path / "one.trace").code == cli.DONE
+        assert prediction(Trace.load(tmp_path / "one.trace")) == line
+    with pytest.warns(UserWarning, match=f"no trace of {line['qid']} was kept; it is answered again") as said:
+        assert prediction(Runs.load(tmp_path / "r").trace(line["qid"], "dragin")) == line
+    assert not any("answered otherwise" in str(one.message) for one in said)

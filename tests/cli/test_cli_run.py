@@ -21,7 +21,7 @@ from dragin_lab.cli import run as cli_run
 from dragin_lab.cli.outputs import table_text
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import ModelError
-from dragin_lab.run.benchmark import Benchmark
+from dragin_lab.run.benchmark import Benchmark, open_benchmark
 from dragin_lab.run.rundir import find_runs, read_run
 
 RUN = ("run", "--method", "dragin,wo-rag", "--variant", "paper", "--what", "question")
@@ -67,6 +67,34 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
     assert "one dragin-paper-what=question: 3 of 3, " in ran.err
     assert "EM 1.000" in ran.err
     assert "warning: the embedded passages hold nothing on one; give --corpus" in ran.err
+
+
+def test_a_benchmark_of_ones_own_goes_to_latex_with_significance_by_one_command(
+    command: Command, tmp_path: Path, scripted: AnsweringModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_run, "open_benchmark", open_benchmark)
+    own = tmp_path / "mine.csv"
+    own.write_text("question,answer\n" + "".join(f"Who made thing {n}?,Li {n}\n" for n in range(1, 25)))
+    assert command(*RUN, "--dataset", own, "--output", tmp_path / "runs").code == cli.DONE
+    ran = command("table", tmp_path / "runs", "--compare", "dragin", "--format", "latex")
+    assert ran.code == cli.DONE, ran.err
+    (row,) = [line.split(" & ") for line in ran.out.splitlines() if line.startswith("wo-rag")]
+    assert row[1:4] == ["0.000", "{[}0.000, 0.000{]}", f"-1.000 (p {2 / 2**24:.2g})"]  # McNemar: 24 won, none lost
+    assert r"\begin{tabular}{l" in ran.out
+    assert "n = 24 questions" in ran.out
+    assert "p value of a two-sided test (EM: McNemar, exact" in ran.out
+
+
+def test_questions_without_gold_answers_are_run_from_a_file(
+    command: Command, tmp_path: Path, scripted: AnsweringModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_run, "open_benchmark", open_benchmark)
+    own = tmp_path / "asked.csv"
+    own.write_text("question\nWho made thing 1?\nWho made thing 2?\n")
+    assert command(*RUN, "--dataset", own, "--output", tmp_path / "runs").code == cli.DONE
+    (answers,) = (r.predictions for r in find_runs(tmp_path / "runs") if r.config["method"]["name"] == "dragin")
+    assert [(line["answer"], line["gold"], line["em"]) for line in answers] == [("Li 1", [], None), ("Li 2", [], None)]
+    assert "EM" not in command("table", tmp_path / "runs").out
 
 
 def test_the_same_command_goes_on(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:

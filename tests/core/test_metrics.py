@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dragin_lab.core.answers import cut_prediction, extract_answer, normalize_answer, score_answer
+from dragin_lab.core.answers import cut_prediction, extract_answer, is_readable, normalize_answer, score_answer
 from dragin_lab.errors import SettingError
 
 
@@ -53,3 +53,19 @@ def test_predictions_are_cut_where_the_model_goes_on_to_something_else(text: str
 def test_unknown_rule_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="'squad' does not exist; one of 2wikimultihopqa, hotpotqa"):
         extract_answer("x", "squad")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "there"),
+    [
+        ("So the answer is no.</s>", "strategyqa", True),
+        ("So the answer is Yes, as it is.", "strategyqa", True),
+        ("So the answer is nobody.", "strategyqa", False),
+        ("So the answer is Bo.</s>", "hotpotqa", True),
+        ("So the answer is </s>", "hotpotqa", False),
+        ("So the answer is <|endoftext|>", "iirc", False),
+        ("It is Bo.", "hotpotqa", False),
+    ],
+)
+def test_an_end_mark_is_no_part_of_an_answer(text: str, rule: str, there: bool) -> None:
+    assert is_readable(text, rule) == there

@@ -110,6 +110,7 @@ def test_layouts_readers_and_metrics_of_ones_own() -> None:
         ({"layout": lambda question, passages, answer: 3}, "the layout <lambda> gave '3'"),
         ({"answer_rule": lambda text: None}, "the answer rule <lambda> gave None; give a text"),
         ({"metrics": (lambda answer, golds: "x",)}, "<lambda>='x' is not a number"),
+        ({"metrics": (length, length)}, "two scores are called 'length'; give the metric a function name"),
         ({"layout": "page"}, "layout 'page' does not exist; one of dragin, flare, chat, or a function"),
     ]
     for options, says in wrong:

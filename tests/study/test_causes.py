@@ -110,6 +110,20 @@ def test_a_misspelt_value_is_no_value_of_a_passage() -> None:
     assert judged(trace).kind == "value not copied"
 
 
+def test_half_a_name_exchanged_is_another_value() -> None:
+    trace = episode((RIGHT, None), (mother("Ada Torwell"), (OTTO,)), answer="Ada Torwell")
+    assert judged(trace).kind == "value not copied"
+
+
+def test_a_value_that_is_stated_of_another_subject() -> None:
+    text = " The mother of Otto Fell is Maud Sorrel. So the answer is Maud Sorrel."
+    for passages, kind in (((OTTO, OTHER), "value not copied"), ((OTHER,), "not found")):
+        found = judged(episode((RIGHT, None), (text, passages), answer="Maud Sorrel"))
+        assert found.kind == kind
+        assert found.why.startswith(f"mother of Otto Fenn: 'Maud Sorrel' (written of Otto Fell), not {GOLD!r}")
+    assert judged(episode((RIGHT + " Otto knew her well.", (OTTO,)), answer="Otto")).kind == "unknown"
+
+
 def test_right_facts_and_a_wrong_conclusion_or_none() -> None:
     text = f" The mother of Otto Fenn is {GOLD}. So the answer is Otto Fenn."
     trace = episode((RIGHT, None), (text, (OTTO,)), answer="Otto Fenn")

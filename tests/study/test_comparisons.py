@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from dragin_lab.core import intervals
 from dragin_lab.core.intervals import bootstrap
 from dragin_lab.errors import SettingError
 from dragin_lab.study import comparisons
+from dragin_lab.study.causes import CAUSES
 from dragin_lab.study.comparisons import bootstrap_statistic, paired
 
 
@@ -99,6 +101,18 @@ def test_groups_are_drawn_whole() -> None:
     assert (low, high) == (pytest.approx(once.low, abs=0.03), pytest.approx(once.high, abs=0.03))
     assert all(map(math.isnan, bootstrap_statistic(lambda at: float("nan"), 3)))
     assert all(map(math.isnan, bootstrap_statistic(lambda at: 1.0, [])))
+
+
+def test_the_page_on_comparing_shows_what_is_computed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "compare.md").read_text(encoding="utf-8")
+    dragin, flare = [1] * 16 + [0] * 8, [1] * 9 + [0] * 7 + [1] + [0] * 7
+    found = paired(dragin, flare)
+    for name, one in (("DRAGIN", bootstrap(dragin)), ("FLARE", bootstrap(flare))):
+        assert f"| {name} | {one.mean:.3f} | [{one.low:.3f}, {one.high:.3f}] |" in page
+    assert f"| difference | {found.difference:+.3f} | [{found.low:+.3f}, {found.high:+.3f}] |" in page
+    assert f"p = 18/256 = {found.p_value:.3f}" in page
+    assert found.p_value == pytest.approx(18 / 256)
+    assert all(f"| {kind} | {said} |" in page for kind, said in CAUSES.items())
 
 
 def test_they_say_what_they_are() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from answering import DRAGIN, AnsweringModel, answer
 from run_folders import read_config, write_config, write_run
 
 import dragin_lab as dl
@@ -156,6 +158,36 @@ def test_marks_and_notes_come_back(runs: dl.Runs, tmp_path: Path) -> None:
     (tmp_path / "mine" / "flare" / NOTES).write_text("[")
     with pytest.raises(RunError, match="mend it, or move it away"):
         dl.Runs.load(tmp_path).notes  # noqa: B018 - reading is what fails
+
+
+def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> None:
+    def brief(answer: str, golds: Sequence[str]) -> float:
+        return 1 / len(answer)
+
+    for name, how in (("dragin", DRAGIN), ("wo-rag", dl.method("wo-rag", variant="paper"))):
+        answering = {"exemplars": dl.PromptTemplate(metrics=(brief,))}
+        answer(
+            tmp_path / name, 4, AnsweringModel({3: RuntimeError("lost")} if name == "dragin" else {}), how, **answering
+        )
+    runs = dl.Runs.load(tmp_path)
+    assert read_config(tmp_path / "dragin")["template"]["metrics"] == ["brief"]
+    assert [line.get("metrics") for line in runs.lines("questions", "dragin").values()] == [
+        {"brief": 1 / 4}, {"brief": 1 / 4}, None, {"brief": 1 / 4},
+    ]  # fmt: skip
+    assert runs.metrics == ("brief",)
+    assert runs.questions["brief"].tolist()[:2] == [1 / 4, 1 / 4]
+    assert runs.questions["brief"].isna().sum() == 1
+    made = runs.table(compare="wo-rag")
+    assert [measure for _, measure in made.columns] == ["EM", "F1", "brief", "retrievals", "pieces", "unreadable"]
+    assert made.rows[0].cells[2].ours is not None
+    assert made.rows[0].cells[2].ours.mean == 1 / 4
+    assert runs.compare("dragin", "wo-rag").tests["brief"] == paired([1 / 4] * 3, [1 / 4] * 3)
+    answer(tmp_path / "dragin", 4, how=DRAGIN, **answering)  # the failed question alone is asked again
+    assert dl.Runs.load(tmp_path).questions["brief"].notna().all()
+    folder = tmp_path / "wo-rag"
+    change(folder, 0, metrics={"brief": "high"})
+    with pytest.warns(UserWarning, match="its 'metrics' is {'brief': 'high'}, not numbers by name"):
+        dl.Runs.load(folder)
 
 
 def test_saving_by_the_names_ending(runs: dl.Runs, tmp_path: Path) -> None:

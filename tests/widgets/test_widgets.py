@@ -221,6 +221,27 @@ def test_what_a_tuner_cannot_answer_it_says_in_place(settings: dict[str, Any]) -
     assert tuner.answer["id"] == 1
 
 
+def test_a_tuner_takes_answers_from_the_store() -> None:
+    lab = Lab(cache=True)
+    question = Question("q", "In which town was the director of The Tender Cobbler born?", ("Blackcliff",))
+    often, never = (lab.ask(question, "dragin", threshold=theta) for theta in (0.5, 50.0))
+    assert often.retrievals_count > never.retrievals_count == 0
+    assert lab.cache is not None
+    before = lab.cache.counts.copy()
+    tuner = lab.tune([never])
+    assert "exact match" in tuner.answer["html"]  # of the stored trace, which the settings do not change
+    (outcome,) = tuner.tune(threshold=0.5)
+    assert not outcome.whole
+    assert outcome.known is not None
+    assert (outcome.known.text, outcome.known.scores) == (often.text, often.scores)
+    assert "over 1 of 1 whose answer is known" in tuner.answer["html"]
+    assert not tuner.answer["more"]
+    assert lab.cache.counts == before  # nothing was generated, and nothing counted
+    assert dl.tuner([never]).tune(threshold=0.5)[0].known is None
+    assert lab.replace(cache=True).tune([never]).tune(threshold=0.5)[0].known is None  # a store that is empty
+    assert lab.replace(exemplars=()).tune([never]).tune(threshold=0.5)[0].known is None  # another prompt
+
+
 def test_a_tuner_of_what_cannot_be_tuned() -> None:
     assert "no trace" in dl.tuner([]).data["error"]
     assert "dragin_lab did not make it" in dl.tuner(states.STATES["scored without a threshold"]).data["error"]

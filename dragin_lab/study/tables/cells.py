@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragin_lab.core.intervals import Interval, bootstrap
+from dragin_lab.run.lines import value_of
 from dragin_lab.study.comparisons import PairedTest, paired
 
 
@@ -57,9 +58,18 @@ class Cells:
         return sum(cell.ours is not None or bool(cell.setting) for row in self.rows for cell in row.cells)
 
 
+def comparing(base: str, test: str) -> str:
+    """The line below a table whose rows are tested against one."""
+    return (
+        f"− {base}: difference to that row on the same questions, with the p value of a two-sided {test}, not "
+        "corrected for how many there are"
+    )
+
+
 def measured(lines: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, float]:
     """Question id -> value, of the prediction lines that did not fail and have one."""
-    return {qid: x[key] for qid, x in lines.items() if x["ended"] != "error" and x[key] is not None}
+    values = {qid: value_of(line, key) for qid, line in lines.items() if line["ended"] != "error"}
+    return {qid: value for qid, value in values.items() if value is not None}
 
 
 def mean_cell(own: dict[str, float], base: dict[str, float] | None, places: int) -> Cell:
@@ -67,5 +77,5 @@ def mean_cell(own: dict[str, float], base: dict[str, float] | None, places: int)
     if not own:
         return Cell()
     both = [qid for qid in own if qid in base] if base else []
-    test = paired([own[q] for q in both], [base[q] for q in both]) if base and both else None
+    test = paired([own[qid] for qid in both], [base[qid] for qid in both]) if base and both else None
     return Cell(ours=bootstrap(list(own.values())), test=test, places=places)

@@ -1,86 +1,84 @@
-"""A table as text, Markdown, HTML, LaTeX, CSV and DataFrame."""
+"""A table as text, Markdown, LaTeX, CSV and DataFrame."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
-from dragin_lab.study.tables.cells import Cell, Cells, Row
+from dragin_lab.study.tables.cells import Cell, Cells
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PAPER, OURS, ALONE, INTERVAL = "paper", "ours", "mean", "95 %"
 _GAP = "  "
+_TESTED = ("difference", "low", "high", "n", "p_value")
 
 
-class _Shown:
-    """What a table says, as strings: the parts that each column has, cells, and numbered notes."""
+@dataclass(frozen=True)
+class _Sheet:
+    """A table as strings, for every written form to lay out."""
 
-    def __init__(self, table: Cells, raised: Callable[[str], str], bold: Callable[[str], str], key: str) -> None:
+    parts: list[list[str]]  # the parts of each column
+    rows: list[list[str]]  # labels, then the parts of all columns
+    opens: list[bool]  # whether a group of rows begins here, below another one
+    below: list[str]  # lines under the table
+
+    @classmethod
+    def of(cls, table: Cells, raised: Callable[[str], str], bold: Callable[[str], str], key: str) -> _Sheet:
         """``raised`` and ``bold`` mark a text, ``key`` is what says what ``bold`` means."""
-        self.table, self._raised, self._bold, self._key = table, raised, bold, key
-        self.notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
-        self.parts = [self._parts([row.cells[at] for row in table.rows]) for at in range(len(table.columns))]
-
-    def _parts(self, cells: Sequence[Cell]) -> list[str]:
-        interval = any(cell.ours is not None for cell in cells)
-        has = {
-            PAPER: self.table.number and (any(cell.printed for cell in cells) or not self.table.filled),
-            OURS: self.table.number and (interval or any(cell.setting for cell in cells)),
-            ALONE: not self.table.number and interval,
-            "": not self.table.number and not interval,
-            INTERVAL: interval,
-            f"− {self.table.compared_with}": any(cell.test is not None for cell in cells),
-        }
-        return [part for part, there in has.items() if there]
-
-    def cell(self, cell: Cell, part: str) -> str:
-        if part == PAPER:
-            return self._bold(cell.printed) if cell.best else cell.printed
-        marks = self._raised(",".join(cell.marks)) if cell.marks else ""
-        if cell.setting:
-            return cell.setting + marks if part in (OURS, ALONE, "") else ""
-        if cell.ours is None:
-            return ""
-        if part in (OURS, ALONE):
-            return f"{cell.ours.mean:.{cell.places}f}{marks}"
-        if part == INTERVAL:
-            return f"[{cell.ours.low:.{cell.places}f}, {cell.ours.high:.{cell.places}f}]"
-        return "" if cell.test is None else f"{cell.test.difference:+.{cell.places}f} (p {cell.test.p_value:.2g})"
-
-    def row(self, row: Row) -> list[list[str]]:
-        """For each column its parts."""
-        return [[self.cell(cell, part) for part in parts] for cell, parts in zip(row.cells, self.parts, strict=True)]
-
-    def labels(self, row: Row, before: Row | None) -> list[str]:
-        """The labels with the number of the row's note; those that repeat the row before are left out."""
-        found = list(row.labels)
-        if row.note:
-            found[-1] += self._raised(str(1 + self.notes.index(row.note)))
-        if before is not None and len(found) > 1 and before.labels[0] == row.labels[0]:
-            found[0] = ""
-        return found
-
-    def below(self) -> Iterator[str]:
-        """Lines under the table."""
-        yield from self.table.about
-        if any(cell.best for row in self.table.rows for cell in row.cells):
-            yield f"{self._key}: the best of the paper's values"
-        for mark, text in self.table.marks.items():
-            yield f"{self._raised(mark)} {text}"
-        for number, text in enumerate(self.notes, 1):
-            yield f"{self._raised(str(number))} on the paper's values: {text}"
+        notes = list(dict.fromkeys(row.note for row in table.rows if row.note))
+        parts = [_parts(table, [row.cells[at] for row in table.rows]) for at in range(len(table.columns))]
+        rows, opens = [], []
+        before = ""
+        for row in table.rows:
+            labels, group = list(row.labels), row.labels[0] if len(row.labels) > 1 else ""
+            if row.note:
+                labels[-1] += raised(str(1 + notes.index(row.note)))
+            if group and group == before:
+                labels[0] = ""
+            opens.append(bool(before) and group != before)
+            before = group
+            both = zip(row.cells, parts, strict=True)
+            rows.append(labels + [_text(cell, part, raised, bold) for cell, own in both for part in own])
+        best = any(cell.best for row in table.rows for cell in row.cells)
+        below = [*table.about, *([f"{key}: the best of the paper's values"] if best else [])]
+        below += [f"{raised(mark)} {text}" for mark, text in table.marks.items()]
+        below += [f"{raised(str(number))} on the paper's values: {text}" for number, text in enumerate(notes, 1)]
+        return cls(parts, rows, opens, below)
 
 
-def _pairs(rows: Sequence[Row]) -> Iterator[tuple[Row, Row | None]]:
-    """Every row with the one before it."""
-    return zip(rows, [None, *rows], strict=False)
+def _parts(table: Cells, cells: Sequence[Cell]) -> list[str]:
+    """The parts that a column has."""
+    interval = any(cell.ours is not None for cell in cells)
+    has = {
+        PAPER: table.number and (any(cell.printed for cell in cells) or not table.filled),
+        OURS: table.number and (interval or any(cell.setting for cell in cells)),
+        ALONE: not table.number and interval,
+        "": not table.number and not interval,
+        INTERVAL: interval,
+        f"− {table.compared_with}": any(cell.test is not None for cell in cells),
+    }
+    return [part for part, there in has.items() if there]
+
+
+def _text(cell: Cell, part: str, raised: Callable[[str], str], bold: Callable[[str], str]) -> str:
+    if part == PAPER:
+        return bold(cell.printed) if cell.best else cell.printed
+    marks = raised(",".join(cell.marks)) if cell.marks else ""
+    if cell.setting:
+        return cell.setting + marks if part in (OURS, ALONE, "") else ""
+    if cell.ours is None:
+        return ""
+    if part in (OURS, ALONE):
+        return f"{cell.ours.mean:.{cell.places}f}{marks}"
+    if part == INTERVAL:
+        return f"[{cell.ours.low:.{cell.places}f}, {cell.ours.high:.{cell.places}f}]"
+    return "" if cell.test is None else f"{cell.test.difference:+.{cell.places}f} (p {cell.test.p_value:.2g})"
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
@@ -91,70 +89,52 @@ def to_text(table: Cells, width: int | None = None) -> str:
 
     Laid out here, as rich has no headings over several columns and folds inside cells, not between columns.
     """
-    shown = _Shown(table, lambda text: f"^{text}", lambda text: f"{text}*", "*")
-    labels = [list(table.labels), *(shown.labels(row, before) for row, before in _pairs(table.rows))]
-    label_widths = [max(map(cell_len, column)) for column in zip(*labels, strict=True)]
-    cells = [shown.row(row) for row in table.rows]
-    right = [
-        [_numeric([row[at][i] for row in cells]) for i in range(len(parts))] for at, parts in enumerate(shown.parts)
-    ]
-    for at, parts in enumerate(shown.parts):
-        for i in range(len(parts)):
-            for texts, text in zip(cells, _aligned([row[at][i] for row in cells]), strict=True):
-                texts[at][i] = text
-    widths = [
-        [max(cell_len(part), *(cell_len(row[at][i]) for row in cells)) for i, part in enumerate(shown.parts[at])]
-        for at in range(len(table.columns))
-    ]
-    for at, column in enumerate(table.columns):  # a heading may be wider than all that stands below it
-        widths[at][-1] += max(0, cell_len(" ".join(column).strip()) - _total(widths[at]))
+    sheet = _Sheet.of(table, "^{}".format, "{}*".format, "*")
+    columns = zip(*sheet.rows, strict=True)
+    labels = _block("", [_padded([name, *next(columns)]) for name in table.labels])
+    blocks = []
+    for heading, parts in zip(table.columns, sheet.parts, strict=True):
+        blocks.append(_block(" ".join(heading).strip(), [_numbers(part, next(columns)) for part in parts]))
     lines = [f"Table {table.number}. {table.title} (DRAGIN, ACL 2024)" if table.number else table.title]
-    for block in _folded([_total(of) for of in widths], _total(label_widths), width):
-        head = _line([""] * len(label_widths), label_widths)
-        titles = _GAP.join(" ".join(table.columns[at]).strip().center(_total(widths[at])) for at in block)
-        names = _GAP.join(_line(shown.parts[at], widths[at], right[at]) for at in block)
-        rule = "-" * (_total(label_widths) + sum(len(_GAP) + _total(widths[at]) for at in block))
-        lines += ["", f"{head}{_GAP}{titles}", f"{_line(labels[0], label_widths)}{_GAP}{names}", rule]
-        for place, (row, before) in enumerate(_pairs(table.rows)):
-            if before is not None and len(row.labels) > 1 and before.labels[0] != row.labels[0]:
-                lines.append("")
-            values = _GAP.join(_line(cells[place][at], widths[at], right[at]) for at in block)
-            lines.append(f"{_line(labels[place + 1], label_widths)}{_GAP}{values}")
-    return "\n".join(line.rstrip() for line in [*lines, "", *shown.below()]).rstrip()
+    for together in _folded(labels, blocks, width):
+        head, names, *rows = map(_GAP.join, zip(*together, strict=True))
+        lines += ["", head, names, "-" * cell_len(head)]
+        for row, opens in zip(rows, sheet.opens, strict=True):
+            lines += [""] * opens + [row]
+    return "\n".join(line.rstrip() for line in [*lines, "", *sheet.below]).rstrip()
 
 
-def _folded(columns: Sequence[int], labels: int, width: int | None) -> list[list[int]]:
-    """Which columns of a table stand side by side; a column is never cut, however narrow ``width`` is."""
-    blocks: list[list[int]] = [[]]
-    for at, own in enumerate(columns):
-        used = labels + sum(len(_GAP) + columns[i] for i in blocks[-1])
-        if width is not None and blocks[-1] and used + len(_GAP) + own > width:
-            blocks.append([])
-        blocks[-1].append(at)
-    return blocks
+def _padded(texts: Sequence[str], *, right: bool = False, least: int = 0) -> list[str]:
+    """Texts made equally wide."""
+    width = max(least, *map(cell_len, texts))
+    spaces = [" " * (width - cell_len(text)) for text in texts]
+    return [space + text if right else text + space for text, space in zip(texts, spaces, strict=True)]
 
 
-def _total(widths: Sequence[int]) -> int:
-    return sum(widths) + len(_GAP) * (len(widths) - 1)
-
-
-def _numeric(texts: Sequence[str]) -> bool:
-    """Whether a column holds numbers, which stand to the right, or intervals of them."""
-    return all(text[0] in "+-[.0123456789" for text in texts if text)
-
-
-def _aligned(texts: Sequence[str]) -> list[str]:
-    """A column whose marks come after the longest, so that its numbers end at one place."""
+def _numbers(name: str, texts: Sequence[str]) -> list[str]:
+    """A column under its name: numbers and intervals to the right, with marks after the place where they end."""
     tails = [cell_len(text) - cell_len(text.rstrip("*").partition("^")[0]) for text in texts]
-    return [text + " " * (max(tails) - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
+    texts = [text + " " * (max(tails) - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
+    return _padded([name, *texts], right=all(text[0] in "+-[.0123456789" for text in texts if text))
 
 
-def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool] = ()) -> str:
-    padded = []
-    for at, (text, width) in enumerate(zip(texts, widths, strict=True)):
-        space = " " * (width - cell_len(text))
-        padded.append(space + text if right and right[at] else text + space)
-    return _GAP.join(padded)
+def _block(title: str, columns: Sequence[Sequence[str]]) -> list[str]:
+    """Columns side by side, with a title over them."""
+    lines = [_GAP.join(line) for line in zip(*columns, strict=True)]
+    lines = _padded(lines, right=True, least=cell_len(title))
+    return [title.center(cell_len(lines[0]) - cell_len(title) + len(title)), *lines]
+
+
+def _folded(labels: list[str], blocks: Sequence[list[str]], width: int | None) -> Iterator[list[list[str]]]:
+    """Which blocks stand side by side, after the labels; a block is never cut, however narrow ``width`` is."""
+    together = [labels]
+    for block in blocks:
+        used = sum(cell_len(lines[0]) + len(_GAP) for lines in together) + cell_len(block[0])
+        if width is not None and len(together) > 1 and used > width:
+            yield together
+            together = [labels]
+        together.append(block)
+    yield together
 
 
 # -- Markdown ---------------------------------------------------------------------------------------------------------
@@ -162,25 +142,17 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool] = (
 
 def to_markdown(table: Cells) -> str:
     """A pipe table, aligned in the source too."""
-    shown = _Shown(table, lambda text: f"<sup>{text}</sup>", lambda text: f"**{text}**", "bold")
-    names = [" ".join((*column, part)).strip() for column, parts in zip(table.columns, shown.parts, strict=True)
-             for part in parts]  # fmt: skip
-    lines = [[*table.labels, *names]]
-    for row, before in _pairs(table.rows):
-        lines.append([*shown.labels(row, before), *(text for parts in shown.row(row) for text in parts)])
-    lines = [[text.replace("|", "\\|") for text in line] for line in lines]
-    widths = [max(3, *map(cell_len, column)) for column in zip(*lines, strict=True)]
-    count = len(table.labels)
-    rules = ["-" * width if at < count else "-" * (width - 1) + ":" for at, width in enumerate(widths)]
-    aligned = [_pipes(line, widths, count) for line in lines]
+    sheet = _Sheet.of(table, "<sup>{}</sup>".format, "**{}**".format, "bold")
+    both = zip(table.columns, sheet.parts, strict=True)
+    names = [*table.labels, *(" ".join((*column, part)).strip() for column, parts in both for part in parts)]
+    columns = []
+    for at, texts in enumerate(zip(names, *sheet.rows, strict=True)):
+        right = at >= len(table.labels)
+        head, *rest = _padded([text.replace("|", "\\|") for text in texts], right=right, least=3)
+        columns.append([head, "-" * (cell_len(head) - right) + ":" * right, *rest])
+    lines = [f"| {' | '.join(line)} |" for line in zip(*columns, strict=True)]
     head = f"**Table {table.number}.** {table.title} (DRAGIN, ACL 2024)" if table.number else f"**{table.title}**"
-    below = "  \n".join(shown.below())
-    return "\n".join([head, "", aligned[0], _pipes(rules, widths, count), *aligned[1:], "", below]).rstrip()
-
-
-def _pipes(line: Sequence[str], widths: Sequence[int], labels: int) -> str:
-    padded = [_line([text], [width], [at >= labels]) for at, (text, width) in enumerate(zip(line, widths, strict=True))]
-    return f"| {' | '.join(padded)} |"
+    return "\n".join([head, "", *lines, "", "  \n".join(sheet.below)]).rstrip()
 
 
 # -- LaTeX ------------------------------------------------------------------------------------------------------------
@@ -201,108 +173,89 @@ def escape_latex(text: str) -> str:
 
 def to_latex(table: Cells) -> str:
     """A ``table`` environment that needs no package."""
-    shown = _Shown(table, lambda text: f"\0r{text}\0", lambda text: f"\0b{text}\0", "bold")
-    spec = "l" * len(table.labels) + "r" * sum(map(len, shown.parts))
-    empty = ["" for _ in table.labels]
-    both = zip(table.columns, shown.parts, strict=True)
-    spans = [
-        (heading, sum(len(parts) for _, parts in of)) for heading, of in groupby(both, key=lambda pair: pair[0][0])
+    sheet = _Sheet.of(table, "\0r{}\0".format, "\0b{}\0".format, "bold")
+    widths = [len(parts) for parts in sheet.parts]
+    empty = [""] * len(table.labels)
+    spanned = groupby(zip(table.columns, widths, strict=True), key=lambda pair: pair[0][0])
+    spans = [(heading, sum(width for _, width in of)) for heading, of in spanned]
+    measures = [(measure, width) for (_, measure), width in zip(table.columns, widths, strict=True)]
+    head = [
+        [*empty, *(rf"\multicolumn{{{width}}}{{c}}{{{_tex(text)}}}" for text, width in line)]
+        for line in (spans, measures)
+        if any(text for text, _ in line)
     ]
-    head = []
-    if any(heading for heading, _ in table.columns):
-        head.append([*empty, *(_span(heading, count) for heading, count in spans)])
-    if any(measure for _, measure in table.columns):
-        head.append([*empty, *(_span(c[1], len(parts)) for c, parts in zip(table.columns, shown.parts, strict=True))])
-    head.append([_tex(text) for text in (*table.labels, *(part for parts in shown.parts for part in parts))])
-    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{spec}}}", r"\hline"]
+    head.append([_tex(text) for text in (*table.labels, *(part for parts in sheet.parts for part in parts))])
+    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{{'l' * len(empty)}{'r' * sum(widths)}}}", r"\hline"]
     lines += [" & ".join(line) + r" \\" for line in head] + [r"\hline"]
-    for row, before in _pairs(table.rows):
-        if before is not None and len(row.labels) > 1 and before.labels[0] != row.labels[0]:
-            lines.append(r"\hline")
-        texts = [*shown.labels(row, before), *(text for parts in shown.row(row) for text in parts)]
-        lines.append(" & ".join(map(_tex, texts)) + r" \\")
-    notes = [_tex(line) for line in shown.below()]
-    lines += [
-        r"\hline",
-        r"\end{tabular}",
-        rf"\caption{{{_tex(table.title + (f' ({table.source})' if table.source else ''))}.}}",
-    ]
-    if notes:
-        lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright", " \\\\\n".join(notes),
-                  r"\end{minipage}"]  # fmt: skip
+    for row, opens in zip(sheet.rows, sheet.opens, strict=True):
+        lines += [r"\hline"] * opens + [" & ".join(map(_tex, row)) + r" \\"]
+    title = table.title + (f" ({table.source})" if table.source else "")
+    lines += [r"\hline", r"\end{tabular}", rf"\caption{{{_tex(title)}.}}"]
+    if sheet.below:
+        notes = " \\\\\n".join(map(_tex, sheet.below))
+        lines += [r"\par\medskip", r"\begin{minipage}{\linewidth}\footnotesize\raggedright", notes, r"\end{minipage}"]
     return "\n".join([*lines, r"\end{table}"])
-
-
-def _span(text: str, count: int) -> str:
-    return rf"\multicolumn{{{count}}}{{c}}{{{_tex(text)}}}"
 
 
 def _tex(text: str) -> str:
     """Escaped, with what is raised or bold (between NULs) as commands."""
     first, *rest = text.split("\0")
     made = escape_latex(first)
-    for place, part in enumerate(rest):
-        command = {"r": r"\textsuperscript", "b": r"\textbf"}.get(part[:1], "") if place % 2 == 0 else ""
-        made += f"{command}{{{escape_latex(part[1:])}}}" if command else escape_latex(part)
+    for marked, plain in zip(rest[::2], rest[1::2], strict=True):
+        command = r"\textsuperscript" if marked[0] == "r" else r"\textbf"
+        made += f"{command}{{{escape_latex(marked[1:])}}}{escape_latex(plain)}"
     return made
 
 
 # -- data -------------------------------------------------------------------------------------------------------------
 
 
-def _data(table: Cells) -> Iterator[tuple[Row, dict[tuple[str, str, str], Any]]]:
-    """Every row with its values by (heading, measure, part); None where a cell has none."""
-    for row in table.rows:
-        found: dict[tuple[str, str, str], Any] = {}
-        for column, cell in zip(table.columns, row.cells, strict=True):
-            ours, test = cell.ours, cell.test
-            own = OURS if table.number else ALONE
-            parts: dict[str, Any] = {PAPER: cell.printed or None, own: cell.setting or None}
-            if ours is not None:
-                parts |= {own: ours.mean, "low": ours.low, "high": ours.high, "n": ours.n}
-            if test is not None:
-                name = f"minus {table.compared_with}"
-                parts |= {name: test.difference, f"{name} low": test.low, f"{name} high": test.high}
-                parts |= {f"{name} n": test.n, "p": test.p_value}
-            found |= {(*column, part): value for part, value in parts.items()}
-        yield row, found
+def _values(table: Cells) -> pd.DataFrame:
+    """The parts that some cell has, as they are: the paper's as printed, ours as numbers."""
+    import pandas as pd
+
+    rows = [
+        {(*column, part): value for column, cell in zip(table.columns, row.cells, strict=True)
+         for part, value in _values_of(cell, table).items()}
+        for row in table.rows
+    ]  # fmt: skip
+    names = [name or f"label {at}" for at, name in enumerate(table.labels, 1)]
+    index = pd.MultiIndex.from_tuples([row.labels for row in table.rows], names=names)
+    columns = pd.MultiIndex.from_tuples(rows[0], names=["", "measure", "part"])
+    values = [list(row.values()) for row in rows]
+    return pd.DataFrame(values, index, columns, dtype=object).dropna(axis="columns", how="all")
 
 
-def _columns(table: Cells) -> list[tuple[str, str, str]]:
-    """The parts that some row has, column by column."""
-    base = f"minus {table.compared_with}"
-    order = [PAPER, OURS, ALONE, "low", "high", "n", base, f"{base} low", f"{base} high", f"{base} n", "p"]
-    there = {key for _, values in _data(table) for key, value in values.items() if value is not None}
-    return [(*column, part) for column in table.columns for part in order if (*column, part) in there]
+def _values_of(cell: Cell, table: Cells) -> dict[str, Any]:
+    """Every part of a cell; None for what it does not have."""
+    own, base = OURS if table.number else ALONE, f"minus {table.compared_with}"
+    tested = (base, f"{base} low", f"{base} high", f"{base} n", "p")
+    return {
+        PAPER: cell.printed or None,
+        own: cell.setting or getattr(cell.ours, "mean", None),
+        **{part: getattr(cell.ours, part, None) for part in ("low", "high", "n")},
+        **{part: getattr(cell.test, name, None) for part, name in zip(tested, _TESTED, strict=True)},
+    }
 
 
 def to_csv(table: Cells) -> str:
     """A header, then one line per row: ours in full precision, the paper's as printed, remarks in ``note``."""
-    columns = _columns(table)
-    out = io.StringIO()
-    write = csv.writer(out, lineterminator="\n").writerow
-    write([*(name or f"label {at}" for at, name in enumerate(table.labels, 1)),
-           *(" ".join(part for part in column if part) for column in columns), "note"])  # fmt: skip
-    for row, values in _data(table):
-        marks = dict.fromkeys(mark for cell in row.cells for mark in cell.marks)
-        note = "; ".join([*(table.marks[mark] for mark in marks), *([f"paper: {row.note}"] if row.note else [])])
-        write([*row.labels, *("" if (value := values.get(c)) is None else value for c in columns), note])
-    return out.getvalue().rstrip("\n")
+    frame = _values(table)
+    frame.columns = [" ".join(filter(None, column)) for column in frame.columns]
+    marks = [dict.fromkeys(mark for cell in row.cells for mark in cell.marks) for row in table.rows]
+    frame["note"] = [
+        "; ".join([*(table.marks[mark] for mark in of), *([f"paper: {row.note}"] if row.note else [])])
+        for row, of in zip(table.rows, marks, strict=True)
+    ]
+    return str(frame.to_csv(lineterminator="\n")).rstrip("\n")
 
 
 def to_frame(table: Cells) -> pd.DataFrame:
     """See ``Table.frame``."""
     import pandas as pd
 
-    columns = _columns(table)
-    rows = list(_data(table))
-    names = [name or f"label {at}" for at, name in enumerate(table.labels, 1)]
-    index = pd.MultiIndex.from_tuples([row.labels for row, _ in rows], names=names)
-    frame = pd.DataFrame(
-        [[values.get(c) for c in columns] for _, values in rows], index=index,
-        columns=pd.MultiIndex.from_tuples(columns, names=["", "measure", "part"]),
-    )  # fmt: skip
-    for column in columns:
+    frame = _values(table)
+    for column in frame:
         numbers = pd.to_numeric(frame[column], errors="coerce")
         if numbers.notna().sum() == frame[column].notna().sum():
             frame[column] = numbers.astype("float64")

@@ -132,27 +132,17 @@ def _counts(row: dict[str, str]) -> Line:
 
 def _ablation(number: int, row: dict[str, str], labels: tuple[str, ...], names: list[str], on: str) -> Line:
     """A line of Tables 4 to 7: one part of the method, or one setting, exchanged."""
-    (when, what), on_model = METHODS["dragin"], None
-    threshold = retriever = None
+    model = threshold = retriever = None
+    (when, what), group = METHODS["dragin"], row.get("llm") or row.get("dataset") or ""
     if number in (4, 6):
-        on_model, group = paper.MODELS[row["llm"]], row["llm"]
-        key = row["method"].lower().replace(" ", "-")
+        model, key = paper.MODELS[group], row["method"].lower().replace(" ", "-")
         when, what = (METHODS[key][0], "last-sentence") if number == 4 else (when, _WHAT[row["method"]])
     elif number == 5:
-        threshold, key, group = float(row["threshold"]), row["threshold"], ""
+        threshold, key = float(row["threshold"]), row["threshold"]
     else:
-        on = next(name for name, short in _SHORT.items() if short == row["dataset"])
-        retriever, key, group = (
-            (BM25 if row["retriever"] == "BM25" else DENSE),
-            row["retriever"].lower(),
-            row["dataset"],
-        )
-    slots = tuple(
-        Slot(
-            row[name],
-            name in row["best"].split(),
-            Want(on_model, on, when, what, MEASURES[name][1], threshold, retriever),
-        )
-        for name in names
-    )
+        on = next(name for name, short in _SHORT.items() if short == group)
+        retriever, key = BM25 if row["retriever"] == "BM25" else DENSE, row["retriever"].lower()
+    wants = [Want(model, on, when, what, MEASURES[name][1], threshold, retriever) for name in names]
+    best = row["best"].split()
+    slots = tuple(Slot(row[name], name in best, want) for name, want in zip(names, wants, strict=True))
     return Line(tuple(row[label.lower()] for label in labels), group, key, slots, row["note"])

@@ -29,31 +29,14 @@ def settings_table(number: int, sources: Sources) -> Table:
         return Table(1, paper.TITLES[1], ("",), headings, _methods(rows), ["ours: when and what in the registry"])
     benchmarks = [name for name in rows[0] if name in NAMES]
     columns = tuple((NAMES[name], "") for name in benchmarks)
-    if number == 8:
-        filled = [
-            Row(
-                (row["part"], row["setting"]), tuple(_data_cell(row, name, sources) for name in benchmarks), row["note"]
-            )
-            for row in rows
-        ]
-        labels: tuple[str, ...] = ("", "")
-    else:
-        filled = [
-            Row(
-                (row["llm"], row["hyperparameter"]),
-                tuple(_dragin_cell(row, n, sources) for n in benchmarks),
-                row["note"],
-            )
-            for row in rows
-        ]
-        labels = ("LLM", "Hyperparameters")
-    own = {8: "of the package", 9: 'of the released configurations (presets of source="released")'}[number]
+    labels, keys, cell, own = _ABOUT[number]
+    filled = [
+        Row(tuple(row[key] for key in keys), tuple(cell(row, name, sources) for name in benchmarks), row["note"])
+        for row in rows
+    ]
     whose = own if not sources.all else "of the runs given" + (", else of the package" if number == 8 else "")
-    marked = any(cell.marks for row in filled for cell in row.cells)
-    return Table(
-        number, paper.TITLES[number], labels, columns, filled, [f"ours: settings {whose}"],
-        {"a": ALMANAC} if marked else {},
-    )  # fmt: skip
+    marks = {"a": ALMANAC} if any(cell.marks for row in filled for cell in row.cells) else {}
+    return Table(number, paper.TITLES[number], labels, columns, filled, [f"ours: settings {whose}"], marks)
 
 
 def _methods(rows: list[dict[str, str]]) -> list[Row]:
@@ -104,3 +87,13 @@ def _cell(printed: str, values: Iterable[Any], found: list[Source]) -> Cell:
     shown = [f"{value:g}" if isinstance(value, float) else str(value) for value in sorted(set(values))]
     marks = ("a",) if shown and any(source.almanac for source in found) else ()
     return Cell(printed, setting=" / ".join(shown), marks=marks)
+
+
+#: Of Tables 8 and 9: headings of the labels, the columns they stand in, what makes a cell, and whose settings ours are.
+_ABOUT: dict[int, tuple[tuple[str, ...], tuple[str, ...], Callable[[dict[str, str], str, Sources], Cell], str]] = {
+    8: (("", ""), ("part", "setting"), _data_cell, "of the package"),
+    9: (
+        ("LLM", "Hyperparameters"), ("llm", "hyperparameter"), _dragin_cell,
+        'of the released configurations (presets of source="released")',
+    ),
+}  # fmt: skip

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dragin_lab.core.given import count, several, text
 from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
-from dragin_lab.study.tables.cells import Cell, Row
+from dragin_lab.run.rundir import RunRecord, find_runs
+from dragin_lab.study.tables.cells import Cell, Row, comparing
 from dragin_lab.study.tables.layouts import ALONE, BM25, OWN_WHEN, RESULTS, Layout, Line, Want, layout
-from dragin_lab.study.tables.runs import Source, Sources, missing_lines
+from dragin_lab.study.tables.missing import missing_lines
+from dragin_lab.study.tables.runs import Source, Sources
 from dragin_lab.study.tables.settings import settings_table
 from dragin_lab.study.tables.shown import Table
-
-if TYPE_CHECKING:
-    from dragin_lab.run.rundir import RunRecord
 
 
 def table(
@@ -63,13 +62,10 @@ def table(
 
 
 def _records(runs: str | Path | Iterable[str | Path | RunRecord]) -> list[RunRecord]:
-    from dragin_lab.run.rundir import RunRecord, find_runs
-
     remedy = "give folders that 'dragin-lab run --output' wrote"
     given = several("runs", runs, str | Path | RunRecord, remedy, alone=True)
-    found = [one for one in given if not isinstance(one, str | Path)]
     paths = [one for one in given if isinstance(one, str | Path)]
-    return found + (find_runs(paths) if paths else [])
+    return [one for one in given if not isinstance(one, str | Path)] + (find_runs(paths) if paths else [])
 
 
 class _Filling:
@@ -85,7 +81,7 @@ class _Filling:
     def table(self) -> Table:
         rows = [self._row(line) for line in self.plan.lines]
         number, sources = self.plan.number, self.sources
-        missing = missing_lines(list(dict.fromkeys(self.missing)), sources) if self.missing else []
+        missing = missing_lines(self.missing, sources) if self.missing else []
         if sources.all and not self.used:
             raise SettingError("\n".join([_nothing(number, sources), *(x for x in missing if x.startswith("  "))]))
         return Table(
@@ -111,18 +107,15 @@ class _Filling:
         cells = []
         for place, slot in enumerate(line.slots):
             source = self.sources.find(slot.want)
-            cell = Cell(slot.printed, slot.best)
-            ours = source.mean(slot.want.measure) if source is not None else None
-            if source is not None and ours is not None:
+            other = self.sources.find(base.slots[place].want) if base not in (None, line) else None
+            cell = Cell() if source is None else source.cell(slot.want.measure, other)
+            marks: tuple[str, ...] = ()
+            if source is not None and cell.ours is not None:
                 self.used[source.folder] = source
-                other = self.sources.find(base.slots[place].want) if base not in (None, line) else None
-                test = source.against(other, slot.want.measure) if other is not None else None
-                places = 3 if slot.want.measure in ("em", "f1", "precision", "recall") else 2
-                marks = tuple(self._mark(text) for text in self._caveats(source, slot.want, ours.n))
-                cell = Cell(slot.printed, slot.best, ours, "", marks, test, places)
+                marks = tuple(self._mark(text) for text in self._caveats(source, slot.want, cell.ours.n))
             elif self.sources.of(slot.want.model):
                 self.missing.append(slot.want)
-            cells.append(cell)
+            cells.append(replace(cell, printed=slot.printed, best=slot.best, marks=marks))
         return Row(line.labels, tuple(cells), line.note)
 
     def _mark(self, text: str) -> str:
@@ -134,8 +127,7 @@ class _Filling:
         if source.almanac:
             said.append("on Almanac's questions: the form of this benchmark, a world and passages of their own")
         if n < source.asked:
-            failed = len([line for line in source.record.predictions if line["ended"] == "error"])
-            why = f"{failed} failed" if failed else "the run is not complete"
+            why = f"{len(source.record.failed)} failed" if source.record.failed else "the run is not complete"
             said.append(f"n = {n} of {source.asked} questions ({source.folder}: {why})")
         if want.retriever is None and source.retriever not in (None, BM25):
             said.append(f"passages by {source.searched_with}, where the paper has BM25")
@@ -164,10 +156,7 @@ class _Filling:
         if self.plan.number == 3:
             lines.append("ours in Avg. Tokens: the pieces that FL-RAG generated, which keeps all it writes")
         if self.base:
-            lines.append(
-                f"− {self.base}: difference to that row on the same questions, with the p value of a two-sided "
-                "randomisation test, not corrected for how many there are"
-            )
+            lines.append(comparing(self.base, "randomisation test"))
         if left := [str(source.folder) for folder, source in self.sources.left_out.items() if folder not in self.used]:
             more = f" and {len(left) - 3} more" if len(left) > 3 else ""
             lines.append(f"runs that fit too and were not taken: {', '.join(left[:3])}{more}")

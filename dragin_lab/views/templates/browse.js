@@ -20,6 +20,7 @@ const browse = (root, data, save) => {
     for (const one of questions) Object.assign(one, (kept[one.set] || {})[one.id] || {});
   }
   const verdict = (one) => !one ? "none" : one.end === "error" ? "failed" : one.u ? "unreadable" : one.em === null ? "answered" : one.em >= 1 ? "right" : "wrong";
+  const hasOutcome = (one, want) => verdict(one) === want || (want === "wrong" && ["unreadable", "failed"].includes(verdict(one)));
   const SIGNS = { right: "✓ right", wrong: "✗ wrong", unreadable: "? unreadable", failed: "! failed", answered: "answered", none: "–" };
   const CSS = { right: "right", wrong: "wrong", unreadable: "wrong", failed: "wrong" };
   const causes = Object.keys(data.causes).filter((kind) => questions.some((one) => one.by.some((a) => a && a.c === kind)));
@@ -42,7 +43,7 @@ const browse = (root, data, save) => {
     const wanted = state.text.toLowerCase().split(/\s+/).filter(Boolean);
     shown = questions.filter((one) =>
       (!state.set || one.set === state.set) && (!state.type || one.type === state.type) && (!state.marked || one.mark || one.note)
-      && state.by.every((want, i) => !want || verdict(one.by[i]) === want || (want === "wrong" && ["unreadable", "failed"].includes(verdict(one.by[i]))))
+      && state.by.every((want, i) => !want || hasOutcome(one.by[i], want))
       && (!state.cause || one.by.some((a, i) => a && a.c === state.cause && (!state.by.some(Boolean) || state.by[i])))
       && (!state.least || one.by.some((a, i) => a && a.n >= state.least && (!state.by.some(Boolean) || state.by[i])))
       && wanted.every((word) => haystack(one).includes(word)));
@@ -73,7 +74,7 @@ const browse = (root, data, save) => {
     heads.push(button);
     return button;
   };
-  const outcomes = ["right", "wrong", "unreadable", "failed"].filter((v) => questions.some((one) => one.by.some((a) => verdict(a) === v)));
+  const outcomes = ["right", "wrong", "unreadable", "failed"].filter((v) => questions.some((one) => one.by.some((a) => hasOutcome(a, v))));
   const head = el("tr", {}, el("th", { scope: "col" }, sorter("q", "question")), types.length ? el("th", { scope: "col", style: "width:110px" }, sorter("type", "type")) : null,
     methods.map((name, i) => el("th", { scope: "col", style: `width:${methods.length > 4 ? "112px" : "17%"}` }, sorter(i, name),
       el("select", { "aria-label": `outcome of ${name}`, onchange: (e) => { state.by[i] = e.target.value; choose(); } }, option("", "any"), outcomes.map((v) => option(v, v))))));
