@@ -66,7 +66,8 @@ def budget(name: str, threshold: str, **options: Any) -> None:
 
     lab, questions = _opened(options)
     found = calibrate(lab, questions(options["split"]), named(name, options["variant"]), threshold)
-    click.echo(json.dumps(found.record, indent=1))
+    told = {"method": str(found), "threshold": found.threshold} | found.settings["calibrated"]
+    click.echo(json.dumps(told, indent=1))
 
 
 @click.command(short_help="Compare methods at the same budgets.")

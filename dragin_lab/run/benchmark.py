@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from dragin_lab import __version__
+from dragin_lab.core.budget import fingerprint
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question
@@ -79,10 +78,7 @@ class Benchmark:
 
     def fingerprint_of(self, first: int) -> str:
         """The fingerprint of the first so many questions."""
-        digest = sha256()
-        for q in self.questions[:first]:
-            digest.update(json.dumps([q.id, q.text, q.golds]).encode())
-        return digest.hexdigest()
+        return fingerprint(self.questions[:first])
 
     def __repr__(self) -> str:
         return f"Benchmark({self.name}, {len(self.questions):,} questions)"

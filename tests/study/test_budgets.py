@@ -14,16 +14,19 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.cli.app import cli
+from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.core.method import exchanged, restored
 from dragin_lab.core.trace import Decision, Passage, Prompt, Question, Step, Words
 from dragin_lab.errors import SettingError, TriggerError
-from dragin_lab.study.budgets import NEVER, Budget, calibrate, peaks, threshold_for, transfer
-from dragin_lab.study.frontier import change
+from dragin_lab.study.budgets import calibrate, transfer
+from dragin_lab.study.frontier import Frontier, Point, change
 from dragin_lab.study.headroom import headroom
 from dragin_lab.study.oracle import bounds
 from dragin_lab.study.timing import Timing, of_step
 from dragin_lab.study.truth import Truth
 
+ANSWER = " Li. So the answer is Li. He"
 DRAFTS = [[np.array([0.5, 3.0])], [np.array([2.0]), np.array([1.0, 0.2])]]  # two questions, three drafts
 
 
@@ -49,7 +52,13 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
         with pytest.raises(SettingError, match=r"is not a budget; write budget:1\.5, per question, or share:0\.3"):
             Budget.read(wrong)
     with pytest.raises(SettingError, match="no calibration question was answered"):
-        threshold_for(Budget.read("budget:1"), [])
+        Calibration.of([])
+    with pytest.raises(
+        SettingError, match=r"'budget:1' is found on a calibration set; give calibration=dl\.calibration"
+    ):
+        dl.method(threshold="budget:1")
+    with pytest.raises(SettingError, match=r"calibration has no meaning for threshold=1\.5"):
+        dl.method(threshold=1.5, calibration=[])
     with pytest.raises(SettingError, match="has no threshold to calibrate"):
         calibrate(dl.Lab(model=object(), retriever=ScriptedRetriever()), ["Who?"], "fl-rag", "budget:1")
 
@@ -66,16 +75,55 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     loud: dict[str, Any] = {"entropy": {"Bo": 9.0, "far": 4.0}, "doubt": {"Bo": 0.9, "far": 0.5}}
     text = " It was far. It is by Bo. So the answer is Li. He"
     lab = dl.Lab(ScriptedModel([Say(text, **loud), Say(text)]), retriever=ScriptedRetriever())
-    found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:0.5", when=when, what="question", variant=variant)
-    assert found.reached == 0.5
-    assert found.method.threshold is not None
-    assert 0 < found.method.threshold < NEVER
-    assert json.loads(json.dumps(found.record))["questions"] == 2
-    quiet = dl.method(when=when, what="question", variant=variant, threshold=NEVER)
+    settings: dict[str, Any] = {"when": when, "what": "question", "variant": variant}
+    found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:0.5", **settings)
+    assert found.threshold is not None
+    assert 0 < found.threshold < NEVER
+    record = json.loads(json.dumps(found.settings))["calibrated"]
+    assert (record["budget"], record["reached"], record["questions"]) == ("budget:0.5", 0.5, 2)
+    assert restored(json.loads(json.dumps(found.settings))).calibrated == found.calibrated
+    assert exchanged(found, top_k=1).calibrated == found.calibrated
+    assert exchanged(found, threshold=found.threshold / 2).calibrated is None
+    quiet = dl.method(threshold=NEVER, **settings)
     trace = dl.Lab(ScriptedModel([Say(text)]), retriever=ScriptedRetriever()).ask("Who?", quiet)
     assert [len(part) > 1 for part in peaks(trace)] == [True]
     moved = transfer(found, [trace])
     assert (moved.found, moved.error, moved.n) == (0.0, -0.5, 1)
+    # The same from traces, and for a when in its written form.
+    alone = dl.method(when=f"{when}@budget:1", what="question", variant=variant, calibration=[trace])
+    assert alone.calibrated is not None
+    assert (alone.calibrated.budget, alone.calibrated.questions) == ("budget:1", 1)
+
+
+def test_scores_of_something_else_are_refused() -> None:
+    def asked(**settings: Any) -> dl.Trace:
+        model = ScriptedModel([Say(" It is by Bo. So the answer is Li. He", entropy={"Bo": 9.0}), Say(ANSWER)])
+        method = dl.method(when="entropy", what="question", variant="paper", **settings)
+        return dl.Lab(model, retriever=ScriptedRetriever()).ask("Who?", method)
+
+    def made(*traces: dl.Trace, when: str = "entropy") -> Any:
+        return dl.method(when=when, what="question", variant="paper", threshold="share:0.5", calibration=traces)
+
+    with pytest.raises(SettingError, match=r"'Who\?' holds 1 retrievals, and scores are counted in texts without any"):
+        made(asked(threshold=2.0))
+    with pytest.raises(SettingError, match="is of another method than the first one"):
+        made(asked(threshold=NEVER), asked(threshold=NEVER, top_k=1))
+    with pytest.raises(SettingError, match="scores are of when='entropy', the method has when='margin'; calibrate it"):
+        made(asked(threshold=NEVER), when="margin")
+    with pytest.raises(SettingError, match="has no budget; make it with"):
+        transfer(dl.method(), [])
+
+
+def test_a_frontier_is_read_between_its_points() -> None:
+    def lines(*given: tuple[float, int]) -> list[dict[str, Any]]:
+        rows = [{"em": em, "f1": em, "retrievals": n, "pieces": 10 * n, "ended": "answered"} for em, n in given]
+        return [{"qid": str(i)} | row for i, row in enumerate(rows)]
+
+    low, high = Point("a", 0.5, 3.0, lines((0, 0), (1, 0))), Point("a", 2.0, 1.0, lines((1, 2), (1, 2)))
+    found = Frontier((high, low))
+    assert found.at(0.5)["em"].tolist() == [0.625]  # three quarters at the low point, one at the high one
+    assert found.at(2.5)["em"].isna().all()
+    assert found.table["transfer"].tolist() == [0.0, -0.5]
 
 
 # -- in time ----------------------------------------------------------------------------------------------------------
