@@ -31,7 +31,7 @@ from dragin_lab.study import needs, needs_query
 from tools.pages.almanac_page import Results, write_page
 from tools.pages.base import DOCS, RUNS, Row, kept_rows, parser, say
 
-FORMAT = 2  # of the lines below runs/almanac; another number starts anew
+FORMAT = 3  # of the lines below runs/almanac; another number starts anew
 SHOTS = 2  # exemplars in a prompt: the model's context is short
 NEW_PIECES = 96
 CHUNK = 10  # questions of each benchmark for every method before the next ones, so that a stopped run is balanced
