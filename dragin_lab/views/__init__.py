@@ -1,14 +1,15 @@
 """Pictures of traces, sweeps and ground truth: pure functions, a trace or a table in, HTML or a figure out.
 
-``heatmap``, ``selections``, ``timeline``, ``side_by_side`` and ``replayed`` give a ``View``: HTML and CSS alone, which
-show in a notebook, in a saved page and, as text, in a terminal. ``attention_map``, ``threshold_sweep``,
-``cost_quality``, ``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html`` writes any of them as
-one page that opens offline, ``save_image`` a figure as a picture; ``browse_page`` is the explorer of whole runs. In a
-notebook and on a page each view has an export button.
+``heatmap``, ``selections``, ``contributions``, ``timeline``, ``side_by_side`` and ``replayed`` give a ``View``: HTML
+and CSS alone, which show in a notebook, in a saved page and, as text, in a terminal. ``attention_map``,
+``threshold_sweep``, ``cost_quality``, ``needs_curves`` and ``score_distributions`` give plotly figures. ``save_html``
+writes any of them as one page that opens offline, ``save_image`` a figure as a picture; ``browse_page`` is the
+explorer of whole runs. In a notebook and on a page each view has an export button.
 """
 
 from dragin_lab.views.attention import attention_map
 from dragin_lab.views.browsing import browse_page
+from dragin_lab.views.contributions import contributions
 from dragin_lab.views.export import save_html, save_image
 from dragin_lab.views.frame import View
 from dragin_lab.views.heatmaps import heatmap
@@ -24,6 +25,7 @@ __all__ = [
     "View",
     "attention_map",
     "browse_page",
+    "contributions",
     "cost_quality",
     "heatmap",
     "needs_curves",
