@@ -96,7 +96,7 @@ def stream(lab: Lab, question: str | Question, method: Method, gold: str | Itera
     """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
     lm, retriever = lab.writer, lab.retriever_for(method)
     trace, episode = opened(lab, method, question, gold)
-    return Stream(lambda t: _serve(episode, t, lm, retriever, lab.seed), trace)
+    return Stream(lambda t: serve(episode, t, lm, retriever, lab.seed), trace)
 
 
 def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
@@ -139,7 +139,7 @@ def _one_by_one(lab: Lab, questions: Iterable[str | Question], method: Method) -
         yield trace
 
 
-def _serve(
+def serve(
     episode: Episode[None], trace: Trace, lm: LanguageModel, retriever: Retriever | None, seed: int
 ) -> Generator[Event, None, None]:
     """Answer the episode's requests until it ends; a request that fails is thrown into it."""

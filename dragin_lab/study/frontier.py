@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.intervals import Interval, bootstrap
+from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.method import Method, exchanged, label
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
@@ -121,39 +121,3 @@ def frontier(
     lines = run_together(lab, asked, [(method, None, "") for _, _, method in found], batch_size=batch_size)
     points = (Point(name, amount, m.threshold, part) for (name, amount, m), part in zip(found, lines, strict=True))
     return Frontier(tuple(points), tuple(unreached))
-
-
-@dataclass(frozen=True)
-class Change:
-    """What retrieving changed on the questions that a method retrieved for, against answering without."""
-
-    helped: int  # wrong to right
-    harmed: int  # right to wrong
-    right: int  # right both times
-    wrong: int  # wrong both times
-    gain: Interval | None  # exact match with retrievals minus without, on these questions
-
-    @property
-    def asked(self) -> int:
-        """Questions that it retrieved for."""
-        return self.helped + self.harmed + self.right + self.wrong
-
-
-def change(with_retrieval: Sequence[Line], without: Sequence[Line]) -> Change:
-    """Benefit and harm of retrieving, from the prediction lines of the same questions answered with and without.
-
-    Raises ``SettingError`` for lines of other questions.
-    """
-    alone = {line["qid"]: line for line in without}
-    if missing := [line["qid"] for line in with_retrieval if line["qid"] not in alone]:
-        raise SettingError(
-            f"question {missing[0]!r} was not answered without retrieval; give runs of the same questions"
-        )
-    pairs = [
-        (bool(line["em"]), bool(alone[line["qid"]]["em"]))
-        for line in with_retrieval
-        if line["retrievals"] and line["em"] is not None and alone[line["qid"]]["em"] is not None
-    ]
-    counts = {kind: pairs.count(kind) for kind in ((True, False), (False, True), (True, True), (False, False))}
-    gain = bootstrap([float(after) - float(before) for after, before in pairs]) if pairs else None
-    return Change(counts[True, False], counts[False, True], counts[True, True], counts[False, False], gain)

@@ -11,13 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
 from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import (
     doubts,
@@ -34,10 +35,13 @@ from dragin_lab.core.when import EveryN, EverySentence
 from dragin_lab.core.when_after import Entity
 from dragin_lab.core.words import Word, lay_sentences, reference_words
 from dragin_lab.errors import DraginLabError
+from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dragin_lab.model.load import LanguageModel
 
 #: What the released code scores, beside the triggers of the registry, which score pieces as their equations have it.
@@ -311,6 +315,35 @@ def when_table(
 
 def _area_of(scores: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], float]:
     return lambda at: ranking.roc_area(scores[at], labels[at])
+
+
+def detection(lab: Lab, labels: Iterable[Labelled]) -> pd.DataFrame:
+    """How well each trigger tells what has to be looked up: one row per trigger, its areas with 95 % intervals.
+
+    Columns: trigger, n (facts), ``forced`` (all pieces of a fact's value), ``own`` (up to the first piece that the
+    model would not have written), ``sentences``, each with ``_low`` and ``_high``, and average ``precision`` of the
+    facts.
+    """
+    import pandas as pd
+
+    alone = make_method("wo-rag")
+    template = lab.template(alone)
+    facts, sentences = [], []
+    for one in labels:
+        stated, written = forced_items(lab.model, one, template, alone.pipeline)
+        facts, sentences = facts + stated, sentences + written
+    tables = {
+        "forced": when_table(facts, {}),
+        "own": when_table(own_view(facts), {}),
+        "sentences": when_table(sentences, {}),
+    }
+    rows = []
+    for parts in zip(*tables.values(), strict=True):
+        row: dict[str, Any] = {"trigger": parts[0].trigger, "n": len(facts)}
+        for name, part in zip(tables, parts, strict=True):
+            row |= {name: part.area, f"{name}_low": part.low, f"{name}_high": part.high}
+        rows.append(row | {"precision": parts[0].average_precision})
+    return pd.DataFrame(rows)
 
 
 def own_view(items: Iterable[Item]) -> list[Item]:

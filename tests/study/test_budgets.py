@@ -19,11 +19,12 @@ from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.method import exchanged, restored
 from dragin_lab.core.trace import Decision, Passage, Prompt, Question, Step, Words
 from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.study.benefit import change, effects
 from dragin_lab.study.budgets import calibrate, transfer
-from dragin_lab.study.frontier import Frontier, Point, change
+from dragin_lab.study.frontier import Frontier, Point
 from dragin_lab.study.headroom import headroom
 from dragin_lab.study.oracle import bounds
-from dragin_lab.study.timing import Timing, of_step
+from dragin_lab.study.timing import Timing, of_step, timing
 from dragin_lab.study.truth import Truth
 
 ANSWER = " Li. So the answer is Li. He"
@@ -154,6 +155,21 @@ def test_retrievals_in_time(sentence: int | None, piece: int, stated: Any, expec
     assert of_step(fired(sentence, piece), Truth(stated, None)) == expected
 
 
+def test_retrievals_by_the_clock_are_held_against_what_is_written_with_them() -> None:
+    """The first sentence states a fact that was never taught, the second one none."""
+    said = [Say(" The film Ma was directed by Li. He"), Say(" So the answer is Li. He")]
+    trace = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever()).ask(QUESTION, "fs-rag", variant="paper")
+    assert trace.retrievals_count == 2
+    assert timing([trace], [LABELLED]) == Timing(in_time=1, redundant=1)
+    assert timing([trace], []) == Timing()
+
+
+def test_within_a_value_is_in_time_and_after_it_is_not() -> None:
+    """The second sentence begins at character 4, and its second word, which fires, at 6."""
+    assert of_step(fired(1, 3), Truth(((4, True),), None, (8,))) == Timing(in_time=1)
+    assert of_step(fired(1, 3), Truth(((4, True),), None, (6,))) == Timing(delayed=1)
+
+
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 QUESTION = "Who directed Ma?"
@@ -204,6 +220,32 @@ def test_what_retrieving_changed() -> None:
         change([line("e", 1, 1)], alone)
 
 
+BY_BO = " It is by Bo. So the answer is Bo. He"
+#: variant -> what is written, and what is written on without each retrieval.
+WRITTEN = {
+    "reference": ([BY_BO, " It is by Li. He", " So the answer is Li."], [BY_BO]),
+    "paper": (
+        [BY_BO, " Li. It was Ed. So the answer is Li. He", " Al. So the answer is Li. He"],
+        [BY_BO, " Li. It was Ed. So the answer is Li. He"],
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_each_retrieval_is_held_against_writing_on_without_it(variant: str) -> None:
+    said, alone = ([Say(text, entropy={"Bo": 9.0, "Ed": 9.0}) for text in part] for part in WRITTEN[variant])
+    model = ScriptedModel(said)
+    lab = dl.Lab(model, retriever=ScriptedRetriever())
+    trace = lab.ask(Question("1", "Who?", ("Li",)), dl.method(when="entropy@2", what="question", variant=variant))
+    assert trace.retrievals_count == len(alone)
+    model.script = list(alone)
+    found = effects(lab, trace)
+    assert [(one.number, one.pair) for one in found] == [(1, (True, False)), (2, (True, True))][: len(alone)]
+    assert found[-1].with_it is trace
+    with pytest.raises(SettingError, match=r"'Who\?' has no score; give a trace with a gold answer"):
+        effects(lab, dl.Trace(Question("1", "Who?"), trace.method))
+
+
 @pytest.mark.slow
 def test_the_headroom_of_the_embedded_model() -> None:
     questions = almanac.questions("2wikimultihopqa", "dev")[:4]
@@ -223,3 +265,6 @@ def test_the_commands_print_what_they_find() -> None:
     assert json.loads(told("budget", "entropy", "share:0.5"))["budget"] == "share:0.5"
     assert "transfer" in told("frontier", "dragin", "--budgets", "1")
     assert "oracle when x own what" in told("headroom")
+    assert json.loads(told("benefit", "dragin"))["asked"] >= 0
+    assert set(json.loads(told("timing", "dragin"))) == {"in_time", "delayed", "redundant", "missing"}
+    assert "rind-reference" in told("needs")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import spacy
 
 import dragin_lab as dl
 from dragin_lab import almanac
@@ -175,6 +176,16 @@ def test_scores_are_those_of_the_methods(
     np.testing.assert_allclose([scores[a:b].max() for a, b in spans], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_entities_are_scored_where_the_pipeline_finds_any(lm: LanguageModel, template: PromptTemplate) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Ada"}])  # type: ignore[attr-defined]
+    made = lm.score(template.render("Who?"), " Ada was born in 1938.")
+    scores = own_scores(lm, load_pipeline(nlp), made)
+    scored = "".join(made.text[a:b] for a, b in made.offsets[scores["entity"] > 0])
+    assert scored.strip() == "Ada"
+
+
 def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate) -> None:
     made = lm.score(template.render("Who?"), " Ada was born in 1938. She lived at Elmouth for some years. She left.")
     scores = own_scores(lm, pipeline, made)
@@ -337,7 +348,7 @@ def test_every_formulator_asks_at_the_same_place(lm: LanguageModel, pipeline: Pi
     methods = {
         f"{v} {what}": m for v in ("reference", "paper") for what, m in needs_query.formulators(v, {"qfs": 5}).items()
     }  # fmt: skip
-    found = needs_query.ask(lm, retriever, one, PromptTemplate(), methods, pipeline)
+    found = needs_query.ask(dl.Lab(lm, retriever=retriever, exemplars=PromptTemplate()), one, methods)
     assert set(found) == set(methods)
     assert len(retriever.queries) == len(methods)
     for asked in found.values():

@@ -105,10 +105,10 @@ class Work:
         rows = []
         for name in datasets.BENCHMARKS:
             say(f"what: {name}, {split}, {limit} questions")
-            template = self.templates[name]
+            lab = dl.Lab(self.lm, retriever=self.retriever, exemplars=self.templates[name])
 
-            def work(one: Labelled, template: PromptTemplate = template) -> Row:
-                found = needs_query.ask(self.lm, self.retriever, one, template, methods, self.pipeline)
+            def work(one: Labelled, lab: dl.Lab = lab) -> Row:
+                found = needs_query.ask(lab, one, methods)
                 return {"qid": one.qid, "asked": {key: [asdict(a) for a in asked] for key, asked in found.items()}}
 
             rows += self.each(f"what.{split}.{tag}.{name}", self.labels[name, split][:limit], work)
