@@ -13,11 +13,13 @@ import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
+from dragin_lab import almanac
 from dragin_lab.core.budget import NEVER
 from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.logistic import FEATURES
 from dragin_lab.core.trace import Question
 from dragin_lab.core.trigger import WHENS
+from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 from dragin_lab.study.fitting import LEAST
 from dragin_lab.views import contributions
@@ -144,3 +146,20 @@ def test_the_command_line_reads_it(tmp_path: Path, command: Any) -> None:
     dl.fit_trigger(*traces(), name="mine", output=tmp_path / "mine.json")
     del WHENS._found["mine"]
     assert "mine" in command("methods", "--with", str(tmp_path / "mine.json")).out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_hidden_states_and_attention_paid_can_be_used(variant: str) -> None:
+    @dl.when("watchful", threshold=NEVER, needs=("attention", "hidden"))
+    def watchful(draft: dl.Draft) -> np.ndarray:
+        return draft.entropy
+
+    questions, labels = almanac.questions("hotpotqa", "dev")[:24], almanac.labels("hotpotqa", "dev")
+    lab = dl.Lab(exemplars=datasets.template("almanac/hotpotqa"))
+    found = list(lab.ask_many(questions, when="watchful", variant=variant, max_new_tokens=64))
+    made = dl.fit_trigger(found, labels, name="deep", use=["entropy", "paid", "hidden"])
+    assert made.needs == ("attention", "hidden")
+    assert [term[0] for term in made.terms][:4] == ["entropy", "paid", "hidden 0", "hidden 1"]
+    trace = lab.ask(questions[0], when=made, threshold=0.01, variant=variant, max_new_tokens=64)
+    assert trace.retrievals_count > 0
