@@ -15,13 +15,11 @@ from dragin_lab.core.draft import Draft
 from dragin_lab.core.labels import Labelled
 from dragin_lab.core.logistic import FEATURES, HIDDEN, Logistic, define, features
 from dragin_lab.core.method import restored
-from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.files import not_saved, write_whole
 from dragin_lab.study.ranking import roc_area
-from dragin_lab.study.stored_drafts import StoredTokenizer
+from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.study.truth import truths
 
 FORMAT = 1  # of the JSON file
@@ -117,21 +115,16 @@ def trigger(path: str | Path) -> Logistic:
 
 def _drafts(trace: Trace, labels: dict[str, Labelled], nlp: Any) -> Iterator[tuple[Draft, np.ndarray]]:
     """The drafts of a trace that state labelled facts, with (r,) bool for their first r pieces: missing or not."""
-    method, before = restored(trace.method, nlp), ""
+    method = restored(trace.method, nlp)
     for step, truth in zip(trace.steps, truths(trace, labels[trace.question.text.strip()]), strict=True):
-        made = step.draft
-        if made is not None and truth is not None and truth.stated:
-            draft = Draft(made, method.pipeline, trace.question.text, before)
-            if method.variant == "reference":
-                template = PromptTemplate(form=method.when.form)
-                draft = ReferenceLoop(method, trace, template, StoredTokenizer(trace)).look(made, before)
-            starts, stops = made.offsets.T  # (n,), (n,)
+        if truth is not None and truth.stated:
+            draft = as_judged(trace, step, method)
+            starts, stops = draft.offsets.T  # (n,), (n,)
             missing = np.zeros(int((starts < truth.ends[-1]).sum()), bool)  # (r,)
             for (start, is_missing), end in zip(truth.stated, truth.ends, strict=True):
                 inside = (starts < end) & (stops > start)
                 missing[inside[: len(missing)]] = is_missing
             yield draft, missing
-        before = step.answer
 
 
 def _chosen(use: Sequence[str] | None, drafts: Sequence[Draft]) -> list[str]:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.logistic import Logistic
 from dragin_lab.core.method import restored
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import SettingError
+from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.views.frame import View, draw
 from dragin_lab.views.rendering import render
 
@@ -53,9 +53,7 @@ def _drawn(template: str, trace: Trace) -> str:
 
 
 def _told(when: Logistic, trace: Trace, step: Step) -> Told:
-    method, before = restored(trace.method, None), trace.steps[step.index - 1].answer if step.index else ""
-    assert step.draft is not None
-    draft = Draft(step.draft.as_decided(), method.pipeline, trace.question.text, before)
+    draft = as_judged(trace, step, restored(trace.method, None))
     added, score = when.contributions(draft), when.score(draft)  # (n, f), (n,)
     rows = []
     for text, (start, stop), hit in zip(step.words.text, step.words.spans, step.words.hit, strict=True):
