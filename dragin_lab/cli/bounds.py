@@ -165,7 +165,7 @@ def headroom(name: str, **options: Any) -> None:
     labels = _labelled(options)
     lab, questions = _opened(options)
     made = named(name, options["variant"])
-    found = divided(lab, questions(options["split"]), labels, almanac.passages(), made)
+    found = divided(lab, questions(options["split"]), labels, made)
     click.echo(found.table.to_string(index=False, float_format="{:.3f}".format))
     click.echo("of what is lacking: " + ", ".join(f"{part} {value:+.3f}" for part, value in found.parts.items()))
 

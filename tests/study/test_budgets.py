@@ -17,7 +17,7 @@ from dragin_lab.cli.app import cli
 from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.method import exchanged, restored
-from dragin_lab.core.trace import Decision, Passage, Prompt, Question, Step, Words
+from dragin_lab.core.trace import Decision, Prompt, Question, Step, Words
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.study.benefit import change, effects
 from dragin_lab.study.budgets import calibrate, transfer
@@ -190,7 +190,7 @@ WORDINGS = {"director": ("The film {s} was directed by {v}.",)}
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
 def test_the_bounds_fire_at_the_missing_fact_and_ask_for_its_passage(variant: str) -> None:
-    when, what = bounds([LABELLED], [Passage("p", "Ma", "Ma is a film by Li.")], WORDINGS)
+    when, what = bounds([LABELLED], WORDINGS)
     method = dl.method(when=when, what=what, variant=variant)
     text = " So the answer is Li."
     rest = (
@@ -198,12 +198,12 @@ def test_the_bounds_fire_at_the_missing_fact_and_ask_for_its_passage(variant: st
     )
     model = ScriptedModel([Say(" The film Ma was directed by Bo. He"), *rest])
     trace = dl.Lab(model, retriever=ScriptedRetriever()).ask(Question("1", QUESTION, ("Li",)), method)
-    assert trace.queries == ["Ma is a film by Li."]
+    assert trace.queries == [REASONING]
     assert (trace.answer, trace.scores["em"]) == ("Li", 1.0)
     with pytest.raises(TriggerError, match="'Who\\?' has no labels"):
         dl.Lab(ScriptedModel([Say(" Bo.")]), retriever=ScriptedRetriever()).ask("Who?", method)
     with pytest.raises(SettingError, match="there are no labels"):
-        bounds([], [])
+        bounds([])
 
 
 def test_what_retrieving_changed() -> None:
@@ -249,8 +249,8 @@ def test_each_retrieval_is_held_against_writing_on_without_it(variant: str) -> N
 @pytest.mark.slow
 def test_the_headroom_of_the_embedded_model() -> None:
     questions = almanac.questions("2wikimultihopqa", "dev")[:4]
-    labels, passages = almanac.labels("2wikimultihopqa", "dev"), almanac.passages()
-    found = headroom(dl.Lab(cache=True), questions, labels, passages, "dragin", variant="paper")
+    labels = almanac.labels("2wikimultihopqa", "dev")
+    found = headroom(dl.Lab(cache=True), questions, labels, "dragin", variant="paper")
     assert len(found.table) == 4
     assert sum(found.parts.values()) == pytest.approx(1 - found.table["em"][0])
 

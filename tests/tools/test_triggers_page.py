@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,14 @@ from tools.pages import triggers
 from tools.pages.triggers_page import FORMULAS, READING
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What the script defines is gone after it."""
+    before = dict(WHENS._found)
+    yield
+    WHENS._found = before
 
 
 def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:

@@ -56,10 +56,15 @@ BYTE_LEVEL = str(ROOT / "tests" / "parity" / "models" / "almanac-prototype")
 FIXED_THETA = 1.0  # what the Dynamic RAG Toolbox has for every model
 
 
-@dl.when("trend", threshold=1.3, source="ETC §3 (arXiv 2511.09980), in DRAGIN's loop")
-def trend(draft: dl.Draft) -> Any:
-    """Entropy's second difference turns (ETC's formula)."""
-    return EntropyTrend().score(draft)
+def trend_in_one_loop() -> type[dl.When]:
+    """ETC's formula as a trigger of DRAGIN's loop, where ``entropy-trend`` brings ETC's own."""
+
+    @dl.when("trend", threshold=1.3, source="ETC §3 (arXiv 2511.09980), in DRAGIN's loop")
+    def trend(draft: dl.Draft) -> Any:
+        """Entropy's second difference turns (ETC's formula)."""
+        return EntropyTrend().score(draft)
+
+    return trend
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,7 @@ class Work:
 
     def methods(self, fitted: dl.When) -> dict[str, Method]:
         """Every trigger that has a threshold, by its name on the page."""
+        trend_in_one_loop()
         in_one_loop = ("rind", "entropy", "margin", "attention", "trend", "probability", "capitalised", "random")
         found = {name: self.method(name) for name in in_one_loop} | {"fitted": self.method(fitted)}
         found |= {name: self.method(name, "question", "targ") for name in ("prefix-margin", "prefix-entropy")}
@@ -239,7 +245,7 @@ def compared(work: Work, given: argparse.Namespace) -> Results:
     nothing = float("nan")
     methods = work.methods(work.fitted())
     runs, unreached = work.calibrated(methods)
-    oracle, gold = bounds(work.labels("test"), almanac.passages())
+    oracle, gold = bounds(work.labels("test"))
     own = {run.name: run for run in runs if run.budget == HEADROOM_AT}
     extra = [Run("wo-rag", nothing, dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_PIECES))]
     extra += [Run("oracle", nothing, work.method(oracle)), Run("oracle gold", nothing, work.method(oracle, gold))]
@@ -293,10 +299,14 @@ def audit(given: argparse.Namespace) -> tuple[list[Audit], dict[str, str]]:
             thetas[work.lm.name] = f"{budget.threshold:.3g}"
         except SettingError as error:
             thetas[work.lm.name] = f"none ({error})"
-        for marker in dict.fromkeys([own, "▁"]):
-            tokenizer.marker = marker
+
+        def measured(marker: str, work: Work = work, own: str = own, rind: Method = rind) -> Row:
             say(f"audit: {work.lm.name}, marker {marker}")
-            found.append(_audited(work.lm.name, own, marker, list(work.drafts(rind, retrieving=True))))
+            work.lm.tokenizer.marker = marker
+            return asdict(_audited(work.lm.name, own, marker, list(work.drafts(rind, retrieving=True))))
+
+        rows = kept_rows(work.folder / "audit.jsonl", list(dict.fromkeys([own, "▁"])), measured)
+        found += [Audit(**row) for row in rows]
         tokenizer.marker = own
     return found, thetas
 
