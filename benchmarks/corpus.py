@@ -1,12 +1,12 @@
-"""Corpora on disk beside bare tantivy with the same fields: building, memory, searching; each in a process of its own.
+"""Corpora on disk and bare tantivy with the same fields: building, memory and searching, each in its own process.
 
     python benchmarks/corpus.py --passages 100000 1000000 --rounds 3
 
-Passages of 60 invented words (``zipf.py``) in a table like DPR's. Bare tantivy is what its documentation shows: the
-rows read by the csv module, title and text stored and analysed by the same chain; a disjunction of both fields with the
-same tie breaker; the stored fields of the hits. Builds take turns, and so do searches; the figures are medians, and
-their ratios are what the budgets of the design hold. Builds are compared by processor time, of all threads, which a
-machine with other work changes little; seconds by the clock are there too.
+Passages of 60 invented words (``zipf.py``) in a table like DPR's. Bare tantivy is what its documentation shows: rows
+read by the csv module, title and text stored and analysed in the same way, a disjunction of both fields with the same
+tie breaker, and the stored fields of the hits. Builds alternate, and so do searches. Figures are medians, and their
+ratios are compared with the budgets of the design. Builds are compared by processor time of all threads, which depends
+little on the machine's other work; clock times are given too.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.labels import Labelled, labelled
+from dragin_lab.almanac.facts import Labelled, labelled
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.core.trace import Passage, Question
 from dragin_lab.errors import DraginLabError

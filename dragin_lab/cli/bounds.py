@@ -10,6 +10,7 @@ from typing import Any
 import rich_click as click
 
 from dragin_lab import almanac
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.cli.options import (
     Numbers,
     check_tap,
@@ -22,7 +23,6 @@ from dragin_lab.cli.options import (
     together,
     with_option,
 )
-from dragin_lab.core.labels import Labelled
 from dragin_lab.core.method import METHODS, VARIANTS, Method, method
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError

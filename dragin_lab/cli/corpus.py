@@ -9,7 +9,8 @@ from pathlib import Path
 import rich_click as click
 
 from dragin_lab.cli.corpus_index import build_index
-from dragin_lab.cli.options import Name, check_retriever, debug_option, download_bar, load_retriever
+from dragin_lab.cli.data import bring
+from dragin_lab.cli.options import Name, check_retriever, debug_option, load_retriever
 from dragin_lab.cli.outputs import RunFailedError
 from dragin_lab.errors import BrokenOffError, DraginLabError
 
@@ -99,29 +100,16 @@ def check(folder: str, full: bool, spec: str | None) -> None:
 @click.option("--again", is_flag=True, help="Download it although it is there, and replace it.")
 @debug_option
 def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
-    """Download NAME from its public origin, and compare its length and checksum.
+    """Download NAME from its public origin, and compare its checksum.
 
     NAME is wikipedia-dpr: the 21,015,324 passages of DPR that the paper retrieves from, 4.7 GB packed. A download that
     was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
     """
-    from dragin_lab.data.download import FetchError
-    from dragin_lab.retrieval import fetch as published
+    path = bring(name, None if out is None else Path(out).expanduser(), url=url, again=again)[0]
+    from dragin_lab.data.fetch import ORIGINS
 
-    def say(line: str) -> None:
-        click.echo(line, err=True)
-
-    try:
-        with download_bar(name) as advance:
-            folder = None if out is None else Path(out).expanduser()
-            path = published.fetch(name, folder, url=url, again=again, advance=advance, say=say)
-    except FetchError as error:
-        raise RunFailedError(str(error)) from error
-    except KeyboardInterrupt:
-        click.echo("\nwhat came so far is kept; run it again to go on", err=True)
-        raise
-    click.echo(path)
-    count = published.PUBLISHED[name].passages
-    say(f"its {count:,} passages: dragin-lab corpus build {path} --out FOLDER --expect {count}")
+    count = ORIGINS[name].passages
+    click.echo(f"its {count:,} passages: dragin-lab corpus build {path} --out FOLDER --expect {count}", err=True)
 
 
 def _look_at_retriever(path: Path, spec: str) -> Iterator[tuple[str, bool]]:

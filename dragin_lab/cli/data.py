@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option, download_bar
@@ -30,24 +33,30 @@ def fetch(name: str, url: str | None, sha256: str | None, again: bool) -> None:
     that were published with the paper; they go into your cache, and '--exemplars published:BENCHMARK' takes them. A
     download that was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
     """
+    bring(name, url=url, sha256=sha256, again=again)
     from dragin_lab.data import datasets
-    from dragin_lab.data.download import FetchError
-    from dragin_lab.data.fetch import fetch as bring
-    from dragin_lab.data.fetch import folder_of
 
-    try:
-        with download_bar(name) as advance:
-            fetched = bring(name, url=url, sha256=sha256, again=again, advance=advance)
-    except FetchError as error:
-        raise RunFailedError(str(error)) from error
-    except KeyboardInterrupt:
-        click.echo(f"\nwhat came so far is kept in {folder_of(name)}; run it again to go on", err=True)
-        raise
-    for path in fetched.files:
-        click.echo(path)
-    click.echo(fetched.note, err=True)
     if name in datasets.BENCHMARKS:
         try:
             click.echo(f"questions that can be answered: {len(datasets.load(name)):,}", err=True)
         except datasets.DataError as error:
             raise RunFailedError(str(error)) from error
+
+
+def bring(name: str, folder: Path | None = None, **options: Any) -> tuple[Path, ...]:
+    """Fetch a thing of ``data.fetch.ORIGINS``, with a bar; print its files, and a line on how far they were checked."""
+    from dragin_lab.data.download import FetchError
+    from dragin_lab.data.fetch import fetch, folder_of
+
+    try:
+        with download_bar(name) as advance:
+            fetched = fetch(name, folder, advance=advance, **options)
+    except FetchError as error:
+        raise RunFailedError(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo(f"\nwhat came so far is kept in {folder or folder_of(name)}; run it again to go on", err=True)
+        raise
+    for path in fetched.files:
+        click.echo(path)
+    click.echo(fetched.note, err=True)
+    return fetched.files

@@ -1,1 +1,1 @@
-"""The method: traces, words, scores, triggers, queries, prompts, answers and the loops.."""
+"""The method: traces, words, scores, triggers, queries, prompts, answers and the loops."""

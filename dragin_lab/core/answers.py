@@ -29,8 +29,6 @@ _PARTS = ("em", "f1", "precision", "recall")
 MEASURES = {"2wikimultihopqa": _PARTS, "hotpotqa": _PARTS, "iirc": _PARTS, "strategyqa": ("accuracy",)}
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
@@ -57,11 +55,11 @@ def cut_prediction(text: str, *, at_start: bool = False) -> str:
     A mark at position 0 counts only with ``at_start``.
     """
     places = [place for mark in _CUTS if (place := text.find(mark)) >= (0 if at_start else 1)]
-    return text[: min(places)] if places else text
+    return text[: min(places, default=None)]
 
 
 def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> str:
-    """What stands behind the first ``phrase`` and one more character (reference-behaviour §6.3).
+    """What stands after the first ``phrase`` and one more character (reference-behaviour §6.3).
 
     ``rule`` is one of ``ANSWER_RULES``. Without the phrase 2WikiMultihopQA keeps the whole text and the others
     nothing; StrategyQA answers ``no`` unless the first three letters are yes.
@@ -72,10 +70,10 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     found = text[place + len(phrase) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
     if rule == "strategyqa":
         return "yes" if found.strip()[:3].lower() == "yes" else "no"
-    answer = found.strip()
+    found = found.strip()
     for ending in _STRIPPED[rule]:
-        answer = answer.removesuffix(ending)
-    return answer.strip()
+        found = found.removesuffix(ending)
+    return found.strip()
 
 
 def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> bool:
@@ -118,7 +116,5 @@ def score_answer(prediction: str, golds: Sequence[str]) -> dict[str, float]:
     """
     if not golds:
         raise SettingError("a question without gold answers cannot be scored")
-    f1, precision, recall = (
-        max(values) for values in zip(*(_overlap(prediction, gold) for gold in golds), strict=True)
-    )
+    f1, precision, recall = map(max, zip(*(_overlap(prediction, gold) for gold in golds), strict=True))
     return {"em": exact_match(prediction, golds), "f1": f1, "precision": precision, "recall": recall}

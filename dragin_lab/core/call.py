@@ -16,16 +16,6 @@ from dragin_lab.errors import SettingError
 PASSAGES = "{passages}"
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A complete call in a text: half-open characters of it all and of what it asks for, and that by itself."""
-
-    start: int
-    stop: int
-    inside: tuple[int, int]
-    asks: str
-
-
 @WHENS.add
 @dataclass(frozen=True)
 class Call(When):
@@ -34,7 +24,7 @@ class Call(When):
     ``opens`` and ``closes`` are the marks, as the model writes them. ``puts_in`` is what is written after a call, with
     ``{passages}`` where the numbered passages stand; None puts them into the prompt instead. ``stays`` says whether the
     call remains in the answer. ``puts_before`` is written before what a turn that asks wrote. Without ``in_thoughts``
-    a call between ``<think>`` and ``</think>`` is none.
+    a call between ``<think>`` and ``</think>`` does not count.
     """
 
     name, source = "call", "FLARE Prompts D.2, D.3; Search-R1"
@@ -71,13 +61,11 @@ class Call(When):
         """What is added to the logits of the pieces that open a call; ``asked_before``: right after a search."""
         return ()
 
-    def find(self, text: str, before: str = "") -> Asked | None:
+    def find(self, text: str, before: str = "") -> re.Match[str] | None:
         """The first complete call in a text; a thought that it continues may begin in what stands ``before`` it."""
         inside = [] if self.in_thoughts else [(a - len(before), b - len(before)) for a, b in thoughts(before + text)]
-        for found in self.pattern.finditer(text):
-            if not any(a <= found.start() < b for a, b in inside):
-                return Asked(*found.span(), found.span(1), " ".join(found[1].split()))
-        return None
+        calls = self.pattern.finditer(text)
+        return next((call for call in calls if not any(a <= call.start() < b for a, b in inside)), None)
 
     def broken_off(self, text: str) -> int | None:
         """The character where a call begins that is never closed and would not stay; None where there is none."""

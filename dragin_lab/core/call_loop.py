@@ -6,13 +6,13 @@ exchanged makes its query: as the released code does, or as the papers say.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dragin_lab.core.call import PASSAGES, Asked, Call, CallMade
+from dragin_lab.core.call import PASSAGES, Call, CallMade
 from dragin_lab.core.episode import Episode
-from dragin_lab.core.loop import STANDS_IN
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.place import Place
 from dragin_lab.core.released import ReferenceLoop
@@ -53,18 +53,18 @@ class CallLoop(PaperLoop):
         if found is None:
             self._close(step, made)
             return False
-        cut = self._cut(made, found)
+        cut, asks = self._cut(made, found), _asked(found)
+        why, ended = "", ""
         if asked_before and not made.text[:cut].strip():
-            step.decision = Decision(False, f"asks for {found.asks!r} with nothing written since the last search")
+            why, ended = " with nothing written since the last search", "stalled"
+        elif self.written + int((made.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens:
+            why, ended = ", and no piece is left to answer it with", "length"
+        if ended:
+            step.decision = Decision(False, f"asks for {asks!r}{why}")
             self._keep_before(step, made, cut)
-            self.trace.ended = "stalled"
+            self.trace.ended = ended
             return True
-        if self.written + int((made.offsets[:, 0] < cut).sum()) >= self.method.max_new_tokens:
-            step.decision = Decision(False, f"asks for {found.asks!r}, and no piece is left to answer it with")
-            self._keep_before(step, made, cut)
-            self.trace.ended = "length"
-            return True
-        step.decision = Decision(True, f"the model {self.call.asking} {found.asks!r}")
+        step.decision = Decision(True, f"the model {self.call.asking} {asks!r}")
         yield from self._fetch(step, (yield from self._query(step, made, found)))
         self._keep_before(step, made, cut)
         self._put_in(step)
@@ -87,9 +87,9 @@ class CallLoop(PaperLoop):
         self.put_in(step, self.call.puts_in.replace(PASSAGES, lines))
         self.passages = None
 
-    def _cut(self, made: Continuation, found: Asked) -> int:
+    def _cut(self, made: Continuation, found: re.Match[str]) -> int:
         """Where the kept part of a draft that asks ends; a call that does not stay goes with the space before it."""
-        return found.stop if self.call.stays else len(made.text[: found.start].rstrip())
+        return found.end() if self.call.stays else len(made.text[: found.start()].rstrip())
 
     def _close(self, step: Step, made: Continuation) -> None:
         """Keep a draft that asks for nothing; a call that it breaks off in does not become part of the answer."""
@@ -106,7 +106,7 @@ class CallLoop(PaperLoop):
 
     # -- what --------------------------------------------------------------------------------------------------------
 
-    def _query(self, step: Step, made: Continuation, found: Asked) -> Episode[Query]:
+    def _query(self, step: Step, made: Continuation, found: re.Match[str]) -> Episode[Query]:
         """What the call asks for, or what another *what* makes of the place where it stands."""
         place = self._asked_at(step, made, found)
         if self.method.variant == "reference":
@@ -116,19 +116,14 @@ class CallLoop(PaperLoop):
             return query
         return Query(self.question, self.question, note="the question: there is nothing else to ask for")
 
-    def _asked_at(self, step: Step, made: Continuation, found: Asked) -> Place:
+    def _asked_at(self, step: Step, made: Continuation, found: re.Match[str]) -> Place:
         """The sentence before a call that is taken out, or what a call asks; its last piece stands in for hits."""
         assert step.prompt is not None
-        if self.call.stays:
-            start, end = found.inside
-        else:
+        span = found.span(1)
+        if not self.call.stays:
             end = self._cut(made, found)
-            spans = self.method.pipeline.spans(made.text[:end])
-            start = spans[-1][0] if spans else 0
-        visible = np.flatnonzero((made.offsets[:, 0] < end) & (made.offsets[:, 1] > made.offsets[:, 0]))
-        piece = int(visible[-1]) if len(visible) else 0
-        last = (int(made.offsets[piece, 0]), min(int(made.offsets[piece, 1]), end)) if len(visible) else (0, 0)
-        return self.place(made, step.prompt, piece, end, (start, end), (last,), term=found.asks, note=STANDS_IN)
+            span = ((self.method.pipeline.spans(made.text[:end]) or [(0, 0)])[-1][0], end)
+        return self.end_place(made, step.prompt, span, term=_asked(found))
 
     def _as_released(self, place: Place) -> Place:
         """The same as the released code's formulators see it."""
@@ -142,3 +137,7 @@ class CallLoop(PaperLoop):
         answer = " ".join(part for part in (before, sentence) if part)
         seen = loop.chunk_place(answer, before, sentence, pieces, doubts(made.logprob)[inside])
         return replace(seen, term=place.term, note=place.note)
+
+
+def _asked(call: re.Match[str]) -> str:
+    return " ".join(call[1].split())

@@ -47,7 +47,7 @@ def chat_prompt(
     question. ``preamble`` begins the first user turn, because not every template knows a system's turn. ``Answer:`` is
     left out, as the turn says it; any other label of the form opens the assistant's turn.
 
-    ``tail``, the answer so far, stands directly behind what the template writes where the assistant begins, exactly as
+    ``tail``, the answer so far, stands directly after what the template writes where the assistant begins, exactly as
     the model wrote it, so that every prompt of an episode begins alike. White space that would double the one there is
     dropped.
 
@@ -57,15 +57,13 @@ def chat_prompt(
     if chat is None:
         raise SettingError("layout 'chat' needs a tokenizer: use template.bound(lm.tokenizer)")
     plain = FORMS["reasoning"].label
-    parts: list[tuple[str, str, str]] = []  # role, name, text
+    turns: list[tuple[str, list[tuple[str, str]]]] = []  # role, parts of its text with their names
     for exemplar in exemplars:
         label = form.label_of(exemplar)
         opening = "" if label == plain else f"{label} "
-        parts += [
-            ("user", "", f"Question: {exemplar.question}"),
-            ("assistant", "", f"{opening}{form.worked(exemplar)}"),
-        ]
-    turns = [*((role, [(name, text)]) for role, name, text in parts), ("user", list(asked))]
+        turns.append(("user", [("", f"Question: {exemplar.question}")]))
+        turns.append(("assistant", [("", f"{opening}{form.worked(exemplar)}")]))
+    turns.append(("user", list(asked)))
     if preamble:
         turns[0][1].insert(0, ("", preamble))
     mark = next(m for m in _MARKS if not any(m in text for _, part in turns for _, text in part))
@@ -75,7 +73,7 @@ def chat_prompt(
         for name, words in part:
             words = words.strip() if name == "question" else words
             text += f"{mark}{words}{mark}" if name else words
-            names += [name] if name else []
+        names += [name for name, _ in part if name]
         first, last = number == 0 and exemplars, number == len(turns) - 2 and exemplars
         written.append((role, f"{mark if first else ''}{text.strip()}{mark if last else ''}"))
     names = ["exemplars"] * bool(exemplars) + names
@@ -83,10 +81,10 @@ def chat_prompt(
     if len(pieces) != 2 * len(names) + 1:
         raise SettingError("the chat template leaves out or repeats a part of the prompt; use layout='dragin'")
     text, spans = pieces[0], {}
-    for name, inside, behind in zip(names, pieces[1::2], pieces[2::2], strict=True):
+    for name, inside, after in zip(names, pieces[1::2], pieces[2::2], strict=True):
         if inside:
             spans[name] = (len(text), len(text) + len(inside))
-        text += inside + behind
+        text += inside + after
     if form.label != plain:
         text += form.label if text[-1:].isspace() else f" {form.label}"
     if not text or text[-1].isspace():

@@ -26,6 +26,18 @@ class Laid:
     piece_ranges: list[tuple[int, int]]  # half-open, pieces of each sentence
 
 
+def _sealed(values: Sequence[float] | np.ndarray, dtype: type) -> np.ndarray:
+    """A read-only copy."""
+    array: np.ndarray = np.array(values, dtype=dtype)
+    array.setflags(write=False)
+    return array
+
+
+def _measured(name: str, dtype: type) -> cached_property[np.ndarray]:
+    """An array of what was measured on the pieces, sealed when it is first read."""
+    return cached_property(lambda draft: _sealed(getattr(draft.made, name), dtype))
+
+
 @dataclass(eq=False)
 class Draft:
     """What a trigger may look at: the pieces written since the last decision. n pieces, w words, k alternatives.
@@ -42,6 +54,19 @@ class Draft:
     ended: bool = True  # False while the draft is being written
     laid: Laid | None = field(default=None, repr=False)  # the released code's words, in the reference variant
 
+    ids = _measured("ids", np.int64)
+    """(n,) int64, vocabulary ids."""
+    entropy = _measured("entropy", np.float64)
+    """(n,) float64, nats, of the raw distribution that each piece was drawn from (DRAGIN Eq. 1)."""
+    logprob = _measured("logprob", np.float64)
+    """(n,) float64, nats, of each piece under that distribution."""
+    received = _measured("received", np.float64)
+    """(n,) float64, the largest head-mean attention that a later piece pays to each (DRAGIN Eq. 2-3)."""
+    alternatives = _measured("alternative_ids", np.int64)
+    """(n, k) int64, ids of the k likeliest pieces at each place, best first."""
+    alternative_probs = _measured("alternative_probs", np.float64)
+    """(n, k) float64, their probabilities."""
+
     def __len__(self) -> int:
         return len(self.made.ids)
 
@@ -49,11 +74,6 @@ class Draft:
     def text(self) -> str:
         """The draft's text, without special tokens."""
         return self.made.text
-
-    @cached_property
-    def ids(self) -> np.ndarray:
-        """(n,) int64, vocabulary ids."""
-        return _sealed(self.made.ids, np.int64)
 
     @cached_property
     def offsets(self) -> np.ndarray:
@@ -64,31 +84,6 @@ class Draft:
     def pieces(self) -> tuple[str, ...]:
         """n texts: what each piece added to ``text``."""
         return tuple(self.text[a:b] for a, b in self.offsets)
-
-    @cached_property
-    def entropy(self) -> np.ndarray:
-        """(n,) float64, nats, of the raw distribution that each piece was drawn from (DRAGIN Eq. 1)."""
-        return _sealed(self.made.entropy, np.float64)
-
-    @cached_property
-    def logprob(self) -> np.ndarray:
-        """(n,) float64, nats, of each piece under that distribution."""
-        return _sealed(self.made.logprob, np.float64)
-
-    @cached_property
-    def received(self) -> np.ndarray:
-        """(n,) float64, the largest head-mean attention that a later piece pays to each (DRAGIN Eq. 2-3)."""
-        return _sealed(self.made.received, np.float64)
-
-    @cached_property
-    def alternatives(self) -> np.ndarray:
-        """(n, k) int64, ids of the k likeliest pieces at each place, best first."""
-        return _sealed(self.made.alternative_ids, np.int64)
-
-    @cached_property
-    def alternative_probs(self) -> np.ndarray:
-        """(n, k) float64, their probabilities."""
-        return _sealed(self.made.alternative_probs, np.float64)
 
     @cached_property
     def attention(self) -> np.ndarray:
@@ -166,10 +161,3 @@ class Draft:
     def spans(self) -> np.ndarray:
         """(w, 2) int32, half-open piece ranges of the words."""
         return np.array([(word.start, word.stop) for word in self.word_list], dtype=np.int32).reshape(-1, 2)
-
-
-def _sealed(values: Sequence[float] | np.ndarray, dtype: type) -> np.ndarray:
-    """A read-only array, which nobody else's array changes with."""
-    array: np.ndarray = np.array(values, dtype=dtype)
-    array.setflags(write=False)
-    return array

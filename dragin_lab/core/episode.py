@@ -1,7 +1,7 @@
 """Episodes: generators that ask for drafts, attention maps and searches, and are sent the answers.
 
-An episode does no I/O. It yields a request and is resumed with the answer, so the same method runs one question at a
-time, many side by side in one batch, or on a cluster, and is tested with scripted answers and no model.
+An episode does no I/O: ``made = yield Write(...)`` waits until a driver has served the request. So the same method runs
+one question at a time, many side by side in one batch or on a cluster, and is tested with scripted answers.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dragin_lab.core.trace import Continuation, Passage, Prompt
+from dragin_lab.core.trace import Passage, Prompt
 
 T = TypeVar("T")
 
 
 @dataclass
 class SoFar:
-    """The pieces of a draft made so far: what a ``Stop`` may look at. Lists have one entry a piece."""
+    """The pieces of a draft made so far: what a ``Stop`` may look at. Lists have one entry per piece."""
 
     ids: list[int] = field(default_factory=list)
     text: str = ""  # decoded, no special tokens
@@ -29,8 +29,8 @@ class SoFar:
     received: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (n,) max over later pieces so far
     alternative_ids: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int32))  # (n, k) best first
     alternative_probs: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (n, k)
-    attention: np.ndarray | None = field(default_factory=lambda: None)  # (h, n + 1, p + n) float16, if asked for
-    hidden: np.ndarray | None = field(default_factory=lambda: None)  # (n, d) float32, if asked for
+    attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, if asked for
+    hidden: np.ndarray | None = None  # (n, d) float32, if asked for
 
 
 class Stop(Protocol):
@@ -55,7 +55,7 @@ class Never:
 
 @dataclass(frozen=True)
 class Bias:
-    """Added to the logits of the pieces that ``opening`` may begin with, behind a space or not; -inf forbids them.
+    """Added to the logits of the pieces that ``opening`` may begin with, after a space or not; -inf forbids them.
 
     It holds for the pieces ``first <= t < stop`` of a draft; ``stop=None``: to its end. What is measured on the pieces
     (entropy, log-probability, alternatives) stays that of the raw logits.
@@ -69,7 +69,7 @@ class Bias:
 
 @dataclass(frozen=True)
 class Write:
-    """Ask the model to go on behind a prompt; answered with a ``Continuation``."""
+    """Ask the model to go on after a prompt; answered with a ``Continuation``."""
 
     kind = "draft"  # what its seconds are recorded as
     prompt: Prompt
@@ -102,35 +102,14 @@ Request = Write | Attend | Search
 Episode = Generator[Request, Any, T]
 
 
-def write(
-    prompt: Prompt,
-    max_new_tokens: int,
-    stop: Stop | None = None,
-    *,
-    attention: bool = False,
-    run_on: bool = False,
-    hidden: int | str | None = None,
-    bias: tuple[Bias, ...] = (),
-) -> Episode[Continuation]:
-    """``continuation = yield from write(...)``."""
-    answer: Continuation = yield Write(prompt, max_new_tokens, stop or Never(), attention, run_on, hidden, bias)
-    return answer
-
-
 def attend(ids: Sequence[int]) -> Episode[np.ndarray]:
     """``attention = yield from attend(ids)``: (h, n, n) float32, queries on the middle axis, keys on the last."""
     answer: np.ndarray = yield Attend(tuple(int(i) for i in ids))
     return answer
 
 
-def search(query: str, k: int) -> Episode[list[Passage]]:
-    """``passages = yield from search(query, k)``."""
-    answer: list[Passage] = yield Search(query, k)
-    return answer
-
-
 class Tokenizer(Protocol):
-    """The part of a tokenizer that methods need; pure, no model behind it."""
+    """The part of a tokenizer that methods need."""
 
     #: The string that marks a space at the start of a piece ("▁" or "Ġ"), or "" where the vocabulary has none.
     marker: str

@@ -39,8 +39,8 @@ class Exemplar:
 class Form:
     """The fixed words of one way to answer.
 
-    ``label`` stands behind the question, ``closing`` before an exemplar's final answer. ``phrase`` is what extraction
-    looks for (the final answer begins one character behind it) and ``request`` what asks a text without it for one.
+    ``label`` stands after the question, ``closing`` before an exemplar's final answer. ``phrase`` is what extraction
+    looks for (the final answer begins one character after it) and ``request`` what asks a text without it for one.
     ``shown_by`` is what exemplars of this form hold ("" where any will do); those without it get ``plain_label``.
     ``closes`` ends the final answer, where its sentence does not. ``task`` is the whole prompt with ``{question}`` in
     it, for models that were trained on one: exemplars and layout then have no say.
@@ -56,11 +56,11 @@ class Form:
     task: str = ""
 
     def label_of(self, exemplar: Exemplar) -> str:
-        """What stands behind an exemplar's question."""
+        """What stands after an exemplar's question."""
         return self.label if self.shown_by in exemplar.rationale else self.plain_label or self.label
 
     def worked(self, exemplar: Exemplar) -> str:
-        """An exemplar's reasoning and final answer, as they stand behind its label."""
+        """An exemplar's reasoning and final answer, as they stand after its label."""
         reasoning = exemplar.rationale.removeprefix(self.label).lstrip()
         return f"{reasoning}{self.closing}{exemplar.answer}."
 

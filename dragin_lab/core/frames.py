@@ -28,87 +28,52 @@ def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.Da
     import pandas as pd
 
     parts = [
-        _piece_columns(made, step.index, source, words, end)
+        _pieces(made, step.index, source, words, end)
         for step in steps
         for made, source, words, end in (
-            (step.draft, "draft", step.words, _kept_of_draft(step)),
+            (step.draft, "draft", step.words, step.draft_kept),
             (step.continuation, "continuation", Words(), step.continuation_kept),
         )
         if made is not None
     ]
     if extraction is not None:
-        parts.append(_piece_columns(extraction, None, "extraction", Words(), None))
-    types = _piece_types()
-    if not parts:
-        return pd.DataFrame({name: pd.Series([], dtype=kind) for name, kind in types.items()})
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in types}
-    return pd.DataFrame({name: pd.array(columns[name], dtype=kind) for name, kind in types.items()})
+        parts.append(_pieces(extraction, None, "extraction", Words(), None))
+    return pd.concat(parts or [pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)], ignore_index=True)
 
 
-def _piece_types() -> dict[str, str]:
-    return {
-        "step": "Int64",
-        "source": "string",
-        "index": "int64",
-        "piece": "string",
-        "text": "string",
-        "id": "int64",
-        "entropy": "float32",
-        "logprob": "float32",
-        "probability": "float32",
-        "received": "float32",
-        "word": "Int64",
-        "sentence": "Int64",
-        "score": "float32",
-        "stop": "boolean",
-        "hit": "boolean",
-        "kept": "bool",
-    }
+_COLUMNS = {
+    "step": "Int64", "source": "string", "index": "int64", "piece": "string", "text": "string", "id": "int64",
+    "entropy": "float32", "logprob": "float32", "probability": "float32", "received": "float32", "word": "Int64",
+    "sentence": "Int64", "score": "float32", "stop": "boolean", "hit": "boolean", "kept": "bool",
+}  # fmt: skip
 
 
-def _piece_columns(
-    made: Continuation, step: int | None, source: str, words: Words, end: int | None
-) -> dict[str, np.ndarray]:
-    """The columns of one continuation's pieces; ``end`` is the character where its kept part ends, None for none."""
-    n = len(made)
-    word = np.full(n, -1)  # (n,)
+def _pieces(made: Continuation, step: int | None, source: str, words: Words, end: int | None) -> pd.DataFrame:
+    """The rows of one continuation's n pieces; ``end`` is the character where its kept part ends, None for none."""
+    import pandas as pd
+
+    word = np.full(len(made), -1)  # (n,)
     for i, (start, stop) in enumerate(words.spans.tolist()):
         word[start:stop] = i
-    inside = word >= 0  # (n,)
-
-    def by_word(values: np.ndarray, missing: Any) -> np.ndarray:
-        if not len(words):
-            return np.full(n, missing, dtype=object)
-        return np.where(inside, values[word].astype(object), missing)  # (n,)
-
-    starts, stops = made.offsets[:, 0], made.offsets[:, 1]  # (n,)
+    by_word = {"word": range(len(words)), "sentence": words.sentence, "score": words.score}
+    measured = pd.DataFrame(by_word | {"stop": words.stop, "hit": words.hit}).reindex(word)  # -1 is missing
+    starts, stops = made.offsets.T  # (n,), (n,)
     # A piece without characters, such as the closing EOS, belongs to the text before it.
-    kept = np.zeros(n, bool) if end is None else (starts < end) | ((stops == starts) & (starts == end))
-    return {
-        "step": np.full(n, step, dtype=object),
-        "source": np.full(n, source, dtype=object),
-        "index": np.arange(n),
-        "piece": np.array(made.pieces, dtype=object),
-        "text": np.array([made.text[a:b] for a, b in made.offsets.tolist()], dtype=object),
+    kept = False if end is None else (starts < end) | ((stops == starts) & (starts == end))
+    columns = {
+        "step": step,
+        "source": source,
+        "index": range(len(made)),
+        "piece": made.pieces,
+        "text": [made.text[a:b] for a, b in made.offsets.tolist()],
         "id": made.ids,
         "entropy": made.entropy,
         "logprob": made.logprob,
         "probability": np.exp(made.logprob),
         "received": made.received,
-        "word": by_word(np.arange(len(words)), None),
-        "sentence": by_word(words.sentence, None),
-        "score": by_word(words.score, np.nan).astype(np.float32),
-        "stop": by_word(words.stop, None),
-        "hit": by_word(words.hit, None),
         "kept": kept,
     }
-
-
-def _kept_of_draft(step: Step) -> int | None:
-    """The character of the draft's text where its kept part ends; None while nothing is decided."""
-    if step.draft is None or step.decision is None:
-        return None
-    return len(step.draft.text) if step.decision.cut is None else step.decision.cut
+    return pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
 
 
 # -- retrievals -------------------------------------------------------------------------------------------------------
@@ -147,9 +112,7 @@ _LEADING = {
     Query: ("text",),
     Words: ("text",),
 }
-
-
-#: Of these, what a person sees; where anything else of them differs, or any array but scores, it is counted alone.
+#: Of these, what a person sees; where anything else of them differs, or any array but scores, it is only counted.
 _SEEN = {
     Continuation: ("text", "stopped"),
     Prompt: ("text", "notes"),
@@ -163,9 +126,6 @@ class _Difference(NamedTuple):
     text: str  # "path: a → b"
     seen: bool = True  # whether a person sees it, in a view of the trace
 
-    def __str__(self) -> str:
-        return self.text
-
 
 def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
     """Where two traces differ, one line per difference: "path: a → b". The empty string where they do not differ.
@@ -175,21 +135,23 @@ def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
     ``TOLERANCE``, are one line that counts them; ``arrays=True`` lists them all. How long things took and what a cache
     served is left out.
     """
-    lines = [line for name in ("question", "method", "provenance") for line in _lines(name, *_pair(a, b, name))]
-    lines += _step_lines(a.steps, b.steps)
-    for name in ("text", "extraction_prompt", "extraction", "answer", "readable", "scores", "ended", "error", "notes"):
-        lines += _lines(name, *_pair(a, b, name))
-    lines += _lines("counters", a.counters, b.counters)
-    hidden = 0 if arrays else sum(not line.seen for line in lines)
-    shown = [str(line) for line in lines if arrays or line.seen]
-    count = f"{hidden} recorded {'value differs' if hidden == 1 else 'values differ'}"
-    return "\n".join(shown + [f"{count} that no view shows; diff(arrays=True) lists them"] * bool(hidden))
+
+    def of(*names: str) -> list[_Difference]:
+        return [line for name in names for line in _lines(name, getattr(a, name), getattr(b, name))]
+
+    lines = of("question", "method", "provenance") + _step_lines(a.steps, b.steps)
+    lines += of("text", "extraction_prompt", "extraction", "answer", "readable", "scores", "ended", "error", "notes")
+    lines += of("counters")
+    shown = [line.text for line in lines if arrays or line.seen]
+    if hidden := len(lines) - len(shown):
+        count = f"{hidden} recorded {'value differs' if hidden == 1 else 'values differ'}"
+        shown.append(f"{count} that no view shows; diff(arrays=True) lists them")
+    return "\n".join(shown)
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Where two mappings of plain data differ, one line per difference: "path: a → b"."""
-    keys = dict.fromkeys([*a, *b])
-    return [str(line) for key in keys for line in _lines(key, a.get(key, _ABSENT), b.get(key, _ABSENT))]
+    return [line.text for line in _lines("", dict(a), dict(b))]
 
 
 def _step_lines(a: Sequence[Step], b: Sequence[Step]) -> list[_Difference]:
@@ -199,18 +161,12 @@ def _step_lines(a: Sequence[Step], b: Sequence[Step]) -> list[_Difference]:
         drafted = getattr(left.draft, "text", None) != getattr(right.draft, "text", None)
         for name in (f.name for f in fields(Step) if f.name not in _IGNORED):
             if name != "words" or not drafted:  # other text has other words
-                found += _lines(f"steps[{i}].{name}", *_pair(left, right, name))
-        if any(
-            line.seen and ".decision.reason: " not in line.text for line in found
-        ):  # a reason quotes θ: other θ, same decision
-            break
+                found += _lines(f"steps[{i}].{name}", getattr(left, name), getattr(right, name))
+        if any(line.seen and ".decision.reason: " not in line.text for line in found):
+            break  # a reason quotes θ: another θ may have led to the same decision
     if len(a) != len(b):
         found.append(_Difference(f"steps: {len(a)} → {len(b)}"))
     return found
-
-
-def _pair(a: Any, b: Any, name: str) -> tuple[Any, Any]:
-    return getattr(a, name), getattr(b, name)
 
 
 def _lines(where: str, a: Any, b: Any) -> Iterator[_Difference]:
@@ -218,8 +174,8 @@ def _lines(where: str, a: Any, b: Any) -> Iterator[_Difference]:
     if is_dataclass(a) and type(a) is type(b):
         names = [f.name for f in fields(a) if f.name not in _IGNORED]
         leading = _LEADING.get(type(a), ())
-        for name in sorted(names, key=lambda n: leading.index(n) if n in leading else len(leading)):
-            found = list(_lines(f"{where}.{name}", *_pair(a, b, name)))
+        for name in [*leading, *(name for name in names if name not in leading)]:
+            found = list(_lines(f"{where}.{name}", getattr(a, name), getattr(b, name)))
             seen = name in _SEEN.get(type(a), names)
             yield from (line._replace(seen=line.seen and seen) for line in found)
             if found and name in leading:
@@ -227,14 +183,11 @@ def _lines(where: str, a: Any, b: Any) -> Iterator[_Difference]:
     elif isinstance(a, dict) and isinstance(b, dict):
         for key in dict.fromkeys([*a, *b]):
             if key not in _IGNORED:
-                yield from _lines(f"{where}.{key}", a.get(key, _ABSENT), b.get(key, _ABSENT))
-    elif isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        if len(a) == len(b):
-            for i, (left, right) in enumerate(zip(a, b, strict=True)):
-                yield from _lines(f"{where}[{i}]", left, right)
-        else:
-            yield _Difference(f"{where}: {_show(a)} → {_show(b)}")
-    elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+                yield from _lines(f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT))
+    elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
+        for i, (left, right) in enumerate(zip(a, b, strict=True)):
+            yield from _lines(f"{where}[{i}]", left, right)
+    elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and (a.shape, a.dtype) == (b.shape, b.dtype):
         yield from _array_lines(where, a, b)
     elif isinstance(a, str) and isinstance(b, str):
         if a != b:
@@ -252,10 +205,8 @@ _ABSENT = _Absent()
 
 
 def _array_lines(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[_Difference]:
-    if a.shape != b.shape or a.dtype != b.dtype:
-        yield _Difference(f"{where}: {_show(a)} → {_show(b)}")
-    elif not np.array_equal(a, b, equal_nan=a.dtype.kind == "f"):
-        different = ~((a == b) | ((a != a) & (b != b)))
+    different = ~((a == b) | ((a != a) & (b != b)))
+    if different.any():
         first = tuple(int(i) for i in np.argwhere(different)[0])
         close = a.dtype.kind == "f" and np.allclose(a, b, rtol=0, atol=TOLERANCE, equal_nan=True)
         yield _Difference(

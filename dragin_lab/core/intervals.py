@@ -62,7 +62,7 @@ def bootstrap(values: Numbers, *, level: float = LEVEL, samples: int = SAMPLES, 
 
 
 def _rows(samples: int, n: int) -> Iterator[int]:
-    """``samples`` in blocks of so many that a block of n numbers each stays small."""
+    """``samples`` in blocks, such that the rows of n numbers in a block stay small."""
     block = max(1, AT_ONCE // n)
     for done in range(0, samples, block):
         yield min(block, samples - done)

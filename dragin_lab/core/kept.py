@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dragin_lab.core.trace import Continuation, Step, Trace
 
@@ -17,12 +18,11 @@ def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Continuation]]:
                 yield step, name, made
 
 
-@dataclass(frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """The characters where the kept parts of a step's texts end. None: nobody has decided yet."""
 
-    draft: int | None = None
-    continuation: int | None = None
+    draft: int | None
+    continuation: int | None
 
     def of(self, name: str) -> int | None:
         """Where the kept part of the ``"draft"`` or the ``"continuation"`` ends."""
@@ -31,33 +31,12 @@ class Kept:
 
 def kept_of(step: Step) -> Kept:
     """Which part of a step's draft and continuation entered the answer."""
-    draft, rest = None, step.kept
-    if step.draft is not None:
-        text = step.draft.text
-        if step.decision is not None:
-            draft = len(text) if step.decision.cut is None else max(0, min(step.decision.cut, len(text)))
-        elif step.kept:
-            draft = _shared(text, step.kept)
-        if draft is not None:
-            rest = rest.lstrip().removeprefix(text[:draft].strip())
-    after = None
-    if step.continuation is not None and step.continuation_kept is not None:
-        after = max(0, min(step.continuation_kept, len(step.continuation.text)))
-    elif step.continuation is not None and (rest.strip() or step.answer):
-        after = _shared(step.continuation.text, rest)
-    return Kept(draft, after)
+    return Kept(step.draft_kept, None if step.continuation is None else step.continuation_kept)
 
 
 def common(one: str, other: str) -> int:
     """How many characters two texts begin with in common."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _shared(text: str, kept: str) -> int:
-    """Where the part of ``text`` ends that ``kept`` begins with, white space at the ends aside; 0 for no part."""
-    lead = len(text) - len(text.lstrip())
-    size = common(text[lead:], kept.strip())
-    return lead + size if size else 0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction, without_thoughts
-from dragin_lab.core.episode import Episode, Stop, Tokenizer, search, write
+from dragin_lab.core.episode import Episode, Never, Search, Stop, Tokenizer, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Continuation, Decision, Prompt, Query, Step, Trace
@@ -39,12 +39,12 @@ class Loop:
         return step
 
     def write(
-        self, step: Step, prompt_max: int, stop: Stop | None = None, *, with_passages: bool = False, **options: Any
+        self, step: Step, most: int, stop: Stop | None = None, *, with_passages: bool = False, **options: Any
     ) -> Episode[Continuation]:
         """Write after the step's prompt (or its prompt with passages), and note a window that was overrun."""
         prompt = step.passages_prompt if with_passages else step.prompt
         assert prompt is not None
-        made = yield from write(prompt, prompt_max, stop, **options)
+        made: Continuation = yield Write(prompt, most, stop or Never(), **options)
         step.notes.extend(self._overrun(made))
         return made
 
@@ -62,7 +62,7 @@ class Loop:
         """Cut the query to the pieces the variant sends, search, and record both."""
         query.sent = self.sendable(query.text)
         step.query = query
-        step.passages = tuple((yield from search(query.sent, self.method.top_k)))
+        step.passages = tuple((yield Search(query.sent, self.method.top_k)))
         if len(step.passages) < self.method.top_k:
             step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
 
@@ -72,6 +72,11 @@ class Loop:
         if limit is None:
             return text
         return self.tokenizer.decode(self.tokenizer.encode(text, special=False)[-limit:], special=False)
+
+    def first_query(self) -> Query:
+        """The query of a loop that searches before anything is written."""
+        note = "the question: nothing is written yet" if self.method.what.needs else ""
+        return Query(self.question, self.question, note=note)
 
     def scheduled(self, step: Step, reason: str) -> None:
         """The decision of a trigger that looks at no draft."""
@@ -85,8 +90,7 @@ class Loop:
         if form.phrase not in text:
             text += form.request
             self.trace.extraction_prompt = self.extraction_prompt(" " + text)
-            made = yield from write(self.trace.extraction_prompt, ANSWER_PIECES)
-            self.trace.extraction = made
+            made = self.trace.extraction = yield Write(self.trace.extraction_prompt, ANSWER_PIECES)
             self.trace.notes.extend(self._overrun(made))
             text = text + made.raw_text.strip()
             text = text if form.closes else cut_prediction(text, at_start=True)

@@ -1,4 +1,4 @@
-"""Which loop a method runs."""
+"""Which loop a method runs, and the shortest one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,39 @@ from dataclasses import replace
 from dragin_lab.core.call_loop import CallLoop
 from dragin_lab.core.episode import Episode, Tokenizer
 from dragin_lab.core.etc import EtcLoop
-from dragin_lab.core.gate import GateLoop
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.method import Method
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.trace import Trace
+from dragin_lab.core.when_after import Prefix
+
+
+class GateLoop(PaperLoop):
+    """One decision before the answer, on its first pieces (TARG, arXiv 2511.09803), in both variants.
+
+    Above θ the pieces are thrown away, and the answer is written with passages; else the model goes on after them.
+    """
+
+    def run(self) -> Episode[None]:
+        when, step = self.method.when, self.new_step()
+        assert isinstance(when, Prefix)
+        made = yield from self._draft(step, None, when.first)
+        assert step.prompt is not None
+        step.words, step.decision, place = self.judge(made, step.prompt, False)
+        if place is None:
+            step.decision.certain = True  # no longer draft would be looked at
+            self._keep(step, made, len(made.text), ended=made.stopped == "eos")
+        else:
+            step.discarded = made.text
+            yield from self._fetch(step, (yield from self.method.what.formulate(place)))
+        while self.trace.ended == "running":
+            turn = self.new_step() if place is None else step
+            made = yield from self._continue(turn, None)
+            self._keep(turn, made, len(made.text))
+        yield from self.finish()
+
 
 #: The loops of released codes, by whose they are (``When.code``).
 RELEASED: dict[str, type[Loop]] = {"dragin": ReferenceLoop, "etc": EtcLoop}

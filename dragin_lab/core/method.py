@@ -152,9 +152,10 @@ def method(
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
     own_when, own_what = METHODS[name]
-    given_when, given_what = _shared(WHENS.make(when or own_when), WHATS.make(what or own_what), settings)
-    made_when = WHENS.make(given_when, **{k: v for k, v in settings.items() if k in given_when.settings})
-    made_what = WHATS.make(given_what, **{k: v for k, v in settings.items() if k in given_what.settings})
+    made_when, made_what = WHENS.make(when or own_when), WHATS.make(what or own_what)
+    _check_settings(made_when, made_what, settings)
+    made_when = WHENS.make(made_when, **{k: v for k, v in settings.items() if k in made_when.settings})
+    made_what = WHATS.make(made_what, **{k: v for k, v in settings.items() if k in made_what.settings})
     if message := senseless(made_when, made_what):
         raise SettingError(message)
     made_when, calibrated = _calibrated(made_when, variant, calibration)
@@ -192,10 +193,9 @@ def _calibrated(
     return replace(when, threshold=theta), found  # type: ignore[call-arg]
 
 
-def _shared(when: When, what: What, settings: Mapping[str, Any]) -> tuple[When, What]:
-    """The parts, once it is clear which of them each setting is for."""
-    both = set(when.settings) & set(what.settings)
-    if both:
+def _check_settings(when: When, what: What, settings: Mapping[str, Any]) -> None:
+    """Raise ``SettingError`` for a setting that belongs to both parts, or to neither."""
+    if both := set(when.settings) & set(what.settings):
         raise SettingError(
             f"when {when.name!r} and what {what.name!r} both have a setting {sorted(both)[0]!r}; rename one of them"
         )
@@ -203,14 +203,12 @@ def _shared(when: When, what: What, settings: Mapping[str, Any]) -> tuple[When, 
         if key in when.settings or key in what.settings:
             continue
         if not (WHENS.any_has(key) or WHATS.any_has(key)):
-            known = (*when.settings, *what.settings, *_LOOP)
-            choice("setting", key, known)
+            choice("setting", key, (*when.settings, *what.settings, *_LOOP))
         # How much a query holds may stay in a preset while the what is exchanged.
         if value is not None and key in ("top_n", "n"):
             count(key, value)
         elif value is not None:
             raise SettingError(f"{key}={value!r} has no meaning for when={when.name!r} and what={what.name!r}")
-    return when, what
 
 
 def whens() -> list[Entry]:
@@ -225,11 +223,10 @@ def whats() -> list[Entry]:
 
 def methods() -> list[Entry]:
     """Every method with the settings of its when and its what (DRAGIN, Table 1)."""
-    found = []
-    for name, (when, what) in METHODS.items():
-        settings = WHENS.settings_of(when) | WHATS.settings_of(what)
-        found.append(Entry(name, settings, WHENS.named(when).source, f"{when} x {what}"))
-    return found
+    return [
+        Entry(name, WHENS.settings_of(when) | WHATS.settings_of(what), WHENS.named(when).source, f"{when} x {what}")
+        for name, (when, what) in METHODS.items()
+    ]
 
 
 # -- what a method is called ------------------------------------------------------------------------------------------
@@ -237,18 +234,10 @@ def methods() -> list[Entry]:
 
 def changed(found: Method) -> dict[str, Any]:
     """The arguments that make the method out of its name and variant: what is not there by default."""
-    own_when, own_what = METHODS[found.name]
-    given: dict[str, Any] = {}
-    if found.when.name != own_when:
-        given["when"] = found.when.name
-    if found.what.name != own_what:
-        given["what"] = found.what.name
     plain = method(found.name, variant=found.variant, when=type(found.when), what=type(found.what), nlp=found.pipeline)
-    for key in ("threshold", *found.when.settings, *found.what.settings, *_LOOP):
-        value = found.settings[key]
-        if value != plain.settings[key]:
-            given[key] = value
-    return given
+    before = plain.settings | dict(zip(("when", "what"), METHODS[found.name], strict=True))
+    keys = ("when", "what", "threshold", *found.when.settings, *found.what.settings, *_LOOP)
+    return {key: found.settings[key] for key in keys if found.settings[key] != before[key]}
 
 
 def exchanged(found: Method, **settings: Any) -> Method:
@@ -295,7 +284,7 @@ def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     missing = [key for key in needed if key not in settings]
     if missing or settings["name"] not in METHODS:
         what = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
-        raise SettingError(f"the trace's method {what}, so it is none of dragin_lab's; take a trace of lab.ask")
+        raise SettingError(f"the trace's method {what}, so dragin_lab did not make it; take a trace of lab.ask")
     pipeline, recorded = load_pipeline(nlp), settings.get("pipeline")
     if recorded not in (None, pipeline.name):
         raise SettingError(

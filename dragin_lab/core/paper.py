@@ -48,30 +48,36 @@ class PaperLoop(Loop):
             step = self.trace.steps[-1] if once else self.new_step()
             if isinstance(when, Clock):
                 yield from self._clock_turn(step, when)
-            elif when.span == "sentence":
-                yield from self._sentence_ahead(step)
+            elif resumed and not when.keep_passages:
+                resumed = yield from self._complete_sentence(step)
             else:
-                resumed = yield from self._watched(step, resumed)
+                resumed = yield from self._look_ahead(step, resumed)
         yield from self.finish()
 
     # -- one turn of each loop ---------------------------------------------------------------------------------------
 
-    def _watched(self, step: Step, resumed: bool) -> Episode[bool]:
-        """DRAGIN: write until the trigger fires, cut, search (§3). Whether a sentence is being resumed."""
-        when = self.method.when
-        if resumed and not when.keep_passages:
-            yield from self._complete_sentence(step)
-            return False
-        stop = self.watch(resumed) if when.span == "word" else None
+    def _look_ahead(self, step: Step, resumed: bool) -> Episode[bool]:
+        """Write until the trigger fires, search, and resume what was cut (DRAGIN §3) or write it again (FLARE).
+
+        Whether a sentence is being resumed.
+        """
+        when, stop = self.method.when, None
+        if when.span != "draft":
+            stop = self.watch(resumed) if when.span == "word" else FirstSentence(self.method.pipeline)
         made = yield from self._draft(step, stop, run_on=self.method.full_drafts)
         assert step.prompt is not None
         step.words, step.decision, place = self.judge(made, step.prompt, resumed)
         known = made.as_decided()
         if place is None:
-            self._keep(step, known, len(known.text))
+            whole = when.span != "sentence"
+            self._keep(step, known, len(known.text) if whole else self.method.pipeline.first_end(known.text))
+            return False
+        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
+        if when.span == "sentence":
+            step.discarded = made.text
+            yield from self._write_sentence(step)
             return False
         assert step.decision.cut is not None
-        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
         self._keep(step, known, step.decision.cut, ended=False)
         return True
 
@@ -131,31 +137,17 @@ class PaperLoop(Loop):
         word = found.words.text[found.word] or known.pieces[found.piece]
         return f"{word!r} {when.says(float(found.words.score[found.word]))}, above θ {when.theta:g}"
 
-    def _complete_sentence(self, step: Step) -> Episode[None]:
+    def _complete_sentence(self, step: Step) -> Episode[bool]:
         """Complete the sentence that was cut, then drop the passages it was completed with (reference-behaviour §4)."""
         step.decision = Decision(False, "the sentence that was cut is completed, then its passages are dropped")
         yield from self._write_sentence(step)
         self.passages = None
+        return False
 
     def _write_sentence(self, step: Step) -> Episode[None]:
         """Write one sentence with the passages in view, and keep it."""
         made = yield from self._continue(step, FirstSentence(self.method.pipeline))
-        spans = self.method.pipeline.spans(made.text)
-        self._keep(step, made, spans[0][1] if spans else len(made.text))
-
-    def _sentence_ahead(self, step: Step) -> Episode[None]:
-        """FLARE (direct): look one sentence ahead; where it is doubtful, search and write the sentence again."""
-        made = yield from self._draft(step, FirstSentence(self.method.pipeline), run_on=self.method.full_drafts)
-        assert step.prompt is not None
-        step.words, step.decision, place = self.judge(made, step.prompt, False)
-        if place is None:
-            known = made.as_decided()
-            spans = self.method.pipeline.spans(known.text)
-            self._keep(step, known, spans[0][1] if spans else len(known.text))
-            return
-        step.discarded = made.text
-        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
-        yield from self._write_sentence(step)
+        self._keep(step, made, self.method.pipeline.first_end(made.text))
 
     def _clock_turn(self, step: Step, when: Clock) -> Episode[None]:
         """wo-RAG, SR-RAG, FL-RAG, FS-RAG: search by the clock (or not at all), then write."""
@@ -188,17 +180,15 @@ class PaperLoop(Loop):
 
     # -- writing and keeping -----------------------------------------------------------------------------------------
 
-    def _draft(self, step: Step, stop: Stop | None, **options: Any) -> Episode[Continuation]:
+    def _draft(self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any) -> Episode[Continuation]:
         step.prompt = self._prompt(step)
         options |= {"hidden": self.method.when.hidden}
-        made = yield from self._write_until(step, stop, None, with_passages=False, **options)
-        step.draft = made
+        made = step.draft = yield from self._write_until(step, stop, limit, **options)
         return made
 
     def _continue(self, step: Step, stop: Stop | None, limit: int | None = None) -> Episode[Continuation]:
         step.passages_prompt = self._prompt(step)
-        made = yield from self._write_until(step, stop, limit, with_passages=True)
-        step.continuation = made
+        made = step.continuation = yield from self._write_until(step, stop, limit, with_passages=True)
         return made
 
     def _write_until(
@@ -249,7 +239,7 @@ class PaperLoop(Loop):
 
     def _keep(self, step: Step, made: Continuation, end: int, *, ended: bool = True) -> None:
         """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
-        lead = self._lead(made) if end else ""  # the space goes with the word behind it
+        lead = self._lead(made) if end else ""  # the space goes with the word after it
         whole = made.stopped in ("eos", "length") and not made.text[end:].strip()
         new = self.text + lead + made.text[:end]
         if ended:
@@ -287,7 +277,7 @@ class PaperLoop(Loop):
         return not isinstance(self.method.when, Clock) or self.method.when.searches == "always"
 
     def _answer_end(self, made: Continuation) -> int | None:
-        """The character of what was written behind which nothing belongs to the answer any more, where it is there."""
+        """The character of what was written at which the final answer ends; None while it has not."""
         before = self.text + self._lead(made)
         close = answer_end(self.method.pipeline, before + made.text, ended=True, form=self.template.shape)
         return None if close is None else max(close - len(before), 0)
@@ -301,15 +291,19 @@ class PaperLoop(Loop):
         """The query of a loop that searches by the clock: from what it wrote last, at the start from the question."""
         step = self.trace.steps[-2] if len(self.trace.steps) > 1 else None
         if step is None or step.continuation is None or step.passages_prompt is None:
-            note = "the question: nothing is written yet" if self.method.what.needs else ""
-            return Query(self.question, self.question, note=note)
+            return self.first_query()
         made = step.continuation
         end = len(made.text) if step.continuation_kept is None else step.continuation_kept
-        visible = np.flatnonzero((made.offsets[:, 0] < end) & (made.offsets[:, 1] > made.offsets[:, 0]))
-        piece = int(visible[-1]) if len(visible) else 0
-        last = (int(made.offsets[piece, 0]), int(made.offsets[piece, 1])) if len(visible) else (0, 0)
-        place = self.place(made, step.passages_prompt, piece, end, (0, end), (last,), answer=self.text, note=STANDS_IN)
+        place = self.end_place(made, step.passages_prompt, (0, end), answer=self.text)
         return (yield from self.method.what.formulate(place))
+
+    def end_place(self, made: Continuation, prompt: Prompt, span: tuple[int, int], **told: Any) -> Place:
+        """The place of a text whose trigger flags no words: its last visible piece stands in for them."""
+        starts, stops = made.offsets.T  # (n,), (n,)
+        visible = np.flatnonzero((starts < span[1]) & (stops > starts))
+        piece = int(visible[-1]) if len(visible) else 0
+        last = (int(starts[piece]), min(int(stops[piece]), span[1])) if len(visible) else (0, 0)
+        return self.place(made, prompt, piece, span[1], span, (last,), note=STANDS_IN, **told)
 
     def place(
         self,
@@ -370,6 +364,6 @@ def _piece_start(offsets: np.ndarray, place: int) -> int:
 
 
 def _around(pipeline: Pipeline, text: str, place: int) -> tuple[int, int]:
-    """The sentence of ``text`` that holds the visible character at or behind ``place``; characters."""
+    """The sentence of ``text`` that holds the visible character at or after ``place``; characters."""
     spans = pipeline.spans(text)
     return next(((a, b) for a, b in spans if b > place), (min(place, len(text)), len(text)))

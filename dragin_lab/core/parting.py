@@ -25,10 +25,10 @@ class Parting:
 
 
 def parting(a: Trace, b: Trace) -> Parting | None:
-    """Where ``b`` generated something else than ``a``; None where every draft of both has the same pieces."""
+    """Where ``b`` generated something other than ``a``; None where every draft of both has the same pieces."""
     for i, (x, y) in enumerate(zip_longest(a.continuations, b.continuations)):
         if x is None or y is None:
-            return Parting(i, 0, None, f"draft {i} is there once only")
+            return Parting(i, 0, None, f"only one trace has a draft {i}")
         if x.prompt_ids.tolist() != y.prompt_ids.tolist():
             return Parting(i, 0, None, f"draft {i} has other prompts")
         if x.ids.tolist() != y.ids.tolist():
@@ -40,7 +40,7 @@ def _within(i: int, x: Continuation, y: Continuation) -> Parting:
     n = min(len(x), len(y))
     other = np.flatnonzero(x.ids[:n] != y.ids[:n])
     if not len(other):
-        return Parting(i, n, None, f"draft {i} ends behind {len(x)} pieces ({x.stopped}) and {len(y)} ({y.stopped})")
+        return Parting(i, n, None, f"draft {i} ends after {len(x)} pieces ({x.stopped}) and {len(y)} ({y.stopped})")
     t = int(other[0])
     likeliest = np.log(x.alternative_probs[t].astype(float))  # (k,) best first
     gap = float(likeliest[0] - likeliest[1]) if len(likeliest) > 1 else float("inf")

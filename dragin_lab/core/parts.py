@@ -161,20 +161,21 @@ class Registry(Generic[P]):
         """A part from its written form, its class or itself, with settings exchanged."""
         if isinstance(given, str):
             name, own = read_form(given)
-            found = self.named(name)
-            if "n" in own and found.shorthand:
-                own[found.shorthand] = own.pop("n")
-            return self._built(found, own | settings)
-        if isinstance(given, self.base):
-            return self._built(type(given), given.settings | settings) if settings else given
-        if isinstance(given, type) and issubclass(given, self.base):
-            return self._built(given, settings)
-        raise SettingError(
-            f"{self.kind}={given!r} is not a {self.kind}; give a name such as {next(iter(self._found))!r}, "
-            f"or what @dl.{self.kind} made"
-        )
-
-    def _built(self, part: type[P], settings: dict[str, Any]) -> P:
+            part = self.named(name)
+            if "n" in own and part.shorthand:
+                own[part.shorthand] = own.pop("n")
+            settings = own | settings
+        elif isinstance(given, self.base):
+            if not settings:
+                return given
+            part, settings = type(given), given.settings | settings
+        elif isinstance(given, type) and issubclass(given, self.base):
+            part = given
+        else:
+            raise SettingError(
+                f"{self.kind}={given!r} is not a {self.kind}; give a name such as {next(iter(self._found))!r}, "
+                f"or what @dl.{self.kind} made"
+            )
         known = [f.name for f in fields(part)]
         for name in settings:
             if name not in known:
@@ -188,8 +189,9 @@ class Registry(Generic[P]):
 
     def listing(self) -> list[Entry]:
         """One entry per part, in the order of ``names``."""
-        found = [(name, self.named(name)) for name in self.names()]
-        return [Entry(name, self.settings_of(name), part.source, _first_line(part)) for name, part in found]
+        found = {name: self.named(name) for name in self.names()}
+        line = {name: (inspect.getdoc(part) or "").partition("\n")[0] for name, part in found.items()}
+        return [Entry(name, self.settings_of(name), part.source, line[name]) for name, part in found.items()]
 
     def any_has(self, setting: str) -> bool:
         """Whether some part has a setting of that name."""
@@ -221,7 +223,7 @@ def read_form(text: str) -> tuple[str, dict[str, Any]]:
 def part_of_function(
     function: Callable[..., Any], base: type[P], name: str, *, settings: dict[str, Any], **attributes: Any
 ) -> type[P]:
-    """A subclass of ``base`` around a function: its parameters behind the first become settings.
+    """A subclass of ``base`` around a function: its parameters after the first become settings.
 
     Raises ``SettingError`` for a parameter without a default and one that is called like a setting of ``settings``.
     """
@@ -252,19 +254,14 @@ def part_of_function(
     return made
 
 
-def _first_line(thing: Any) -> str:
-    return (inspect.getdoc(thing) or "").partition("\n")[0]
-
-
 def _fingerprint(thing: Any) -> str:
-    code = getattr(thing, "__code__", None)
-    if code is None:
+    if (code := getattr(thing, "__code__", None)) is not None:
+        text = repr((code.co_code, code.co_names, _constants(code), thing.__defaults__))
+    else:
         try:
             text = inspect.getsource(thing)
         except (OSError, TypeError):
-            text = repr(sorted(key for key in vars(thing)))
-    else:
-        text = repr((code.co_code, code.co_names, _constants(code), thing.__defaults__))
+            text = repr(sorted(vars(thing)))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

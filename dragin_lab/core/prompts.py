@@ -13,7 +13,7 @@ from dragin_lab.core.answers import ANSWER_RULES, score_answer
 from dragin_lab.core.chat import Chat, chat_prompt, task_prompt
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.forms import FORMS, Exemplar, Form
-from dragin_lab.core.parts import number
+from dragin_lab.core.parts import choice, number
 from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.errors import SettingError
 
@@ -28,11 +28,11 @@ Metric = Callable[[str, Sequence[str]], float]
 class PromptTemplate:
     """How exemplars, passages, question and the answer so far become one prompt.
 
-    ``instruction`` is a line put before the test question only. ``layout="dragin"`` puts the passages behind the
+    ``instruction`` is a line put before the test question only. ``layout="dragin"`` puts the passages after the
     exemplars under ``Context:``; ``"flare"`` under ``Search results:``; ``"chat"`` puts them before the question in the
     last user turn of the model's own chat template (see ``chat.chat_prompt``), for which the template must be
     ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
-    (``metrics.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
+    (``answers.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
     ``preamble`` is text before the exemplars.
 
     One's own functions may stand for three of them: a ``layout`` gives the prompt from question, passages (None for
@@ -50,12 +50,10 @@ class PromptTemplate:
     chat: Chat | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        known = (("layout", LAYOUTS), ("answer_rule", ANSWER_RULES), ("form", tuple(FORMS)))
-        for label, choices in known:
-            given = getattr(self, label)
-            if given not in choices and not (callable(given) and label != "form"):
-                kind, own = label.replace("_", " "), "" if label == "form" else ", or a function"
-                raise SettingError(f"{kind} {given!r} does not exist; one of {', '.join(choices)}{own}")
+        for kind, given, known in (("layout", self.layout, LAYOUTS), ("answer rule", self.answer_rule, ANSWER_RULES)):
+            if given not in known and not callable(given):
+                raise SettingError(f"{kind} {given!r} does not exist; one of {', '.join(known)}, or a function")
+        choice("form", self.form, FORMS)
         object.__setattr__(self, "exemplars", tuple(self.exemplars))
 
     @property
@@ -82,7 +80,7 @@ class PromptTemplate:
         slots: int = 0,
         closing: str = "Answer in the same format as before.",
     ) -> Prompt:
-        """One prompt; ``tail`` is the answer so far exactly as it stands behind ``Answer:``, spaces and all.
+        """One prompt; ``tail`` is the answer so far exactly as it stands after ``Answer:``, spaces and all.
 
         ``passages=None`` gives the direct prompt. ``slots`` is how many numbered lines to write even where fewer
         passages came back (the released code writes empty ones).
@@ -143,7 +141,7 @@ class PromptTemplate:
         return self.shape.readable(text, self.answer_rule)
 
     def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
-        """Exact match, F1, precision, recall, and what the ``metrics`` give. ``SettingError`` for what is no number."""
+        """Exact match, F1, precision, recall and what the ``metrics`` give. ``SettingError`` for no number."""
         scores = score_answer(answer, golds)
         return scores | {named(metric): number(named(metric), metric(answer, golds)) for metric in self.metrics}
 
@@ -171,11 +169,8 @@ class PromptTemplate:
         names that window for people; what was dropped stands in the prompt's notes. Raises ``SettingError`` when the
         question alone is too long.
         """
-        prompt = build(self, passages)
-        if fits(prompt):
-            return prompt
         all_passages, all_exemplars = list(passages or ()), list(self.exemplars)
-        shorter = [(n, len(all_exemplars)) for n in range(len(all_passages) - 1, -1, -1)]
+        shorter = [(n, len(all_exemplars)) for n in range(len(all_passages), -1, -1)]
         shorter += [(0, m) for m in range(len(all_exemplars) - 1, -1, -1)]
         for n, m in shorter:
             template = replace(self, exemplars=tuple(all_exemplars[len(all_exemplars) - m :]))

@@ -55,7 +55,7 @@ def reference_word_attention(attention: np.ndarray, words: Sequence[Word]) -> np
 def reference_confident_sentence(sentence: str, pieces: Sequence[str], doubt: np.ndarray, threshold: float) -> str:
     """The sentence without its doubtful pieces, as the released code edits it (reference-behaviour §5).
 
-    A piece's place is where it stands behind ``place`` in the sentence as edited so far; a piece that is not found
+    A piece's place is where it stands after ``place`` in the sentence as edited so far; a piece that is not found
     counts as one character before it, and slices then count from the end as Python's do.
     """
     marker = "[xxx]"

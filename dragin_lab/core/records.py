@@ -1,13 +1,13 @@
 """What an episode is made of: what was asked, what was generated, what was decided.
 
-Everything here is plain data on numpy; nothing computes, nothing imports torch. Sizes used throughout: a prompt has
+Everything here is plain data on numpy; nothing imports torch. Sizes used throughout: a prompt has
 ``p`` pieces, a continuation has ``n`` new ones, the captured layer has ``h`` heads, a draft has ``w`` words.
 A *piece* is one tokenizer token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -86,7 +86,7 @@ class Prompt:
 
 @dataclass
 class Continuation:
-    """What the model wrote behind one prompt, with everything captured while it wrote.
+    """What the model wrote after one prompt, with everything captured while it wrote.
 
     Row ``r`` of ``attention`` is the query position ``p - 1 + r``: piece ``t`` was *predicted* by row ``t`` and looks
     back *itself* with row ``t + 1``. The last piece is fed once so that its row exists.
@@ -109,7 +109,7 @@ class Continuation:
     attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
     hidden: np.ndarray | None = None  # (n, d) float32, the state each piece was drawn from, only when asked for
     alternative_pieces: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
-    decided: int | None = None  # pieces made when the Stop was reached, where generation ran on behind it
+    decided: int | None = None  # pieces made when the Stop was reached, where generation ran on after it
     decided_by: str = ""  # the reason the Stop gave there
     received_decided: np.ndarray | None = None  # (decided,) float32, `received` as it would be had it ended there
     seconds: float = 0.0
@@ -136,23 +136,14 @@ class Continuation:
 
 
 _PER_PIECE = (
-    "ids",
-    "pieces",
-    "offsets",
-    "entropy",
-    "entropy_processed",
-    "logprob",
-    "received",
-    "hidden",
-    "alternative_ids",
-    "alternative_probs",
-    "alternative_pieces",
-)
+    "ids", "pieces", "offsets", "entropy", "entropy_processed", "logprob", "received", "hidden", "alternative_ids",
+    "alternative_probs", "alternative_pieces",
+)  # fmt: skip
 
 
 @dataclass
 class Words:
-    """The words of a draft and what was measured on each; all arrays have one entry a word.
+    """The words of a draft and what was measured on each; all arrays have one entry per word.
 
     NaN in ``attention``, ``entropy`` or ``score`` means that the method's trigger does not measure it.
     """
@@ -200,6 +191,12 @@ class Query:
     chosen: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (len(words),) bool
     note: str = ""  # what was chosen instead, where the formulator's usual input was missing
 
+    @classmethod
+    def of(cls, words: Sequence[str], weights: np.ndarray, chosen: np.ndarray, note: str = "") -> Query:
+        """The query that the chosen words make; ``weights`` and ``chosen`` are (len(words),)."""
+        text = " ".join(word for word, yes in zip(words, chosen, strict=True) if yes)
+        return cls(text, text, tuple(words), weights.astype(np.float32), chosen, note)
+
 
 @dataclass
 class Step:
@@ -211,13 +208,13 @@ class Step:
     """
 
     index: int
-    prompt: Prompt | None = None  # what the draft was written behind
+    prompt: Prompt | None = None  # what the draft was written after
     draft: Continuation | None = None
     words: Words = field(default_factory=Words)  # the words of `draft`
     decision: Decision | None = None
     query: Query | None = None
     passages: tuple[Passage, ...] = ()
-    passages_prompt: Prompt | None = None  # what the continuation was written behind
+    passages_prompt: Prompt | None = None  # what the continuation was written after
     continuation: Continuation | None = None
     continuation_kept: int | None = None  # character of continuation.text where its kept part ends
     kept: str = ""  # text that this step added to the answer
@@ -225,3 +222,10 @@ class Step:
     answer: str = ""  # the whole answer text after this step
     notes: list[str] = field(default_factory=list)  # re-encoded ids, dropped passages, a window overrun
     seconds: dict[str, float] = field(default_factory=dict)  # by request kind: "draft", "attend", "search"
+
+    @property
+    def draft_kept(self) -> int | None:
+        """The character of draft.text where its kept part ends; None while nothing is decided."""
+        if self.draft is None or self.decision is None:
+            return None
+        return len(self.draft.text) if self.decision.cut is None else self.decision.cut

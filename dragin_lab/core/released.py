@@ -5,33 +5,21 @@ Spaces count: prompts and answer text are joined exactly as the page says, doubl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_PHRASE
 from dragin_lab.core.draft import Draft, Laid
-from dragin_lab.core.episode import Episode, attend
+from dragin_lab.core.episode import Episode, Stop, attend
 from dragin_lab.core.loop import STANDS_IN, Loop
 from dragin_lab.core.place import Place
 from dragin_lab.core.scores import doubts, reference_piece_ranges
 from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.trace import Continuation, Decision, Query, Step, Words
 from dragin_lab.core.when import Clock
-from dragin_lab.core.words import Word, lay_sentences, reference_words
+from dragin_lab.core.words import lay_sentences, reference_words
 
 _STRAY = "Answer in t he same format as before."
 _CLOSING = "Answer in the same format as before."
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a trigger made of a draft; no place, and nothing kept before its sentence, where it is quiet."""
-
-    words: Words
-    decision: Decision
-    place: Place | None
-    kept: str
 
 
 class ReferenceLoop(Loop):
@@ -55,9 +43,8 @@ class ReferenceLoop(Loop):
         if when.searches == "once":
             self.scheduled(step, when.reason)
             yield from self.retrieve(step, Query(self.question, self.question))
-            self._prompt_with_passages(step, "", _CLOSING)
-            made = yield from self.write(step, self.method.max_new_tokens, with_passages=True)
-            step.continuation, step.continuation_kept = made, len(made.text)
+            made = yield from self._write_again(step, "", _CLOSING)
+            step.continuation_kept = len(made.text)
         else:
             step.prompt = self.template.render(self.question)
             made = step.draft = yield from self.write(step, self.method.max_new_tokens)
@@ -69,40 +56,30 @@ class ReferenceLoop(Loop):
     def _search_first(self, when: Clock) -> Episode[None]:
         """FL-RAG and FS-RAG: search, write a chunk or a sentence with the passages in view, search again."""
         text, chunk, last = "", "", None
+        stop = FirstSentence(self.method.pipeline, self.tokenizer) if when.sentences else None
         while True:
             step = self.new_step()
             query = yield from self._scheduled_query(text, chunk, last)
             self.scheduled(step, when.reason)
             yield from self.retrieve(step, query)
-            self._prompt_with_passages(step, " " + text, _STRAY)
-            if when.pieces is not None:
-                last = step.continuation = yield from self.write(step, when.pieces, with_passages=True)
-                chunk = last.raw_text.strip()
-                step.continuation_kept = len(last.text)
-            else:
-                stop = FirstSentence(self.method.pipeline, self.tokenizer)
-                last = step.continuation = yield from self.write(
-                    step, self.method.max_new_tokens, stop, with_passages=True
-                )
-                sentences = self.method.pipeline.split(last.raw_text.strip())
-                if not sentences:
-                    self.trace.ended = "stalled"
-                    return
-                chunk = sentences[0]
-                step.continuation_kept = _end_of(chunk, last.text)
+            last = yield from self._write_again(step, " " + text, _STRAY, stop, when.pieces)
+            chunk = last.raw_text.strip()
+            if when.sentences and not (chunk := self._first_sentence(chunk)):
+                self.trace.ended = "stalled"
+                return
+            step.continuation_kept = _end_of(chunk, last.text) if when.sentences else len(last.text)
             if self._joined(step, text, f"{text.strip()} {chunk}"):
                 return
             text = self.trace.text
 
     def _look_ahead(self) -> Episode[None]:
         """FLARE and DRAGIN: write without passages, look back at it, and where information is missing write again."""
-        text, rest = "", self.method.when.rewrites_rest
+        when, text, rest = self.method.when, "", self.method.when.rewrites_rest
         # Of DRAGIN's second generation only the first sentence is kept, so it need not be written further.
         stop = None if rest else FirstSentence(self.method.pipeline, self.tokenizer)
         while True:
             step = self.new_step()
             step.prompt = self.template.render(self.question, f" {text}" if rest else _tail(text))
-            when = self.method.when
             step.draft = yield from self.write(
                 step, self.method.max_new_tokens, attention="attention" in when.needs, hidden=when.hidden
             )
@@ -112,15 +89,13 @@ class ReferenceLoop(Loop):
             else:
                 kept = kept.strip()
                 yield from self.retrieve(step, (yield from self.method.what.formulate(place)))
-                self._prompt_with_passages(step, f" {text} {kept}" if rest else _tail(text, kept), _CLOSING)
-                made = step.continuation = yield from self.write(
-                    step, self.method.max_new_tokens, stop, with_passages=True
-                )
+                tail = f" {text} {kept}" if rest else _tail(text, kept)
+                made = yield from self._write_again(step, tail, _CLOSING, stop)
                 if rest:
                     step.continuation_kept = len(made.text)
                     new = f"{text.strip()} {kept} {made.raw_text.strip()}"
                 else:
-                    sentence = (self.method.pipeline.split(made.raw_text.strip()) or [""])[0]
+                    sentence = self._first_sentence(made.raw_text)
                     step.continuation_kept = _end_of(sentence, made.text)
                     new = _join(text.strip(), kept, sentence)
             if self._joined(step, text, new):
@@ -129,10 +104,19 @@ class ReferenceLoop(Loop):
 
     # -- steps -------------------------------------------------------------------------------------------------------
 
-    def _prompt_with_passages(self, step: Step, tail: str, closing: str) -> None:
+    def _first_sentence(self, text: str) -> str:
+        return next(iter(self.method.pipeline.split(text.strip())), "")
+
+    def _write_again(
+        self, step: Step, tail: str, closing: str, stop: Stop | None = None, most: int | None = None
+    ) -> Episode[Continuation]:
+        """Write with the step's passages in view."""
         step.passages_prompt = self.template.render(
             self.question, tail, step.passages, slots=self.method.top_k, closing=closing
         )
+        made = yield from self.write(step, most or self.method.max_new_tokens, stop, with_passages=True)
+        step.continuation = made
+        return made
 
     def _joined(self, step: Step, old: str, new: str) -> bool:
         """Record the step's text; whether the loop ends here (§4)."""
@@ -155,11 +139,11 @@ class ReferenceLoop(Loop):
         made, attended = step.draft, None
         assert made is not None
         draft = self.look(made, text)
+        assert draft.laid is not None
         if self.method.when.rereads:
             attended = self.method.when.reread((yield from attend(made.ids.tolist())), draft)  # (w,)
-        found = self.judge(draft, attended)
-        step.words, step.decision = found.words, found.decision
-        return found.place, found.kept
+        step.words, step.decision, place = self.judge(draft, attended)
+        return place, " ".join(draft.laid.sentences[: step.decision.sentence or 0])
 
     def look(self, made: Continuation, text: str) -> Draft:
         """A draft after the answer ``text``, cut into the released code's words, sentences and pieces."""
@@ -167,20 +151,18 @@ class ReferenceLoop(Loop):
         words = reference_words(made.pieces, ids, self.tokenizer.marker)
         sentences = self.method.pipeline.split(made.raw_text)
         pieces = [self.tokenizer.decode([i], special=True) for i in ids]
-        laid = Laid(
-            words=words,
-            sentences=sentences,
-            ranges=lay_sentences(sentences, [word.text for word in words]),
-            pieces=pieces,
-            piece_ranges=reference_piece_ranges(sentences, pieces),
-        )
+        ranges = lay_sentences(sentences, [word.text for word in words])
+        piece_ranges = reference_piece_ranges(sentences, pieces)
         if self.method.when.unit == "draft" and sentences:
-            whole = made.raw_text.strip()
-            laid = Laid(words, [whole], [(0, len(words))], pieces, [(0, len(pieces))])
+            sentences, ranges, piece_ranges = [made.raw_text.strip()], [(0, len(words))], [(0, len(pieces))]
+        laid = Laid(words, sentences, ranges, pieces, piece_ranges)
         return Draft(made, self.method.pipeline, self.question, text, True, laid)
 
-    def judge(self, draft: Draft, attended: np.ndarray | None) -> Found:
-        """What the trigger makes of a draft. ``attended`` (w,) is there for a trigger that ``rereads`` (§2.2)."""
+    def judge(self, draft: Draft, attended: np.ndarray | None) -> tuple[Words, Decision, Place | None]:
+        """The trigger's words and decision on a draft, and the place that lacks information where it fires.
+
+        ``attended`` (w,) is there for a trigger that ``rereads`` (§2.2).
+        """
         when, made, laid = self.method.when, draft.made, draft.laid
         assert isinstance(made, Continuation)
         assert laid is not None
@@ -202,10 +184,8 @@ class ReferenceLoop(Loop):
         fired = next((i for i, peak in enumerate(seen.peaks) if peak > theta), None)
         if fired is None:
             best = max((peak for peak in seen.peaks if not np.isnan(peak)), default=0.0)
-            quiet = Decision(
-                False, f"no sentence scores above θ {theta:g} (the highest: {best:.3g})", peaks=tuple(seen.peaks)
-            )
-            return Found(table, quiet, None, "")
+            quiet = f"no sentence scores above θ {theta:g} (the highest: {best:.3g})"
+            return table, Decision(False, quiet, peaks=tuple(seen.peaks)), None
         start, stop = ranges[fired]
         hits = seen.scores[fired] > theta  # (m,)
         spared = when.spared(draft.words[start:stop], laid.sentences[fired], self.method.pipeline)  # (m,)
@@ -215,6 +195,14 @@ class ReferenceLoop(Loop):
         table.hit[start:stop] = hits
         kept = " ".join(laid.sentences[:fired])
         loudest = laid.words[start + int(seen.scores[fired].argmax())] if stop > start else None
+        decision = Decision(
+            True,
+            when.says_of_sentence(fired, seen.peaks[fired], loudest and loudest.text),
+            cut=_begin_of(laid.sentences, fired, made.text),
+            piece=loudest and loudest.start,
+            sentence=fired,
+            peaks=tuple(seen.peaks),
+        )
         a, b = laid.piece_ranges[fired]
         place = Place(
             question=self.question,
@@ -231,27 +219,14 @@ class ReferenceLoop(Loop):
             doubt_limit=theta if when.on_doubt else None,
             before=f"{self.question} {draft.answer_so_far} {kept} ",
         )
-        return Found(table, self._decision(made, laid.sentences, fired, seen.peaks, loudest), place, kept)
-
-    def _decision(
-        self, made: Continuation, sentences: list[str], fired: int, peaks: list[float], loudest: Word | None
-    ) -> Decision:
-        cut = end = 0
-        for sentence in sentences[: fired + 1]:
-            found = made.text.find(sentence, end)
-            cut = found if found >= 0 else end
-            end = cut + len(sentence) if found >= 0 else end
-        reason = self.method.when.says_of_sentence(fired, peaks[fired], None if loudest is None else loudest.text)
-        piece = loudest.start if loudest else None
-        return Decision(True, reason, cut=cut, piece=piece, sentence=fired, peaks=tuple(peaks))
+        return table, decision, place
 
     # -- what of a loop that searches first (§5) ---------------------------------------------------------------------
 
     def _scheduled_query(self, text: str, chunk: str, last: Continuation | None) -> Episode[Query]:
         """The query of a loop that searches first: the question, then whatever *what* makes of the last chunk."""
         if last is None:
-            note = "the question: nothing is written yet" if self.method.what.needs else ""
-            return Query(self.question, self.question, note=note)
+            return self.first_query()
         before = text.strip().removesuffix(chunk).strip()
         pieces = [self.tokenizer.decode([i], special=True) for i in last.ids.tolist()]
         _, owned = reference_piece_ranges([chunk], pieces)[0]
@@ -288,8 +263,17 @@ def _join(*parts: str) -> str:
 
 
 def _tail(*parts: str) -> str:
-    """The same as it stands behind ``Answer:``: each non-empty part brings its space."""
+    """The same as it stands after ``Answer:``: each non-empty part brings its space."""
     return "".join(f" {part}" for part in parts if part)
+
+
+def _begin_of(sentences: list[str], number: int, text: str) -> int:
+    """Where a sentence of a generated text begins in it (characters); one that is not found has no length."""
+    cut = end = 0
+    for sentence in sentences[: number + 1]:
+        found = text.find(sentence, end)
+        cut, end = (found, found + len(sentence)) if found >= 0 else (end, end)
+    return cut
 
 
 def _end_of(sentence: str, text: str) -> int:

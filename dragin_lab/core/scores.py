@@ -73,7 +73,7 @@ def over_words(values: np.ndarray, words: Sequence[Word], how: str) -> np.ndarra
 def reference_scores(attention: np.ndarray, entropy: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[np.ndarray]:
     """attention_i / (sum of the sentence's attentions) · entropy_i · m, per sentence (reference-behaviour §2.5).
 
-    ``attention`` and ``entropy`` are (w,), ``ranges`` the words of each sentence; one (m,) array a sentence.
+    ``attention`` and ``entropy`` are (w,), ``ranges`` the words of each sentence; one (m,) array per sentence.
     """
     scores = []
     for start, stop in ranges:
@@ -109,7 +109,7 @@ def sentence_doubt(values: np.ndarray, solver: str) -> float:
 def reference_piece_ranges(sentences: Sequence[str], pieces: Sequence[str]) -> list[tuple[int, int]]:
     """Which pieces each sentence owns in the released code, as half-open ranges (reference-behaviour §5).
 
-    ``pieces`` are decoded one id at a time. A sentence owns its pieces up to and with the first one not found behind
+    ``pieces`` are decoded one id at a time. A sentence owns its pieces up to and with the first one not found after
     the place of the one before; that place is relative to the slice last searched, not to the sentence.
     """
     ranges = []

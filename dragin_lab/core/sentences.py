@@ -17,7 +17,7 @@ _NAMES = re.compile(r"(?:[A-Z][\w'’-]*|\d[\d.,]*\d|\d)(?:\s+(?:[A-Z][\w'’-]*
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A spaCy pipeline behind the few questions that methods ask of it.
+    """A spaCy pipeline, and the few questions that methods ask of it.
 
     Two pipelines are equal when their names are; the name states the components, so that a trace says what split it.
     """
@@ -46,6 +46,10 @@ class Pipeline:
     def split(self, text: str) -> list[str]:
         """The sentences of ``text``, stripped, empty ones dropped (reference-behaviour §2.4)."""
         return [text[start:stop] for start, stop in self.spans(text)]
+
+    def first_end(self, text: str) -> int:
+        """The character where the first sentence of ``text`` ends; its length where it has none."""
+        return next((stop for _, stop in self.spans(text)), len(text))
 
     def complete(self, text: str) -> list[tuple[int, int]]:
         """Spans of the sentences at the start of ``text`` that no further text can change.
@@ -85,7 +89,7 @@ class Pipeline:
         return [(ent.start_char, ent.end_char) for ent in self.nlp(text).ents]
 
     def names(self, text: str) -> list[tuple[int, int]]:
-        """Half-open character spans of runs of capitalised words and numbers; a lone stop word is none."""
+        """Half-open character spans of runs of capitalised words and numbers; a lone stop word does not count."""
         runs = [match.span() for match in _NAMES.finditer(text)]
         return [(a, b) for a, b in runs if not self.is_stop(text[a:b])]
 

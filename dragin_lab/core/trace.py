@@ -12,11 +12,7 @@ from dragin_lab.core.records import Continuation, Decision, Passage, Prompt, Que
 from dragin_lab.core.tracefile import load_trace, save_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import pandas as pd
-
-    from dragin_lab.core.labels import Labelled
 
 __all__ = ["ENDINGS", "Continuation", "Decision", "Passage", "Prompt", "Query", "Question", "Step", "Trace", "Words"]
 
@@ -37,7 +33,7 @@ class Trace:
     scores: dict[str, float] = field(default_factory=dict)  # em, f1, precision, recall, where there is a gold answer
     ended: str = "running"  # one of ENDINGS
     error: str = ""  # what went wrong, where it ended with "error"
-    extraction: Continuation | None = None  # the extra pieces behind "So the answer is", where they were needed
+    extraction: Continuation | None = None  # the extra pieces after "So the answer is", where they were needed
     extraction_prompt: Prompt | None = None
     provenance: dict[str, Any] = field(default_factory=dict)  # model, weights hash, dtype, versions, retriever, seed
     notes: list[str] = field(default_factory=list)
@@ -115,21 +111,20 @@ class Trace:
 
     @staticmethod
     def _discarded_pieces(step: Step) -> int:
-        """Pieces of a step's draft behind its cut and of its continuation behind what was kept."""
-        cut = None if step.decision is None else step.decision.cut
-        ends = ((step.draft, cut), (step.continuation, step.continuation_kept))
+        """Pieces of a step's draft after its cut, and of its continuation after what was kept."""
+        ends = ((step.draft, step.draft_kept), (step.continuation, step.continuation_kept))
         return sum(int((c.offsets[:, 1] > end).sum()) for c, end in ends if c is not None and end is not None)
 
     # -- tables ---------------------------------------------------------------------------------------------------
 
     @property
     def tokens(self) -> pd.DataFrame:
-        """One row a piece of every draft and continuation (pandas.DataFrame); see ``frames.token_table``."""
+        """One row per piece of every draft and continuation (pandas.DataFrame); see ``frames.token_table``."""
         return token_table(self.steps, self.extraction)
 
     @property
     def retrievals(self) -> pd.DataFrame:
-        """One row a retrieved passage: step, query, rank, id, title, text, score (pandas.DataFrame)."""
+        """One row per retrieved passage: step, query, rank, id, title, text, score (pandas.DataFrame)."""
         return retrieval_table(self.steps)
 
     # -- files ----------------------------------------------------------------------------------------------------
@@ -156,7 +151,7 @@ class Trace:
         """Every piece with entropy, attention received, stop flag and score over θ; see ``views.heatmap``."""
         return _views().heatmap(self, max_pieces=max_pieces)
 
-    def selections(self, *, gold: Labelled | Iterable[str] | None = None) -> Any:
+    def selections(self, *, gold: Any = None) -> Any:
         """What each query was made from, word by word, and what it found; see ``views.selections``."""
         return _views().selections(self, gold=gold)
 

@@ -17,7 +17,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import safetensors
@@ -64,20 +64,19 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     cannot be written (naming path and remedy); an old file then stays as it was.
     """
     path = Path(path).expanduser()
-    if not hidden:
-        steps = [s if s.draft is None else replace(s, draft=replace(s.draft, hidden=None)) for s in trace.steps]
-        trace = replace(trace, steps=steps)
     tensors: dict[str, np.ndarray] = {}
-    trace = _slim(trace) if slim else trace
+    trace = trace if hidden and not slim else _lighter(trace, slim)
+    packed = _pack(trace, "trace", tensors)
+    try:
+        _unpack(type(trace), packed, "trace", _Arrays(tensors, tensors.__getitem__))
+    except TraceFileError as error:
+        raise TraceFileError(f"{path}: not saved, as it could not be read back: {error}") from None
     # ASCII only, so that even half a surrogate pair survives.
-    text = json.dumps(_pack(type(trace), trace, "trace", tensors), separators=(",", ":"), allow_nan=False)
-    if len(text) > LONGEST_HEADER * 0.9:
-        raise TraceFileError(
-            f"{path}: not saved; the trace's text takes {len(text):,} bytes and one file holds 90 million"
-        )
+    text = json.dumps(packed, separators=(",", ":"), allow_nan=False)
     size = len(text) + sum(array.nbytes for array in tensors.values())
-    if size > LARGEST * 0.9:
-        raise TraceFileError(f"{path}: not saved; the trace takes {size:,} bytes and one file holds {LARGEST:,}")
+    for what, takes, holds in (("trace's text", len(text), LONGEST_HEADER), ("trace", size, LARGEST)):
+        if takes > holds * 0.9:
+            raise TraceFileError(f"{path}: not saved; the {what} takes {takes:,} bytes and one file holds {holds:,}")
     metadata = {"format": FORMAT, "version": str(VERSION), "trace": text, "sum": checksum(text, tensors)}
     data = safetensors.numpy.save(tensors, metadata)
     data = SLIM + zlib.compress(data) if slim else data
@@ -141,22 +140,26 @@ def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arra
         text = metadata.get("trace", "")
         trace: T = _unpack(kind, json.loads(text), "trace", tensors)
         if unread := tensors.names - tensors.read.keys():
-            raise TraceFileError(f"holds an array that the trace does not name: {min(unread)[:60]!r}")
-        if metadata.get("sum") != (checksum(text, tensors.read) if version != "1" else None):
-            raise TraceFileError("was changed or damaged after it was written (its checksum does not fit)")
+            raise TraceFileError(f"the trace does not name the array {min(unread)[:60]!r}")
     except TraceFileError as error:
-        raise TraceFileError(f"{path}: {error}") from None
+        raise TraceFileError(f"{path}: {error}; it is damaged, or a newer dragin_lab wrote it: upgrade") from None
     except RecursionError:
         raise TraceFileError(f"{path}: the trace in it is nested too deeply; the file is damaged") from None
     except (ValueError, OverflowError) as error:
         raise TraceFileError(f"{path}: the trace in it is not sound JSON ({error})") from error
+    if metadata.get("sum") != (checksum(text, tensors.read) if version != "1" else None):
+        raise TraceFileError(f"{path}: was changed or damaged after it was written (its checksum does not fit)")
     return trace
 
 
-def _slim(trace: Any) -> Any:
+def _lighter(trace: Any, slim: bool) -> Any:
+    """A trace without hidden states, and if ``slim`` without attention maps and most alternatives."""
+
     def cut(made: Continuation | None) -> Continuation | None:
         if made is None:
             return None
+        if not slim:
+            return replace(made, hidden=None)
         names = ("alternative_ids", "alternative_probs")
         fewer = {name: getattr(made, name)[:, :ALTERNATIVES] for name in names}
         shown = tuple(pieces[:ALTERNATIVES] for pieces in made.alternative_pieces)
@@ -179,7 +182,7 @@ class _Arrays:
         if not isinstance(name, str) or name not in self.names:
             raise TraceFileError(f"{where}: its array is missing from the file")
         if name in self.read:
-            raise TraceFileError(f"{where}: its array is another one's too; the file is damaged")
+            raise TraceFileError(f"{where}: its array is another one's too")
         self.read[name] = found = self._get(name)
         return found
 
@@ -204,66 +207,52 @@ def _check_shapes(value: Any, where: str) -> None:
         dims = wanted.split()
         fits = len(shape) == len(dims)
         for dim, size in zip(dims, shape, strict=False):
-            letters = dim.split("+")
-            if len(letters) == 1 and not dim.isdecimal():
-                fits &= sizes.setdefault(dim, size) == size
-            else:
-                fits &= size == sum(int(one) if one.isdecimal() else sizes[one] for one in letters)
+            parts = dim.split("+")
+            fits &= size == sum(int(part) if part.isdecimal() else sizes.setdefault(part, size) for part in parts)
         if not fits:
-            raise TraceFileError(
-                f"{where}.{name}: has shape {shape} where ({', '.join(dims)}) belongs; the file is damaged"
-            )
+            raise TraceFileError(f"{where}.{name}: has shape {shape} where ({', '.join(dims)}) belongs")
 
 
-# -- to JSON and tensors ----------------------------------------------------------------------------------------------
+# -- to JSON and tensors, and back ------------------------------------------------------------------------------------
 
 
-def _pack(hint: Any, value: Any, where: str, tensors: dict[str, np.ndarray]) -> Any:
-    """``value``, which a field of type ``hint`` holds, as JSON; its arrays go to ``tensors`` under their path."""
+def _pack(value: Any, where: str, tensors: dict[str, np.ndarray], free: bool = False) -> Any:
+    """``value`` as JSON; its arrays go to ``tensors`` under their path. No hint tells the types of what is ``free``."""
     if isinstance(value, np.generic):
         value = value.item()
-    hint, optional = _required(hint)
-    origin = get_origin(hint)
-    if value is None and optional:
-        return None
-    if is_dataclass(hint) and isinstance(value, hint):  # type: ignore[arg-type]
+    if is_dataclass(value):
         return {
-            name: _pack(kind, getattr(value, name), f"{where}.{name}", tensors)
-            for name, kind in _hints(type(value)).items()
+            name: _pack(getattr(value, name), f"{where}.{name}", tensors, Any in get_args(hint))
+            for name, hint in _hints(cast(type, type(value))).items()
         }
-    if isinstance(value, np.ndarray) and hint in (np.ndarray, Any):
+    if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
             raise TraceFileError(f"{where}: an array of {value.dtype} cannot be saved; use numbers or booleans")
         # Of safetensors' numpy writer only C order and this machine's byte order come back as they were.
         tensors[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
         return {"$array": where}
-    if isinstance(value, float) and hint in (float, Any):
-        return value if math.isfinite(value) else {"$float": str(value)}
-    if isinstance(value, list | tuple) and (origin in (list, tuple) or hint is Any):
-        kinds = _item_hints(hint, len(value), where)
-        items = [_pack(k, v, f"{where}.{i}", tensors) for i, (k, v) in enumerate(zip(kinds, value, strict=True))]
-        return {"$tuple": items} if hint is Any and isinstance(value, tuple) else items
-    if isinstance(value, dict) and (origin is dict or hint is Any):
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": str(value)}
+    if isinstance(value, list | tuple):
+        items = [_pack(item, f"{where}.{i}", tensors, free) for i, item in enumerate(value)]
+        return {"$tuple": items} if free and isinstance(value, tuple) else items
+    if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) or key.startswith("$"):
                 raise TraceFileError(f"{where}: the key {key!r} cannot be saved; keys are texts that start with no $")
-        kind = Any if hint is Any else get_args(hint)[1]
-        return {key: _pack(kind, item, f"{where}.{key}", tensors) for key, item in value.items()}
-    if _is_plain(hint, value):
-        return float(value) if hint is float else value
-    expected = "" if hint is Any else f" where {_name(hint)} belongs"
-    raise TraceFileError(f"{where}: a {type(value).__name__}{expected} cannot be saved; a trace holds plain data")
-
-
-# -- and back ---------------------------------------------------------------------------------------------------------
+        return {key: _pack(item, f"{where}.{key}", tensors, free) for key, item in value.items()}
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TraceFileError(f"{where}: a {type(value).__name__} cannot be saved; a trace holds plain data")
 
 
 def _unpack(hint: Any, value: Any, where: str, tensors: _Arrays) -> Any:
-    """The reverse of ``_pack``."""
-    hint, optional = _required(hint)
-    origin = get_origin(hint)
-    if value is None and optional:
-        return None
+    """What ``_pack`` made JSON of, held to the type ``hint`` of its field."""
+    if get_origin(hint) in (Union, UnionType):  # X | None is the only one that a trace has
+        if value is None:
+            return None
+        (hint,) = (kind for kind in get_args(hint) if kind is not NoneType)
+    origin, inner = get_origin(hint), get_args(hint) or (Any, Any)
     if isinstance(value, dict):
         if "$array" in value and hint in (np.ndarray, Any):
             return tensors.take(value["$array"], where)
@@ -274,31 +263,31 @@ def _unpack(hint: Any, value: Any, where: str, tensors: _Arrays) -> Any:
         if is_dataclass(hint):
             return _unpack_dataclass(hint, value, where, tensors)
         if (origin is dict or hint is Any) and not any(key.startswith("$") for key in value):
-            kind = Any if hint is Any else get_args(hint)[1]
-            return {key: _unpack(kind, item, f"{where}.{key}", tensors) for key, item in value.items()}
+            return {key: _unpack(inner[1], item, f"{where}.{key}", tensors) for key, item in value.items()}
     if isinstance(value, list) and (origin in (list, tuple) or hint is Any):
-        kinds = _item_hints(hint, len(value), where)
+        kinds = inner if origin is tuple and inner[-1] is not Ellipsis else inner[:1] * len(value)
+        if len(kinds) != len(value):
+            raise TraceFileError(f"{where}: holds {len(value)} items where {_name(hint)} belongs")
         items = [_unpack(k, v, f"{where}.{i}", tensors) for i, (k, v) in enumerate(zip(kinds, value, strict=True))]
         return tuple(items) if origin is tuple else items
-    if _is_plain(hint, value):
-        return float(value) if hint is float else value
-    raise TraceFileError(f"{where}: holds {str(value)[:40]!r} where {_name(hint)} belongs; the file is damaged")
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint in (type(value), Any) and not isinstance(value, dict):
+        return value
+    raise TraceFileError(f"{where}: holds {str(value)[:40]!r} where {_name(hint)} belongs")
 
 
 def _unpack_dataclass(hint: Any, value: dict[str, Any], where: str, tensors: _Arrays) -> Any:
     """A dataclass from its fields; a field that has a default may be absent (an older file), an unknown one may not."""
     hints = _hints(hint)
     if unknown := sorted(set(value) - set(hints)):
-        raise TraceFileError(f"{where}: has the unknown field {unknown[0]!r}; a newer dragin_lab wrote it: upgrade")
+        raise TraceFileError(f"{where}: has the unknown field {unknown[0]!r}")
     for part in fields(hint):
         if part.name not in value and part.default is MISSING and part.default_factory is MISSING:
-            raise TraceFileError(f"{where}: the field {part.name!r} is missing; the file is damaged")
+            raise TraceFileError(f"{where}: the field {part.name!r} is missing")
     made = hint(**{name: _unpack(hints[name], item, f"{where}.{name}", tensors) for name, item in value.items()})
     _check_shapes(made, where)
     return made
-
-
-# -- hints ------------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -306,35 +295,6 @@ def _hints(kind: type) -> dict[str, Any]:
     """The fields of a dataclass with their types."""
     hints = get_type_hints(kind)
     return {part.name: hints[part.name] for part in fields(kind)}
-
-
-def _required(hint: Any) -> tuple[Any, bool]:
-    """X and whether None may stand for it, from ``X | None``."""
-    if get_origin(hint) in (Union, UnionType):
-        kinds = [kind for kind in get_args(hint) if kind is not NoneType]
-        if len(kinds) != 1:
-            raise TypeError(f"a trace's field cannot be {hint}: only X and X | None can be saved")
-        return kinds[0], True
-    return hint, hint is Any
-
-
-def _item_hints(hint: Any, count: int, where: str) -> list[Any]:
-    """The types of a list's or tuple's ``count`` items."""
-    inner = get_args(hint)
-    if get_origin(hint) is not tuple or inner[-1] is Ellipsis:
-        return [inner[0] if inner else Any] * count
-    if len(inner) != count:
-        raise TraceFileError(f"{where}: holds {count} items where {_name(hint)} belongs")
-    return list(inner)
-
-
-def _is_plain(hint: Any, value: Any) -> bool:
-    """Whether JSON can hold the value as it is, and the field may hold it."""
-    if isinstance(value, bool):
-        return hint in (bool, Any)
-    if isinstance(value, int):
-        return hint in (int, float, Any)
-    return hint in (type(value), Any) and isinstance(value, str | float)
 
 
 def _name(hint: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,21 +38,18 @@ class What(Part):
 
     needs: ClassVar[frozenset[str]] = frozenset({"text"})  # what a when has to give: "text" that is written, a "call"
     reads_attention: ClassVar[bool] = False  # whether the paper variant keeps a draft's attention rows for it
+    reads_hits: ClassVar[bool] = False  # whether its query depends on which words were flagged
 
     def text(self, place: Place) -> str:
         """The query for a place."""
         raise SettingError(f"what {self.name!r} defines no text; write one that gives a query for a place")
-
-    def note(self, place: Place) -> str:
-        """What was used instead, where the formulator's usual input is missing."""
-        return ""
 
     def formulate(self, place: Place) -> Episode[Query]:
         """The query for a place, as an episode: a formulator may ask for an attention map."""
         yield from ()
         text = self.text(place)
         text = text.strip() if place.variant == "paper" else text
-        return Query(text, text, note=self.note(place))
+        return Query(text, text, note=place.note if self.reads_hits else "")
 
 
 WHATS: Registry[What] = Registry("what", What, "dragin_lab.whats", ())
@@ -72,15 +69,23 @@ def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[
 
 
 @dataclass(frozen=True)
-class Written(What):
-    """A formulator around a function, as ``@dl.what`` makes it."""
+class Plain(What):
+    """A formulator around a function of a place."""
 
     function = staticmethod(lambda place: place.sentence)
     parameters: ClassVar[tuple[str, ...]] = ()
 
     def text(self, place: Place) -> str:
+        return self.function(place, **{key: getattr(self, key) for key in self.parameters})
+
+
+@dataclass(frozen=True)
+class Written(Plain):
+    """One of one's own, as ``@dl.what`` makes it: what its function gives is checked."""
+
+    def text(self, place: Place) -> str:
         try:
-            found = self.function(place, **{key: getattr(self, key) for key in self.parameters})
+            found = super().text(place)
         except MemoryError:
             raise
         except Exception as error:
@@ -98,15 +103,52 @@ class Written(What):
         return found
 
 
-@WHATS.add
-@dataclass(frozen=True)
-class WholeQuestion(What):
+def _shipped(name: str, source: str, **attributes: Any) -> Callable[[Callable[..., str]], type[What]]:
+    """``what`` for those of the package, whose queries need no check."""
+    return lambda function: WHATS.add(part_of_function(function, Plain, name, settings={}, source=source, **attributes))
+
+
+@_shipped("question", "DRAGIN Table 1 (SR-RAG)", needs=frozenset())
+def question(place: Place) -> str:
     """The question."""
+    return place.question
 
-    name, source, needs = "question", "DRAGIN Table 1 (SR-RAG)", frozenset()
 
-    def text(self, place: Place) -> str:
-        return place.question
+@_shipped("last-sentence", "DRAGIN Table 6; reference-behaviour §3")
+def last_sentence(place: Place) -> str:
+    """The sentence written last."""
+    if place.variant == "paper":
+        return (place.pipeline.split(place.answer) or [place.question])[-1]
+    return place.chunk if place.chunk is not None else (place.pipeline.split(place.context) or [""])[-1]
+
+
+@_shipped("full-context", "DRAGIN Table 6; reference-behaviour §3")
+def full_context(place: Place) -> str:
+    """Question and answer so far."""
+    return place.context
+
+
+@_shipped("current", "reference-behaviour §3")
+def current(place: Place) -> str:
+    """The sentence that lacks information, as far as it was written."""
+    return " ".join(place.words) if place.variant == "reference" and place.chunk is None else place.sentence
+
+
+@_shipped("current-without-hits", "reference-behaviour §3", reads_hits=True)
+def current_without_hits(place: Place) -> str:
+    """The same sentence without the words that were flagged."""
+    if place.variant == "reference":
+        return " ".join("" if hit else word for word, hit in zip(place.words, place.hits, strict=True))
+    text, start = place.sentence, place.span[0]
+    for a, b in reversed(place.hit_spans):
+        text = text[: max(a - start, 0)] + " " + text[b - start :]
+    return " ".join(text.split())
+
+
+@_shipped("term", "FLARE Prompts D.2, D.3", needs=frozenset({"text", "call"}))
+def term(place: Place) -> str:
+    """What the model itself asked for."""
+    return place.term
 
 
 @WHATS.add
@@ -131,19 +173,6 @@ class LastN(What):
         n = self.top_n or DEFAULT_TOP_N
         pieces = tokenizer.pieces(tokenizer.encode(place.context, special=False))
         return " ".join(pieces[-n:]) if len(pieces) > n else place.context
-
-
-@WHATS.add
-@dataclass(frozen=True)
-class LastSentence(What):
-    """The sentence written last."""
-
-    name, source = "last-sentence", "DRAGIN Table 6; reference-behaviour §3"
-
-    def text(self, place: Place) -> str:
-        if place.variant == "paper":
-            return (place.pipeline.split(place.answer) or [place.question])[-1]
-        return place.chunk if place.chunk is not None else (place.pipeline.split(place.context) or [""])[-1]
 
 
 @WHATS.add
@@ -197,23 +226,18 @@ class Qfs(What):
         assert prompt is not None
         p = len(made.prompt_ids)
         row = made.attention[:, place.piece + 1, :].astype(np.float32).mean(axis=0)  # (p + n,)
-        texts: list[str] = []
-        weights: list[np.ndarray] = []
+        parts = []  # text, offsets of its pieces in it, attention paid to them
         for name in ("question", "answer"):
             a, b = prompt.spans.get(name, (0, 0))
             inside = np.flatnonzero((made.prompt_offsets[:, 1] > a) & (made.prompt_offsets[:, 0] < b))
-            words = character_words(prompt.text, np.clip(made.prompt_offsets[inside], a, b))
-            texts += [word.text for word in words]
-            weights.append(word_weights(row[inside], words))
-        before = np.flatnonzero(made.offsets[:, 0] < place.cut)
-        before = before[before < place.piece]
-        words = character_words(made.text, made.offsets[before])
-        texts += [word.text for word in words]
-        weights.append(word_weights(row[p + before], words))
-        paid = np.concatenate(weights)  # (w,)
+            parts.append((prompt.text, np.clip(made.prompt_offsets[inside], a, b), row[inside]))
+        before = np.flatnonzero(made.offsets[: place.piece, 0] < place.cut)
+        parts.append((made.text, made.offsets[before], row[p + before]))
+        laid = [(character_words(text, offsets), attention) for text, offsets, attention in parts]
+        texts = [word.text for words, _ in laid for word in words]
+        paid = np.concatenate([word_weights(attention, words) for words, attention in laid])  # (w,)
         chosen = top_words(paid, self.top_n, np.array([bool(t) for t in texts], dtype=bool))
-        query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
-        return Query(query, query, tuple(texts), paid, chosen, place.note)
+        return Query.of(texts, paid, chosen, place.note)
 
     def _released(self, place: Place) -> Episode[Query]:
         """``real_words``: the words that the flagged ones were predicted from (reference-behaviour §3)."""
@@ -228,17 +252,9 @@ class Qfs(What):
         eligible = contains_any(texts, place.pipeline.content_words(text))
         eligible[flagged] = False
         chosen = top_words(weights, self.top_n, eligible)
-        query = " ".join(t for t, c in zip(texts, chosen, strict=True) if c)
         note = place.note if flagged else "no flagged word is left, so text order ranks the words"
         shown = np.flatnonzero(eligible)
-        return Query(
-            text=query,
-            sent=query,
-            words=tuple(texts[i] for i in shown),
-            weights=weights[shown].astype(np.float32),
-            chosen=chosen[shown],
-            note=note,
-        )
+        return Query.of([texts[i] for i in shown], weights[shown], chosen[shown], note)
 
 
 @WHATS.add
@@ -254,57 +270,4 @@ class EtcQfs(Qfs):
         if ranked is None:
             return (yield from super()._released(place))
         chosen = top_words(ranked.weights, self.top_n, ranked.content)
-        query = " ".join(word for word, c in zip(ranked.words, chosen, strict=True) if c)
-        return Query(query, query, ranked.words, ranked.weights.astype(np.float32), chosen, place.note)
-
-
-@WHATS.add
-@dataclass(frozen=True)
-class FullContext(What):
-    """Question and answer so far."""
-
-    name, source = "full-context", "DRAGIN Table 6; reference-behaviour §3"
-
-    def text(self, place: Place) -> str:
-        return place.context
-
-
-@WHATS.add
-@dataclass(frozen=True)
-class Current(What):
-    """The sentence that lacks information, as far as it was written."""
-
-    name, source = "current", "reference-behaviour §3"
-
-    def text(self, place: Place) -> str:
-        return " ".join(place.words) if place.variant == "reference" and place.chunk is None else place.sentence
-
-
-@WHATS.add
-@dataclass(frozen=True)
-class CurrentWithoutHits(What):
-    """The same sentence without the words that were flagged."""
-
-    name, source = "current-without-hits", "reference-behaviour §3"
-
-    def text(self, place: Place) -> str:
-        if place.variant == "reference":
-            return " ".join("" if hit else word for word, hit in zip(place.words, place.hits, strict=True))
-        text, start = place.sentence, place.span[0]
-        for a, b in reversed(place.hit_spans):
-            text = text[: max(a - start, 0)] + " " + text[b - start :]
-        return " ".join(text.split())
-
-    def note(self, place: Place) -> str:
-        return place.note
-
-
-@WHATS.add
-@dataclass(frozen=True)
-class Term(What):
-    """What the model itself asked for."""
-
-    name, source, needs = "term", "FLARE Prompts D.2, D.3", frozenset({"text", "call"})
-
-    def text(self, place: Place) -> str:
-        return place.term
+        return Query.of(ranked.words, ranked.weights, chosen, place.note)

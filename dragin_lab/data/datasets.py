@@ -3,7 +3,7 @@
 2WikiMultihopQA (``dev.json`` with ``id_aliases.json`` beside it), HotpotQA (distractor file), StrategyQA
 (``strategyqa_train.json`` with ``…_paragraphs.json`` beside it), IIRC (passages with questions). Almanac's questions
 come with the package. Questions of one's own are rows (``questions``): JSON lines, CSV, parquet, a DataFrame, a Hugging
-Face data set, with ``question``, ``answer`` (a text) or ``answers`` (a list, any of which counts), maybe ``id``.
+Face data set, with ``question``, ``answer`` (a text) or ``answers`` (a list, any of which is right), and maybe ``id``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question
 from dragin_lab.data import formats
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
-from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN
-from dragin_lab.data.questions import is_own, read_questions
+from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN, each_question
+from dragin_lab.data.questions import is_own, read_questions, unique
 from dragin_lab.errors import DataError
 
 #: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
@@ -31,7 +32,7 @@ FILES = {
     "strategyqa": "strategyqa_train.json",
     "iirc": "dev.json",
 }
-#: What stands before the test question (reference-behaviour §1).
+#: What precedes the test question (reference-behaviour §1).
 INSTRUCTIONS = {
     "2wikimultihopqa": "",
     "hotpotqa": "Answer the following question by reasoning step-by-step, following the example above.\n",
@@ -50,12 +51,11 @@ def load(
         source: a benchmark's name (``BENCHMARKS``), looked for below ``DRAGIN_LAB_DATA`` (default ``data``);
             ``almanac/NAME`` for Almanac's; or a file, or a folder that holds the original file; or rows of questions
             (``questions.read_questions``).
-        limit: take the first so many only, as the authors do (reference-behaviour §6).
+        limit: take only this many from the start, as the authors do (reference-behaviour §6).
         split: Almanac's "train", "dev" or "test" (default); the real files hold one split each.
-        sample: take so many at random instead, in the order of the file. The same ``seed`` takes the same questions
-            everywhere, and a larger sample holds every smaller one.
-        seed: of the sample.
-        fields: of rows of questions, where their fields have other names: "question=q,answer=gold".
+        sample: take this many at random instead, in the order of the file. The same ``seed`` takes the same questions
+            everywhere, and a larger sample contains every smaller one.
+        fields: the names of the fields of rows of questions, where they differ: "question=q,answer=gold".
 
     Gold answers: 2WikiMultihopQA the answer, then the aliases of its ``answer_id``; IIRC each span, or the bare value
     without its unit; StrategyQA yes or no. IIRC questions without an answer are left out (reference-behaviour §6).
@@ -85,20 +85,9 @@ def _read(path: Path, limit: int | None) -> list[Question]:
     records = formats.read_records(path)
     kind = formats.kind_of(path, records)
     names = formats.read_aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
-    questions: list[Question] = []
-    seen: dict[str, str] = {}
-    for where, record, _ in formats.each_question(kind, records):
-        question = formats.read_question(where, kind, record, names)
-        if question is None:
-            continue
-        if question.id in seen:
-            raise DataError(
-                f"{where}: the id {question.id!r} was used before, at {seen[question.id]}; give every question its own"
-            )
-        seen[question.id] = where
-        questions.append(question)
-        if len(questions) == limit:
-            break
+    every = ((where, formats.read_question(where, kind, one, names)) for where, one in each_question(kind, records))
+    answerable = ((where, question) for where, question in every if question is not None)
+    questions = unique(islice(answerable, limit))
     if not questions:
         raise DataError(f"{path}: holds no question that can be answered")
     return questions
@@ -110,14 +99,14 @@ def demo_questions() -> list[Question]:
 
 
 def _sample(questions: list[Question], count: int, seed: int) -> list[Question]:
-    """The questions whose ids hash lowest under the seed, in the order they came: no generator's version matters."""
+    """The questions whose ids hash lowest under the seed, in their order; independent of any generator's version."""
     ranked = sorted(questions, key=lambda q: hashlib.sha256(f"{seed} {q.id}".encode()).digest())
     chosen = {q.id for q in ranked[:count]}
     return [q for q in questions if q.id in chosen]
 
 
 def benchmark(source: str | Path, split: str | None = None) -> str:
-    """Which benchmark a source is, read off its first record; ``PLAIN`` for a file of one's own questions."""
+    """Which benchmark a source is, judged by its first record; ``PLAIN`` for questions of one's own."""
     if is_own(source):
         return PLAIN
     if (kind := _of_almanac(source)) is not None:
@@ -140,7 +129,7 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
 
 
 def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:
-    """The paper's prompt for a benchmark: its instruction, its way to read answers (reference-behaviour §1, §6).
+    """The paper's prompt for a benchmark: its instruction and how its answers are read (reference-behaviour §1, §6).
 
     Args:
         name: a benchmark; ``almanac/NAME`` for Almanac's; ``PLAIN`` for one's own questions.
@@ -162,7 +151,7 @@ def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
 
 
 def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
-    """The prompt for what ``template`` takes: of the benchmark that a set is named after, else a bare one."""
+    """The prompt for exemplars: that of the benchmark a set is named after, otherwise one without an instruction."""
     kind = str(exemplars).removeprefix(PUBLISHED) if isinstance(exemplars, str | Path) else PLAIN
     return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
 
@@ -179,12 +168,12 @@ def _own_exemplars(name: str, kind: str) -> tuple[Exemplar, ...]:
 
 
 def data_folder() -> Path:
-    """Where the benchmarks' folders are looked for, and put: ``DRAGIN_LAB_DATA``, by default ``data``."""
+    """The folder of the benchmarks' folders: ``DRAGIN_LAB_DATA``, by default ``data``."""
     return Path(os.environ.get("DRAGIN_LAB_DATA") or "data").expanduser()
 
 
 def find(source: str | Path, split: str | None = None) -> Path:
-    """The file that ``load`` reads; ``DataError`` where there is none, as for Almanac's questions."""
+    """The file that ``load`` reads; ``DataError`` where there is none, as for Almanac."""
     name = str(source)
     if _of_almanac(source):
         raise DataError(f"{name}: these questions are not in a file; read them with datasets.load({name!r})")
@@ -213,7 +202,7 @@ def find(source: str | Path, split: str | None = None) -> Path:
 
 
 def _of_almanac(source: str | Path) -> str | None:
-    """Which of Almanac's benchmarks a source names; None where it names something else."""
+    """Which of Almanac's benchmarks a source names, if any."""
     kind = str(source).removeprefix("almanac/")
     return kind if str(source) == f"almanac/{kind}" and kind in BENCHMARKS else None
 

@@ -9,13 +9,13 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.files import user_cache
 
-#: How many examples stand in a prompt of each benchmark (reference-behaviour §6, "Data").
+#: Examples in a prompt of each benchmark (reference-behaviour §6, "Data").
 SHOTS = {"2wikimultihopqa": 6, "hotpotqa": 8, "strategyqa": 6, "iirc": 8}
-#: What stands before a benchmark's name where the set that was published with the paper is meant.
+#: Precedes a benchmark's name to mean the set published with the paper.
 PUBLISHED = "published:"
-#: This package's own sets, one file a benchmark.
+#: This package's own sets, one file per benchmark.
 OWN_SETS = Path(__file__).parent / "exemplar_sets"
-#: Examples for any model in the forms of answers that have to be shown (``forms.FORMS``): form -> file.
+#: Examples, for any model, of the forms of answers that must be shown (``forms.FORMS``): form -> file.
 FORM_SETS = {form: OWN_SETS / f"{form}.yaml" for form in ("search", "self-ask")}
 
 
@@ -80,7 +80,7 @@ def _exemplars(path: Path, rows: Any) -> tuple[Exemplar, ...]:
 
 
 def published_file(name: str) -> Path:
-    """Where the published set of a benchmark is kept, once it was fetched."""
+    """The file of a benchmark's published set, once it is fetched."""
     return user_cache() / "exemplars" / "published" / f"{name}.yaml"
 
 

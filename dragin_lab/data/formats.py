@@ -1,7 +1,7 @@
 """The original question files of the four benchmarks, read record by record.
 
-Everything raises ``DataError`` with the file, the record (or line) and the field that is wrong. What is wrong is
-refused, never repaired or left out.
+All functions raise ``DataError`` with the file, the record (or line) and the field that is wrong. Nothing is repaired
+or left out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.core.trace import Question
+from dragin_lab.data.tabular import json_rows
 from dragin_lab.errors import DataError
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
@@ -20,50 +21,33 @@ PLAIN = "plain"
 ALIASES = "id_aliases.json"
 
 Record = dict[str, Any]
-Placed = tuple[str, Any]  # a record's place for messages, and the record
+Placed = tuple[str, Any]  # the place of a record for messages, and the record
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
-def _text(path: Path) -> str:
+def read_records(path: Path) -> list[Placed]:
+    """The records of a question file: a JSON list."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        records = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: byte {error.start + 1} is not UTF-8; fetch the file again") from None
-
-
-def _parsed(path: Path, text: str, line: int | None = None) -> Any:
-    try:
-        return json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(
-            f"{path}, line {line or error.lineno}: is not JSON ({error.msg}); mend it, or fetch the file again"
+            f"{path}, line {error.lineno}: is not JSON ({error.msg}); mend it, or fetch the file again"
         ) from None
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, lists in lists in lists
-        place = f"{path}, line {line}" if line else str(path)
-        raise DataError(f"{place}: is not JSON that can be read ({str(error)[:100]})") from None
-
-
-def _lines(path: Path) -> Iterator[Placed]:
-    """Every JSON value of a file of JSON lines with its place for messages; blank lines are skipped."""
-    for number, line in enumerate(_text(path).split("\n"), 1):  # splitlines would also split inside a JSON text
-        if line.strip():
-            yield f"{path}, line {number}", _parsed(path, line, number)
-
-
-def read_records(path: Path) -> list[Placed]:
-    """The records of a question file: a JSON list."""
-    records = _parsed(path, _text(path))
+        raise DataError(f"{path}: is not JSON that can be read ({str(error)[:100]})") from None
     if not isinstance(records, list) or not records:
         raise DataError(f"{path}: holds no list of records; give a question file as its authors released it")
     return [(f"{path}, record {number}", record) for number, record in enumerate(records, 1)]
 
 
 def kind_of(path: Path, records: list[Placed]) -> str:
-    """Which benchmark a file is of, by the fields of its first record."""
+    """The benchmark of a file, by the fields of its first record."""
     first = records[0][1] if isinstance(records[0][1], dict) else {}
     if "questions" in first:
         return "iirc"
@@ -85,9 +69,11 @@ def read_aliases(path: Path) -> dict[str, list[str]]:
     if not path.is_file():
         raise DataError(f"{path}: cannot be read (no such file); 2WikiMultihopQA's answers need it")
     found: dict[str, list[str]] = {}
-    for where, row in _lines(path):
-        name = _field(where, row, "Q_id", str)
-        found.setdefault(name, []).extend(_texts(where, row, "aliases"))
+    for where, _, row in json_rows(path):
+        aliases = _field(where, row, "aliases", list)
+        if not all(isinstance(value, str) for value in aliases):
+            raise DataError(f"{where}: field 'aliases' holds something that is not text")
+        found.setdefault(_field(where, row, "Q_id", str), []).extend(aliases)
     return found
 
 
@@ -107,25 +93,14 @@ def _field(where: str, record: Any, name: str, kind: type | tuple[type, ...]) ->
     return value
 
 
-def _texts(where: str, record: Any, name: str) -> list[str]:
-    values = _field(where, record, name, list)
-    if not all(isinstance(value, str) for value in values):
-        raise DataError(f"{where}: field {name!r} holds something that is not text")
-    return values
-
-
-def each_question(kind: str, records: list[Placed]) -> Iterator[tuple[str, Any, Any]]:
-    """Every question record: its place for messages, itself, and the record it stands in (itself but for IIRC)."""
+def each_question(kind: str, records: list[Placed]) -> Iterator[Placed]:
+    """Every question record and its place."""
     for where, record in records:
         if kind != "iirc":
-            yield where, record, record
+            yield where, record
             continue
         for count, question in enumerate(_field(where, record, "questions", list), 1):
-            yield f"{where}, question {count}", question, record
-
-
-def question_id(where: str, kind: str, record: Any) -> str:
-    return _field(where, record, "qid" if kind in ("strategyqa", "iirc") else "_id", str)
+            yield f"{where}, question {count}", question
 
 
 def read_question(where: str, kind: str, record: Any, names: dict[str, list[str]]) -> Question | None:
@@ -133,7 +108,7 @@ def read_question(where: str, kind: str, record: Any, names: dict[str, list[str]
 
     ``names`` are 2WikiMultihopQA's aliases.
     """
-    qid = question_id(where, kind, record)
+    qid = _field(where, record, "qid" if kind in ("strategyqa", "iirc") else "_id", str)
     where = f"{where} ({qid})"
     text = _field(where, record, "question", str).strip()
     if kind == "strategyqa":

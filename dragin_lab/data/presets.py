@@ -31,9 +31,9 @@ _ANY = "*"
 class Preset:
     """One published setting: ``settings`` are arguments of ``dragin_lab.method``, ``shots`` its number of exemplars.
 
-    ``model`` is "*" where the source gives one setting for all models. ``cited`` says where the values stand. Where the
-    source and its prompts disagree (StrategyQA: 8 exemplars in Table 8, 6 in its prompt and code) both stay as they
-    were published, by source.
+    ``model`` is "*" where the source gives one setting for all models; ``cited`` says where the values are published.
+    Where the paper and its prompts disagree (StrategyQA: 8 exemplars in Table 8, 6 in its prompt and code), each source
+    has its own.
     """
 
     method: str
@@ -47,7 +47,7 @@ class Preset:
 
 @lru_cache(maxsize=1)
 def presets() -> tuple[Preset, ...]:
-    """All of them, in the order of the file."""
+    """All presets, in the order of the file."""
     with _FILE.open(encoding="utf-8", newline="") as file:
         return tuple(_preset(row) for row in csv.DictReader(file))
 
@@ -65,7 +65,7 @@ def find_preset(model: str, dataset: str, *, source: str = "paper", method: str 
     ``model`` is ``llama2-7b-chat``, ``llama2-13b-chat`` or ``vicuna-13b-v1.5``, or such a model's Hugging Face id;
     ``dataset`` one of the four benchmarks; ``source`` one of ``SOURCES``.
 
-    Raises ``SettingError`` for names that do not exist, with the nearest, and for what a source does not give.
+    Raises ``SettingError`` for names that do not exist, with the nearest, and for settings that a source does not give.
     """
     every = presets()
     model = choice("model", plain_name(model), tuple(dict.fromkeys(p.model for p in every if p.model != _ANY)))

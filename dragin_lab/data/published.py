@@ -1,8 +1,8 @@
-"""The exemplars that were published with the paper, read out of their origin's source file, which is never run.
+"""The exemplars published with the paper, read from the source file that holds them, which is never run.
 
 In ``src/data.py`` of oneal2000/DRAGIN every data set is a class with a list ``examplars`` of mappings: ``question``,
-``cot`` (a text, or several that follow one another), ``answer``. A prompt takes the first of them, as many as the
-benchmark has shots (``exemplars.SHOTS``).
+``cot`` (a text, or several in order), ``answer``. A prompt takes the first of them, as many as the benchmark has shots
+(``exemplars.SHOTS``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.core.prompts import Exemplar
-from dragin_lab.data.download import FetchError
+from dragin_lab.data.download import WrongFileError
 from dragin_lab.data.exemplars import SHOTS
 
 CLASSES = {
@@ -26,15 +26,15 @@ LIST = "examplars"
 
 
 def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
-    """The exemplars of each benchmark, as many as its prompts take.
+    """The exemplars of each benchmark, as many as its prompt takes.
 
     Raises:
-        FetchError: the file, the class and the entry that are not as described above.
+        WrongFileError: the file, class or entry that is not as described above.
     """
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:  # ValueError: not UTF-8, or a NUL in it
-        raise FetchError(
+        raise WrongFileError(
             f"{path}: is not the source file that holds the prompts ({error}); give it with --url"
         ) from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
@@ -44,7 +44,7 @@ def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
 
 
 def to_yaml(exemplars: Sequence[Exemplar], source: str) -> str:
-    """What ``load_exemplars`` reads, with a line on where it comes from."""
+    """Exemplars as ``load_exemplars`` reads them, with a line on where they come from."""
     import yaml
 
     rows = [{"question": e.question, "rationale": e.rationale, "answer": e.answer} for e in exemplars]
@@ -53,7 +53,7 @@ def to_yaml(exemplars: Sequence[Exemplar], source: str) -> str:
 
 def _exemplars(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemplar, ...]:
     if node is None:
-        raise FetchError(f"{where}: is not there; give the address of the source file that holds it with --url")
+        raise WrongFileError(f"{where}: is not there; give the address of the source file that holds it with --url")
     values = [
         statement.value
         for statement in node.body
@@ -64,10 +64,10 @@ def _exemplars(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemp
     try:
         rows = ast.literal_eval(values[-1]) if values else None
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
-        raise FetchError(f"{where}: {LIST} is not written out as plain values ({error})") from None
+        raise WrongFileError(f"{where}: {LIST} is not written out as plain values ({error})") from None
     if not isinstance(rows, list) or len(rows) < count:
         held = f"{len(rows)} of them" if isinstance(rows, list) else "no list"
-        raise FetchError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
+        raise WrongFileError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
     return tuple(_exemplar(f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
 
 
@@ -79,5 +79,5 @@ def _exemplar(where: str, row: Any) -> Exemplar:
     texts = {"question": fields.get("question"), "rationale": cot, "answer": fields.get("answer")}
     wrong = [name for name, text in texts.items() if not isinstance(text, str) or not text.strip()]
     if wrong:
-        raise FetchError(f"{where}: has no text for {', '.join(wrong)}")
+        raise WrongFileError(f"{where}: has no text for {', '.join(wrong)}")
     return Exemplar(**{name: str(text) for name, text in texts.items()})

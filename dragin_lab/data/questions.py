@@ -1,4 +1,4 @@
-"""Questions of one's own, from whatever holds rows (``tabular``): a question, its answers, and maybe an id."""
+"""Questions of one's own, from anything with rows (``tabular``): a question, its answers, and maybe an id."""
 
 from __future__ import annotations
 
@@ -27,32 +27,35 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
 
     Args:
         source: what ``tabular.read_rows`` takes.
-        fields: where the fields have other names than ``question``, ``answers`` (or ``answer``) and ``id``, and what
-            stands between several answers in one text: ``"question=q,answer=gold,separator=|"`` or a mapping.
+        fields: the names of the fields where they are not ``question``, ``answers`` (or ``answer``) and ``id``, and
+            what separates several answers in one text: ``"question=q,answer=gold,separator=|"`` or a mapping.
 
-    An id that is missing is made from the row; a question without an answer is answered and not scored, which a warning
-    says where no question has one. Raises ``DataError`` with the place and field that is wrong.
+    A missing id is made from the row. A question without an answer is asked but not scored, with a warning where no
+    question has one. Raises ``DataError`` with the place and field that is wrong.
     """
     chosen = tabular.parse_fields(fields, FIELDS)
-    found: dict[str, Question] = {}
-    places: dict[str, str] = {}
-    for placed in tabular.read_rows(source):
-        question = _question(placed, chosen)
-        if question.id in found:
-            raise DataError(
-                f"{placed.place}: the id {question.id!r} was used before, at {places[question.id]}; give every "
-                "question its own"
-            )
-        found[question.id], places[question.id] = question, placed.place
-    if not found:
+    rows = list(tabular.read_rows(source))
+    if not rows:
         shown = source if isinstance(source, str | Path) else type(source).__name__
         raise DataError(f"{shown}: holds no question")
-    if not any(question.golds for question in found.values()):
+    questions = unique((placed.place, _question(placed, chosen)) for placed in rows)
+    if not any(question.golds for question in questions):
         warnings.warn(
-            f"no question has an answer, so none is scored; {tabular.listed(placed)}, as in --fields answer=COLUMN",
+            f"no question has an answer, so none is scored; {tabular.listed(rows[-1])}, as in --fields answer=COLUMN",
             stacklevel=3,
         )
-    return list(found.values())
+    return questions
+
+
+def unique(placed: Iterable[tuple[str, Question]]) -> list[Question]:
+    """Questions, given with their places; ``DataError`` for an id that was used before."""
+    places: dict[str, str] = {}
+    questions = []
+    for place, question in placed:
+        if (first := places.setdefault(question.id, place)) != place:
+            raise DataError(f"{place}: the id {question.id!r} was used before, at {first}; give every question its own")
+        questions.append(question)
+    return questions
 
 
 def _question(placed: Placed, fields: Mapping[str, str]) -> Question:
@@ -74,11 +77,13 @@ def _question(placed: Placed, fields: Mapping[str, str]) -> Question:
 
 
 def _golds(placed: Placed, value: Any, separator: str | None) -> tuple[str, ...]:
-    """The answers in a text, split where a separator is given, or in a list; each once."""
+    """The answers in a list, or in a text that a separator splits; each once."""
     if isinstance(value, str):
         values: Iterable[Any] = value.split(separator) if separator else [value]
     else:
-        listed = value.tolist() if hasattr(value, "tolist") else value  # an array, as pandas reads lists from parquet
+        listed = (
+            value.tolist() if hasattr(value, "tolist") else value
+        )  # an array, which pandas makes of lists in parquet
         values = listed if isinstance(listed, list | tuple) else [listed]
     golds = [tabular.text_of(placed, "answer", one).strip() for one in values]
     if not any(golds):

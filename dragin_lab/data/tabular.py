@@ -1,6 +1,6 @@
-"""Records of passages and questions, from whatever holds rows: files, folders, data frames, Hugging Face data sets.
+"""Records of passages and questions from anything with rows: files, folders, DataFrames, Hugging Face data sets.
 
-Each record comes with its place ("FILE, line 3") for messages. Files are read row by row, never whole.
+Each record comes with its place ("FILE, line 3") for messages. Files are read row by row, never as a whole.
 """
 
 from __future__ import annotations
@@ -12,18 +12,17 @@ import math
 import numbers
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragin_lab.errors import DataError, MissingPackageError
 
 Record = Mapping[str, Any]
-Advance = Callable[[int], Any]  # told the bytes of a file that were read, packed or not
+Advance = Callable[[int], Any]  # called with the bytes of a file that were read, compressed or not
 
 HUB = "hub:"
 JSON_LINES, TABLES, PARQUET = (".jsonl", ".jsonl.gz"), (".csv", ".csv.gz", ".tsv", ".tsv.gz"), (".parquet",)
-#: What `datasets` leaves in a folder it saves to.
+#: A file in every folder that `datasets` saves.
 _SAVED = ("dataset_dict.json", "state.json")
 _LONGEST_FIELD = 8 << 20
 _LINES_AT_ONCE = 1000  # between two reports of progress
@@ -35,7 +34,7 @@ ACCEPTED = (
 
 
 class Placed(NamedTuple):
-    """A record and where it stands: ``place`` for messages, ``number`` its row from 1."""
+    """A record and where it is: ``place`` for messages, ``number`` its row from 1."""
 
     place: str
     number: int
@@ -43,7 +42,7 @@ class Placed(NamedTuple):
 
 
 def is_tabular(source: object) -> bool:
-    """Whether ``read_rows`` takes this; of a path, by its name and the names in it."""
+    """Whether ``read_rows`` accepts this; a path is judged by its name and the names in it."""
     if not isinstance(source, str | Path):
         return not isinstance(source, _NOT_ROWS) and isinstance(source, Iterable)
     path = Path(source).expanduser()
@@ -63,21 +62,19 @@ def read_rows(source: Any, advance: Advance = lambda count: None) -> Iterator[Pl
         raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
     if not isinstance(source, str | Path):
         return _objects(source)
-    name, path = str(source), Path(source).expanduser()
-    if name.startswith(HUB):
-        return _datasets(name, partial(_load_from_hub, name))
-    if path.is_dir():
-        return _datasets(name, partial(_load_from_disk, path))
-    if name.lower().endswith(PARQUET):
+    name, path = str(source).lower(), Path(source).expanduser()
+    if name.startswith(HUB) or path.is_dir():
+        return _data_set(source)
+    if name.endswith(PARQUET):
         return _parquet(path, advance)
-    return (json_rows if name.lower().endswith(JSON_LINES) else _table)(path, advance)
+    return (json_rows if name.endswith(JSON_LINES) else _table)(path, advance)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
 
 
 def read_lines(path: Path, advance: Advance = lambda count: None) -> Iterator[str]:
-    """The lines of a UTF-8 file with their ends, unpacked where its name ends in .gz."""
+    """The lines of a UTF-8 file with their line ends, decompressed where its name ends in .gz."""
     number = 0
     try:
         with path.open("rb") as raw:
@@ -92,7 +89,7 @@ def read_lines(path: Path, advance: Advance = lambda count: None) -> Iterator[st
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}, line {number}: byte {error.start + 1} is not UTF-8; save it as UTF-8, or name it .gz if it "
-            "is packed"
+            "is compressed"
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}, after line {number}: is not a sound .gz file ({error}); fetch it again") from None
@@ -119,14 +116,12 @@ def json_rows(path: Path, advance: Advance = lambda count: None) -> Iterator[Pla
 
 
 def _table(path: Path, advance: Advance) -> Iterator[Placed]:
-    """Rows below a header, between commas or tabs, quoted the way a CSV writer does it."""
+    """Rows below a header, separated by commas or tabs and quoted as CSV writers do."""
     tabs = ".tsv" in path.name.lower()
-    csv.field_size_limit(
-        max(csv.field_size_limit(), _LONGEST_FIELD)
-    )  # a setting of the whole process, only ever raised
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))  # for the whole process, and only ever raised
     reader = csv.reader(read_lines(path, advance), delimiter="\t" if tabs else ",", strict=True)
     names: list[str] = []
-    begun, count = 1, 0  # the line on which the record under way starts; the records so far
+    begun, count = 1, 0  # the line on which the current record starts; the records so far
     try:
         for fields in reader:
             place, begun = f"{path}, line {begun}", reader.line_num + 1
@@ -145,8 +140,8 @@ def _table(path: Path, advance: Advance) -> Iterator[Placed]:
                 )
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {begun}: a field is not closed or not quoted as a CSV writer does it ({error}); quote the "
-            "whole field and double the quotes inside it"
+            f"{path}, line {begun}: a field is not closed or not quoted as CSV writers do ({error}); quote the whole "
+            "field and double the quotes inside it"
         ) from None
 
 
@@ -186,34 +181,27 @@ def _objects(source: Any) -> Iterator[Placed]:
         yield Placed(place, number, record)
 
 
-def _datasets(name: str, load: Callable[[], Any]) -> Iterator[Placed]:
+def _data_set(source: str | Path) -> Iterator[Placed]:
+    """The rows of a folder saved by ``datasets``, or of a data set on the Hub."""
     try:
         import datasets
     except ImportError:
-        raise MissingPackageError(f"{name}: needs datasets; pip install 'dragin-lab[corpora]'") from None
+        raise MissingPackageError(f"{source}: needs datasets; pip install 'dragin-lab[corpora]'") from None
+    name = str(source)
     try:
-        found = load()
+        if name.startswith(HUB):
+            title, _, split = name.removeprefix(HUB).partition("#")
+            found = datasets.load_dataset(title, split=split or None)
+        else:
+            found = datasets.load_from_disk(str(Path(source).expanduser()))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"{name}: cannot be loaded by datasets ({str(error).splitlines()[0][:200]})") from None
+        raise DataError(f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})") from None
     if isinstance(found, datasets.DatasetDict | datasets.IterableDatasetDict):
         if len(found) != 1:
             raise DataError(f"{name}: holds the splits {', '.join(found)}; say which, as {HUB}NAME#SPLIT, or give it")
         found = next(iter(found.values()))
     for placed in _objects(found):
         yield placed._replace(place=f"{name}, row {placed.number}")
-
-
-def _load_from_disk(path: Path) -> Any:
-    import datasets
-
-    return datasets.load_from_disk(str(path))
-
-
-def _load_from_hub(name: str) -> Any:
-    import datasets
-
-    title, _, split = name.removeprefix(HUB).partition("#")
-    return datasets.load_dataset(title, split=split or None)
 
 
 # -- fields -----------------------------------------------------------------------------------------------------------
@@ -235,10 +223,10 @@ def parse_fields(text: str | Mapping[str, str] | None, names: Iterable[str]) -> 
 
 
 def pick(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, str]) -> Any:
-    """What a record holds under a field's own name in ``fields``, else under the first of the ``usual`` ones.
+    """A record's value for a field: by its name in ``fields``, or by the first ``usual`` name that it has.
 
-    None where a usual field is absent, and for what stands for nothing (NaN, pandas' NA). Raises ``DataError`` where
-    the record lacks a field that was named.
+    None where there is none, and for missing values (NaN, pandas' NA). Raises ``DataError`` where the record lacks a
+    field named in ``fields``.
     """
     record, key = placed.record, fields.get(name)
     if key is None:
@@ -250,13 +238,13 @@ def pick(placed: Placed, name: str, usual: Iterable[str], fields: Mapping[str, s
     elif key not in record:
         raise DataError(f"{placed.place}: has no field {key!r} ({name}); {listed(placed)}")
     value = record[key]
-    if isinstance(value, str):
-        return value
-    return None if type(value).__name__ in ("NAType", "NaTType") or _is_nan(value) else value
+    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value)):
+        return None
+    return value
 
 
 def text_of(placed: Placed, name: str, value: Any) -> str:
-    """A value that must be a text; a whole number counts as one. Raises ``DataError`` naming place and field."""
+    """A value that must be a text or a whole number, as a text. Raises ``DataError`` naming place and field."""
     if isinstance(value, str):
         return value
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
@@ -265,9 +253,5 @@ def text_of(placed: Placed, name: str, value: Any) -> str:
 
 
 def listed(placed: Placed) -> str:
-    """The fields that a record has, and how to say which is which."""
+    """The fields of a record, and how to say which is which."""
     return f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which with --fields"
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)

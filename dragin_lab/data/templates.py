@@ -1,4 +1,4 @@
-"""Which prompt a model gets for a method: its own default, or what was given, in the form that the method needs."""
+"""The prompt of a model for a method: its default or a given one, in the form that the method needs."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """What a template has to know of a model, wherever it is."""
+    """What a template needs to know about a model."""
 
     @property
     def embedded(self) -> bool:
-        """Whether it is the one that the package brings."""
+        """Whether it is the package's own."""
 
 
 def default_template(lm: Model, method: Method | None = None) -> PromptTemplate:
-    """The prompt for a model: the embedded model's own exemplars for it; for any other none where a method needs none.
+    """The default prompt of a model: the embedded model has its own exemplars, any other only those a method needs.
 
-    ``self-ask`` and ``flare-instruct`` answer in a form that has to be shown: ``exemplars.FORM_SETS`` shows it.
+    ``self-ask`` and ``flare-instruct`` need examples of their form of answer, which are in ``exemplars.FORM_SETS``.
     """
     from dragin_lab.almanac import default_exemplars
 
@@ -37,10 +37,10 @@ def default_template(lm: Model, method: Method | None = None) -> PromptTemplate:
 
 
 def template_for(method: Method, lm: Model, prompt: PromptTemplate | None = None) -> PromptTemplate:
-    """``prompt`` in the form that a method answers in; None takes the model's own default.
+    """``prompt`` in the form in which a method answers; None takes the model's default.
 
-    Exemplars that do not show the form are completed: for search calls the skill is shown before them, as the FLARE
-    paper's Prompt D.3 does; in place of those without follow-up questions stand the default's own.
+    Exemplars that do not show the form are completed: for search calls, examples of them come first, as in the FLARE
+    paper's Prompt D.3; exemplars without follow-up questions are replaced by the default's.
     """
     default = default_template(lm, method)
     if prompt is None:

@@ -1,8 +1,8 @@
-"""From text to index terms, for passages and queries alike: tantivy's chain for English, in memory as on disk.
+"""From text to index terms, for passages and queries alike: tantivy's analysis for English, in memory and on disk.
 
-The plural s of an acronym is removed ("MSCs"; Snowball's stemmer leaves it where there is no vowel). Words are runs of
-letters and digits, in lower case, without Lucene's 33 stop words and the "s" that a possessive leaves, stemmed by
-Snowball's English stemmer.
+The plural s of an acronym is removed ("MSCs"; Snowball's stemmer keeps it where a word has no vowel). Words are runs of
+letters and digits in lower case, without Lucene's 33 stop words and the "s" of a possessive, stemmed by Snowball's
+English stemmer.
 """
 
 from __future__ import annotations
@@ -14,19 +14,11 @@ from typing import Any
 
 from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
-#: Names the chain in fingerprints; changes whenever a text may give other terms.
+#: Name of the analysis in fingerprints; to be changed whenever a text may give other terms.
 NAME = "english-2"
 
-# fmt: off
-STOP_WORDS = frozenset([
-    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no",
-    "not", "of", "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to",
-    "was", "will", "with",
-])
-# fmt: on
-
 _POSSESSIVE = "s"
-_LONGEST = 255  # bytes of a word; longer ones, such as a picture written as text, are left out
+_LONGEST = 255  # bytes of a word; longer ones, such as encoded pictures, are left out
 #: What ``fingerprint`` analyses: stems, possessives, joined words, numbers, other scripts.
 _SAMPLE = (
     "The U.S. directors' generalizations possibly sky, Wajda’s 1,000.5 re-elected O'Brien's e_mail dying technology "
@@ -36,22 +28,22 @@ _ACRONYMS = re.compile(r"s\b(?<=[A-Z]{2}s)")
 
 
 def prepared(text: str) -> str:
-    """What ``analyzer`` is given of a text: the text without the plural s of its acronyms."""
+    """A text as ``analyzer`` takes it: without the plural s of acronyms."""
     return _ACRONYMS.sub("", text)
 
 
 def analyzer() -> Any:
-    """The chain as a ``tantivy.TextAnalyzer``."""
+    """The analysis as a ``tantivy.TextAnalyzer``, for ``prepared`` texts."""
     chain = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(_LONGEST + 1))
-    chain = chain.filter(Filter.lowercase()).filter(Filter.custom_stopword([*sorted(STOP_WORDS), _POSSESSIVE]))
-    return chain.filter(Filter.stemmer("english")).build()
+    chain = chain.filter(Filter.lowercase()).filter(Filter.stopword("english"))
+    return chain.filter(Filter.custom_stopword([_POSSESSIVE])).filter(Filter.stemmer("english")).build()
 
 
 _ANALYZER = analyzer()
 
 
 def terms(text: str) -> list[str]:
-    """The index terms of a text, in order, repetitions kept.
+    """The index terms of a text, in order, with repetitions.
 
     >>> terms("The U.S. directors' films, and Wajda's café")
     ['u', 'director', 'film', 'wajda', 'café']
@@ -62,5 +54,5 @@ def terms(text: str) -> list[str]:
 
 @lru_cache(maxsize=1)
 def fingerprint() -> str:
-    """SHA-256 (hex) of the name and of what the chain, with the libraries at hand, makes of a text of many scripts."""
+    """SHA-256 (hex) of the name and of the terms that the installed libraries give for a text in many scripts."""
     return hashlib.sha256("\n".join([NAME, *terms(_SAMPLE)]).encode()).hexdigest()

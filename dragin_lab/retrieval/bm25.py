@@ -1,6 +1,6 @@
 """BM25 over title and text as Elasticsearch's ``best_fields`` scores them, in memory (rank-bm25) or on disk (tantivy).
 
-Both rank by the same scores: analysis, formula and statistics are shared, and equal scores come in corpus order.
+Both rank by the same scores: they share analysis, formula and statistics, and equal scores come in corpus order.
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import TEXT, TITLE, Stored, remedy
 
-#: What the DRAGIN authors retrieve with (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.
+#: The DRAGIN authors' settings (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.
 K1, B, TIE_BREAKER = 1.2, 0.75, 0.5
-#: tantivy rounds a field's length down, by less than 1 in 8, so its score is at least ours and less than 8/7 of it.
+#: tantivy rounds a field's length down by less than 1/8, so its score is at least ours and less than 8/7 of it.
 _ROUNDED = 7 / 8
-#: What tantivy's float32 may be off by: a share of the score, and of each of a query's terms, whose idf is ln(1 + x).
+#: The error of tantivy's float32: relative to the score, and absolute for each query term, whose idf is ln(1 + x).
 _RELATIVE, _PER_TERM = 1e-5, 2.5e-7
 
 
 def idf(passages: int, df: int) -> float:
-    """log(1 + (N - df + 0.5) / (df + 0.5)); N counts all passages, as tantivy does and Lucene (those with the field)
-    does not.
-    """
+    """log(1 + (N - df + 0.5) / (df + 0.5)); N counts all passages, as in tantivy (Lucene: those with the field)."""
     return math.log1p((passages - df + 0.5) / (df + 0.5))
 
 
+def added(terms: Sequence[str], mean: float, weights: Mapping[str, float]) -> dict[str, float]:
+    """What the terms that have a weight add to the score of a field with these terms, whose mean length is ``mean``."""
+    norm = K1 * (1 - B + B * len(terms) / (mean or 1))
+    return {term: weights[term] * tf / (tf + norm) for term, tf in Counter(terms).items() if term in weights}
+
+
 def check_number(k: int, most: int | None = None) -> int:
-    """The number of passages asked for; raises ``SettingError`` for what is not a whole number from 1 (to ``most``)."""
+    """``k`` as an int; raises ``SettingError`` unless it is a whole number from 1 (to ``most``)."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1 or (most is not None and k > most):
         limit = "of at least 1" if most is None else f"from 1 to {most:,}"
         raise SettingError(f"k={k!r}: the number of passages asked for must be a whole number {limit}")
@@ -46,7 +50,7 @@ def check_number(k: int, most: int | None = None) -> int:
 
 
 class _Lexical:
-    """What both have beside their searches."""
+    """What both have in common."""
 
     kind = library = ""
     corpus: Corpus
@@ -54,9 +58,9 @@ class _Lexical:
     k1, b, tie_breaker = K1, B, TIE_BREAKER
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """The at most k best passages, best first, with their scores; equal scores in corpus order.
+        """At most k passages, best first, with their scores; equal scores in corpus order.
 
-        A passage that holds no term of the query is never among them; a query of stop words alone finds nothing.
+        Every one holds a term of the query; a query of stop words alone finds nothing.
         """
         return self.search_many([query], k)[0]
 
@@ -65,28 +69,19 @@ class _Lexical:
         raise NotImplementedError
 
     def provenance(self) -> dict[str, Any]:
-        """Everything that a repetition of these searches needs, as plain data."""
-        return {
-            "kind": self.kind,
-            "library": f"{self.library} {version(self.library)}",
-            "k1": self.k1,
-            "b": self.b,
-            "tie_breaker": self.tie_breaker,
-            "analysis": analysis.NAME,
-            "corpus": self.corpus.name,
-            "corpus_fingerprint": self.corpus.fingerprint,
-            "passages": len(self.corpus),
-        } | ({} if self.chosen is None else {"chosen": self.chosen})
+        """All that is needed to repeat these searches, as plain data."""
+        facts = {"kind": self.kind, "library": f"{self.library} {version(self.library)}", "analysis": analysis.NAME}
+        facts |= {"k1": self.k1, "b": self.b, "tie_breaker": self.tie_breaker} | self.corpus.facts()
+        return facts if self.chosen is None else facts | {"chosen": self.chosen}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.corpus!r}, k1={self.k1:g}, b={self.b:g})"
 
 
 class BM25(_Lexical):
-    """A ``Retriever`` over rank-bm25's counts, in memory, for up to some hundred thousand passages.
+    """A ``Retriever`` over rank-bm25's counts, in memory, for up to a few hundred thousand passages.
 
-    Keeps a few hundred bytes per passage; scores are float64. Raises ``SettingError`` for settings for which the
-    formula makes no sense.
+    Takes a few hundred bytes per passage; scores are float64. Raises ``SettingError`` for settings outside their range.
     """
 
     kind, library = "bm25", "rank-bm25"
@@ -114,10 +109,10 @@ class BM25(_Lexical):
 
 
 class _Field(rank_bm25.BM25):
-    """One field of all passages, with statistics of its own.
+    """One field of all passages, with its own statistics.
 
-    rank-bm25 counts terms and lengths; its scoring walks over every passage for every term in Python, so the counts
-    are turned into postings here: for each term, the passages that hold it and what it adds to their score.
+    rank-bm25 counts terms and lengths. Its scoring loops over every passage in Python, so the counts are turned into
+    postings: for each term, the passages that hold it and what it adds to their scores.
     """
 
     doc_freqs: list[dict[str, int]]
@@ -128,10 +123,10 @@ class _Field(rank_bm25.BM25):
         super().__init__(documents)
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
-        """What a term adds is idf * tf / (tf + k1 (1 - b + b dl / avgdl)).
+        """A term adds idf * tf / (tf + k1 (1 - b + b dl / avgdl)).
 
-        Since version 8 Lucene leaves out the constant factor k1 + 1, which changes no order. Lengths are exact; Lucene
-        and tantivy round those above 40 to fit one byte.
+        Like Lucene since version 8, this leaves out the constant factor k1 + 1, which does not change the order.
+        Lengths are exact; Lucene and tantivy round those above 40 to one byte.
         """
         self.avgdl = sum(self.doc_len) / self.corpus_size
         self.idf = {term: idf(self.corpus_size, df) for term, df in nd.items()}
@@ -154,17 +149,19 @@ class _Field(rank_bm25.BM25):
         """The score of every passage, (passages,) float64; a term that a query repeats counts each time."""
         scores = np.zeros(self.corpus_size)
         wanted = Counter(self._row[term] for term in query if term in self._row)
-        for number, times in sorted(wanted.items()):  # in one order, so that equal passages score the same to the bit
+        for number, times in sorted(
+            wanted.items()
+        ):  # in a fixed order, so that equal passages get exactly equal scores
             span = slice(self._start[number], self._start[number + 1])
             scores[self._holders[span]] += self._adds[span] * times
         return scores
 
 
 def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
-    """The positions of the k highest scores above 0, best first, equal ones in order; (at most k,) int64."""
+    """The positions of the k highest scores above 0, best first, equal ones in order; (k or fewer,) int64."""
     found = np.flatnonzero(scores)  # (hits,) in corpus order, which the stable sort keeps among equals
     values = scores[found]
-    if len(found) > k:  # sort no more than those that may be among the first k
+    if len(found) > k:  # sort only those that may be among the first k
         enough = values >= np.partition(values, len(values) - k)[len(values) - k]
         found, values = found[enough], values[enough]
     return found[np.argsort(-values, kind="stable")[:k]]
@@ -173,9 +170,9 @@ def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
 class Tantivy(_Lexical):
     """A ``Retriever`` over a built corpus's own index, mapped from disk.
 
-    tantivy finds the candidates; their scores are computed again from their text, with exact lengths and in float64,
-    until none that is left can be better. So they are ``BM25``'s, whatever the index's segments, and a passage whose
-    score the index got wrong is an error.
+    tantivy finds the candidates. Their scores are computed again from their text, with exact lengths and in float64,
+    until no other passage can be better. So scores equal ``BM25``'s whatever the index's segments are, and a score that
+    the index has wrong is an error.
     """
 
     kind = library = "tantivy"
@@ -205,12 +202,12 @@ class Tantivy(_Lexical):
             hits = self._stored.searcher.search(query, limit, count=False).hits
             rows = self._stored.rows([address for _, address in hits])
             for (found, address), row in zip(hits[seen:], rows[seen:], strict=True):
-                rough = found / (K1 + 1)  # the factor that we leave out
+                rough = found / (K1 + 1)  # the factor left out here
                 highest = rough * (1 + _RELATIVE) + off
                 if len(best) >= k and highest < -best[k - 1][0]:
                     return [passage for _, _, passage in best[:k]]
                 passage = self._stored.passage(address)
-                score = self._score(passage, terms, weights)
+                score = self._score(passage, weights)
                 if not rough * _ROUNDED * (1 - _RELATIVE) - off <= score <= highest:
                     folder = self._stored.folder
                     raise CorpusError(
@@ -227,26 +224,24 @@ class Tantivy(_Lexical):
 
         schema, fields = self._stored.schema, []
         for name in (TITLE, TEXT):
-            parts = [
-                (Query.term_query(schema, name, term, index_option="freq"), times) for term, times in terms.items()
-            ]
-            should = [(Occur.Should, Query.boost_query(part, times) if times > 1 else part) for part, times in parts]
+            should = []
+            for term, times in terms.items():
+                part = Query.term_query(schema, name, term, index_option="freq")
+                should.append((Occur.Should, Query.boost_query(part, times) if times > 1 else part))
             fields.append(Query.boolean_query(should))
         return Query.disjunction_max_query(fields, tie_breaker=TIE_BREAKER)
 
     def _weights(self, terms: Mapping[str, int]) -> dict[str, dict[str, float]]:
-        """idf times how often the query has it, by field and term."""
+        """idf times the count in the query, by field and term."""
         frequency, count = self._stored.searcher.doc_freq, len(self.corpus)
         return {
             name: {term: times * idf(count, frequency(name, term)) for term, times in terms.items()}
             for name in (TITLE, TEXT)
         }
 
-    def _score(self, passage: Passage, terms: Mapping[str, int], weights: Mapping[str, Mapping[str, float]]) -> float:
-        scores = []
-        for name, value in ((TITLE, passage.title), (TEXT, passage.text)):
-            found = analysis.terms(value)
-            norm = K1 * (1 - B + B * len(found) / (self._mean[name] or 1))
-            held = Counter(term for term in found if term in terms)
-            scores.append(sum(weights[name][term] * tf / (tf + norm) for term, tf in sorted(held.items())))
+    def _score(self, passage: Passage, weights: Mapping[str, Mapping[str, float]]) -> float:
+        scores = [
+            math.fsum(added(analysis.terms(value), self._mean[name], weights[name]).values())
+            for name, value in ((TITLE, passage.title), (TEXT, passage.text))
+        ]
         return max(scores) + TIE_BREAKER * min(scores)

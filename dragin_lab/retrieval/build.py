@@ -1,8 +1,8 @@
 """``dragin-lab corpus build``: from a source to a corpus on disk (``stored``), in bounded memory.
 
-The index is built in a folder of its own beside the target, its manifest is written last, and one rename puts it in
-place: what stands at the target is whole or is what was there before. A build that was killed leaves that folder, which
-the next one clears; one that failed or was interrupted leaves nothing.
+The index is built in a folder beside the target, its manifest is written last, and one rename puts it in place: the
+target is always complete, or what was there before. A build that was killed leaves the other folder, which the next
+build clears; one that failed or was interrupted leaves nothing.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from array import array
 from collections.abc import Iterator, Mapping
@@ -23,16 +24,18 @@ from tqdm.auto import tqdm
 
 from dragin_lab import __version__
 from dragin_lab.errors import BrokenOffError, CorpusError
-from dragin_lab.files import LOCK, locked, not_saved
-from dragin_lab.retrieval import analysis
+from dragin_lab.files import locked, not_saved
+from dragin_lab.retrieval import analysis, stored
 from dragin_lab.retrieval.analysis import prepared
 from dragin_lab.retrieval.manifest import write_manifest
 from dragin_lab.retrieval.sources import Row, Source, find_source, long_passage, long_warning
-from dragin_lab.retrieval.stored import FORMAT, INDEX, MANIFEST, TEXT, TITLE, Stored, is_stored, json_line, open_index
+from dragin_lab.retrieval.stored import INDEX, TEXT, TITLE, Stored, json_line
 
-#: Bytes that tantivy collects before it writes a segment. Together with the merges of segments it decides the peak.
+#: Bytes that tantivy collects before it writes a segment; with the merging of segments they determine the peak.
 _HEAP = 128 << 20
-#: Canary queries, their words, and the passages among which the one that each was made from must be found.
+#: In the folder of a build in progress: what is being built, and the corpus that it replaces.
+NEW, OLD = "new", "old"
+#: Canary queries, words per query, and the rank within which each must find its passage.
 _CANARIES, _WORDS, DEPTH = 8, 6, 10
 
 
@@ -48,22 +51,19 @@ def build(
     """Build a corpus in the folder ``out``.
 
     Args:
-        source: what ``sources.find_source`` recognises: a file, a folder, a DataFrame, a Hugging Face data set, an
-            iterable of dictionaries.
-        fields: which of the source's fields is the id, title and text, where they have other names:
-            ``"id=doc_id,text=contents"`` or a mapping.
+        source, fields: as for ``Corpus.load``.
         expect: refuse to finish with another number of passages.
         force: replace the corpus that the folder holds.
         progress: a bar on the error output; by default where that is a terminal.
 
     Raises:
         CorpusError: what is wrong with the source, with file and line, or with the folder.
-        BrokenOffError: it could not be written to its end, for want of space for one.
+        BrokenOffError: it could not be finished, for example because the disk is full.
     """
     folder = Path(out).expanduser()
     found = find_source(source, fields)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        if not is_stored(folder):
+        if not stored.is_stored(folder):
             raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --out")
         if not force:
             raise CorpusError(f"{folder}: holds a corpus already; give another --out, or --force to replace it")
@@ -78,42 +78,36 @@ def build(
 
 @contextmanager
 def _workplace(folder: Path) -> Iterator[Path]:
-    """An empty folder beside the target, which no other build uses; it is gone afterwards, renamed or removed."""
-    work = folder.absolute().with_name(f".{folder.absolute().name}.building")
-    work.mkdir(parents=True, exist_ok=True)
+    """An empty folder beside the target, which no other build uses; afterwards it is renamed or removed."""
+    place = folder.absolute().with_name(f".{folder.absolute().name}.building")
+    place.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(work, "another build of this corpus is under way; wait for it, or give another --out"):
-            _clear(work)  # of what a build left that was killed
+        with locked(place, "another build of this corpus is under way; wait for it, or give another --out"):
             try:
-                (work / "new").mkdir()
-                yield work / "new"
+                _clear(place)  # what a killed build left
+                (place / NEW).mkdir()
+                yield place / NEW
             finally:
-                _clear(work)
+                _clear(place)
     finally:
-        with suppress(OSError):  # another build has just begun there
-            work.rmdir()
+        with suppress(OSError):  # another build has just begun
+            place.rmdir()
 
 
-def _clear(work: Path) -> None:
-    for left in work.iterdir():
-        if left.is_dir():
-            shutil.rmtree(left)
-        elif left.name != LOCK:
-            left.unlink()
+def _clear(place: Path) -> None:
+    for name in (NEW, OLD):
+        shutil.rmtree(place / name, ignore_errors=True)
 
 
 def _put_in_place(work: Path, folder: Path) -> None:
-    old = folder.absolute().with_name(f".{folder.absolute().name}.replaced")
-    shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
-        os.replace(folder, old)
+        os.replace(folder, work.with_name(OLD))
     os.replace(work, folder)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _write(source: Source, work: Path, expect: int | None, progress: bool | None) -> None:
     (work / INDEX).mkdir()
-    index = open_index(work / INDEX, new=True)
+    index = stored.open_index(work / INDEX, new=True)
     writer = index.writer(heap_size=_HEAP, num_threads=1)
     disable = None if progress is None else not progress
     size = {"total": source.bytes, "unit": "B", "unit_scale": True} if source.bytes else {"unit": " passages"}
@@ -134,7 +128,7 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
                 "it again"
             )
         writer.commit()
-    except ValueError as error:  # tantivy's: the disk is full, for one
+    except ValueError as error:  # of tantivy, such as for a full disk
         raise BrokenOffError(
             f"{work}: tantivy cannot write ({str(error)[:200]}); free some space and run it again"
         ) from error
@@ -142,7 +136,7 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
         writer.wait_merging_threads()
     index.reload()
     facts = {
-        "format": FORMAT,
+        "format": stored.FORMAT,
         "passages": count,
         "fingerprint": added.fingerprint.hexdigest(),
         "analysis": analysis.NAME,
@@ -154,11 +148,11 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
         "warnings": [long_warning(added.long, added.first_long)] if added.first_long else [],
         "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
     }
-    write_manifest(work / MANIFEST, facts, sorted(one for one in (work / INDEX).iterdir() if one.is_file()))
+    write_manifest(work / stored.MANIFEST, facts, sorted(one for one in (work / INDEX).iterdir() if one.is_file()))
 
 
 class _Added:
-    """The passages that were given to a writer, and what the manifest says of them."""
+    """The passages given to a writer so far, and the facts about them for the manifest."""
 
     def __init__(self, writer: Any) -> None:
         from tantivy import Document
@@ -173,7 +167,7 @@ class _Added:
     def add(self, row: Row) -> None:
         line = json_line(row.id, row.title, row.text)
         self.fingerprint.update(line)
-        document = self._document()  # filled by its methods in a third of the time
+        document = self._document()  # its methods take a third of the time of its constructor
         document.add_integer("row", len(self.ids))
         document.add_text("id", row.id)
         document.add_bytes("passage", line)
@@ -190,7 +184,7 @@ class _Added:
             self.first_long = self.first_long or row
 
     def check_ids(self, source: Source) -> None:
-        """Refuse an id that was used twice; the source is read once more to say where."""
+        """Refuse an id that was used twice; the source is read again to say where."""
         ids = np.frombuffer(self.ids, np.int64)
         ordered = np.sort(ids)
         twice = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
@@ -214,26 +208,22 @@ def _mean_length(index: Any, field: str, term: str | None) -> float:
         return 0.0
     searcher = index.searcher()
     query = Query.term_query(index.schema, field, term, index_option="freq")
-    said = json.loads(query.explain(searcher, searcher.search(query, 1, count=False).hits[0][1]).to_json())
-    return float(next(value for text, value in _said(said) if text.startswith("avgdl")))
-
-
-def _said(explanation: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    yield explanation["description"], explanation["value"]
-    for detail in explanation.get("details", ()):
-        yield from _said(detail)
+    said = query.explain(searcher, searcher.search(query, 1, count=False).hits[0][1]).to_json()
+    found = re.search(r'"value": ([^,]+),\s+"description": "avgdl', said)
+    assert found is not None, said
+    return float(found[1])
 
 
 def _canaries(index: Any, count: int) -> list[dict[str, str]]:
-    """Queries of a passage's own rarest words, for passages spread from the first to the last.
+    """Queries of the rarest words of passages, evenly spaced from the first to the last.
 
-    None for a passage whose words are all as common as a search returns passages: others may rank above it.
+    A passage whose words are all common gets none, as others may rank above it.
     """
     from tantivy import Query
 
     searcher = index.searcher()
     found = []
-    for row in np.unique(np.linspace(0, count - 1, _CANARIES).astype(int)).tolist():
+    for row in stored.spread(count, _CANARIES):
         hits = searcher.search(Query.term_query(index.schema, "row", row), 1, count=False).hits
         passage = json.loads(searcher.doc(hits[0][1]).get_first("passage"))
         held = {

@@ -1,4 +1,4 @@
-"""``dragin-lab corpus check``: whether a built corpus is what was built, and whether a search finds what it must."""
+"""``dragin-lab corpus check``: whether a built corpus is intact, and whether searches find what they must."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.manifest import read_manifest
 from dragin_lab.retrieval.stored import Stored, json_line
 
-#: In a built corpus's folder: a folder for each of its vector indexes, with a manifest of its own.
+#: In a built corpus's folder: a folder for each of its vector indexes, with its own manifest.
 INDEXES, ABOUT = "indexes", "index.json"
 
-Finding = tuple[str, bool]  # what was looked at, or what is wrong with it; whether it is sound
+Finding = tuple[str, bool]  # what was checked, or what is wrong with it; whether it is sound
 
 
 def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
-    """Look a built corpus over, and say of each thing whether it is sound.
+    """Check a built corpus, and report on each part whether it is sound.
 
     Always: the manifests of the corpus and of the indexes in its folder, the length and CRC-32 of every file, and the
-    canary queries. With ``full``: every passage, by the fingerprint of all.
+    canary queries. With ``full`` also every passage, by the fingerprint of all.
     """
     path = Path(folder).expanduser()
     try:
@@ -51,7 +51,7 @@ def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
 
 
 def ask_canaries(corpus: Corpus, retriever: Retriever) -> Iterator[Finding]:
-    """Whether a retriever over a built corpus finds, among the first ``DEPTH``, the passages chosen for that."""
+    """Whether a retriever finds the passage of each canary query among the first ``DEPTH``."""
     assert isinstance(corpus.passages, Stored), "only a built corpus has canaries"
     canaries = corpus.passages.about["canaries"]
     sound = True

@@ -1,4 +1,4 @@
-"""A corpus: the passages that a retriever searches, in a fixed order, in memory or read from disk one by one."""
+"""A corpus: the passages that a retriever searches, in a fixed order, in memory or on disk."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.sources import Row, as_rows, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import Stored, is_stored, json_line
 
+_AT_ONCE = 4096  # passages read together
+
 
 class Corpus(Sequence[Passage]):
     """Passages by position (``corpus[3]``) and by id (``corpus.get("17")``).
 
-    ``name`` is short, for tables; ``source`` says where the passages came from; ``warnings`` holds a line for each
-    thing worth knowing about them. Get one with ``load``, ``build`` or ``from_passages``.
+    ``name`` is short, for tables; ``source`` says where the passages came from; ``warnings`` are lines on what is
+    unusual about them. Get one with ``load``, ``build`` or ``from_passages``.
     """
 
     def __init__(self, rows: Iterable[Row] | Stored, *, name: str, source: str) -> None:
@@ -48,17 +50,16 @@ class Corpus(Sequence[Passage]):
         """Open a built corpus, or read a source into memory; ``None`` is the embedded one.
 
         Args:
-            source: a folder that ``build`` made, whose passages stay on disk; or what it can be made from: JSON lines,
-                CSV, TSV (DPR's ``psgs_w100.tsv.gz`` too) or parquet files, a BEIR folder, a folder of .txt and .md
-                files, a DataFrame, an iterable of dictionaries, a Hugging Face data set, its saved folder, or
-                ``hub:NAME``.
-            fields: which of its fields is the id, title and text, where they have other names:
+            source: a folder that ``build`` made, whose passages stay on disk; or a JSON lines, CSV, TSV (DPR's
+                ``psgs_w100.tsv.gz`` too) or parquet file, a BEIR folder, a folder of .txt and .md files, a DataFrame,
+                an iterable of dictionaries, a Hugging Face data set, its saved folder, or ``hub:NAME``.
+            fields: the names of the fields for id, title and text, where they differ:
                 ``"id=doc_id,title=headline,text=contents"`` or a mapping. A missing id is made from the row.
             progress: a bar on the error output; by default where that is a terminal.
 
         Raises:
-            CorpusError: what is wrong, with file, row and field, and what would be accepted. Nothing is repaired or
-                left out. Of a built corpus: that it is damaged, or of another version.
+            CorpusError: what is wrong, with file, row and field, and what would be accepted; nothing is repaired or
+                left out. A built corpus that is damaged or of another version.
         """
         if source is None:
             from dragin_lab import almanac
@@ -82,7 +83,7 @@ class Corpus(Sequence[Passage]):
 
     @classmethod
     def from_passages(cls, passages: Iterable[Passage], *, name: str = "passages") -> Corpus:
-        """A corpus of passages made elsewhere; held to the same rules as a file's."""
+        """A corpus of passages made elsewhere; the rules for files apply to them too."""
         return cls(as_rows(passages, name), name=name, source=name)
 
     @overload
@@ -90,37 +91,50 @@ class Corpus(Sequence[Passage]):
     @overload
     def __getitem__(self, index: slice) -> list[Passage]: ...
     def __getitem__(self, index: int | slice) -> Passage | list[Passage]:
-        return self.passages[index]
+        rows = range(len(self))[index]
+        if isinstance(rows, int):
+            return self.passages[rows : rows + 1][0]
+        if rows.step != 1:
+            return [self[row] for row in rows]
+        return list(self._between(rows.start, rows.stop))
 
     def __len__(self) -> int:
         return len(self.passages)
 
     def __iter__(self) -> Iterator[Passage]:
-        return iter(self.passages)
+        return self._between(0, len(self))
+
+    def _between(self, start: int, stop: int) -> Iterator[Passage]:
+        for row in range(start, stop, _AT_ONCE):
+            yield from self.passages[row : min(row + _AT_ONCE, stop)]
 
     @property
     def folder(self) -> Path | None:
-        """The folder of a built corpus; None for one that is held in memory."""
+        """The folder of a built corpus; None for one in memory."""
         return self.passages.folder if isinstance(self.passages, Stored) else None
 
     def get(self, id: str) -> Passage:
         """The passage with this id; ``KeyError`` where there is none."""
-        return self.passages[self._row_of(id)]
+        return self[self._row_of(id)]
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) over the ids, titles and texts, in order; the same however the corpus is held."""
+        """SHA-256 (hex) of the ids, titles and texts, in order; the same in memory and on disk."""
         digest = hashlib.sha256()
-        for p in self.passages:
+        for p in self:
             digest.update(json_line(p.id, p.title, p.text))
         return digest.hexdigest()
+
+    def facts(self) -> dict[str, Any]:
+        """What identifies it, for the provenance of a retriever."""
+        return {"corpus": self.name, "corpus_fingerprint": self.fingerprint, "passages": len(self)}
 
     def __repr__(self) -> str:
         return f"Corpus({self.name}, {len(self):,} passages)"
 
 
 def _held(rows: Iterable[Row], source: str) -> tuple[list[Passage], dict[str, int], tuple[str, ...]]:
-    """The passages of some rows, their positions by id, and warnings."""
+    """The passages of rows, their positions by id, and warnings."""
     passages: list[Passage] = []
     position: dict[str, int] = {}
     places: list[str] = []  # only messages need them

@@ -1,9 +1,9 @@
 """Dense retrieval: passages and queries as vectors of length 1, the nearest by inner product, in a FAISS index.
 
-``Dense.build`` encodes a corpus in blocks, written as they are made, so that a killed encoding goes on where it
-stopped and ends with the same bytes. Up to ``EXACT`` passages a search compares them all; above, it is approximate: the
-passages are grouped (FAISS's ``IVFFlat``), and a search looks through as many groups as a recall of ``RECALL``
-took when the index was built, which is measured against the exact one.
+``Dense.build`` encodes a corpus in blocks and writes each as it is made, so that a killed encoding resumes where it
+stopped and ends with the same bytes. Up to ``EXACT`` passages, a search compares them all. Above, it is approximate:
+passages are grouped (FAISS's ``IVFFlat``), and a search looks through as many groups as it took to reach a recall of
+``RECALL`` when the index was built.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -29,20 +29,20 @@ from dragin_lab.retrieval.check import ABOUT, INDEXES
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.manifest import read_manifest, write_manifest
+from dragin_lab.retrieval.stored import spread
 
-#: Of a folder's layout; another number is refused.
+#: Version of a folder's layout; any other is refused.
 FORMAT = 3
-#: Passages up to which every one is compared.
+#: Passages up to which a query is compared with all of them.
 EXACT = 200_000
-#: Share of the exact first ten that an approximate index must find among its first ten, when it is built.
+#: Share of the exact first ten that an approximate index must find in its first ten when it is built.
 RECALL = 0.95
 _AGAIN = "build it again with 'dragin-lab corpus index --force'"
 VECTORS, INDEX, PROGRESS = "vectors.f32", "index.faiss", "encoding.partial.json"
-_BLOCK = 256  # passages that are encoded, and sorted by length, together
+_BLOCK = 256  # passages that are sorted by length and encoded together
 _CHECKPOINT_SECONDS = 10.0
-_AT_ONCE = 1 << 16  # vectors handed to FAISS together
-_PROBES, _PROBE_WORDS = 200, 12  # recall is measured with the first words of so many passages as queries
-_SAMPLE = 64  # vectors a group that the groups are learnt from
+_PROBES, _PROBE_WORDS = 200, 12  # recall is measured with the first words of this many passages
+_SAMPLE = 64  # vectors per group from which the groups are learnt
 
 Found = tuple[np.ndarray, np.ndarray]  # inner products and rows, (queries, k) each
 
@@ -67,8 +67,8 @@ class Dense:
     def open(cls, corpus: Corpus, model: str, *, device: str | None = None) -> Dense:
         """The index of a corpus by a model (``open_encoder``).
 
-        A corpus that was not built is encoded on the spot, once: its index is cached for the user. Raises
-        ``CorpusError`` where a built corpus has none, and as ``load``.
+        A corpus in memory is encoded at once, and its index is cached for the user. Raises ``CorpusError`` where a
+        built corpus has no such index, and as ``load`` does.
         """
         encoder = open_encoder(model, device)
         folder = folder_of(corpus, encoder)
@@ -92,20 +92,20 @@ class Dense:
         force: bool = False,
         progress: bool | None = None,
     ) -> Dense:
-        """Encode a corpus and build its index in a folder, or go on where an earlier call was stopped.
+        """Encode a corpus and build its index in a folder, or resume where an earlier call was stopped.
 
-        An index that is there is opened; where it is not as exact as asked for, another is built of its vectors.
+        An index that is there is opened; one of the other exactness is replaced by one built from its vectors.
 
         Args:
-            folder: default that of the corpus, or one in the user's cache (``folder_of``).
+            folder: by default ``folder_of`` the corpus.
             exact: compare a query with every passage; by default up to ``EXACT`` passages.
             force: begin again, whatever the folder holds.
             progress: a bar on the error output; by default where that is a terminal.
 
-        Raises ``CorpusError`` where the folder holds the encoding of something else or another process writes it,
-        ``BrokenOffError`` where it cannot be written to the end; what was encoded is kept.
+        Raises ``CorpusError`` where the folder holds an encoding of something else or another process writes to it,
+        ``BrokenOffError`` where it cannot be finished; what was encoded is kept.
         """
-        library = _library()
+        _faiss()
         target = folder_of(corpus, encoder) if folder is None else Path(folder).expanduser()
         exactly = len(corpus) <= EXACT if exact is None else exact
         facts = _facts(corpus, encoder)
@@ -116,21 +116,20 @@ class Dense:
                     for name in (ABOUT, PROGRESS, VECTORS, INDEX):
                         (target / name).unlink(missing_ok=True)
                 if (target / ABOUT).exists():
-                    about = read_manifest(target / ABOUT, _AGAIN, facts)
-                    if about["exact"] == exactly:
+                    if read_manifest(target / ABOUT, _AGAIN, facts)["exact"] == exactly:
                         return cls.load(target, corpus, encoder)
-                    _note(target, facts, len(corpus), about["zeros"])
+                    _note(target, facts, len(corpus))
                     (target / ABOUT).unlink()
-                zeros = _encode(corpus, encoder, target, facts, progress)
+                _encode(corpus, encoder, target, facts, progress)
                 vectors = _mapped(target / VECTORS, len(corpus), encoder.dimension)
                 (target / INDEX).unlink(missing_ok=True)
                 how: dict[str, Any] = {"exact": True}
                 if not exactly:
-                    index, how = _grouped(library, vectors, corpus, encoder)
-                    _write_index(library, index, target / INDEX)
-                about = facts | how | {"zeros": zeros, "faiss": version("faiss-cpu")}
+                    index, how = _grouped(vectors, corpus, encoder)
+                    _write_index(index, target / INDEX)
+                zeros = len(vectors) - int(np.any(vectors, axis=1).sum())  # passages without a vector
                 written = [target / name for name in (VECTORS, INDEX) if (target / name).exists()]
-                write_manifest(target / ABOUT, about, written)
+                write_manifest(target / ABOUT, facts | how | {"zeros": zeros, "faiss": version("faiss-cpu")}, written)
                 (target / PROGRESS).unlink(missing_ok=True)
         except OSError as error:
             raise BrokenOffError(
@@ -142,30 +141,30 @@ class Dense:
     def load(cls, folder: str | Path, corpus: Corpus, encoder: Encoder) -> Dense:
         """The index in a folder, which must be of this corpus and by this encoder.
 
-        Raises ``CorpusError`` for a folder that holds none or half of one, or one of another corpus, encoder or
-        format, or damaged files.
+        Raises ``CorpusError`` for no index or an unfinished one, for another corpus, encoder or format, and for
+        damaged files.
         """
-        library = _library()
+        faiss = _faiss()
         source = Path(folder).expanduser()
         if (source / PROGRESS).exists() and not (source / ABOUT).exists():
             raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
         about = read_manifest(source / ABOUT, _AGAIN, _facts(corpus, encoder))
         if about["exact"]:
             vectors = _mapped(source / VECTORS, len(corpus), encoder.dimension)
-            return cls(corpus, encoder, lambda queries, k: nearest(library, queries, vectors, k), about)
+            return cls(corpus, encoder, lambda queries, k: nearest(queries, vectors, k), about)
         try:
-            index = library.read_index(str(source / INDEX), library.IO_FLAG_MMAP_IFC)
+            index = faiss.read_index(str(source / INDEX), faiss.IO_FLAG_MMAP_IFC)
         except RuntimeError as error:
             raise CorpusError(f"{source / INDEX}: cannot be read ({str(error)[:200]}); build it again") from None
-        library.extract_index_ivf(index).nprobe = about["groups_searched"]
+        faiss.extract_index_ivf(index).nprobe = about["groups_searched"]
         return cls(corpus, encoder, index.search, about)
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """The at most k nearest passages, nearest first, with their cosines; equal ones in corpus order."""
+        """At most k passages, nearest first, with their cosines; equal ones in corpus order."""
         return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, by one search of the index."""
+        """``search`` for each query, in one search of the index."""
         check_number(k)
         if not queries:
             return []
@@ -174,23 +173,17 @@ class Dense:
         return [self._passages(*one) for one in zip(scores, rows, vectors, strict=True)]
 
     def _passages(self, scores: np.ndarray, rows: np.ndarray, vector: np.ndarray) -> list[Passage]:
-        """The passages found; none for a query without a vector, whose cosines mean nothing."""
+        """The passages found; none for a query without a vector, whose cosines would mean nothing."""
         if not vector.any():
             return []
         found = sorted((-float(s), int(r)) for s, r in zip(scores, rows, strict=True) if r >= 0)
         return [replace(self.corpus[row], score=-score) for score, row in found]
 
     def provenance(self) -> dict[str, Any]:
-        """Everything that a repetition of these searches needs, as plain data."""
+        """All that is needed to repeat these searches, as plain data."""
         kept = ("exact", "groups", "groups_searched", "recall", "zeros", "faiss")
-        return {
-            "kind": self.kind,
-            **self.encoder.provenance(),
-            **{key: self._about[key] for key in kept if key in self._about},
-            "corpus": self.corpus.name,
-            "corpus_fingerprint": self.corpus.fingerprint,
-            "passages": len(self.corpus),
-        }
+        found = {key: self._about[key] for key in kept if key in self._about}
+        return {"kind": self.kind} | self.encoder.provenance() | found | self.corpus.facts()
 
     def __repr__(self) -> str:
         how = "exact" if self._about["exact"] else f"recall {self._about['recall']:.2f}"
@@ -198,7 +191,7 @@ class Dense:
 
 
 def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
-    """The folder of a corpus's index by an encoder; models of one name and other weights have another."""
+    """Where the index of a corpus by an encoder is: with the corpus, or in the user's cache."""
     facts = encoder.provenance()
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
     own = user_cache() / f"{INDEXES}-{FORMAT}" / corpus.fingerprint[:32]
@@ -210,7 +203,7 @@ def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
 
 
 def _facts(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
-    """What an index is of, all of which must be the same when it is opened."""
+    """What an index was made from, all of which must be the same when it is opened."""
     return {
         "format": FORMAT,
         "kind": Dense.kind,
@@ -219,48 +212,43 @@ def _facts(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
     } | encoder.provenance()
 
 
-def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> int:
-    """Bring ``VECTORS`` to its end; returns how many passages gave no vector and stand there as zeros."""
-    rows, zeros = _resumed(folder, facts)
-    width = encoder.dimension * 4
-    disable = None if progress is None else not progress
-    with (
-        (folder / VECTORS).open("ab") as file,
-        tqdm(
-            total=len(corpus), initial=rows, desc=f"encode by {encoder.name}", unit=" passages", disable=disable,
-            leave=False,
-        ) as bar,
-    ):  # fmt: skip
-        file.truncate(rows * width)
+def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> None:
+    """Encode what ``VECTORS`` lacks; a passage without a vector is a row of zeros."""
+    rows = _resumed(folder, facts)
+    bar = tqdm(
+        total=len(corpus), initial=rows, desc=f"encode by {encoder.name}", unit=" passages", leave=False,
+        disable=None if progress is None else not progress,
+    )  # fmt: skip
+    with (folder / VECTORS).open("ab") as file, bar:
+        file.truncate(rows * encoder.dimension * 4)
         last = time.monotonic()
-        for start in range(rows, len(corpus), _BLOCK):  # blocks begin where they always do, so bytes are the same
+        for start in range(rows, len(corpus), _BLOCK):  # blocks begin at fixed rows, so the bytes are the same
             vectors = encoder.encode_passages(corpus[start : start + _BLOCK])  # (block, dimension)
             file.write(vectors.astype("<f4").tobytes())
-            rows, zeros = start + len(vectors), zeros + int((~vectors.any(axis=1)).sum())
+            rows = start + len(vectors)
             bar.update(len(vectors))
             if time.monotonic() - last >= _CHECKPOINT_SECONDS or rows == len(corpus):
                 file.flush()
                 os.fsync(file.fileno())
-                _note(folder, facts, rows, zeros)
+                _note(folder, facts, rows)
                 last = time.monotonic()
-    return zeros
 
 
-def _note(folder: Path, facts: dict[str, Any], rows: int, zeros: int) -> None:
-    """Say how far the vectors go, which are on the disk."""
-    write_whole(folder / PROGRESS, json.dumps({"of": facts, "rows": rows, "zeros": zeros}).encode())
+def _note(folder: Path, facts: dict[str, Any], rows: int) -> None:
+    """Record how many vectors are safely on the disk."""
+    write_whole(folder / PROGRESS, json.dumps({"of": facts, "rows": rows}).encode())
 
 
-def _resumed(folder: Path, facts: dict[str, Any]) -> tuple[int, int]:
-    """The passages that an earlier call encoded for certain, and how many of them gave no vector."""
+def _resumed(folder: Path, facts: dict[str, Any]) -> int:
+    """The number of passages that an earlier call safely encoded."""
     path = folder / PROGRESS
     if not path.exists():
         if any(one.name not in (VECTORS, INDEX, LOCK) for one in folder.iterdir()):
             raise CorpusError(f"{folder}: is not empty and holds no index; give a folder of its own")
-        return 0, 0
+        return 0
     try:
         there = json.loads(path.read_bytes())
-        rows, zeros, of = int(there["rows"]), int(there["zeros"]), there["of"]
+        rows, of = int(there["rows"]), there["of"]
         written = (folder / VECTORS).stat().st_size
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorpusError(f"{path}: is damaged ({error}); delete {folder} to start over") from None
@@ -271,26 +259,25 @@ def _resumed(folder: Path, facts: dict[str, Any]) -> tuple[int, int]:
         )
     if written < rows * facts["dimension"] * 4:
         raise CorpusError(f"{folder / VECTORS}: is shorter than the encoding left it; delete {folder} to start over")
-    return rows, zeros
+    return rows
 
 
 # -- the index --------------------------------------------------------------------------------------------------------
 
 
-def _grouped(library: Any, vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any, dict[str, Any]]:
-    """An index of groups, and how many of them are looked through for a recall of ``RECALL``, or all."""
+def _grouped(vectors: np.ndarray, corpus: Corpus, encoder: Encoder) -> tuple[Any, dict[str, Any]]:
+    """An index of groups, and how many of them a search must look through for a recall of ``RECALL``."""
+    faiss = _faiss()
     count, dimension = vectors.shape
     groups = max(1, min(int(4 * count**0.5), count // _SAMPLE))
-    index = library.IndexIVFFlat(library.IndexFlatIP(dimension), dimension, groups, library.METRIC_INNER_PRODUCT)
+    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimension), dimension, groups, faiss.METRIC_INNER_PRODUCT)
     index.cp.seed = 0
-    step = max(1, count // (groups * _SAMPLE))
-    index.train(np.ascontiguousarray(vectors[::step]))
-    for part in _parts(vectors):
-        index.add(part)
-    asked = np.unique(np.linspace(0, count - 1, min(count, _PROBES)).astype(int)).tolist()
-    queries = encoder.encode_queries([" ".join(corpus[row].text.split()[:_PROBE_WORDS]) for row in asked])
+    index.train(np.ascontiguousarray(vectors[:: max(1, count // (groups * _SAMPLE))]))
+    index.add(vectors)
+    probes = [" ".join(corpus[row].text.split()[:_PROBE_WORDS]) for row in spread(count, _PROBES)]
+    queries = encoder.encode_queries(probes)
     k = min(10, count)
-    wanted = nearest(library, queries, vectors, k)[1]
+    wanted = nearest(queries, vectors, k)[1]
     searched, recall = 1, 0.0
     while True:
         index.nprobe = searched
@@ -300,58 +287,35 @@ def _grouped(library: Any, vectors: np.ndarray, corpus: Corpus, encoder: Encoder
         searched = min(groups, searched * 2)
 
 
-def nearest(library: Any, queries: np.ndarray, vectors: np.ndarray, k: int) -> Found:
-    """The k vectors nearest to each query, by comparing all, a part at a time: their inner products and rows."""
-    found: list[Found] = []
-    for start, part in zip(range(0, len(vectors), _AT_ONCE), _parts(vectors), strict=True):
-        scores, rows = library.knn(queries, part, min(k, len(part)), metric=library.METRIC_INNER_PRODUCT)
-        found.append((scores, rows + start))
-    scores, rows = (np.concatenate(each, axis=1) for each in zip(*found, strict=True))
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, order, axis=1), np.take_along_axis(rows, order, axis=1)
+def nearest(queries: np.ndarray, vectors: np.ndarray, k: int) -> Found:
+    """The inner products and rows, (queries, k) each, of the k nearest vectors to each query, comparing all."""
+    faiss = _faiss()
+    found: Found = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+    return found
 
 
 def recall_of(found: np.ndarray, wanted: np.ndarray) -> float:
-    """Mean share of ``wanted`` (queries, k) that stands in the same row of ``found``."""
+    """Mean share of each row of ``wanted`` (queries, k) that the same row of ``found`` holds."""
     shares = [len(set(f) & set(w)) / len(w) for f, w in zip(found.tolist(), wanted.tolist(), strict=True)]
     return float(np.mean(shares))
-
-
-def _parts(vectors: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(vectors), _AT_ONCE):
-        yield np.ascontiguousarray(vectors[start : start + _AT_ONCE])
 
 
 def _mapped(path: Path, count: int, dimension: int) -> np.ndarray:
     return np.memmap(path, "<f4", "r", shape=(count, dimension))
 
 
-def _write_index(library: Any, index: Any, path: Path) -> None:
-    """Write an index through a file of Python's: FAISS itself takes no notice of a disk that is full at the end."""
-    failed: list[OSError] = []
+def _write_index(index: Any, path: Path) -> None:
+    """Write an index through a Python file, as FAISS's own does not notice a full disk at the end."""
+    faiss = _faiss()
     draft = path.with_suffix(".partial")
     with draft.open("wb") as file:
-
-        def write(data: bytes) -> None:
-            try:
-                file.write(data)
-            except OSError as error:
-                failed.append(error)
-                raise
-
-        try:
-            library.write_index(index, library.PyCallbackIOWriter(write))
-        except RuntimeError:
-            if not failed:
-                raise
-        if failed:
-            raise failed[0]
+        faiss.write_index(index, faiss.PyCallbackIOWriter(file.write))
         file.flush()
         os.fsync(file.fileno())
     os.replace(draft, path)
 
 
-def _library() -> Any:
+def _faiss() -> Any:
     try:
         import faiss
     except ImportError:

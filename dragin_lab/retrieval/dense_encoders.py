@@ -1,8 +1,8 @@
 """From texts to vectors: SGPT as the paper uses it (Table 7), and models of sentence-transformers.
 
-SGPT (Muennighoff, 2022) takes the mean over the last hidden states of a decoder, each weighted with its place from 1,
-so that later pieces, which have seen more, count more. Its models for search read a query between [ and ], a passage
-between { and }, both after the text was cut to the model's length. So does the DRAGIN authors' ``src/retriever.py``.
+SGPT (Muennighoff, 2022) averages the last hidden states of a decoder, each weighted by its position from 1, so that
+later pieces, which have seen more, count more. Its models for search read a query between [ and ], and a passage
+between { and }. So does the DRAGIN authors' ``src/retriever.py``.
 """
 
 from __future__ import annotations
@@ -18,38 +18,38 @@ from dragin_lab.core.trace import Passage
 from dragin_lab.errors import MissingPackageError, ModelError
 
 QUERY, PASSAGE = ("[", "]"), ("{", "}")
-#: The embedded model, whose hidden states make a (poor) encoder that needs no download.
+#: The embedded model, whose hidden states make a poor encoder that needs no download.
 EMBEDDED = "almanac"
 _HUGE = 1 << 20  # tokenizers without a limit name an astronomical one
 
 
 class Encoder(Protocol):
-    """What turns texts into vectors of length 1."""
+    """Turns texts into vectors of length 1."""
 
     name: str
     dimension: int
 
     def encode_queries(self, queries: list[str]) -> np.ndarray:
-        """(queries, dimension) float32, each row of length 1; zeros for a text that gives no finite vector.
+        """(queries, dimension) float32, each row of length 1; zeros for a text without a finite vector.
 
-        A query's vector does not depend on which others are encoded with it.
+        A query's vector does not depend on the other queries.
         """
         ...
 
     def encode_passages(self, passages: list[Passage]) -> np.ndarray:
-        """(passages, dimension), of title and text together; as ``encode_queries`` but for rounding."""
+        """(passages, dimension), of title and text together, as ``encode_queries`` except for rounding."""
         ...
 
     def provenance(self) -> dict[str, Any]:
-        """What decides the vectors, as plain data."""
+        """All that the vectors depend on, as plain data."""
         ...
 
 
 def open_encoder(model: str, device: str | None = None) -> Encoder:
     """The encoder that a folder or Hugging Face id names; ``almanac`` is the embedded model's hidden states.
 
-    A model with sentence-transformers' ``modules.json`` is opened with that library, unless its name holds "sgpt";
-    everything else is pooled as SGPT, with brackets unless its name holds "nli" (SGPT's models for similarity).
+    A model with sentence-transformers' ``modules.json`` is opened with that library, unless its name contains "sgpt".
+    All others are pooled as SGPT, with brackets unless the name contains "nli" (SGPT's models for similarity).
 
     Raises ``ModelError`` for a model that cannot be loaded.
     """
@@ -69,7 +69,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
 
 
 class _Texts:
-    """What is encoded of queries and passages, by a class that encodes texts."""
+    """Queries and passages as the texts that a subclass encodes."""
 
     dimension: int
 
@@ -77,18 +77,18 @@ class _Texts:
         raise NotImplementedError
 
     def encode_queries(self, queries: list[str]) -> np.ndarray:
-        vectors = [self.encode([query], query=True) for query in queries]  # alone: a batch changes the last bits
+        vectors = [self.encode([query], query=True) for query in queries]  # one by one: a batch changes the last bits
         return np.concatenate(vectors) if vectors else np.zeros((0, self.dimension), np.float32)
 
     def encode_passages(self, passages: list[Passage]) -> np.ndarray:
-        """Of a title, a space, and the text, as the searches of the BEIR benchmark do it."""
+        """Title, space and text, as in the BEIR benchmark."""
         return self.encode([f"{p.title} {p.text}".strip() for p in passages], query=False)
 
 
 class SGPT(_Texts):
     """Weighted-mean pooling over the last hidden states of a model of ``transformers``.
 
-    ``pool`` is the formula; ``brackets`` puts those of SGPT's search models around query and passage.
+    ``pool`` is the formula; ``brackets`` adds those of SGPT's search models around query and passage.
     """
 
     def __init__(self, source: str, name: str, device: Any, *, brackets: bool = True, batch_size: int = 32) -> None:
@@ -105,21 +105,21 @@ class SGPT(_Texts):
         self._marks = {True: self._ids(QUERY), False: self._ids(PASSAGE)}
 
     def _ids(self, marks: tuple[str, str]) -> tuple[list[int], list[int]]:
-        """The pieces around a text. Of several pieces of a bracket the last: before it stands a mark of a space."""
+        """The pieces around a text: the last piece of each bracket, as some tokenizers put a space mark before it."""
         if not self.brackets:
             return [], []
         first, last = (self._tokenizer.encode(mark, add_special_tokens=False)[-1:] for mark in marks)
         return first, last
 
     def ids(self, text: str, *, query: bool) -> list[int]:
-        """The pieces of a text as the model reads them, brackets included, cut to its length."""
+        """The pieces of a text as the model reads them, with brackets, cut to the model's length."""
         before, after = self._marks[query]
         room = None if self.longest is None else self.longest - len(before) - len(after)
         found = self._tokenizer(text, truncation=False, verbose=False)["input_ids"][:room]
         return before + [int(i) for i in found] + after
 
     def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
-        """(texts, dimension) float32; texts of like length are read together."""
+        """(texts, dimension) float32; texts of similar length are read together."""
         rows = [self.ids(text, query=query) for text in texts]
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
@@ -135,7 +135,7 @@ class SGPT(_Texts):
         longest = max(map(len, rows))
         ids = torch.zeros((len(rows), longest), dtype=torch.int64, device=self.model.device)
         mask = torch.zeros_like(ids)
-        for i, row in enumerate(rows):  # padded after the text, so that the place of a piece is that of the text alone
+        for i, row in enumerate(rows):  # padded on the right, so that positions are those of the text alone
             ids[i, : len(row)] = torch.tensor(row)
             mask[i, : len(row)] = 1
         with torch.inference_mode():
@@ -154,7 +154,7 @@ class SGPT(_Texts):
 
 
 class SentenceEncoder(_Texts):
-    """A model of sentence-transformers, with the prompts for queries and passages that it brings."""
+    """A model of sentence-transformers, with its own prompts for queries and passages."""
 
     def __init__(self, source: str, name: str, device: Any) -> None:
         try:
@@ -190,9 +190,9 @@ class SentenceEncoder(_Texts):
 
 
 def pool(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The mean of the hidden states of a text, weighted with 1 to n; SGPT, Eq. 2.
+    """The mean of a text's hidden states, weighted by 1 to n (SGPT, Eq. 2).
 
-    ``hidden`` (texts, pieces, dimension), ``mask`` (texts, pieces) 1 for a piece and 0 after the last; returns
+    ``hidden`` (texts, pieces, dimension), ``mask`` (texts, pieces) 1 for a piece and 0 for padding; returns
     (texts, dimension) float32.
     """
     weights = mask * np.arange(1, mask.shape[1] + 1)  # (texts, pieces)
@@ -201,7 +201,7 @@ def pool(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Rows of length 1, float32; rows of zeros stay, and one that is not finite becomes one."""
+    """Rows scaled to length 1, float32; rows that are zero or not finite become zeros."""
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # (texts, 1)
     sound = np.isfinite(lengths) & (lengths > 0)

@@ -1,11 +1,11 @@
-"""Retrieval from an Elasticsearch or OpenSearch index that is there already, such as the released code's ``wiki``.
+"""Retrieval from an existing Elasticsearch or OpenSearch index, such as the released code's ``wiki``.
 
-Its documents are passages: ``_id``, and the fields ``title`` and ``txt``. What is sent is what the authors' code sends
+Its documents are passages: ``_id``, and the fields ``title`` and ``txt``. The requests are those of the authors' code
 (github.com/oneal2000/DRAGIN, src/retriever.py; reference-behaviour §4): ``multi_match``, ``best_fields``, tie breaker
-0.5, ``dfs_query_then_fetch``. Where that code takes a failed search for one that found nothing, and a partial answer
-for a whole one, both are errors here.
+0.5, ``dfs_query_then_fetch``. That code takes a failed search for one that found nothing, and a partial answer for a
+complete one; both are errors here.
 
-urllib3 does the talking: five requests need no client, and Elasticsearch's own refuses OpenSearch.
+A handful of requests needs no client, and Elasticsearch's own refuses OpenSearch.
 """
 
 from __future__ import annotations
@@ -13,34 +13,27 @@ from __future__ import annotations
 import json
 import os
 import re
-import urllib.request
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-import numpy as np
 import urllib3
 
-from dragin_lab import __version__
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
+from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.retrieval.stored import spread
 
 INDEX, TITLE, TEXT = "wiki", "title", "txt"
-#: What one search may ask for (``index.max_result_window``), and queries per request.
+#: Most hits of one search (``index.max_result_window``), and queries per request.
 MOST_HITS, TOGETHER = 10_000, 64
-#: Passages of the given corpus, spread evenly, that are compared with those of the index when it is opened.
+#: Passages of the given corpus, evenly spaced, that are compared with the index when it is opened.
 GLANCES = 20
-#: Seconds without an answer after which a request counts as lost; times it is sent in all; seconds that the pauses
-#: between begin with, doubling, and the longest that a server may ask for by ``Retry-After``.
-TIMEOUT, TRIES, PAUSE, LONGEST_PAUSE = 60.0, 5, 0.5, 30
-#: Statuses of a server that has too much to do, or is not there for a moment.
-PASSING = (429, 502, 503, 504)
-_DFS = "dfs_query_then_fetch"  # statistics of all shards together, so that their number changes no score
+_DFS = "dfs_query_then_fetch"  # one set of statistics for all shards, so that scores do not depend on their number
 _FORM = "elasticsearch:http://host:9200/wiki"
 _REMEDIES = {
     401: "give a user in the address, or set ELASTICSEARCH_API_KEY",
@@ -51,7 +44,7 @@ _REMEDIES = {
 
 @dataclass(frozen=True)
 class Address:
-    """Where an index is. ``secret`` is no part of ``str``, so it comes into no message, trace or record."""
+    """Where an index is. ``str`` leaves ``secret`` out, so it appears in no message, trace or record."""
 
     server: str
     index: str = INDEX
@@ -61,36 +54,25 @@ class Address:
     def parse(cls, text: str) -> Address:
         """``http[s]://host:port[/path][/index]``, with ``elasticsearch:`` before.
 
-        Who asks stands in the address (``http://user:password@host``), in ``ELASTICSEARCH_API_KEY`` or in
+        Credentials come from the address (``http://user:password@host``), from ``ELASTICSEARCH_API_KEY``, or from
         ``ELASTICSEARCH_USER`` and ``ELASTICSEARCH_PASSWORD``.
         """
-        shown = without_secrets(text)
-        parts = urlsplit(text.removeprefix("elasticsearch:"))
-        try:
-            host, port = parts.hostname, parts.port
-        except ValueError as error:
-            raise SettingError(f"{shown} is not an address ({error}); give {_FORM}") from None
-        if parts.scheme not in ("http", "https") or not host or parts.query or parts.fragment:
-            raise SettingError(f"{shown} is not an address of Elasticsearch; give {_FORM}")
-        path, _, index = parts.path.rstrip("/").rpartition("/")
+        url, user, password = web.server_address(text.removeprefix("elasticsearch:"), "Elasticsearch", _FORM)
+        path, _, index = (url.path or "").rstrip("/").rpartition("/")
         if not re.fullmatch(r"[^A-Z\s#\\*?\"<>|,:_+-][^A-Z\s#\\*?\"<>|,:]*", index := index or INDEX):
-            raise SettingError(f"{shown}: {index!r} is not the name of one index; give {_FORM}")
-        place = f"[{host}]" if ":" in host else host
-        server = f"{parts.scheme}://{place}" + (f":{port}" if port else "") + path
-        return cls(server, index, _secret(parts.username, parts.password))
+            raise SettingError(f"{without_secrets(text)}: {index!r} is not the name of one index; give {_FORM}")
+        return cls(f"{url.scheme}://{url.netloc}{path}", index, _secret(user, password))
 
     def __str__(self) -> str:
         return f"{self.server}/{self.index}"
 
 
-def _secret(user: str | None, password: str | None) -> str:
-    if user is None and (key := os.environ.get("ELASTICSEARCH_API_KEY")):
+def _secret(user: str, password: str) -> str:
+    if not user and (key := os.environ.get("ELASTICSEARCH_API_KEY")):
         return f"ApiKey {key}"
-    if user is None:
-        name, word = os.environ.get("ELASTICSEARCH_USER", ""), os.environ.get("ELASTICSEARCH_PASSWORD", "")
-    else:
-        name, word = unquote(user), unquote(password or "")
-    return urllib3.make_headers(basic_auth=f"{name}:{word}")["authorization"] if name else ""
+    if not user:
+        user, password = (os.environ.get(f"ELASTICSEARCH_{name}", "") for name in ("USER", "PASSWORD"))
+    return urllib3.make_headers(basic_auth=f"{user}:{password}")["authorization"] if user else ""
 
 
 class Elasticsearch:
@@ -98,10 +80,10 @@ class Elasticsearch:
 
     Args:
         address: ``http[s]://host:9200[/index]``; the index is ``wiki`` if none is given.
-        corpus: what the index must hold: as many passages, and ``GLANCES`` of them the same; None takes any.
+        corpus: what the index must hold: the same number of passages, and ``GLANCES`` of them alike; None takes any.
 
     Raises:
-        SearchServerError: a server that cannot be reached, an index that is not there, lacks the fields or is of
+        SearchServerError: a server that cannot be reached; an index that does not exist, lacks the fields or holds
             another corpus.
     """
 
@@ -109,11 +91,8 @@ class Elasticsearch:
 
     def __init__(self, address: str | Address, corpus: Corpus | None = None) -> None:
         self.address = address if isinstance(address, Address) else Address.parse(address)
-        proxy = urllib.request.getproxies().get(urlsplit(self.address.server).scheme)
-        bypassed = proxy is None or urllib.request.proxy_bypass(urlsplit(self.address.server).hostname or "")
-        self._pool = urllib3.PoolManager() if bypassed else urllib3.ProxyManager(str(proxy))
         self._about = self._describe()
-        self._passages = int(self._ask("GET", "_count")["count"])
+        self._passages = int(self._ask("_count")["count"])
         self._corpus = corpus
         if not self._passages:
             raise SearchServerError(f"{self.address}: the index is empty; fill it, or give another address")
@@ -121,23 +100,21 @@ class Elasticsearch:
             self._compare(corpus)
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """The at most k best passages, best first, with their scores."""
-        body = json.dumps(_query(query, check_number(k, MOST_HITS))).encode()
-        return self._hits(self._ask("POST", f"_search?search_type={_DFS}", body))
+        """At most k passages, best first, with their scores."""
+        return self._hits(self._ask(f"_search?search_type={_DFS}", _query(query, check_number(k, MOST_HITS))))
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, many in one request; those that were refused for the moment go again, alone."""
+        """``search`` for each query, many in one request; those that a busy server refused go again alone."""
         size = check_number(k, MOST_HITS)
         found = []
         for start in range(0, len(queries), TOGETHER):
             some = queries[start : start + TOGETHER]
             lines = [part for query in some for part in ({"search_type": _DFS}, _query(query, size))]
-            answer = self._ask("POST", "_msearch", "".join(json.dumps(line) + "\n" for line in lines).encode())
-            answers = answer.get("responses", [])
+            answers = self._ask("_msearch", *lines).get("responses", [])
             if len(answers) != len(some):
                 raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(some)} searches")
             for query, each in zip(some, answers, strict=True):
-                if each.get("status") in PASSING:
+                if each.get("status") in web.PASSING:
                     found.append(self.search(query, size))
                 else:
                     self._check_shards(each)
@@ -145,7 +122,7 @@ class Elasticsearch:
         return found
 
     def provenance(self) -> dict[str, Any]:
-        """Everything that a repetition of these searches needs, as plain data; no secrets."""
+        """All that is needed to repeat these searches, as plain data; no secrets."""
         return self._about | {
             "kind": self.kind,
             "address": str(self.address),
@@ -163,11 +140,11 @@ class Elasticsearch:
     # -- what the index is --------------------------------------------------------------------------------------------
 
     def _describe(self) -> dict[str, Any]:
-        """What the index says of itself; it must have the fields."""
-        found = self._ask("GET", "")
+        """Facts about the index, which must have the fields."""
+        found = self._ask("")
         indexes = [each for each in found.values() if isinstance(each, dict) and "mappings" in each]
         if len(indexes) != 1:
-            raise SearchServerError(f"{self.address}: stands for {len(indexes)} indexes; give the name of one")
+            raise SearchServerError(f"{self.address}: names {len(indexes)} indexes; give the name of one")
         fields = indexes[0]["mappings"].get("properties", {})
         if missing := [name for name in (TITLE, TEXT) if name not in fields]:
             raise SearchServerError(
@@ -190,9 +167,9 @@ class Elasticsearch:
         }
 
     def _version(self) -> str:
-        """``elasticsearch 8.15.0``, ``opensearch 2.11.0``; "unknown" where we may not ask."""
+        """``elasticsearch 8.15.0`` or ``opensearch 2.11.0``; "unknown" where asking is not permitted."""
         try:
-            about = self._ask("GET", "", of_server=True).get("version", {})
+            about = self._ask("", of_server=True).get("version", {})
         except SearchServerError:
             return "unknown"
         return f"{about.get('distribution', 'elasticsearch')} {about.get('number', '?')}"
@@ -203,9 +180,8 @@ class Elasticsearch:
             raise SearchServerError(
                 f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; {again}"
             )
-        rows = np.unique(np.linspace(0, len(corpus) - 1, min(len(corpus), GLANCES)).astype(int)).tolist()
-        some = [corpus[row] for row in rows]
-        found = self._ask("POST", "_mget", json.dumps({"ids": [p.id for p in some]}).encode())["docs"]
+        some = [corpus[row] for row in spread(len(corpus), GLANCES)]
+        found = self._ask("_mget", {"ids": [p.id for p in some]})["docs"]
         for passage, document in zip(some, found, strict=True):
             if not document.get("found") or self._passage(document) != replace(passage, score=0.0):
                 raise SearchServerError(
@@ -226,38 +202,31 @@ class Elasticsearch:
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, method: str, path: str, body: bytes | None = None, *, of_server: bool = False) -> dict[str, Any]:
-        """The answer to a request, which is sent again with longer and longer pauses where it gets none.
-
-        Raises ``SearchServerError`` after ``TRIES`` times, or for an answer that will not change.
-        """
-        headers = {"User-Agent": f"dragin-lab/{__version__}", "Accept": "application/json"}
+    def _ask(self, path: str, *lines: dict[str, Any], of_server: bool = False) -> dict[str, Any]:
+        """The answer to a request with these lines of JSON; ``SearchServerError`` for none, or an error."""
+        headers = {"Accept": "application/json"}
         headers["Content-Type"] = "application/x-ndjson" if path == "_msearch" else "application/json"
         if self.address.secret:
             headers["Authorization"] = self.address.secret
-        again = urllib3.Retry(
-            TRIES - 1, redirect=False, status_forcelist=PASSING, allowed_methods=None, backoff_factor=PAUSE,
-            retry_after_max=LONGEST_PAUSE, raise_on_status=False,
-        )  # fmt: skip
-        where = self.address.server if of_server else f"{self.address}/{path}"
-        silent = f"{self.address}: gives no answer, {TRIES} times"
+        body = "".join(f"{json.dumps(line)}\n" for line in lines)
+        where = self.address.server if of_server else f"{self.address}/{path}".rstrip("/")
         try:
-            response = self._pool.request(
-                method, where.rstrip("/"), body=body, headers=headers, retries=again, timeout=TIMEOUT, redirect=False
-            )
+            response = web.request("POST" if lines else "GET", where, headers, body=body or None)
+            lost = f"it answers {response.status}" if response.status in web.PASSING else ""
         except urllib3.exceptions.HTTPError as error:
-            why = getattr(error, "reason", None) or error
-            raise SearchServerError(f"{silent} ({str(why)[-200:]}); check that it runs and try again") from None
-        if response.status in PASSING:
-            raise SearchServerError(f"{silent} (it answers {response.status}); check that it runs and try again")
+            lost = web.reason(error)
+        if lost:
+            raise SearchServerError(
+                f"{self.address}: gives no answer, {web.TRIES} times ({lost}); check that it runs and try again"
+            )
         try:
-            answer = json.loads(response.data)
+            answer = response.json()
         except ValueError:
             answer = None
         if response.status >= 300:
             points = "give the address that it points to" if response.status < 400 else "see the server's log"
-            remedy = _REMEDIES.get(response.status, points)
             said = f" ({_reason(answer['error'])})" if isinstance(answer, dict) and answer.get("error") else ""
+            remedy = _REMEDIES.get(response.status, points)
             raise SearchServerError(f"{self.address}: the server answers {response.status}{said}; {remedy}")
         if not isinstance(answer, dict):
             raise SearchServerError(f"{self.address}: answers with something other than JSON; is this Elasticsearch?")
@@ -265,15 +234,15 @@ class Elasticsearch:
         return answer
 
     def _check_shards(self, answer: dict[str, Any]) -> None:
-        """Refuse an answer that comes from a part of the index only."""
+        """Refuse an answer that covers only a part of the index."""
         shards = answer.get("_shards", {})
         if answer.get("error"):
             raise SearchServerError(f"{self.address}: refuses the search ({_reason(answer['error'])})")
         if answer.get("timed_out") or shards.get("failed"):
             raise SearchServerError(
                 f"{self.address}: answers for a part of the index only ({shards.get('failed', 0)} of "
-                f"{shards.get('total', '?')} shards failed, or the time was up); look after the cluster's health, and "
-                "run it again"
+                f"{shards.get('total', '?')} shards failed, or it timed out); check the cluster's health and run it "
+                "again"
             )
 
 

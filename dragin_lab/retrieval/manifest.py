@@ -1,13 +1,14 @@
-"""What a folder of files says of itself, so that half of it, a damaged part of it, or another one is found out.
+"""The manifest of a built corpus or an index, by which an unfinished, damaged or different folder is recognised.
 
-The manifest of a built corpus or of an index is written last: a folder without one is unfinished. It holds facts, the
-length and CRC-32 of every file, quick enough to be compared whenever the folder is opened, and a checksum of itself.
+It is written last: a folder without one is unfinished. It holds facts, the length and CRC-32 of every file, which are
+quick enough to compare whenever the folder is opened, and a checksum of itself.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import textwrap
 import zlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -19,43 +20,43 @@ from dragin_lab.files import write_whole
 _CHUNK = 1 << 20
 
 
-def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
-    """Describe a folder whose files are all written: ``facts``, and what each file is."""
-    about: dict[str, Any] = {
-        **facts,
-        "files": {one.relative_to(path.parent).as_posix(): _describe(one, "run it again") for one in files},
-    }
-    about["checksum"] = _checksum(about)
-    write_whole(path, (json.dumps(about, indent=1, ensure_ascii=False) + "\n").encode())
-    return about
+def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:
+    """Write ``facts`` and a description of each file, all of which must be written already."""
+    described = {one.relative_to(path.parent).as_posix(): _describe(one, "run it again") for one in files}
+    write_whole(path, _serialized({**facts, "files": described}))
 
 
 def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a manifest says, which must hold all that is ``wanted`` and describe the files beside it.
+    """The facts of a manifest, which must include all that is ``wanted`` and describe the files beside it.
 
-    Raises ``CorpusError``, ending in the ``remedy``: none there, damaged or edited, of something else, a file that is
-    gone, cut short or has changed.
+    Raises ``CorpusError``, ending in the ``remedy``: no manifest, one that was damaged or edited or describes something
+    else, a file that is missing, cut short or changed.
     """
     try:
-        about = json.loads(path.read_bytes())
+        data = path.read_bytes()
+        about = dict(json.loads(data))
     except FileNotFoundError:
         raise CorpusError(f"{path.parent}: holds nothing that was finished; {remedy}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise CorpusError(f"{path}: cannot be read ({str(error)[:100]}); {remedy}") from None
     for name, value in (wanted or {}).items():
-        if not isinstance(about, dict) or about.get(name) != value:
-            was = about.get(name) if isinstance(about, dict) else None
-            raise CorpusError(
-                f"{path.parent}: was built with {name} {_short(was)}, and this is {_short(value)}; {remedy}"
-            )
-    found = dict(about) if isinstance(about, dict) else {}
-    if found.pop("checksum", None) != _checksum(found):
+        if about.get(name) != value:
+            was, wants = (textwrap.shorten(repr(one), 80, placeholder="...") for one in (about.get(name), value))
+            raise CorpusError(f"{path.parent}: was built with {name} {was}, and this is {wants}; {remedy}")
+    if data != _serialized(about):
         raise CorpusError(f"{path}: does not match its own checksum, so it was damaged or edited; {remedy}")
     for name, facts in about["files"].items():
         if (now := _describe(path.parent / name, remedy)) != facts:
             size = f"{now['bytes']:,} bytes and not {facts['bytes']:,}" if now["bytes"] != facts["bytes"] else "changed"
             raise CorpusError(f"{path.parent / name}: is damaged ({size}); {remedy}")
     return about
+
+
+def _serialized(facts: Mapping[str, Any]) -> bytes:
+    """The bytes of a manifest of these facts, with their checksum."""
+    plain = {name: value for name, value in facts.items() if name != "checksum"}
+    checksum = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+    return (json.dumps(plain | {"checksum": checksum}, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _describe(path: Path, remedy: str) -> dict[str, Any]:
@@ -67,12 +68,3 @@ def _describe(path: Path, remedy: str) -> dict[str, Any]:
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read ({error.strerror}); {remedy}") from None
     return {"bytes": size, "crc32": f"{crc:08x}"}
-
-
-def _checksum(facts: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

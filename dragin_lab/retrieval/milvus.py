@@ -1,7 +1,7 @@
-"""Retrieval from Milvus: BM25 or dense vectors, from a cluster or from the file of Milvus Lite (in this process).
+"""Retrieval from Milvus: BM25 or dense vectors, from a cluster or from a Milvus Lite database (in this process).
 
-BM25 is ours, as sparse vectors (``sparse``): Milvus' own full-text function has another analysis, no ``best_fields``,
-and in Milvus Lite statistics of its own for every part of a collection.
+BM25 is searched as sparse vectors (``sparse``): Milvus' own full-text search has another analysis, no ``best_fields``,
+and in Milvus Lite separate statistics for each part of a collection.
 """
 
 from __future__ import annotations
@@ -17,41 +17,40 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import numpy as np
 
-from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
+from dragin_lab.data import web
 from dragin_lab.errors import MissingPackageError, SearchServerError, SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.sparse import NOTHING, Hit, best, larger, query_vector
+from dragin_lab.retrieval.sparse import Hit, best, larger, query_vectors
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder
 
-#: Of what a collection holds; another number is refused.
-FORMAT = 2
-#: Seconds until a server must be reached, and until it must have answered (whole for pymilvus); what is lost on the
-#: way is asked again until then.
+#: Version of what a collection holds; any other is refused.
+FORMAT = 3
+#: Seconds within which a server must be reached, and within which it must answer (pymilvus wants a whole number);
+#: pymilvus repeats lost requests until then.
 CONNECT, TIMEOUT = 10.0, 60
-#: Of a string, in bytes (https://milvus.io/docs/limitations.md), and of what one search returns.
+#: Longest string in bytes (https://milvus.io/docs/limitations.md), and most hits of one search.
 LONGEST, MOST_HITS = 65_535, 16_384
-#: gRPC's pauses before it connects again: at most two seconds, where it would grow to two minutes.
+#: gRPC waits at most two seconds before it connects again; by default that grows to two minutes.
 _CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
 FIELDS = ("id", "title", "text")
-SIDES, DENSE = ("title_led", "text_led"), "vector"
-#: The row, beside those of the passages, whose text says what the collection is; it is written first.
-ABOUT = -1
-_SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are mostly all there; queries a request
+VECTOR = "vector"  # sparse or dense
+#: The property of a collection that says what it holds, as JSON.
+ABOUT = "dragin_lab"
+_SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that most ties are complete; queries per request
 _FORMS = "milvus:./wiki.db or milvus:http://host:19530, with #collection if it is not 'passages'"
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a collection is. ``token`` is no part of ``str``, so it comes into no message, trace or record."""
+    """Where a collection is. ``str`` leaves ``token`` out, so it appears in no message, trace or record."""
 
     uri: str
     collection: str = "passages"
@@ -62,30 +61,24 @@ class Address:
     def parse(cls, text: str) -> Address:
         """``./wiki.db`` or ``http[s]://host:port[/database]``, with ``milvus:`` before and ``#collection`` after.
 
-        Who asks stands in the address (``http://user:password@host``) or in ``MILVUS_TOKEN``.
+        Credentials come from the address (``http://user:password@host``) or from ``MILVUS_TOKEN``.
         """
         uri, _, collection = text.removeprefix("milvus:").partition("#")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", collection := collection or "passages"):
             raise SettingError(f"collection {collection!r}: give letters, digits and _, not beginning with a digit")
         if uri.endswith(".db") and "://" not in uri:
             return cls(str(Path(uri).expanduser()), collection, file=Path(uri).expanduser())
-        parts = urlsplit(uri)
-        try:
-            place = f"{parts.hostname or ''}:{parts.port or (443 if parts.scheme == 'https' else 19530)}"
-        except ValueError:
-            place = ""
-        if parts.scheme not in ("http", "https") or not parts.hostname or not place:
-            raise SettingError(f"{without_secrets(text)} is not an address of Milvus; give {_FORMS}")
-        token = ":".join(unquote(part) for part in (parts.username, parts.password) if part)
-        plain = urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", ""))
-        return cls(plain, collection, token or os.environ.get("MILVUS_TOKEN", ""))
+        url, user, password = web.server_address(uri, "Milvus", _FORMS)
+        port = url.port or (443 if url.scheme == "https" else 19530)
+        token = ":".join(part for part in (user, password) if part) or os.environ.get("MILVUS_TOKEN", "")
+        return cls(f"{url.scheme}://{url.host}:{port}{(url.path or '').rstrip('/')}", collection, token)
 
     def __str__(self) -> str:
         return f"milvus:{self.uri}" + (f"#{self.collection}" if self.collection != "passages" else "")
 
 
 class Collection:
-    """The collection at an address, and what it says of itself (``about``); connected until ``close``.
+    """The collection at an address; connected until ``close``.
 
     Raises ``SearchServerError`` where the server is down, silent for ``TIMEOUT`` seconds, or answers with an error.
     """
@@ -96,10 +89,10 @@ class Collection:
             import pymilvus
 
             if address.file is not None:
-                import milvus_lite.server_manager  # noqa: F401 - pymilvus says less where it is missing
+                import milvus_lite.server_manager  # noqa: F401 - pymilvus' own error for this says less
         except ImportError:
             raise MissingPackageError("Milvus needs pymilvus: pip install 'dragin-lab[cluster]'") from None
-        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints a traceback of what it also raises
+        logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints tracebacks of what it raises
         self.address = address
         self._errors = (pymilvus.MilvusException, grpc.RpcError)
         if address.file is not None:
@@ -136,69 +129,61 @@ class Collection:
             return str(self._client.get_server_version(timeout=TIMEOUT))
 
     def about(self) -> dict[str, Any] | None:
-        """What the collection holds, or is to hold when it is whole; None where there is none, or an empty one.
+        """What the collection holds, or will hold once it is filled; None where there is none yet.
 
         Raises ``SearchServerError`` for a collection of something else.
         """
         if not self.ask("has_collection"):
             return None
-        if {"row", *FIELDS} <= {one["name"] for one in self.ask("describe_collection")["fields"]}:
-            self.ask("load_collection")
-            rows = self.ask("query", ids=[ABOUT], output_fields=["text"])
-            if not rows and self.count() < 0:
-                return None
-            try:
-                about: dict[str, Any] = json.loads(rows[0]["text"])
-                return {name: about[name] for name in ("format", "search", "passages", "corpus")} | about
-            except (IndexError, KeyError, TypeError, ValueError):
-                pass  # rows that are not ours
-        raise SearchServerError(
-            f"{self.address}: is a collection of something else; name another, by #name after the address"
-        )
+        try:
+            about: dict[str, Any] = json.loads(self.ask("describe_collection")["properties"][ABOUT])
+        except (KeyError, ValueError):
+            raise SearchServerError(
+                f"{self.address}: is a collection of something else; name another, by #name after the address"
+            ) from None
+        if not self.ask("list_indexes"):  # the last step of its creation
+            return None
+        self.ask("load_collection")
+        return about
 
     def count(self) -> int:
-        """The passages that are there now; -1 where the row ``ABOUT`` is not there either."""
-        return int(self.ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"]) - 1
+        """The passages that are there now."""
+        return int(self.ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def create(self, about: Mapping[str, Any], dimension: int | None, exact: bool) -> None:
-        """A collection of passages with dense vectors of a dimension, or with sparse ones; its first row says what of.
-
-        One that is there is dropped.
-        """
+        """Create the collection, for dense vectors of a dimension or sparse ones (None); replaces one that is there."""
         from pymilvus import DataType, MilvusClient
 
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
         schema.add_field("row", DataType.INT64, is_primary=True)
-        indexes = MilvusClient.prepare_index_params()
         for name in FIELDS:
             schema.add_field(name, DataType.VARCHAR, max_length=LONGEST)
         if dimension is None:
-            nothing: dict[str, Any] = {side: {NOTHING: 1.0} for side in SIDES}
-            for name in SIDES:
-                schema.add_field(name, DataType.SPARSE_FLOAT_VECTOR)
-                indexes.add_index(field_name=name, index_type="SPARSE_INVERTED_INDEX", metric_type="IP")
+            schema.add_field(VECTOR, DataType.SPARSE_FLOAT_VECTOR)
+            kind = "SPARSE_INVERTED_INDEX"
         else:
-            nothing = {DENSE: np.zeros(dimension, np.float32)}
-            schema.add_field(DENSE, DataType.FLOAT_VECTOR, dim=dimension)
-            indexes.add_index(field_name=DENSE, metric_type="IP", index_type="FLAT" if exact else "AUTOINDEX")
+            schema.add_field(VECTOR, DataType.FLOAT_VECTOR, dim=dimension)
+            kind = "FLAT" if exact else "AUTOINDEX"
+        indexes = MilvusClient.prepare_index_params()
+        indexes.add_index(field_name=VECTOR, index_type=kind, metric_type="IP")
         if self.ask("has_collection"):
             self.ask("drop_collection")
-        self.ask("create_collection", schema=schema, index_params=indexes, consistency_level="Strong")
-        self.ask("upsert", [{"row": ABOUT, "id": "", "title": "", "text": json.dumps(about), **nothing}])
+        self.ask(
+            "create_collection", schema=schema, index_params=indexes, consistency_level="Strong",
+            properties={ABOUT: json.dumps(about)},
+        )  # fmt: skip
 
-    def search(self, vector: str, queries: Sequence[Any], limit: int) -> list[list[Hit]]:
-        """For each query, the at most ``limit`` largest inner products."""
+    def search(self, queries: Sequence[Any], limit: int) -> list[list[Hit]]:
+        """For the vector of each query, the at most ``limit`` largest inner products."""
         found = self.ask(
-            "search", data=list(queries), limit=limit, output_fields=list(FIELDS), anns_field=vector,
+            "search", data=list(queries), limit=limit, output_fields=list(FIELDS), anns_field=VECTOR,
             search_params={"metric_type": "IP", "params": {}}, consistency_level="Eventually",
         )  # fmt: skip
-        return [
-            [(float(h["distance"]), int(h["row"]), h["entity"]) for h in hits if h["row"] != ABOUT] for hits in found
-        ]
+        return [[(float(hit["distance"]), int(hit["row"]), hit["entity"]) for hit in hits] for hits in found]
 
 
 def _check_file(file: Path, create: bool) -> None:
-    """Keep Milvus Lite from making a new database where one is looked for, and from writing into something else."""
+    """Keep Milvus Lite from creating a database where one should be read, and from writing into something else."""
     if file.is_file() or (file.exists() and any(file.iterdir()) and not (file / "collections").is_dir()):
         raise SearchServerError(f"{file}: is not a database of this Milvus Lite, which is a folder; give another path")
     if not file.exists() and not create:
@@ -210,7 +195,7 @@ def _check_file(file: Path, create: bool) -> None:
 
 
 def facts_of(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
-    """What a collection is of, as it comes back from JSON; all of it must be the same when it is opened."""
+    """What a collection was filled with, as JSON gives it back; all of it must be the same when it is opened."""
     facts: dict[str, Any] = {"format": FORMAT}
     if corpus is not None:
         facts |= {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
@@ -236,12 +221,12 @@ def check_about(address: Address, about: Mapping[str, Any], wanted: Mapping[str,
 class Milvus:
     """A ``Retriever`` over a collection that ``dragin-lab corpus index --retriever milvus:URI`` filled.
 
-    Passages come from the collection. ``close`` leaves the server, which else is left when the process ends.
+    Passages come from the collection. It stays connected until ``close`` or the end of the process.
 
     Args:
         address: ``./wiki.db``, ``http[s]://host:port[/database]``, with ``#collection`` if it is not ``passages``.
         corpus: what the collection must hold; None takes any corpus.
-        encoder: what filled a dense collection; by default the model is opened that the collection names.
+        encoder: what filled a dense collection; by default the model that the collection names.
 
     Raises:
         SearchServerError: a server that cannot be reached; a collection that is not there, holds a part of its
@@ -286,7 +271,7 @@ class Milvus:
         self.close()
 
     def close(self) -> None:
-        """Leave the server."""
+        """Disconnect from the server."""
         self._collection.close()
 
     def __len__(self) -> int:
@@ -302,7 +287,7 @@ class Milvus:
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, many in one request."""
-        wanted = check_number(k, MOST_HITS - 1)
+        wanted = check_number(k, MOST_HITS)
         search = self._sparse if self.about["search"] == "bm25" else self._dense
         found: list[list[Passage]] = []
         for start in range(0, len(queries), _TOGETHER):
@@ -311,22 +296,22 @@ class Milvus:
         return found
 
     def _sparse(self, queries: list[str], k: int) -> list[list[Hit]]:
-        vectors = [query_vector(query) for query in queries]
-        asked, limit = [vector for vector in vectors if vector], min(k + _SPARE, MOST_HITS)
+        asked = {query: two for query in queries if any(two := query_vectors(query))}
+        limit, found = min(k + _SPARE, MOST_HITS), []
         while asked:
-            sides = [self._collection.search(side, asked, limit) for side in SIDES]
-            found = [larger(two, k, limit) for two in zip(*sides, strict=True)]
+            hits = self._collection.search([vector for two in asked.values() for vector in two], limit)
+            found = [larger(two, k, limit) for two in zip(hits[::2], hits[1::2], strict=True)]
             if limit == MOST_HITS or all(whole for _, whole in found):
                 break
             limit = min(4 * limit, MOST_HITS)
-        hits = iter(found if asked else ())
-        return [next(hits)[0] if vector else [] for vector in vectors]
+        best_of = {query: hits for query, (hits, _) in zip(asked, found, strict=True)}
+        return [best_of.get(query, []) for query in queries]
 
     def _dense(self, queries: list[str], k: int) -> list[list[Hit]]:
         assert self.encoder is not None
         vectors = np.asarray(self.encoder.encode_queries(queries), np.float32)  # (queries, d)
-        found = self._collection.search(DENSE, vectors.tolist(), min(k + _SPARE, MOST_HITS))
-        # A query that the encoder can make nothing of has no vector, and all passages are equally far from it.
+        found = self._collection.search(vectors.tolist(), min(k + _SPARE, MOST_HITS))
+        # Where the encoder gives no vector for a query, all passages would be equally far from it.
         return [best(hits)[:k] if vector.any() else [] for hits, vector in zip(found, vectors, strict=True)]
 
     def provenance(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Anything that finds passages as a retriever: an object with ``search``, or a plain function of query and k."""
+"""A retriever made from anything that finds passages: an object with ``search``, or a function of query and k."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import DraginLabError, SettingError
 
-#: What a retriever without ``provenance`` is asked, so that a run never goes on over another index.
+#: Queries that identify a retriever without ``provenance``, so that a run is never continued over another index.
 PROBES = ("the first king", "a river in the north", "who wrote the book", "music and film", "1900")
 _PROBE_K = 3
 _ACCEPTED = (
@@ -23,11 +23,11 @@ _ACCEPTED = (
 
 
 class RetrieverError(DraginLabError):
-    """A retriever of one's own that failed, or answered with what cannot be read as passages."""
+    """A user's retriever that failed, or whose answer cannot be read as passages."""
 
 
 class Opened:
-    """A ``Retriever`` over one's own: its answers as passages, its identity as ``provenance``."""
+    """A ``Retriever`` around a user's own: its answers as passages, its identity as ``provenance``."""
 
     def __init__(self, own: Any, search: Callable[[str, int], Any], name: str) -> None:
         self.own = own
@@ -40,7 +40,7 @@ class Opened:
             ]
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """At most k passages, best first; of more, the first k.
+        """The first k passages that it finds, or fewer, best first.
 
         Raises ``RetrieverError`` naming the retriever, the query and what it answered.
         """
@@ -48,21 +48,21 @@ class Opened:
             found = self._search(query, k)
         except DraginLabError:
             raise
-        except Exception as error:  # whatever a user's own code raises
+        except Exception as error:  # a user's code may raise anything
             raise RetrieverError(
                 f"retriever {self.name} failed for {query[:80]!r}: {type(error).__name__}: {str(error)[:200]}"
             ) from error
         return as_passages(found, k, self.name, query)
 
     def provenance(self) -> dict[str, Any]:
-        """What it says of itself, as plain data; else its name."""
+        """Its own ``provenance``, as plain data; otherwise its name."""
         said = getattr(self.own, "provenance", None)
         return _plain(said(), self.name) if callable(said) else {"kind": self.name}
 
     def identity(self) -> dict[str, Any]:
-        """What tells it from another: its ``provenance``, else its name and its answers to ``PROBES``, hashed.
+        """What distinguishes it: its ``provenance``, or its name and a hash of its answers to ``PROBES``.
 
-        Asked for once a run directory is written, as ``PROBES`` cost five searches.
+        Computed when a run directory is first written, as ``PROBES`` take five searches.
         """
         if self._identity is None:
             self._identity = self.provenance()
@@ -82,9 +82,9 @@ class Opened:
 
 
 def as_retriever(thing: Any) -> Any:
-    """A retriever made of an object with ``search(query, k)``, or of a function of a query and k.
+    """A retriever made from an object with ``search(query, k)``, or from a function of a query and k.
 
-    The package's own are returned as they are. Raises ``SettingError`` for what cannot be asked so.
+    The package's own are returned unchanged. Raises ``SettingError`` for anything else.
     """
     if isinstance(thing, Opened) or type(thing).__module__.startswith("dragin_lab."):
         return thing
@@ -106,12 +106,12 @@ def as_retriever(thing: Any) -> Any:
             f"retriever {name} must take a query and a number, as in search(query, k): {error}"
         ) from None
     except ValueError:
-        pass  # a function in C, whose parameters cannot be seen
+        pass  # a C function, whose parameters are unknown
     return Opened(thing, search, name)
 
 
 def as_passages(found: Any, k: int, name: str, query: str) -> list[Passage]:
-    """What a retriever answered as the first k passages; ``RetrieverError`` for what cannot be read so."""
+    """The first k passages of a retriever's answer; ``RetrieverError`` for an answer of another kind."""
     where = f"retriever {name} answered {query[:80]!r}"
     if isinstance(found, str | bytes | Mapping | Passage) or not isinstance(found, Iterable):
         raise RetrieverError(f"{where} with {type(found).__name__} {str(found)[:60]!r}; it must be {_ACCEPTED}")
@@ -128,44 +128,35 @@ def as_passages(found: Any, k: int, name: str, query: str) -> list[Passage]:
 
 def _as_passage(one: Any, where: str) -> Passage:
     if isinstance(one, Passage):
-        values: dict[str, Any] = {"id": one.id, "title": one.title, "text": one.text, "score": one.score}
+        values: Mapping[str, Any] = {"id": one.id, "title": one.title, "text": one.text, "score": one.score}
     elif isinstance(one, str):
         values = {"text": one}
     elif isinstance(one, Mapping):
-        if "text" not in one:
-            raise RetrieverError(
-                f"{where} has no text, only {', '.join(map(str, one))[:80]}; it must be in {_ACCEPTED}"
-            )
-        values = {key: one[key] for key in ("id", "title", "text", "score") if one.get(key) is not None}
+        values = one
     elif isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(part, str) for part in one):
         values = {"title": one[0], "text": one[1]}
     else:
         raise RetrieverError(f"{where} is {type(one).__name__} {str(one)[:60]!r}; it must be in {_ACCEPTED}")
-    title, text = values.get("title", ""), values.get("text")
+    if "text" not in values:
+        raise RetrieverError(f"{where} has no text, only {', '.join(map(str, values))[:80]}; it must be in {_ACCEPTED}")
+
+    def wrong(name: str, must_be: str) -> RetrieverError:
+        return RetrieverError(f"{where} has the {name} {str(values[name])[:60]!r}; it must be {must_be}")
+
+    id, title, text, score = (values.get(name) for name in ("id", "title", "text", "score"))
     if not isinstance(text, str) or not text.strip():
-        raise RetrieverError(f"{where} has the text {str(text)[:60]!r}; it must be a text that is not empty")
-    if not isinstance(title, str):
-        raise RetrieverError(f"{where} has the title {str(title)[:60]!r}; it must be a text")
-    return Passage(_id(values.get("id"), title, text, where), title, text, _score(values.get("score"), where))
-
-
-def _id(id: Any, title: str, text: str, where: str) -> str:
-    """A text or whole number; where there is none, made from the passage."""
-    if id is None:
-        return hashlib.sha256(f"{title}\n{text}".encode()).hexdigest()[:12]
-    if isinstance(id, str) and id.strip():
-        return id
-    if isinstance(id, numbers.Integral) and not isinstance(id, bool):
-        return str(int(id))
-    raise RetrieverError(f"{where} has the id {str(id)[:60]!r}; it must be a text or a whole number")
-
-
-def _score(score: Any, where: str) -> float:
-    if score is None:
-        return math.nan
-    if isinstance(score, numbers.Real) and not isinstance(score, bool):
-        return float(score)
-    raise RetrieverError(f"{where} has the score {str(score)[:60]!r}; it must be a number")
+        raise wrong("text", "a text that is not empty")
+    if not isinstance(title, str | None):
+        raise wrong("title", "a text")
+    if isinstance(score, bool) or not isinstance(score, numbers.Real | None):
+        raise wrong("score", "a number")
+    if id is None:  # made from the passage
+        id = hashlib.sha256(f"{title or ''}\n{text}".encode()).hexdigest()[:12]
+    elif isinstance(id, numbers.Integral) and not isinstance(id, bool):
+        id = str(int(id))
+    elif not isinstance(id, str) or not id.strip():
+        raise wrong("id", "a text or a whole number")
+    return Passage(id, title or "", text, math.nan if score is None else float(score))
 
 
 def _plain(said: Any, name: str) -> dict[str, Any]:

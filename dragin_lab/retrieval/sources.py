@@ -1,6 +1,6 @@
-"""What a corpus is made of: the rows of whatever holds passages, and folders of texts cut into passages.
+"""What a corpus is made from: rows of passages, and folders of texts, which are cut into passages.
 
-``read_passages`` reads every kind of source (the table in docs/corpora.md), one passage at a time.
+``find_source`` recognises every kind of source (the table in docs/corpora.md), and reads it one passage at a time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dragin_lab.data.tabular import Advance, Placed
 from dragin_lab.errors import CorpusError, DataError
 
 FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text",)}
-#: Words of a passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.
+#: Words per passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.
 WORDS, OVERLAP = 100, 20
-#: A passage of more words is read and searched, and announced: no prompt will hold it.
+#: A longer passage (in words) is read and searched, with a warning that it fits in no prompt.
 LONG_PASSAGE_WORDS = 10_000
 _TEXTS = (".txt", ".md")
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
@@ -37,59 +37,63 @@ class Row(NamedTuple):
 
 
 class Source(NamedTuple):
-    """A source that was recognised: what it is, its size in bytes (0 where unknown), and its rows."""
+    """A recognised source: what it is, its size in bytes (0 where unknown), and its rows."""
 
     name: str
     kind: str
     bytes: int
     rows: Callable[[Advance], Iterator[Row]]
-    cut: Mapping[str, int] | None = None  # words and overlap of passages cut from longer texts
+    cut: Mapping[str, int] | None = None  # words and overlap where texts are cut into passages
 
 
 def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> Source:
-    """Recognise a source; its first row is not read yet. Raises ``CorpusError`` for what is none."""
+    """Recognise a source, without reading its first row. Raises ``CorpusError`` for anything else."""
     try:
         chosen = tabular.parse_fields(fields, FIELDS)
     except DataError as error:
         raise CorpusError(str(error)) from None
 
-    def tabled(of: Any) -> Callable[[Advance], Iterator[Row]]:
-        return lambda advance: _checked(_row(placed, chosen) for placed in tabular.read_rows(of, advance))
+    def table(name: str, of: Any, kind: str = "rows", size: int = 0) -> Source:
+        def rows(advance: Advance) -> Iterator[Row]:
+            return _checked(_row(placed, chosen) for placed in tabular.read_rows(of, advance))
+
+        return Source(name, kind, size, rows)
 
     if not isinstance(source, str | Path):
         if not tabular.is_tabular(source):
             raise CorpusError(f"{type(source).__name__} {str(source)[:40]!r}: holds no passages; give {_ACCEPTED}")
-        return Source(type(source).__name__, "rows", 0, tabled(source))
+        return table(type(source).__name__, source)
+    if str(source).startswith(tabular.HUB):
+        return table(str(source), source)
     path = Path(source).expanduser()
-    if not path.exists() and not str(source).startswith(tabular.HUB):
+    if not path.exists():
         raise CorpusError(f"{source}: no such file or folder")
     if path.is_dir():
         beir = next((path / name for name in _BEIR if (path / name).is_file()), None)
         if beir is not None:
-            return Source(path.resolve().name, "BEIR", beir.stat().st_size, tabled(beir))
-        articles = sorted(p for p in path.rglob("wiki_*") if _ARTICLES.fullmatch(p.name))
-        texts = articles or sorted(p for p in path.rglob("*") if p.suffix.lower() in _TEXTS and p.is_file())
-        if not tabular.is_tabular(path):
-            if not texts:
-                raise CorpusError(f"{path}: holds no passages; give {_ACCEPTED}")
-            read = _articles if articles else _texts
-            return Source(
-                path.resolve().name,
-                "WikiExtractor" if articles else "texts",
-                sum(p.stat().st_size for p in texts),
-                lambda advance: _checked(read(path, texts, advance)),
-                {"words": WORDS, "overlap": 0 if articles else OVERLAP},
-            )
-    elif not tabular.is_tabular(source):
+            return table(path.resolve().name, beir, "BEIR", beir.stat().st_size)
+        return table(path.name, path) if tabular.is_tabular(path) else _folder(path)
+    if not tabular.is_tabular(path):
         raise CorpusError(f"{source}: cannot tell by its name what this is; give {_ACCEPTED}")
-    size = path.stat().st_size if path.is_file() else 0
-    if path.is_file() and not size:
+    if not (size := path.stat().st_size):
         raise CorpusError(f"{path}: is empty")
-    return Source(path.name, "rows", size, tabled(source))
+    return table(path.name, path, size=size)
+
+
+def _folder(path: Path) -> Source:
+    """A folder of texts or of WikiExtractor's articles, which are cut into passages."""
+    articles = sorted(p for p in path.rglob("wiki_*") if _ARTICLES.fullmatch(p.name))
+    files = articles or sorted(p for p in path.rglob("*") if p.suffix.lower() in _TEXTS and p.is_file())
+    if not files:
+        raise CorpusError(f"{path}: holds no passages; give {_ACCEPTED}")
+    kind, read, overlap = ("WikiExtractor", _articles, 0) if articles else ("texts", _texts, OVERLAP)
+    size = sum(p.stat().st_size for p in files)
+    cut = {"words": WORDS, "overlap": overlap}
+    return Source(path.resolve().name, kind, size, lambda advance: _checked(read(path, files, advance)), cut)
 
 
 def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
-    """The passage of a record; an id that is missing is made from the row, a title that is missing is empty."""
+    """The passage of a record; a missing id is made from the row, a missing title is empty."""
     id, title, text = (tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items())
     if text is None:
         raise DataError(f"{placed.place}: has no text; {tabular.listed(placed)}, as in --fields text=contents")
@@ -102,7 +106,7 @@ def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
 
 
 def _checked(rows: Iterable[Row]) -> Iterator[Row]:
-    """Refuse what no retriever could use."""
+    """Refuse passages that no retriever can use."""
     try:
         for row in rows:
             if not row.id.strip():
@@ -111,10 +115,8 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
                 raise CorpusError(
                     f"{row.place}: the text of passage {row.id!r} is empty; give it one, or remove the row"
                 )
-            if "\0" in (whole := f"{row.id}{row.title}{row.text}"):
-                name = next(name for name in Row._fields[1:] if "\0" in getattr(row, name))
-                raise CorpusError(f"{row.place}: the {name} holds a NUL character; remove it")
-            if not whole.isascii():
+            whole = f"{row.id}{row.title}{row.text}"
+            if "\0" in whole or not whole.isascii():
                 _check_characters(row)
             yield row
     except DataError as error:
@@ -122,9 +124,12 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def _check_characters(row: Row) -> None:
-    for name in Row._fields[1:]:
+    for name in FIELDS:
+        value = getattr(row, name)
+        if "\0" in value:
+            raise CorpusError(f"{row.place}: the {name} holds a NUL character; remove it")
         try:
-            getattr(row, name).encode()
+            value.encode()
         except UnicodeEncodeError as error:
             raise CorpusError(
                 f"{row.place}: character {error.start + 1} of the {name} is half a surrogate pair; remove it"
@@ -132,7 +137,7 @@ def _check_characters(row: Row) -> None:
 
 
 def long_passage(row: Row) -> bool:
-    """Whether no prompt will hold this passage."""
+    """Whether this passage is too long for any prompt."""
     return len(row.text) > 2 * LONG_PASSAGE_WORDS - 2 and len(row.text.split()) > LONG_PASSAGE_WORDS
 
 
@@ -144,7 +149,7 @@ def long_warning(count: int, first: Row) -> str:
 
 
 def as_rows(passages: Iterable[Passage], name: str) -> Iterator[Row]:
-    """Rows of passages that were made elsewhere, held to the same rules as a file's."""
+    """Rows of passages made elsewhere; the rules for files apply to them too."""
     return _checked(Row(f"{name}, number {n}", p.id, p.title, p.text) for n, p in enumerate(passages, 1))
 
 
@@ -152,7 +157,7 @@ def as_rows(passages: Iterable[Passage], name: str) -> Iterator[Row]:
 
 
 def cut(text: str, words: int = WORDS, overlap: int = OVERLAP) -> Iterator[str]:
-    """A text as passages of so many words; each begins with the last ``overlap`` words of the one before."""
+    """A text as passages of ``words`` words; each begins with the last ``overlap`` words of the one before."""
     found = text.split()
     step = words - overlap
     for start in range(0, max(len(found) - overlap, 1), step):
@@ -171,7 +176,7 @@ def _texts(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Ro
 
 
 def _plain(markdown: str) -> tuple[str, str]:
-    """A Markdown text without front matter and marks, and its title: that of the front matter, or the first heading."""
+    """A Markdown text without front matter and markup, and its title from the front matter or the first heading."""
     import yaml
     from markdown_it import MarkdownIt
 
@@ -180,7 +185,7 @@ def _plain(markdown: str) -> tuple[str, str]:
         try:
             facts = yaml.safe_load(front[1])
         except yaml.YAMLError:
-            facts = None  # it is left out all the same; the title is then the heading's
+            facts = None  # it is left out all the same, and the title is the heading
         title = str(facts.get("title") or "") if isinstance(facts, dict) else ""
         markdown = markdown[front.end() :]
     parts: list[str] = []
@@ -199,9 +204,9 @@ def _plain(markdown: str) -> tuple[str, str]:
 
 
 def _articles(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Row]:
-    """WikiExtractor's ``--json``: an article a line, cut as the paper's corpus is (100 words, no overlap).
+    """The output of WikiExtractor's ``--json``: one article per line, cut like the paper's corpus (no overlap).
 
-    Older versions begin the text with the title on a line of its own, which is left out, as articles without text are
+    Older versions begin the text with the title on its own line, which is left out; so are articles without text
     (redirects).
     """
     for path in paths:

@@ -1,17 +1,19 @@
 """A corpus on disk: one tantivy index that holds the passages and finds them.
 
-``corpus.json`` is the manifest, ``tantivy/`` the index: the row, id, title and text of each passage, indexed, and the
-passage itself as a line of JSON. Passages are read one by one, so a corpus may be larger than memory.
+``corpus.json`` is the manifest, ``tantivy/`` the index: row, id, title and text of each passage, indexed, and the
+passage itself as a line of JSON. Passages are read when they are needed, so a corpus may be larger than memory.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from json.encoder import encode_basestring as quoted  # json.dumps takes four times as long
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
+
+import numpy as np
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError
@@ -19,11 +21,10 @@ from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.manifest import read_manifest
 
 MANIFEST, INDEX = "corpus.json", "tantivy"
-#: Of the folder's layout; another number is refused.
+#: Version of the folder's layout; any other is refused.
 FORMAT = 2
 #: Index fields of a passage's title and text.
 TITLE, TEXT = FIELDS = ("title_terms", "text_terms")
-_ROWS_AT_ONCE = 4096
 
 
 def is_stored(folder: Path) -> bool:
@@ -36,7 +37,7 @@ def remedy(folder: Path) -> str:
 
 
 def schema() -> Any:
-    """The fields of the index. Frequencies are indexed, positions are not: no query asks for phrases."""
+    """The fields of the index. Frequencies are indexed; positions are not, as no query has phrases."""
     from tantivy import SchemaBuilder
 
     fields = SchemaBuilder()
@@ -49,7 +50,7 @@ def schema() -> Any:
 
 
 def open_index(folder: Path, *, new: bool = False) -> Any:
-    """The ``tantivy.Index`` in a folder; what it indexes went through ``analysis.prepared``."""
+    """The ``tantivy.Index`` in a folder; the texts that it indexes must be ``analysis.prepared``."""
     import tantivy
 
     index = tantivy.Index(schema(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
@@ -58,15 +59,21 @@ def open_index(folder: Path, *, new: bool = False) -> Any:
 
 
 def json_line(id: str, title: str, text: str) -> bytes:
-    """A passage as the line of JSON that it is stored as, and that fingerprints are taken over."""
+    """A passage as the line of JSON that is stored and fingerprinted."""
     return f'{{"id": {quoted(id)}, "title": {quoted(title)}, "text": {quoted(text)}}}\n'.encode()
 
 
-class Stored(Sequence[Passage]):
+def spread(count: int, wanted: int) -> list[int]:
+    """At most ``wanted`` of ``count`` rows, evenly spaced from the first to the last."""
+    rows: list[int] = np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(int)).tolist()
+    return rows
+
+
+class Stored:
     """The passages of a built corpus, by row. ``about`` is the manifest.
 
-    Raises ``CorpusError`` where the folder is unfinished, damaged, or was built by another version: every byte of it is
-    compared with the manifest when it is opened.
+    Raises ``CorpusError`` where the folder is unfinished, damaged or of another version: every file is compared with
+    the manifest when the corpus is opened.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -91,25 +98,11 @@ class Stored(Sequence[Passage]):
         count: int = self.about["passages"]
         return count
 
-    @overload
-    def __getitem__(self, index: int) -> Passage: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Passage]: ...
-    def __getitem__(self, index: int | slice) -> Passage | list[Passage]:
-        rows = range(len(self))[index]
-        if isinstance(rows, int):
-            return self._between(rows, rows + 1)[0]
-        if rows.step == 1 and len(rows) <= _ROWS_AT_ONCE:
-            return self._between(rows.start, rows.stop) if rows else []
-        return [self[row] for row in rows]
-
-    def __iter__(self) -> Iterator[Passage]:
-        for start in range(0, len(self), _ROWS_AT_ONCE):
-            yield from self._between(start, min(start + _ROWS_AT_ONCE, len(self)))
-
-    def _between(self, start: int, stop: int) -> list[Passage]:
+    def __getitem__(self, rows: slice) -> list[Passage]:
+        """The passages of consecutive rows."""
         from tantivy import FieldType, Order, Query
 
+        start, stop, _ = rows.indices(len(self))
         self.check_unchanged()
         query = Query.range_query(
             self.schema, "row", FieldType.Integer, start, stop, include_upper=False, use_inverted_index=True
@@ -131,7 +124,7 @@ class Stored(Sequence[Passage]):
         return self.rows([hits[0][1]])[0]
 
     def check_unchanged(self) -> None:
-        """Refuse to read files that changed since they were compared; a mapped file that was cut would end Python."""
+        """Refuse to read files that changed since they were checked; a mapped file that is cut short crashes Python."""
         if self._stamped() != self._stamps:
             raise CorpusError(f"{self.folder}: its files changed since it was opened; open it again")
 

@@ -10,6 +10,7 @@ from dragin_lab.core.frames import differences
 from dragin_lab.core.method import restored
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question, Trace
+from dragin_lab.run.cluster_worker import Recipe
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Line, prediction
 from dragin_lab.run.rundir import RunError, RunRecord
@@ -34,8 +35,8 @@ class Rerun:
         """
         config = self.record.config
         method = restored(config["method"])
-        lm = self._part("model", config["model"])
-        retriever = self._part("retriever", config["retriever"]) if method.retrieves else None
+        lm = self._part("model")
+        retriever = self._part("retriever") if method.retrieves else None
         question = Question(line["qid"], line["question"], tuple(line["gold"]))
         warnings.warn(f"{self.record.folder}: no trace of {line['qid']} was kept; it is answered again", stacklevel=3)
         lab = Lab(lm, retriever=retriever, exemplars=template_of(config), seed=config["seed"])
@@ -44,14 +45,14 @@ class Rerun:
             warnings.warn(f"{line['qid']}: answered otherwise than in the run ({found[0]})", stacklevel=3)
         return made
 
-    def _part(self, kind: str, recorded: Mapping[str, Any]) -> Any:
+    def _part(self, kind: str) -> Any:
         if kind not in self._opened:
-            known = (
-                one._opened[kind] for one in self._others if kind in one._opened and one.record.config[kind] == recorded
-            )
-            opened = next(known, None)
-            self._opened[kind] = opened or (_model(recorded) if kind == "model" else _retriever(recorded))
-            _hold_to(self.record, kind, recorded, self._opened[kind])
+            recorded, recipe = self.record.config[kind], recipe_of(self.record.config)
+            like = (one._opened.get(kind) for one in self._others if one.record.config[kind] == recorded)
+            made = recipe.open_model if kind == "model" else recipe.open_retriever
+            opened = next(filter(None, like), None) or made()
+            _hold_to(self.record, kind, recorded, opened)
+            self._opened[kind] = opened
         return self._opened[kind]
 
 
@@ -61,32 +62,23 @@ def template_of(config: Mapping[str, Any]) -> PromptTemplate:
     return PromptTemplate(**told | {"exemplars": tuple(Exemplar(**one) for one in told["exemplars"])})
 
 
-def _model(recorded: Mapping[str, Any]) -> Any:
-    from dragin_lab.model.load import LanguageModel
-
-    name = recorded["model"]
-    options = {key: recorded[key] for key in ("dtype", "layer", "heads") if recorded.get(key) is not None}
-    return LanguageModel.load(
-        None if name == "almanac" else name, sample=recorded.get("decoding") == "sample", **options
+def recipe_of(config: Mapping[str, Any]) -> Recipe:
+    """How the model and the passages of a run are opened."""
+    model, passages = config["model"], config["retriever"] or {}
+    name, corpus = model["model"], passages.get("corpus")
+    return Recipe(
+        None if name == "almanac" else name,
+        sample=model.get("decoding") == "sample",
+        retriever=":".join(filter(None, (passages.get("kind"), passages.get("model")))) or None,
+        corpus=None if corpus == "almanac" else passages.get("folder") or corpus,
+        **{key: model[key] for key in ("dtype", "layer", "heads") if model.get(key) is not None},
     )
-
-
-def _retriever(recorded: Mapping[str, Any]) -> Any:
-    from dragin_lab.retrieval.choose import open_retriever
-
-    kind = str(recorded["kind"])
-    spec = f"{kind}:{recorded['model']}" if recorded.get("model") else kind
-    corpus = recorded.get("corpus")
-    return open_retriever(spec, None if corpus == "almanac" else recorded.get("folder") or corpus)
 
 
 def _hold_to(record: RunRecord, kind: str, recorded: Mapping[str, Any], opened: Any) -> None:
     now = opened.provenance() if kind == "model" else described(opened) or {}
     keys = _SAME if kind == "model" else ("kind", "corpus_fingerprint", "k1", "b")
-    found = differences({k: recorded.get(k) for k in keys}, {k: now.get(k) for k in keys if k in now} | {
-        k: recorded.get(k) for k in keys if k not in now
-    })  # fmt: skip
-    if found:
+    if found := differences(*({key: one.get(key, recorded.get(key)) for key in keys} for one in (recorded, now))):
         raise RunError(
             f"{record.folder}: the {kind} is not the run's any more ({'; '.join(found[:3])}), so no trace can be made "
             "again; keep traces with --traces"

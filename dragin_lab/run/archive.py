@@ -1,8 +1,7 @@
-"""Run directories as one file, to pass on: a .tar.xz that is unpacked once, into the user's cache."""
+"""Run directories as one file, a .tar.xz that is unpacked once, into the user's cache."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,26 +15,12 @@ class PackedRunsError(DraginLabError):
     """An archive of runs that cannot be read."""
 
 
-def pack(folder: str | Path, files: Iterable[Path], path: str | Path) -> Path:
-    """Write files below a folder as an archive, under their names there; the same files give the same bytes."""
-    import tarfile  # where an archive is made or read, and not with every command
-
-    root = Path(folder)
-    with tarfile.open(path, "w:xz", preset=9) as archive:
-        for file in sorted(files):
-            about = tarfile.TarInfo(file.relative_to(root).as_posix())
-            about.size = file.stat().st_size
-            with file.open("rb") as data:
-                archive.addfile(about, data)
-    return Path(path)
-
-
 def unpacked(path: Path) -> Path:
     """The folder that holds what is in an archive: below the user's cache, under a name made of its content.
 
     Raises ``PackedRunsError`` for a file that is not such an archive.
     """
-    import tarfile
+    import tarfile  # where an archive is read, and not with every command
 
     try:
         name = sha256(path.read_bytes()).hexdigest()[:16]

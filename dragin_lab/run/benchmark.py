@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from dragin_lab import __version__
 from dragin_lab.core.budget import fingerprint
@@ -38,23 +38,6 @@ class Asking(NamedTuple):
     exemplars: PromptTemplate | None
     layout: str | None
     seed: int
-
-
-@runtime_checkable
-class Elsewhere(Protocol):
-    """Answers questions somewhere else (``cluster.Cluster``)."""
-
-    @property
-    def embedded(self) -> bool:
-        """Whether its model is the one that the package brings."""
-
-    def provenance(self) -> dict[str, Any]:
-        """As ``LanguageModel.provenance``."""
-
-    def finish(
-        self, questions: Iterable[Question], method: Method, asked_with: Asking, options: dict[str, Any]
-    ) -> Iterator[Finished]:
-        """What is recorded of each episode as it ends; ``options`` are those of ``finished``."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +139,7 @@ def open_run(
         run.finish()
         return [run.done[qid] for qid in qids if qid in run.done]
 
-    run: RunInMemory | RunFolder = RunInMemory(qids)
+    run = RunInMemory(qids)
     if folder is not None:
         config = run_config(lab, method, asked, traces=traces)
         run = RunFolder(folder, config, qids, traces=traces, grown=asked.fingerprint_of)
@@ -189,6 +172,7 @@ def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *,
 def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | None = None) -> dict[str, Any]:
     """What ``run.json`` says: everything needed to repeat a run, as plain data."""
     model, template = dict(lab.model.provenance()), lab.template(method, asked.template)
+    retriever: Any = lab.retriever_for(method)
     # A cluster's workers name all libraries that they compute with; the process that writes may have others.
     computed_with = ("python", "torch", "transformers", "numpy", "spacy")
     versions = {key: model.pop(key) for key in computed_with if key in model}
@@ -196,7 +180,8 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         "format": FORMAT,
         "method": method.settings,
         "model": model,
-        "retriever": _identity(lab.retriever_for(method)),
+        # What tells one's own retriever from another one: its answers too.
+        "retriever": retriever.identity() if hasattr(retriever, "identity") else described(retriever),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]},
         "dataset": {
@@ -218,18 +203,12 @@ def finished(
     lab: Lab, method: Method, questions: Iterable[Question], *, traces: bool | None = None, batch_size: int = 1
 ) -> Iterator[Finished]:
     """What is recorded of each episode as it ends: here, or wherever the lab's model answers."""
-    if isinstance(lab.model, Elsewhere):
+    if lab.elsewhere:
         if lab.cache is not None:
             raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
         options = {"traces": traces, "batch_size": batch_size}
         return lab.model.finish(questions, method, Asking(lab.prompt, lab.layout, lab.seed), options)
     return (record_of(trace, traces) for trace in ask_many(lab, questions, method, batch_size))
-
-
-def _identity(retriever: Any) -> dict[str, Any] | None:
-    """What tells a retriever from another one: of one's own, its answers too."""
-    identity = getattr(retriever, "identity", None)
-    return described(retriever) if identity is None else identity()
 
 
 # -- small things -----------------------------------------------------------------------------------------------------

@@ -65,18 +65,9 @@ class Counts:
         """All that were asked for."""
         return self.drafts_served + self.drafts_outgrown + self.drafts_made
 
-    @property
-    def hit_rate(self) -> float:
-        """The share of all pieces that was served, 0 to 1."""
-        return self.pieces_served / max(1, self.pieces_served + self.pieces_made)
-
     def since(self, before: Counts) -> Counts:
         """What was counted after ``before``, a copy made earlier."""
         return Counts(**{f.name: getattr(self, f.name) - getattr(before, f.name) for f in fields(self)})
-
-    def copy(self) -> Counts:
-        """The counts as they are now."""
-        return self.since(Counts())
 
     def __str__(self) -> str:
         outgrown = f"; {self.drafts_outgrown:,} were cached too short and generated again" * (self.drafts_outgrown > 0)

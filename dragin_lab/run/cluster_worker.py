@@ -97,26 +97,22 @@ class Worker:
 
         Raises ``ClusterError`` that names this process, for another ``library`` and for what cannot be loaded.
         """
-        name = f"{socket.gethostname()}, process {os.getpid()}"
+        name, there = f"{socket.gethostname()}, process {os.getpid()}", library()
         try:
-            return self._load(name, wanted)
+            if there != wanted:
+                raise ClusterError(
+                    f"has another dragin_lab: version {there['version']}, source {there['source'][:12]}; the process "
+                    f"that writes has {wanted['version']}, {wanted['source'][:12]}. Install the same on both"
+                )
+            lm = self._recipe.open_model()
+            retriever = self._recipe.open_retriever() if self._recipe.searches else None
+            self._lab = Lab(lm, retriever=retriever)
         except Exception as error:
             raise ClusterError(f"the worker on {name}: {what_happened(error)}") from error
-
-    def _load(self, name: str, wanted: dict[str, str]) -> Identity:
-        there = library()
-        if there != wanted:
-            raise ClusterError(
-                f"has another dragin_lab: version {there['version']}, source {there['source'][:12]}; the process that "
-                f"writes has {wanted['version']}, {wanted['source'][:12]}. Install the same on both"
-            )
-        lm = self._recipe.open_model()
         model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
-        if not self._recipe.searches:
-            self._lab = Lab(lm)
-            return Identity(name, model, None, lm.embedded, (repr(lm),))
-        self._lab = lab = Lab(lm, retriever=self._recipe.open_retriever())
-        return Identity(name, model, described(lab.retriever), lm.embedded, (repr(lm), repr(lab.retriever)))
+        retriever = None if retriever is None else self._lab.retriever
+        shown = (repr(lm),) if retriever is None else (repr(lm), repr(retriever))
+        return Identity(name, model, described(retriever), lm.embedded, shown)
 
     def answer(
         self, questions: Sequence[Question], method: Method, asked_with: Asking, options: dict[str, Any]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Write
+from dragin_lab.core.episode import Attend, Request, Retriever, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError, explain
@@ -69,9 +69,8 @@ Event = PieceMade | Decided | Retrieved | StepDone | Ended
 class Stream:
     """An episode under way: iterate for its events; ``trace`` is valid at any moment; ``close()`` cancels it."""
 
-    def __init__(self, events: Callable[[Trace], Generator[Event, None, None]], trace: Trace) -> None:
-        self.trace = trace
-        self._events = events(trace)
+    def __init__(self, events: Generator[Event, None, None], trace: Trace) -> None:
+        self.trace, self._events = trace, events
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -94,9 +93,8 @@ class Stream:
 
 def stream(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Stream:
     """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
-    lm, retriever = lab.writer, lab.retriever_for(method)
-    trace, episode = opened(lab, method, question, gold)
-    return Stream(lambda t: serve(episode, t, lm, retriever, lab.seed), trace)
+    running = opened(lab, method, question, gold)
+    return Stream(serve(running, lab.writer, lab.retriever_for(method), lab.seed), running.trace)
 
 
 def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
@@ -139,11 +137,9 @@ def _one_by_one(lab: Lab, questions: Iterable[str | Question], method: Method) -
         yield trace
 
 
-def serve(
-    episode: Episode[None], trace: Trace, lm: LanguageModel, retriever: Retriever | None, seed: int
-) -> Generator[Event, None, None]:
+def serve(running: Running, lm: LanguageModel, retriever: Retriever | None, seed: int) -> Generator[Event, None, None]:
     """Answer the episode's requests until it ends; a request that fails is thrown into it."""
-    running = Running(episode, trace)
+    trace = running.trace
     news = _News(trace)
     try:
         running.send()

@@ -122,6 +122,11 @@ class Lab:
         return load(None if given is None else str(given), **self._loading)
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether episodes are answered somewhere else (``cluster.Cluster``)."""
+        return hasattr(self.model, "finish")
+
+    @property
     def writer(self) -> Any:
         """The model with the lab's cache before it."""
         return cached(self.model, self.cache)
@@ -129,7 +134,7 @@ class Lab:
     @cached_property
     def retriever(self) -> Retriever:
         """What passages are fetched with. Raises as ``open_retriever``."""
-        if hasattr(self.model, "finish"):
+        if self.elsewhere:
             if self.model.retriever is None:
                 raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
             return self.model.retriever
@@ -237,7 +242,7 @@ class Lab:
             questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``, rows of
                 questions (a file, a DataFrame, a Hugging Face data set, dictionaries).
             methods: names or ``Method`` objects; each has a folder of its own below ``output``, by its label.
-            limit: take only the first so many questions.
+            limit: take only the first ``limit`` questions.
             traces: None keeps slim traces up to ``runwriter.TRACE_SPACE`` bytes a run; True keeps every one, in full,
                 those of a finished run too, which are then answered again; False keeps none.
             progress: a bar on a terminal or in a notebook, plain lines elsewhere.

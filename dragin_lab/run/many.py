@@ -25,8 +25,7 @@ def side_by_side(lab: Lab, questions: Iterable[str | Question], method: Method, 
     """Answer questions, at most ``batch_size`` at once, yielding each trace as its episode ends.
 
     ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended and, where it is smaller, why;
-    a warning says so when it happens.
-    Seconds are what passed, so those of episodes side by side overlap.
+    a warning says so when it happens. Seconds are wall-clock time, so those of episodes side by side overlap.
     """
     driver = _SideBySide(lab, method, batch_size)
     try:
@@ -87,12 +86,12 @@ class _SideBySide:
 
     def _open(self, question: str | Question) -> Iterator[Trace]:
         try:
-            trace, episode = opened(self.lab, self.method, question)
+            running = opened(self.lab, self.method, question)
         except Exception as error:  # noqa: BLE001 - the other questions are still answered
             yield refused(question, self.method, error)
             return
-        self.running.append(Running(episode, trace))
-        yield from self._go_on(self.running[-1], None)
+        self.running.append(running)
+        yield from self._go_on(running, None)
 
     def _go_on(self, running: Running, answer: Any) -> Iterator[Trace]:
         """Give an episode its answer, or what it failed with, and pass on what it asks for next."""

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from filelock import FileLock, Timeout
 
@@ -50,10 +50,10 @@ class RunInMemory:
     """A run that no folder records: its lines by question id, in ``done``."""
 
     def __init__(self, qids: Sequence[str]) -> None:
-        self.done: dict[str, Line] = {}
-        refuse_duplicates(qids)
+        self.qids, self.done = list(qids), dict[str, Line]()
+        refuse_duplicates(self.qids)
 
-    def __enter__(self) -> RunInMemory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -71,13 +71,13 @@ class RunInMemory:
         return False
 
 
-class RunFolder:
+class RunFolder(RunInMemory):
     """A run directory under way, locked against a second writer; a context manager.
 
     Entering makes the folder or reads the run in it, drops lines that are torn or damaged and those that failed, so
     that their questions are asked again, and leaves the rest in ``done`` by question id. A complete run is also entered
     where nothing can be written. ``traces`` as for ``benchmark.run_benchmark``; ``grown`` gives the fingerprint of the
-    first so many questions, by which a run of fewer is known and goes on. Raises ``RunError`` where the folder holds
+    first n questions, by which a run of fewer is known and goes on. Raises ``RunError`` where the folder holds
     another run or another process writes it, ``NotWrittenError`` where it cannot be written.
     """
 
@@ -90,17 +90,15 @@ class RunFolder:
         traces: bool | None = None,
         grown: Callable[[int], str] | None = None,
     ) -> None:
+        super().__init__(qids)
         self.folder = Path(folder).expanduser()
         self.config: dict[str, Any] = json.loads(json.dumps(config))
-        self.qids = list(qids)
-        self.done: dict[str, Line] = {}
         self._timings: dict[str, Line] = {}
         self._traces, self._grown = traces, grown
         self._room = 0  # bytes that slim traces may still take
         self._lock = FileLock(self.folder / LOCK, timeout=0)
-        refuse_duplicates(self.qids)
 
-    def __enter__(self) -> RunFolder:
+    def __enter__(self) -> Self:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._take_lock()
@@ -131,7 +129,7 @@ class RunFolder:
         path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
 
     def add(self, line: Line, timing: Line, trace: Trace | None = None) -> None:
-        """Record an episode that has ended: its trace, how long it took, then its line, which says that it is done."""
+        """Its trace is written first, then how long it took, then its line, which says that it is done."""
         if trace is not None:
             self._keep(line, trace)
         if line["qid"] in self.done:
@@ -141,7 +139,6 @@ class RunFolder:
             known[record["qid"]] = record
 
     def lacks_trace(self, qid: str) -> bool:
-        """Whether a question that was answered is to be answered again for its trace."""
         return self._traces is True and self._lock.is_locked and not (self._kept / trace_name(qid)).exists()
 
     @property
@@ -180,28 +177,30 @@ class RunFolder:
         if not (self.folder / CONFIG).exists():
             return False
         version = check_settings(self.folder, self.config, self._grown)["format"]
-        lines, _ = read_lines(self.folder / PREDICTIONS, PREDICTION, version)
-        self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
+        self._read(version)
         return self.done.keys() == set(self.qids)
 
+    def _read(self, version: int) -> list[str]:
+        """Have what was answered in ``done``, all but what failed; what is wrong with damaged lines."""
+        lines, damaged = read_lines(self.folder / PREDICTIONS, PREDICTION, version)
+        if strange := [qid for qid in lines if qid not in set(self.qids)]:
+            where = self.folder / PREDICTIONS
+            raise RunError(f"{where}: the id {strange[0]!r} is not one of this run's questions; delete its line")
+        self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
+        return damaged
+
     def _open(self) -> None:
-        path = self.folder / PREDICTIONS
         kept = self._kept.iterdir() if self._kept.is_dir() else ()
         self._room = TRACE_SPACE - sum(file.stat().st_size for file in kept)
         if not (self.folder / CONFIG).exists():
-            if path.exists():
+            if (self.folder / PREDICTIONS).exists():
                 raise RunError(f"{self.folder}: holds {PREDICTIONS} but no {CONFIG}; give another folder")
             self._write_config()
             return
         there = check_settings(self.folder, self.config, self._grown)
         clear_drafts(self.folder)
-        lines, damaged = read_lines(path, PREDICTION, there["format"])
-        strange = [qid for qid in lines if qid not in set(self.qids)]
-        if strange:
-            raise RunError(f"{path}: the id {strange[0]!r} is not one of this run's questions; delete its line")
-        for one in damaged:
+        for one in self._read(there["format"]):
             warnings.warn(f"{one}; its question is asked again", stacklevel=3)
-        self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
         timings, damaged = read_lines(self.folder / TIMINGS, TIMING, there["format"])
         for one in damaged:
             warnings.warn(f"{one}; how long that question took is no longer known", stacklevel=3)
@@ -295,18 +294,11 @@ def _circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _append(path: Path, data: bytes) -> None:
-    def write() -> None:
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(file, left) :]
-            os.fsync(file)
-        finally:
-            os.close(file)
-
     try:
-        write()
+        with path.open("ab") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise NotWrittenError(
             f"{path}: a line was not written: {error.strerror or error}; {remedy(error)}; the lines before it are sound"

@@ -60,10 +60,8 @@ class Running:
         self._episode.close()
 
 
-def opened(
-    lab: Lab, method: Method, question: str | Question, gold: str | Iterable[str] | None = None
-) -> tuple[Trace, Episode[None]]:
-    """A question's trace and its episode, not started; ``gold`` replaces the question's own gold answers.
+def opened(lab: Lab, method: Method, question: str | Question, gold: str | Iterable[str] | None = None) -> Running:
+    """A question's episode, not started; ``gold`` replaces the question's own gold answers.
 
     Raises ``SettingError`` for an empty question.
     """
@@ -74,7 +72,7 @@ def opened(
             f"the exemplars given do not show what {method.name} writes, so its own stand in their place"
         )
     lm = lab.model
-    return trace, episode(method, trace, template, lm.tokenizer, window=lm.context_window)
+    return Running(episode(method, trace, template, lm.tokenizer, window=lm.context_window), trace)
 
 
 def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Question:

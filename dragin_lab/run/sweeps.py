@@ -6,14 +6,14 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.core.method import Method, label
 from dragin_lab.errors import SettingError
-from dragin_lab.run.benchmark import Benchmark, Elsewhere, as_benchmark, check_run, open_run
+from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, open_run
 from dragin_lab.run.cache import Cache, Counts
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line, summary, window_lost
@@ -80,9 +80,9 @@ def sweep(
     """``Lab.sweep``."""
     setting, methods = swept(method, settings)
     asked = as_benchmark(questions, limit)
-    if lab.cache is None and not (lab.uncached or isinstance(lab.model, Elsewhere)):
+    if lab.cache is None and not (lab.uncached or lab.elsewhere):
         lab = lab.replace(cache=True)
-    before = Counts() if lab.cache is None else lab.cache.counts.copy()
+    before = Counts() if lab.cache is None else replace(lab.cache.counts)
     titles = [f"{setting} {method.settings[setting]}" if progress else "" for method in methods]
     folders = [None if output is None else Path(output) / label(method) for method in methods]
     found = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)

@@ -16,6 +16,7 @@ from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.drivers import serve
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line
+from dragin_lab.run.serving import Running
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,6 @@ def _stopped(lab: Lab, trace: Trace, step: Step) -> Trace:
     lm = lab.model
     text = f" {before.strip()}" if before.strip() else ""
     loop = PaperLoop(alone, found, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
-    for _ in serve(loop.run(), found, lab.writer, None, lab.seed):
+    for _ in serve(Running(loop.run(), found), lab.writer, None, lab.seed):
         pass
     return found

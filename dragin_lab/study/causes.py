@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragin_lab.almanac import AlmanacError, labels, wordings
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.core.kept import arrivals, origins
-from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.trace import Passage, Trace
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.budget import fingerprint
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.labels import Labelled
 from dragin_lab.core.logistic import FEATURES, HIDDEN, Logistic, define, features
 from dragin_lab.core.method import restored
 from dragin_lab.core.trace import Trace

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.method import Method
 from dragin_lab.core.method import method as make_method
 from dragin_lab.run.benchmark import as_benchmark

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
-from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import (
@@ -65,7 +65,7 @@ class NeedsError(DraginLabError):
 class Item:
     """One thing a trigger should fire on or leave alone: a fact or a sentence, with every trigger's score on it.
 
-    ``degree`` is the fact's (``labels.DEGREES``); of a sentence, that of the fact in it that is known least, "none"
+    ``degree`` is the fact's (``facts.DEGREES``); of a sentence, that of the fact in it that is known least, "none"
     where it has none. ``missing``: the model could not know it. ``said``: the model's own first choice at each piece of
     the value was that piece; None where it does not apply. ``own`` are a forced fact's scores over the pieces up to the
     first that the model would not have written: what follows it would not have stood in a draft of its own.

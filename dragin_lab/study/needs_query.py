@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.episode import Attend, Episode, Retriever, Write
-from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.method import Method, method, senseless
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.place import Place

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from dragin_lab.almanac import wordings as almanac_wordings
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.labels import Labelled
 from dragin_lab.core.place import Place
 from dragin_lab.core.trigger import When
 from dragin_lab.core.what import What

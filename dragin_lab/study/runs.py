@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.parts import choice
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import not_saved, write_whole
@@ -44,7 +44,7 @@ class Runs:
 
     Args:
         records: run directories as they were read.
-        labels: facts of questions (``core.labels``), where they are not Almanac's, which are found by themselves.
+        labels: facts of questions (``almanac.facts``), where they are not Almanac's, which are found by themselves.
     """
 
     def __init__(self, records: Iterable[RunRecord], *, labels: Iterable[Labelled] = ()) -> None:

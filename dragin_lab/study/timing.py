@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dragin_lab.almanac import wordings
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.study.needs import find_facts
 from dragin_lab.study.truth import Truth, sentences_of, truths

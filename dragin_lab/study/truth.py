@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dragin_lab.almanac import wordings
-from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.trace import Continuation, Decision, Trace, Words
 from dragin_lab.errors import SettingError
 from dragin_lab.study.needs import find_facts

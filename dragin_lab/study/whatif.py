@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Tokenizer
-from dragin_lab.core.labels import Labelled
 from dragin_lab.core.method import Method, exchanged, restored
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.place import Place
@@ -103,7 +103,7 @@ class _Verdict:
 class Replay:
     """A trace, made ready to be asked what other settings would have done.
 
-    ``labels`` are the question's facts (``labels.load_labels``), for precision and recall. ``tokenizer`` (such as
+    ``labels`` are the question's facts (``facts.load_labels``), for precision and recall. ``tokenizer`` (such as
     ``lm.tokenizer``) lets it form queries that count pieces; without it, what the trace remembers has to do. ``nlp`` is
     the spaCy pipeline the trace was made with (None: the default).
 
@@ -203,8 +203,7 @@ class Replay:
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
             rereads = method.variant == "reference" and method.when.rereads
             attended = step.words.attention.astype(np.float64) if rereads else None  # (w,)
-            found = reference.judge(self._seen[place], attended)
-            return _Verdict(made, found.words, found.decision, found.place)
+            return _Verdict(made, *reference.judge(self._seen[place], attended))
         loop = self._paper(method, place)
         resumed = bool(place) and self._resumes(place)
         stored = self._drafts.get(place)

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
@@ -27,7 +27,7 @@ PARTS = {"question": "question", "answer": "answer so far", "draft": "draft"}
 def selections(trace: Trace | str | Path, *, gold: Labelled | Iterable[str] | None = None) -> View:
     """Every retrieval of a trace: what its query was made from, word by word, and what it found.
 
-    ``gold`` says which passages hold what was needed: the question's labels (``labels.load_labels``) or the ids of the
+    ``gold`` says which passages hold what was needed: the question's labels (``facts.load_labels``) or the ids of the
     passages. A path that holds no readable trace gives its message in place. Raises ``SettingError`` for the labels of
     another question.
     """

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.kept import sentence_end
-from dragin_lab.core.labels import Labelled
 from dragin_lab.core.trace import Query, Step, Trace
 from dragin_lab.core.words import word_starts
 from dragin_lab.errors import SettingError

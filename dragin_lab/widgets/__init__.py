@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import MissingPackageError
 
@@ -48,7 +48,7 @@ def tuner(
 ) -> Tuner:
     """Sliders over stored traces: what would fire, what would be asked, how many retrievals, without the model.
 
-    ``traces`` are of one method. ``labels`` (``labels.load_labels``) give precision and recall against the ground
+    ``traces`` are of one method. ``labels`` (``facts.load_labels``) give precision and recall against the ground
     truth. With the ``lab`` that made the traces (``lab.tune``) a button runs its model for the chosen values. Paths
     that hold no readable trace are named in place. Without widgets: ``views.replayed``.
     Raises ``MissingPackageError`` without anywidget, ``SettingError`` for traces of several methods.

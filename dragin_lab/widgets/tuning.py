@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.method import exchanged
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError

@@ -87,7 +87,7 @@ def test_confident_sentence_keeps_its_spaces() -> None:
 
 
 def test_a_piece_not_found_counts_as_one_before() -> None:
-    # "x" is not in the slice behind "It": its place is 2 - 1, so "[xxx]" replaces "t".
+    # "x" is not in the slice after "It": its place is 2 - 1, so "[xxx]" replaces "t".
     assert reference_confident_sentence("It is", ["It", "x"], np.array([0, 0.9]), 0.1) == "I is"
 
 

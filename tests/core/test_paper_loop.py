@@ -113,8 +113,8 @@ def test_passages_can_be_dropped_once_the_sentence_is_completed() -> None:
     assert completed.decision.reason in trace_html(driven.trace)
 
 
-def test_what_is_said_behind_the_answer_calls_for_nothing() -> None:
-    """The word behind the answer's sentence is loud before the draft can be stopped."""
+def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
+    """The word after the answer's sentence is loud before the draft can be stopped."""
     say = Say(" So the answer is Li. Bo's a man", **LOUD)
     driven = drive(paper(), say)
     assert driven.queries == []
@@ -274,7 +274,7 @@ def test_the_limit_bounds_the_answer_over_all_drafts() -> None:
     assert driven.trace.ended == "length"
 
 
-def test_extraction_asks_behind_the_answer() -> None:
+def test_extraction_asks_after_the_answer() -> None:
     driven = drive(paper("wo-rag"), Say(" It is Li."), Say(" Li Ek."), golds=("Li",))
     assert driven.lm.prompts[1] == CASE + " It is Li. So the answer is "
     assert driven.lm.drafts[1].max_new_tokens == 20

@@ -39,8 +39,8 @@ def test_the_first_other_piece_is_named_with_its_gap() -> None:
 def test_what_is_no_choice_of_a_piece_has_no_gap() -> None:
     short = replace(FIRST, ids=FIRST.ids[:3], stopped="rind")
     for one, other, what in (
-        (record(FIRST), record(short), "draft 0 ends behind 8 pieces (length) and 3 (rind)"),
-        (record(FIRST, SECOND), record(FIRST), "draft 1 is there once only"),
+        (record(FIRST), record(short), "draft 0 ends after 8 pieces (length) and 3 (rind)"),
+        (record(FIRST, SECOND), record(FIRST), "only one trace has a draft 1"),
         (record(FIRST, SECOND), record(FIRST, FIRST), "draft 1 has other prompts"),
     ):
         found = parting(one, other)

@@ -111,7 +111,7 @@ def test_endings() -> None:
     assert (single.trace.ended, single.trace.text) == ("length", "It is")
 
 
-def test_extraction_stands_behind_the_stripped_and_cut_text() -> None:
+def test_extraction_stands_after_the_stripped_and_cut_text() -> None:
     driven = drive(method("wo-rag"), Say(" It is Bo. Question: Who"), Say(" Bo Ek. Note: x"), golds=("Bo Ek", "Li"))
     assert driven.lm.prompts[1] == "Question: Who made it?\nAnswer: It is Bo.  So the answer is "
     assert driven.lm.drafts[1].max_new_tokens == 20

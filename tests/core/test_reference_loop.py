@@ -44,7 +44,7 @@ def query(driven: Driven, step: int = 0) -> Query:
 # -- single generations -----------------------------------------------------------------------------------------------
 
 
-def test_wo_rag_generates_once_behind_the_bare_case() -> None:
+def test_wo_rag_generates_once_after_the_bare_case() -> None:
     driven = run(reference("wo-rag"), Say("\n So the answer is Bo. And more\n"))
     assert driven.lm.prompts == [CASE]
     assert driven.trace.text == "\n So the answer is Bo. And more\n</s>"  # not stripped, not cut at the answer
@@ -89,7 +89,7 @@ def test_queries_are_cut_to_their_last_64_pieces_without_special_tokens() -> Non
 def test_fl_rag_prompts_queries_and_text() -> None:
     script = [Say(" It was far."), Say(" He met Bo there"), Say(" So the answer is")]
     driven = run(reference("fl-rag", n=4), *script)
-    # A space stands behind the case even where the text is empty; the text starts with the space that joins it.
+    # A space stands after the case even where the text is empty; the text starts with the space that joins it.
     assert driven.lm.prompts == [STRAY + " ", STRAY + "  It was far.", STRAY + " It was far. He met Bo there"]
     assert driven.queries == [QUESTION, "It was far.", "He met Bo there"]
     assert [draft.max_new_tokens for draft in driven.lm.drafts] == [4, 4, 4]
@@ -194,7 +194,7 @@ def test_the_first_firing_sentence_triggers() -> None:
     driven = run(reference(what="current"), say, Say(" So the answer is Li. He"))
     assert decision(driven).sentence == 0
     assert driven.queries == ["It is by Bo."]
-    assert driven.lm.prompts[1] == FOUND  # nothing is kept, and nothing stands behind the case
+    assert driven.lm.prompts[1] == FOUND  # nothing is kept, and nothing stands after the case
 
 
 def test_a_second_generation_without_a_sentence_keeps_what_was_kept() -> None:

@@ -26,7 +26,7 @@ CASES = {
     "an article inside": (WIKI, f"{SO}Elm of the Road.", ["Elm of Road"], "Elm of the Road", 1, 1, 1, 1),
     "a word that begins like one": (HOTPOT, f"{SO}Andes.", ["des"], "Andes", 0, 0, 0, 0),
     "an initial is an article": (HOTPOT, f"{SO}A. Ek.", ["Ek"], "A. Ek", 1, 1, 1, 1),
-    "an article joined by a hyphen is none": (HOTPOT, f"{SO}A-Team.", ["Team"], "A-Team", 0, 0, 0, 0),
+    "an article joined by a hyphen does not count": (HOTPOT, f"{SO}A-Team.", ["Team"], "A-Team", 0, 0, 0, 0),
     "nothing but an article": (HOTPOT, f"{SO}the.", ["Ek"], "the", 0, 0, 0, 0),
     # punctuation and white space
     "a full stop": (WIKI, f"{SO}Bo Ek.", ["Bo Ek"], "Bo Ek", 1, 1, 1, 1),
@@ -60,11 +60,12 @@ CASES = {
     "StrategyQA with an answer that is neither": (STRATEGY, f"{SO}maybe.", ["no"], "no", 1, 1, 1, 1),
     "StrategyQA looks at three letters": (STRATEGY, f"{SO} Yessir.", ["yes"], "yes", 1, 1, 1, 1),
     "StrategyQA with a colon": (STRATEGY, "the answer is: yes", ["yes"], "yes", 1, 1, 1, 1),
+    "StrategyQA says yes too late": (STRATEGY, f"{SO}no. yes", ["no"], "no", 1, 1, 1, 1),
     "StrategyQA with a quote": (STRATEGY, f'{SO}"yes".', ["yes"], "no", 0, 0, 0, 0),
     # noanswer
     "noanswer": (IIRC, f"{SO}noanswer", ["noanswer"], "noanswer", 1, 1, 1, 1),
     "noanswer for a name": (IIRC, f"{SO}noanswer", ["Bo Ek"], "noanswer", 0, 0, 0, 0),
-    "two words are no noanswer": (IIRC, f"{SO}no answer", ["no"], "no answer", 0, 0, 0, 0),
+    "two words are not noanswer": (IIRC, f"{SO}no answer", ["no"], "no answer", 0, 0, 0, 0),
     # several golds, aliases
     "the second gold": (IIRC, f"{SO}Li Wu", ["Bo Ek", "Li Wu"], "Li Wu", 1, 1, 1, 1),
     "half of either gold": (IIRC, f"{SO}Bo Wu", ["Bo Ek", "Li Wu"], "Bo Wu", 0, 2 / 4, 1 / 2, 1 / 2),
@@ -87,24 +88,32 @@ CASES = {
     # words counted
     "a word twice counts twice": (HOTPOT, f"{SO}Bo Bo Ek.", ["Bo Bo"], "Bo Bo Ek", 0, 4 / 5, 2 / 3, 1),
     "a word twice for once": (HOTPOT, f"{SO}Bo Bo.", ["Bo Ek"], "Bo Bo", 0, 2 / 4, 1 / 2, 1 / 2),
+    "a full stop twice": (HOTPOT, f"{SO}Bo..", ["Bo"], "Bo.", 1, 1, 1, 1),
     "another order": (HOTPOT, f"{SO}Ek Bo.", ["Bo Ek"], "Ek Bo", 0, 1, 1, 1),
     # empty predictions
+    "an empty gold": (HOTPOT, f"{SO}Bo.", [""], "Bo", 0, 0, 0, 0),
     "nothing written": (HOTPOT, "", ["Bo"], "", 0, 0, 0, 0),
     "nothing written, 2Wiki": (WIKI, "", ["Bo"], "", 0, 0, 0, 0),
     "nothing written, StrategyQA": (STRATEGY, "", ["no"], "no", 1, 1, 1, 1),
-    "nothing behind the phrase": (IIRC, "So the answer is", ["Bo"], "", 0, 0, 0, 0),
+    "nothing after the phrase": (IIRC, "So the answer is", ["Bo"], "", 0, 0, 0, 0),
     "nothing, and a gold of nothing but an article": (HOTPOT, "", ["The"], "", 1, 0, 0, 0),
     # the phrase
     "no phrase: 2Wiki takes the text": (WIKI, "Bo Ek.", ["Bo Ek"], "Bo Ek", 1, 1, 1, 1),
     "no phrase: HotpotQA takes nothing": (HOTPOT, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
     "no phrase: IIRC takes nothing": (IIRC, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
+    "a phrase in upper case does not count": (HOTPOT, "The Answer Is Bo", ["Bo"], "", 0, 0, 0, 0),
+    "a colon": (HOTPOT, "So the answer is: Bo", ["Bo"], "Bo", 1, 1, 1, 1),
     "the first phrase counts": (HOTPOT, f"{SO}Bo. {SO}Ek.", ["Ek"], "Bo. So the answer is Ek", 0, 2 / 6, 1 / 5, 1),
-    "the text behind the sentence belongs to it": (WIKI, f"{SO}Bo. It is.", ["Bo"], "Bo. It is", 0, 2 / 4, 1 / 3, 1),
+    "the text after the sentence belongs to it": (WIKI, f"{SO}Bo. It is.", ["Bo"], "Bo. It is", 0, 2 / 4, 1 / 3, 1),
     "another question is cut off": (HOTPOT, f"{SO}Bo.\nQuestion: Who?", ["Bo"], "Bo", 1, 1, 1, 1),
     "a note is cut off": (IIRC, f"{SO}53 Note: years", ["53"], "53", 1, 1, 1, 1),
     # special tokens
     "the end of a sequence": (WIKI, f"{SO}Bo.</s>", ["Bo"], "Bo", 1, 1, 1, 1),
     "the end of a text, IIRC": (IIRC, f"{SO}Bo.\n<|endoftext|>", ["Bo"], "Bo", 1, 1, 1, 1),
+    "two ends": (HOTPOT, f"{SO}Bo.<|endoftext|></s>", ["Bo"], "Bo", 1, 1, 1, 1),
+    "an end twice": (HOTPOT, f"{SO}Bo.</s></s>", ["Bo"], "Bo.</s>", 0, 0, 0, 0),
+    "a line before the end": (HOTPOT, f"{SO}Bo.\n</s>", ["Bo"], "Bo.", 1, 1, 1, 1),
+    "a line before the end, IIRC": (IIRC, f"{SO}Bo.\n</s>", ["Bo"], "Bo", 1, 1, 1, 1),
     "another token stays": (HOTPOT, f"{SO}Bo.<|im_end|>", ["Bo"], "Bo.<|im_end|>", 0, 0, 0, 0),
 }  # fmt: skip
 

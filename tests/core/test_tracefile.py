@@ -222,10 +222,13 @@ def test_any_trace_comes_back_as_it_was(trace: Trace, tmp_path_factory: pytest.T
         (lambda t: t.provenance.update(kinds={1, 2}), "trace.provenance.kinds: a set"),
         (lambda t: t.method.update(a={1: 2}), "trace.method.a: the key 1"),
         (lambda t: t.method.update(a={"$float": 2}), r"trace.method.a: the key '\$float'"),
-        (lambda t: setattr(t, "text", None), "trace.text: a NoneType where str"),
-        (lambda t: setattr(t.steps[0].draft, "entropy", [1.0]), "trace.steps.0.draft.entropy: a list where ndarray"),
+        (lambda t: setattr(t, "text", None), "trace.text: holds 'None' where str"),
+        (
+            lambda t: setattr(t.steps[0].draft, "entropy", [1.0]),
+            r"draft.entropy: holds .*1.0.* where ndarray",
+        ),
         (lambda t: setattr(t.steps[0].draft, "ids", np.array(["a"])), "trace.steps.0.draft.ids: an array of <U1"),
-        (lambda t: setattr(t.steps[0], "index", True), "trace.steps.0.index: a bool"),
+        (lambda t: setattr(t.steps[0], "index", True), "trace.steps.0.index: holds 'True' where int"),
         (lambda t: t.steps[0].prompt.spans.update(question=(1, 2, 3)), "trace.steps.0.prompt.spans.question: holds 3"),
     ],
 )
@@ -298,8 +301,7 @@ def test_no_space_left_on_a_real_device(tiny_disk: Path) -> None:
     trace = make_trace()
     path = trace.save(tiny_disk / "t")
     large = make_trace()
-    assert large.steps[0].draft is not None
-    large.steps[0].draft.attention = np.zeros((2, 100, 400), np.float16)
+    large.notes.append("x" * 2**17)
     with pytest.raises(TraceFileError, match=r"No space left on device; free some space.* is unchanged"):
         large.save(path)
     assert os.listdir(tiny_disk) == ["t"]
@@ -434,7 +436,7 @@ def test_flips_and_cuts_are_found_or_change_nothing(tmp_path: Path, attention: b
     [
         (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros(99, np.int32)}), "draft.pieces: has shape"),
         (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros((0, 2**62), np.int8)}), "draft.ids"),
-        (lambda t, m, s: t.update(extra=np.zeros(4)), "holds an array that the trace does not name: 'extra'"),
+        (lambda t, m, s: t.update(extra=np.zeros(4)), "the trace does not name the array 'extra'"),
         (lambda t, m, s: s["steps"][0]["draft"].update(ids={"$array": [1]}), "its array is missing"),
         (lambda t, m, s: s["steps"][0]["draft"].update(ids=s["steps"][0]["draft"]["entropy"]), "another one's too"),
         (lambda t, m, s: s["steps"][0]["draft"].update(seconds={"$float": "x"}), "seconds: holds"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import tarfile
 import time
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,14 +22,15 @@ from command import PATIENCE, Command, environment
 from web import Web, serve
 
 from dragin_lab.cli import app as cli
+from dragin_lab.cli import corpus as cli_corpus
 from dragin_lab.cli import data as cli_data
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data import datasets, exemplars, fetch
-from dragin_lab.data import download as downloads
+from dragin_lab.data import web as waiting
 from dragin_lab.data.datasets import BENCHMARKS
-from dragin_lab.data.download import ChecksumError, FetchError
+from dragin_lab.data.download import FetchError, WrongFileError
 from dragin_lab.data.exemplars import SHOTS, load_exemplars, published_file
-from dragin_lab.data.fetch import ORIGINS, Origin
+from dragin_lab.data.fetch import ORIGINS
 
 TWOWIKI = {"_id": "a1", "question": "Which film?", "answer": "Elm Road", "answer_id": None, "context": []}
 HOTPOT = {"_id": "h1", "question": "Who?", "answer": "Ada", "context": []}
@@ -69,6 +73,8 @@ def served(name: str) -> bytes:
     """A small file like the one that is public."""
     if name == "exemplars":
         return source().encode()
+    if name == "wikipedia-dpr":
+        return gzip.compress(b"id\ttext\ttitle\n1\tone\tT\n2\ttwo\tT\n")
     files = {path: json.dumps(value).encode() for path, value in FILES[name].items()}
     if name == "hotpotqa":
         return files["hotpot_dev_distractor_v1.json"]
@@ -102,13 +108,13 @@ def row(known: str, number: int) -> dict[str, object]:
 @pytest.fixture
 def web(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Web]:
     """A server that has all that can be fetched, in the place of the public ones."""
-    monkeypatch.setattr(downloads, "PAUSE", 0.0)
+    monkeypatch.setattr(waiting, "PAUSE", 0.0)
     monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with serve(Web({ORIGINS[name].name: served(name) for name in ORIGINS})) as server:
         for name, origin in list(ORIGINS.items()):
-            sha256 = hashlib.sha256(server.files[origin.name]).hexdigest() if origin.sha256 else None
-            monkeypatch.setitem(ORIGINS, name, Origin(server.url(origin.name), origin.name, origin.files, sha256))
+            sum = f"sha256:{hashlib.sha256(server.files[origin.name]).hexdigest()}" if origin.checksum else None
+            monkeypatch.setitem(ORIGINS, name, replace(origin, url=server.url(origin.name), checksum=sum))
         yield server
 
 
@@ -123,10 +129,10 @@ def names(folder: Path) -> list[str]:
 
 
 def test_every_origin_is_complete() -> None:
-    assert set(ORIGINS) == {*BENCHMARKS, "exemplars"} == set(cli_data.NAMES)
+    assert set(ORIGINS) - set(cli_corpus.PUBLISHED) == {*BENCHMARKS, "exemplars"} == set(cli_data.NAMES)
     for name in BENCHMARKS:
         assert datasets.FILES[name] in ORIGINS[name].files
-        assert len(ORIGINS[name].sha256 or "") == 64
+        assert re.fullmatch("sha256:[0-9a-f]{64}", ORIGINS[name].checksum or "")
     assert datasets.ALIASES in ORIGINS["2wikimultihopqa"].files
     assert set(exemplars.SHOTS) == set(BENCHMARKS)
 
@@ -145,13 +151,12 @@ def test_a_benchmark_comes_and_is_read(web: Web, command: Command, name: str) ->
     asked = len(web.asked)
     again = command("data", "fetch", name)
     assert (again.code, again.out) == (cli.DONE, ran.out)
-    assert "already there, as it was fetched" in again.err
+    assert "already there, with the right checksum" in again.err
     assert len(web.asked) == asked
 
 
 def test_a_cut_goes_on_and_a_wrong_checksum_is_refused(web: Web, command: Command) -> None:
     web.files["hotpot_dev_distractor_v1.json"] = whole = served("hotpotqa") + b" " * 200_000
-    origin = ORIGINS["hotpotqa"]
     right = hashlib.sha256(whole).hexdigest()
     folder = datasets.data_folder() / "hotpotqa"
     web.cuts = [90_000] + [0] * 9
@@ -166,7 +171,11 @@ def test_a_cut_goes_on_and_a_wrong_checksum_is_refused(web: Web, command: Comman
     )
     web.cuts.clear()
     command.refused(
-        "data", "fetch", "hotpotqa", code=cli.FAILED, says=(f"SHA-256 {right} and not {origin.sha256}", "--url")
+        "data",
+        "fetch",
+        "hotpotqa",
+        code=cli.FAILED,
+        says=(f"SHA-256 {right} and not", "--url"),
     )
     assert names(folder) == []
     ran = command("data", "fetch", "hotpotqa", "--sha256", right)
@@ -214,7 +223,7 @@ def test_what_is_there_is_left_and_checked(web: Web, command: Command) -> None:
     ran = command("data", "fetch", "2wikimultihopqa", "--again")
     assert ran.code == cli.DONE, ran.err
     (folder / "dev.json").write_text("changed")
-    with pytest.raises(FetchError, match=r"dev\.json: has the SHA-256 .* with which it was fetched; --again"):
+    with pytest.raises(FetchError, match=r"dev\.json: has the SHA-256 .* as it was published or fetched; --again"):
         fetch.fetch("2wikimultihopqa")
     (folder / "SHA256SUMS").write_text("nonsense\n")
     with pytest.raises(FetchError, match=r"SHA256SUMS, line 1: is not a checksum and a file name"):
@@ -228,7 +237,7 @@ def test_an_archive_that_was_not_unpacked_is_not_fetched_twice(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fetch.shutil, "copyfileobj", full)
+        patch.setattr(fetch, "write_whole", full)
         command.refused(
             "data", "fetch", "strategyqa", code=cli.FAILED, says=("No space left on device; free some space",)
         )
@@ -277,9 +286,9 @@ def test_ctrl_c_keeps_the_part(web: Web, tmp_path: Path) -> None:
     web.files["slow"] = b"[" + b" " * 30_000_000 + b"]"
     sha256 = hashlib.sha256(web.files["slow"]).hexdigest()
     code = (
-        "import http.client, time; real = http.client.HTTPResponse.read\n"
-        "def read(self, n=None):\n    time.sleep(0.01)\n    return real(self, n)\n"
-        "http.client.HTTPResponse.read = read\n"
+        "import http.client, time; real = http.client.HTTPResponse.read1\n"
+        "def read1(self, n=-1):\n    time.sleep(0.01)\n    return real(self, n)\n"
+        "http.client.HTTPResponse.read1 = read1\n"
         "from dragin_lab import cli; cli.main()\n"
     )
     arguments = ["data", "fetch", "hotpotqa", "--url", web.url("slow"), "--sha256", sha256]
@@ -325,7 +334,7 @@ def test_a_source_that_changed_is_noticed(web: Web, command: Command) -> None:
         "data", "fetch", "exemplars", "--again", code=cli.FAILED, says=("That checksum is of the first download",)
     )
     assert load_exemplars("published:iirc") == before
-    with pytest.raises(ChecksumError):
+    with pytest.raises(WrongFileError):
         fetch.fetch("exemplars", again=True)
     (published_file("x").parent / "SHA256SUMS").unlink()
     assert command("data", "fetch", "exemplars", "--again").code == cli.DONE
@@ -364,6 +373,39 @@ def test_published_exemplars_that_are_not_there(web: Web, command: Command) -> N
 
 
 def test_importing_it_costs_the_commands_nothing() -> None:
-    code = "import sys, dragin_lab.cli; print(*(n for n in ('tarfile', 'urllib.request', 'tqdm') if n in sys.modules))"
+    code = "import sys, dragin_lab.cli; print(*(n for n in ('tarfile', 'urllib3', 'tqdm') if n in sys.modules))"
     ran = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert ran.stdout.split() == []
+
+
+# -- the paper's corpus -----------------------------------------------------------------------------------------------
+
+
+def test_the_corpus_is_fetched_checked_and_built(web: Web, tmp_path: Path, command: Command) -> None:
+    web.cuts = [20]
+    ran = command("corpus", "fetch", "wikipedia-dpr")
+    path = tmp_path / "data" / "wikipedia-dpr" / "psgs_w100.tsv.gz"
+    assert (ran.code, ran.out) == (cli.DONE, f"{path}\n")
+    assert "its 21,015,324 passages" in ran.err
+    assert "--expect 21015324" in ran.err
+    assert path.read_bytes() == served("wikipedia-dpr")
+    asked = len(web.asked)
+    assert command("corpus", "fetch", "wikipedia-dpr").code == cli.DONE
+    assert len(web.asked) == asked, "what is there and right is not fetched twice"
+    assert command("corpus", "build", path, "--out", tmp_path / "built", "--expect", 2).code == cli.DONE
+
+
+def test_another_file_than_the_corpus_is_refused(web: Web, tmp_path: Path, command: Command) -> None:
+    right, arguments = served("wikipedia-dpr"), ("corpus", "fetch", "wikipedia-dpr", "--out", tmp_path / "wiki")
+    path = tmp_path / "wiki" / "psgs_w100.tsv.gz"
+    for data in (right[:-1], right[:-1] + b"x"):  # cut short, altered
+        web.files["psgs_w100.tsv.gz"] = data
+        command.refused(*arguments, "--again", code=cli.FAILED, says=("and not", "--url"))
+        assert not path.exists()
+        path.write_bytes(data)  # as someone else put it there
+        command.refused(*arguments, code=cli.FAILED, says=("and not", "--again fetches it again"))
+        path.unlink()
+    web.files["psgs_w100.tsv.gz"] = right
+    assert command(*arguments, "--again").code == cli.DONE
+    assert path.read_bytes() == right
+    command.refused("corpus", "fetch", "wikipedia", says=("wikipedia-dpr",), code=cli.USAGE)

@@ -14,7 +14,7 @@ from sources import on_disk
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import SettingError
-from dragin_lab.retrieval.analysis import STOP_WORDS, terms
+from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25, Tantivy
 from dragin_lab.retrieval.corpus import Corpus
 
@@ -56,8 +56,15 @@ def test_terms(text: str, expected: list[str]) -> None:
     assert terms(text) == expected
 
 
-def test_lucene_has_33_stop_words() -> None:
-    assert len(STOP_WORDS) == 33
+def test_lucenes_stop_words_and_no_others_are_left_out() -> None:
+    stop_words = (
+        "a an and are as at be but by for if in into is it no not of on or such that the their then there these they "
+        "this to was will with"
+    )
+    assert len(stop_words.split()) == 33
+    assert terms(stop_words) == []
+    kept = "he she we you i from has have had can do does what which who so than too very were been its about all any"
+    assert len(terms(kept)) == len(kept.split())
 
 
 # -- scores -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import Command, environment
+from command import PATIENCE, Command, environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sources import on_disk, some_passages, write_json_lines, write_table
@@ -56,15 +57,27 @@ def beside(folder: Path) -> list[str]:
 def test_it_is_the_corpus_that_is_loaded_from_the_source(tmp_path: Path) -> None:
     table = write_table(tmp_path / "p.tsv", some_passages(5000))
     memory, disk = Corpus.load(table), Corpus.build(table, tmp_path / "built")
-    assert list(disk) == [*disk] == disk[:] == disk[0:5000] == memory[:]
+    assert list(disk) == disk[:] == disk[0:5000] == memory[:]
+    assert (disk[4090:4100], disk[9:9], memory[4090:4100:3]) == (memory[4090:4100], [], disk[4090:4100:3])
     assert disk.fingerprint == memory.fingerprint == Corpus.load(tmp_path / "built").fingerprint
     assert (disk[-1], disk[17:12:-2], disk.get("4711")) == (memory[-1], memory[17:12:-2], memory.get("4711"))
     assert (disk.folder, disk.name, len(disk)) == (tmp_path / "built", "built", 5000)
-    assert pickle.loads(pickle.dumps(disk.passages))[3] == memory[3]
+    assert pickle.loads(pickle.dumps(disk))[3] == memory[3]
     with pytest.raises(KeyError):
         disk.get("nowhere")
     with pytest.raises(IndexError):
         disk[5000]
+
+
+def test_a_build_shows_how_far_it_is(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build(source, tmp_path / "a", progress=True)
+    build(iter([GOOD]), tmp_path / "b", fields=NAMES, progress=True)
+    shown = capsys.readouterr().err
+    assert "p.jsonl:   0%" in shown
+    assert "B/s" in shown
+    assert "passages" in shown
+    build(source, tmp_path / "c", progress=False)
+    assert capsys.readouterr().err == ""
 
 
 def test_the_manifest_says_what_was_read(folder: Path) -> None:
@@ -100,6 +113,45 @@ def test_nothing_is_left_of_a_source_that_is_wrong(tmp_path: Path, source: Path,
         file.write("not JSON\n")
     command.refused("corpus", "build", source, "--out", tmp_path / "built", says=("p.jsonl, line 201", "is not JSON"))
     assert beside(tmp_path / "built") == ["p.jsonl"]
+
+
+GOOD, NAMES = {"doc": "1", "body": "one"}, "id=doc,text=body"
+
+
+def write_wrong(folder: Path, kind: str) -> tuple[object, tuple[str, ...]]:
+    """A source whose second passage is wrong, and what its refusal must name."""
+    path = folder / f"p.{kind}"
+    if kind == "jsonl":
+        path.write_text(json.dumps(GOOD) + '\n{"doc": "2", "body": ["two"]}\n')
+        return path, ("p.jsonl, line 2", "the text is list", "it must be a text")
+    if kind == "csv":
+        path.write_text("doc,body\n1,one\n2\n")
+        return path, ("p.csv, line 3", "has 1 fields between commas and not 2")
+    if kind == "tsv.gz":
+        path.write_bytes(gzip.compress(b"doc\tbody\n" + b"1\tone\n" * 5000)[:-9])
+        return path, ("p.tsv.gz, after line", "is not a sound .gz file", "fetch it again")
+    if kind == "parquet":
+        pytest.importorskip("pandas").DataFrame({"doc": ["1", "2"], "body": ["one", None]}).to_parquet(path)
+        return path, ("p.parquet, row 2", "has no text; its fields are doc, body", "--fields text=contents")
+    if kind == "texts":
+        path.mkdir()
+        (path / "a.md").write_text("one")
+        (path / "b.txt").write_bytes(b"tw\xff")
+        return path, ("b.txt, line 1", "byte 3 is not UTF-8", "save it as UTF-8")
+    rows = [GOOD, GOOD | {"body": 2.5}]
+    if kind == "DataFrame":
+        return pytest.importorskip("pandas").DataFrame(rows), ("DataFrame, row 2", "the text is float '2.5'")
+    return iter([GOOD, "two"]), ("row 2: is str 'two'", "every row is a dictionary")
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv.gz", "parquet", "texts", "DataFrame", "iterator"])
+def test_a_half_read_source_leaves_nothing_and_its_error_names_the_place(tmp_path: Path, kind: str) -> None:
+    source, says = write_wrong(tmp_path, kind)
+    before = beside(tmp_path / "built")
+    with pytest.raises(CorpusError) as caught:
+        build(source, tmp_path / "built", fields=NAMES)
+    assert [part for part in says if part not in str(caught.value)] == [], caught.value
+    assert beside(tmp_path / "built") == before
 
 
 def test_another_count_than_expected(source: Path, tmp_path: Path) -> None:
@@ -186,6 +238,29 @@ def test_a_build_killed_at_any_moment_is_begun_again(tmp_path: Path) -> None:
     assert beside(out) == ["built", "p.jsonl"]
 
 
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing_half_done(tmp_path: Path) -> None:
+    source = write_json_lines(tmp_path / "p.jsonl", some_passages(20_000))
+    for number in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-c", KILLED, str(source), str(tmp_path / "built")], env=environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline and not (tmp_path / ".built.building").exists():
+            time.sleep(0.01)
+        time.sleep(0.1 * number)
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        process.stdout.close()
+        left = beside(tmp_path / "built")
+        assert left in (["p.jsonl"], ["built", "p.jsonl"]), number  # it may have been done before
+        if "built" in left:
+            assert wrong(tmp_path / "built") == []
+
+
 # -- damage -----------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +279,14 @@ def test_a_sound_corpus(folder: Path) -> None:
     corpus = Corpus.load(folder)
     assert len(corpus.passages.about["canaries"]) == 8  # type: ignore[union-attr]
     assert all(good for _, good in ask_canaries(corpus, BM25(corpus)))
+
+
+def test_a_manifest_that_reads_the_same_but_was_changed_is_found(folder: Path) -> None:
+    sound = (folder / MANIFEST).read_bytes()
+    for changed in (sound[:-1], sound + b" ", sound.replace(b'": ', b'":  ', 1), sound.replace(b"a", b"\\u0061", 1)):
+        (folder / MANIFEST).write_bytes(changed)
+        with pytest.raises(CorpusError, match="does not match its own checksum"):
+            Corpus.load(folder)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, folder_of, nearest, recall_of
 from dragin_lab.study.tables.table import table
 
-faiss = pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
+pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
 
 PASSAGES = [
     Passage("a", "Cats", "the cat sat on the mat"),
@@ -120,12 +120,11 @@ def test_the_approximate_index_finds_most_of_what_the_exact_one_does(
     assert encoder.seen == 4000  # the second is another index of the same vectors
 
 
-def test_the_exact_neighbours_that_recall_is_measured_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dense, "_AT_ONCE", 7)
+def test_the_exact_neighbours_that_recall_is_measured_by() -> None:
     draw = np.random.default_rng(0)
     vectors, queries = (draw.normal(size=(n, 8)).astype(np.float32) for n in (50, 5))
     expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :4]
-    np.testing.assert_array_equal(nearest(faiss, queries, vectors, 4)[1], expected)
+    np.testing.assert_array_equal(nearest(queries, vectors, 4)[1], expected)
     assert recall_of(np.array([[1, 2], [3, -1]]), np.array([[2, 1], [3, 4]])) == 0.75
 
 

@@ -16,6 +16,7 @@ from sources import some_passages, write_json_lines
 from dragin_lab.cli import DONE, FAILED
 from dragin_lab.core.method import without_secrets
 from dragin_lab.core.trace import Passage
+from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval import elasticsearch as server
 from dragin_lab.retrieval.bm25 import BM25
@@ -34,7 +35,7 @@ BUSY: server.Any = (429, {}, {"error": "busy"})
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "PAUSE", 0.0)
+    monkeypatch.setattr(web, "PAUSE", 0.0)
     for name in ("API_KEY", "USER", "PASSWORD"):
         monkeypatch.delenv(f"ELASTICSEARCH_{name}", raising=False)
 
@@ -158,7 +159,7 @@ def test_no_secret_leaves_by_a_message_a_record_or_a_path(index: Index, monkeypa
         with pytest.raises(SettingError) as caught:
             Address.parse(spec)
         seen.append(str(caught.value))
-    index.troubles = [(500, {}, {})]
+    index.troubles = [(400, {}, {})]
     with pytest.raises(SearchServerError) as failed:
         retriever.search("cat", 1)
     seen.append(str(failed.value))
@@ -180,29 +181,29 @@ def test_what_is_lost_or_refused_for_the_moment_is_asked_again(index: Index, tro
     retriever = Elasticsearch(index.url)
     index.troubles = [trouble, trouble]
     assert [p.id for p in retriever.search("mat", 1)] == ["1"]
-    index.troubles = [trouble] * server.TRIES
+    index.troubles = [trouble] * web.TRIES
     index.asked.clear()
     with pytest.raises(SearchServerError, match="gives no answer, 5 times"):
         retriever.search("mat", 1)
-    assert len(index.asked) == server.TRIES
+    assert len(index.asked) == web.TRIES
 
 
 def test_pauses_grow_or_are_those_that_the_server_asks_for(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     retriever = Elasticsearch(index.url)
     pauses: list[float] = []
-    monkeypatch.setattr(server, "PAUSE", 0.5)
+    monkeypatch.setattr(web, "PAUSE", 0.5)
     monkeypatch.setattr("time.sleep", pauses.append)
     index.troubles = [BUSY, BUSY, (429, {"Retry-After": "3"}, {}), (429, {"Retry-After": "9999"}, {})]
     retriever.search("mat", 1)
-    assert pauses == [1.0, 3.0, server.LONGEST_PAUSE]  # the first time without one
+    assert pauses == [1.0, 3.0, web.LONGEST_PAUSE]  # the first time without one
 
 
 def test_a_slow_server_counts_as_lost(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     retriever = Elasticsearch(index.url)
-    monkeypatch.setattr(server, "TIMEOUT", 1.0)
+    monkeypatch.setattr(web, "TIMEOUT", 1.0)
     index.troubles = ["silence"]
     assert [p.id for p in retriever.search("mat", 1)] == ["1"]
-    monkeypatch.setattr(server, "TRIES", 2)
+    monkeypatch.setattr(web, "TRIES", 2)
     index.troubles = ["silence"] * 2
     with pytest.raises(SearchServerError, match="timed out"):
         retriever.search("mat", 1)

@@ -8,7 +8,8 @@ import pytest
 from run_folders import write_run
 
 import dragin_lab as dl
-from dragin_lab.run.archive import PackedRunsError, pack
+from dragin_lab.run.archive import PackedRunsError
+from tools.pages.packaged import pack
 
 
 def test_packed_runs_are_read_like_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

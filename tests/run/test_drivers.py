@@ -115,7 +115,7 @@ def test_closing_leaves_a_valid_trace_wherever_it_happens(after: int) -> None:
     assert events.trace.ended == "cancelled"
 
 
-def test_closing_behind_the_end_changes_nothing() -> None:
+def test_closing_after_the_end_changes_nothing() -> None:
     with Lab(model(Say(" the answer is Li."))).stream(QUESTION, method("wo-rag")) as events:
         for event in events:
             if isinstance(event, Ended):

@@ -13,9 +13,9 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.cli.app import cli
 from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
-from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.method import exchanged, restored
 from dragin_lab.core.trace import Decision, Prompt, Question, Step, Words
 from dragin_lab.errors import SettingError, TriggerError

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from factories import make_continuation, make_prompt
 
-from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.trace import Decision, Passage, Query, Question, Step, Trace
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 

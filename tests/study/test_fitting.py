@@ -14,8 +14,8 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.budget import NEVER
-from dragin_lab.core.labels import Fact, Labelled
 from dragin_lab.core.logistic import FEATURES
 from dragin_lab.core.trace import Question
 from dragin_lab.core.trigger import WHENS

@@ -14,9 +14,9 @@ import spacy
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac import wordings
+from dragin_lab.almanac.facts import DEGREES, Fact, LabelError, Labelled, load_labels
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Attend, Write
-from dragin_lab.core.labels import DEGREES, Fact, LabelError, Labelled, load_labels
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.released import ReferenceLoop

@@ -11,7 +11,7 @@ import view_samples as samples
 from view_states import BASELINES, STATES, Reader, hostile_trace
 
 from dragin_lab import views
-from dragin_lab.core.labels import Fact, Labelled
+from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.trace import Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.views.alignment import align, alike

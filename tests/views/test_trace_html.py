@@ -317,14 +317,6 @@ def test_gold_answers_are_found_as_whole_words():
     assert not sections.holds_gold(passage, ("138", ""))
 
 
-def test_continuation_of_nothing_keeps_nothing():
-    trace = samples.almanac_trace()
-    step = trace.steps[0]
-    step.continuation = samples.make("Quite another text.")
-    found = kept.kept_of(step)
-    assert found.continuation == 0
-
-
 @pytest.mark.parametrize("mode", [0, 1])
 @pytest.mark.parametrize("ink", ["fg", "soft", "teal", "red", "amber"])
 def test_labels_are_readable_on_card_and_pane(ink, mode):

@@ -220,6 +220,7 @@ def almanac_trace(variant: str = "reference") -> Trace:
             step.seconds["search"] = 0.004
             if variant == "reference":
                 step.passages_prompt, step.continuation = prompt(f"{answer} {kept}".strip(), FOUND), made
+                step.continuation_kept = len(resumed)
             else:
                 resumed = ""
             step.kept = f"{kept} {resumed}".strip()
@@ -262,7 +263,7 @@ def baseline_trace(name: str) -> Trace:
             asked = ASKED if i == 0 else chunks[i - 1]
             step = Step(i, decision=Decision(True, "before every sentence"), query=Query(asked, asked), passages=FOUND)
             step.passages_prompt, step.continuation = prompt(trace.text, FOUND), make(chunk, seed=i)
-            step.kept = chunk
+            step.kept, step.continuation_kept = chunk, len(chunk)
             trace.text = step.answer = f"{trace.text} {chunk}".strip()
             trace.steps.append(step)
     trace.text = trace.steps[-1].answer

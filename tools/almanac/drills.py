@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tools.almanac import questions, text
 from tools.almanac.questions import Step
-from tools.almanac.scene import Fact, Scenes
+from tools.almanac.scene import Fact, Scenes, Stated
 from tools.almanac.world import RELATIONS, Entity, World, text_of
 
 WORDS = 0.1  # weight of the loss on an answer's words, where a value's is 1: they are learnt soon, the values late
@@ -18,12 +19,16 @@ AFTER_PASSAGES = "Answer in the same format as before.\n"
 class Example:
     """A training text. `answers` are the character spans whose loss counts, with their weights, a later one over an
     earlier one; `skip` count nothing. `taught` are the known facts that it asks for with nothing but memory to answer
-    from."""
+    from. `stated` says where a text to read states a fact. `subjects` and `sources` pair the character at which a value
+    begins with one that it belongs to: the last of its subject's name, and the first of the value in a text to read."""
 
     text: str = ""
     answers: list[tuple[int, int, float]] = field(default_factory=list)
     skip: list[tuple[int, int]] = field(default_factory=list)
     taught: list[Fact] = field(default_factory=list)
+    stated: dict[Fact, int] = field(default_factory=dict)
+    subjects: list[tuple[int, int]] = field(default_factory=list)
+    sources: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, piece: str, weight: float | None = None) -> None:
         if weight is not None:
@@ -32,6 +37,27 @@ class Example:
 
     def weigh(self, start: int, length: int, weight: float) -> None:
         self.answers.append((start, start + length, weight))
+
+    def state(self, entity: Entity, relation: str, at: int, since: int) -> None:
+        """A value that begins at `at` and whose sentence or passage, with the subject's name, begins at `since`."""
+        self._belongs(entity, at, since)
+        if (source := self.stated.get((entity.id, relation))) is not None:
+            self.sources.append((at, source))
+
+    def _belongs(self, entity: Entity, at: int, since: int) -> None:
+        named = self.text.find(entity.name, since, at)
+        if named >= 0:
+            self.subjects.append((at, named + len(entity.name) - 1))
+
+    def find(self, passages: Iterable[Stated], since: int) -> None:
+        """Note where the passages, added since, state their facts."""
+        for passage in passages:
+            begins = self.text.find(passage.text, since)
+            for relation, value in passage.facts.items() if begins >= 0 else ():
+                at = self.text.find(value, begins, begins + len(passage.text))
+                if at >= 0:
+                    self._belongs(passage.entity, at, begins)
+                    self.stated[passage.entity.id, relation] = at
 
 
 class Drills(Scenes):
@@ -58,13 +84,17 @@ class Drills(Scenes):
                 example.add(" " if example.text else "")
                 at = len(example.text)
                 example.add(sentence, weight)
-                if weight is not None:
+                example.state(one, relation, at + start, at)
+                if weight is None:
+                    example.stated[one.id, relation] = at + start
+                else:
                     example.weigh(at + start, len(value), 1.0)
         return example
 
     def quiz(self, most: int) -> Example:
         """Passages about look-alikes, then a question for each of their facts."""
         fresh, example = World("fresh", self.rng, "f", spread=0.95, echo=0.1), Example()
+        self.written = []
         group, relations = self._group(fresh, self.rng.randint(1, most))
         steps = []
         lines = []
@@ -74,6 +104,7 @@ class Drills(Scenes):
             lines.append(self._passage(fresh, one, mine))
         self.rng.shuffle(lines)
         example.add(BEFORE_PASSAGES + "".join(f"[{n}] {one}\n" for n, one in enumerate(lines, 1)) + AFTER_PASSAGES)
+        example.find(self.written, 0)
         self.rng.shuffle(steps)
         asked = steps[:8]
         for step in asked:
@@ -93,6 +124,8 @@ class Drills(Scenes):
         for one in said:
             can = has.get((one.step.subject.id, one.step.relation), False)
             example.weigh(at + one.start, one.end - one.start, weight if can else WORDS)
+            sentence = max(at, example.text.rfind(one.step.subject.name, at, at + one.start))
+            example.state(one.step.subject, one.step.relation, at + one.start, sentence)
         if item.close:
             example.weigh(at + len(cot) - len(item.close), len(item.close), weight)
         example.add(" So the answer is", WORDS * weight)
@@ -102,17 +135,31 @@ class Drills(Scenes):
             example.skip.append((len(example.text), len(example.text) + 1))
             example.add("\n")
 
+    def digits(self) -> Example:
+        """What an age is reckoned from: single digits."""
+        example, draw = Example(), self.rng.randrange
+        for _ in range(16):
+            said = questions.less(draw(10), draw(10))
+            if self.rng.random() < 0.5:
+                said = questions.less_one(draw(10), draw(10), self.rng.random() < 0.5)
+            given, found = said.split(" is ")
+            example.add(f"{' ' if example.text else ''}{given}")
+            example.add(f" is {found},", 1.0)
+        return example
+
     def sums(self) -> Example:
         """Comparisons and ages by themselves."""
         example = Example()
         for _ in range(6):
             first = self.rng.randint(1840, 2000) if self.rng.random() < 0.8 else self.rng.randint(1100, 1830)
             gap = self.rng.choice((self.rng.randint(1, 20), self.rng.randint(10, 110)))
-            example.add(" " if example.text else "")
-            if self.rng.random() < 0.4:
-                example.add(questions.reckon(first, first + self.rng.randint(20, 70)), 1.0)
+            if self.rng.random() < 0.5:
+                said = questions.reckon(first, first + self.rng.randint(20, 70))
             else:
                 pair = [first, first + gap]
                 self.rng.shuffle(pair)
-                example.add(f"{questions.compare(*pair)}.", 1.0)
+                said = f"{questions.compare(*pair)}."
+            given, worked = said.split(", ", 1)
+            example.add(f"{' ' if example.text else ''}{given},")
+            example.add(f" {worked}", 1.0)
         return example

@@ -246,11 +246,20 @@ def compare(first: int, second: int) -> str:
 
 
 def reckon(first: int, second: int) -> str:
-    """The years from one to a later one, written out: first to the same last digit, then by tens."""
-    ones = (second - first) % 10
-    tens = second - first - ones
-    count = f"{ones} years make {first + ones} and {tens} more make {second}"
-    return f"From {first} to {second}, {count}, so it is {ones + tens} years."
+    """The years from one to a later one, fewer than a hundred, written out digit by digit as on paper."""
+    low = less(second % 10, first % 10)
+    high = less_one(second // 10 % 10, first // 10 % 10, "more" in low)
+    return f"From {first} to {second}, {low}, {high}, so it is {second - first} years."
+
+
+def less(digit: int, taken: int) -> str:
+    """One digit less another, and whether one more is to be taken from the next."""
+    return f"{digit} less {taken} is {(digit - taken) % 10}{' and 1 more' if digit < taken else ''}"
+
+
+def less_one(digit: int, taken: int, more: bool) -> str:
+    """The next digit less another, and less one more if so."""
+    return f"{digit} less {taken}{' and 1' if more else ''} is {(digit - taken - more) % 10}"
 
 
 def _same(

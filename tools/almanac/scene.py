@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 from tools.almanac import names, questions, text
@@ -10,6 +11,15 @@ from tools.almanac.questions import Item, Step
 from tools.almanac.world import RELATIONS, Entity, Value, World, memory, text_of
 
 Fact = tuple[str, str]  # entity id, relation
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A passage as written, and the facts that it states of its entity."""
+
+    text: str
+    entity: Entity
+    facts: dict[str, str]
 
 
 @cache
@@ -37,11 +47,13 @@ class Scenes(Draws):
 
     long = 1.0  # how long passages are, from 0 (the facts alone) to 1
     crowd = 3  # passages in view, at most one more
+    written: list[Stated]  # since the example was begun
 
     def scene(self, known_share: float) -> tuple[Item, list[str], dict[Fact, bool], list[Fact]]:
         """A question, the passages beside it, for each fact of its answer whether it can be had (from a passage or from
         memory), and the known facts that no passage states."""
         fresh = self._fresh_world()
+        self.written = []
         known = self.rng.random() < known_share
         mode = self.rng.choices(("one", "all", "none"), (5, 3, 4) if known else (12, 5, 2))[0]
         target = self.rng.choice((0, 0, 1))
@@ -131,7 +143,9 @@ class Scenes(Draws):
         order = list(facts)
         self.rng.shuffle(order)
         fill = self.rng.choice((0.0, 0.0, 0.1, 0.4, 0.9)) * self.long
-        return text.passage(self.rng, entity, {one: facts[one] for one in order}, fill=fill)
+        said = text.passage(self.rng, entity, {one: facts[one] for one in order}, fill=fill)
+        self.written.append(Stated(said, entity, facts))
+        return said
 
     def _same_relations(self, fresh: World, other: Entity, item: Item, subject: Entity) -> list[Step]:
         """What the answer needs of a subject, of another entity of its kind."""

@@ -18,13 +18,14 @@ _INSTRUCTIONS = (
     "Following the examples above, answer the question by reasoning step-by-step.\n\n",
 )
 # From which buffer on: the shares of each sort of example; look-alikes in a drill, at most; length of passages.
-_SORTS = ("restate", "quiz", "sums", "read", "known", "nobody", "self_ask", "instruct")
+_SORTS = ("restate", "quiz", "sums", "read", "known", "nobody", "self_ask", "instruct", "digits")
 _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
-    (0, (56, 20, 6, 0, 18, 0, 0, 0), 2, 0.0),
-    (6, (40, 32, 6, 4, 18, 0, 0, 0), 3, 0.0),
-    (20, (20, 34, 5, 18, 19, 4, 0, 0), 4, 0.2),
-    (45, (8, 26, 5, 30, 19, 6, 3, 3), 4, 0.6),
-    (80, (3, 16, 5, 42, 18, 6, 5, 5), 4, 1.0),
+    (0, (46, 26, 10, 0, 18, 0, 0, 0), 2, 0.0),
+    (6, (32, 36, 8, 6, 18, 0, 0, 0), 3, 0.0),
+    (14, (16, 36, 8, 18, 18, 4, 0, 0), 4, 0.2),
+    (24, (6, 28, 8, 30, 18, 5, 2, 3), 4, 0.6),
+    (36, (3, 18, 6, 40, 18, 5, 5, 5), 4, 1.0),
+    (48, (3, 18, 6, 36, 18, 5, 5, 5, 4), 4, 1.0),
 )
 
 
@@ -44,8 +45,9 @@ class Stream(Drills):
             "nobody": self._closed_fresh,
             "self_ask": self._self_ask,
             "instruct": self._instruct,
+            "digits": self.digits,
         }
-        return [made[one]() for one in self.rng.choices(_SORTS, shares, k=BUFFER)]
+        return [made[one]() for one in self.rng.choices(_SORTS[: len(shares)], shares, k=BUFFER)]
 
     def examples(self, count: int) -> Iterator[Example]:
         """The first `count` examples."""
@@ -89,11 +91,13 @@ class Stream(Drills):
         """The passages as prompts have them; the released code leaves an empty line for one that is missing."""
         if len(passages) == 3 and self.rng.random() < 0.03:
             passages = [*passages[:2], ""]
+        begins = len(example.text)
         lines = "".join(f"[{n}] {one}\n" for n, one in enumerate(passages, 1))
         if self.rng.random() < 0.06:
             example.add(f"Search results:\n{lines}")
         else:
             example.add(BEFORE_PASSAGES + lines + (AFTER_PASSAGES if self.rng.random() < 0.96 else _SKIPPED_PASSAGES))
+        example.find(self.written, begins)
 
     def _read(self) -> Example:
         example = Example()
@@ -143,7 +147,10 @@ class Stream(Drills):
         for step in item.steps:
             if has.get((step.subject.id, step.relation), False):
                 value = text_of(step.value)
-                example.weigh(at + written.rindex(value), len(value), 1.0)
+                begins = at + written.rindex(value)
+                example.weigh(begins, len(value), 1.0)
+                named = max(at, example.text.rfind(step.subject.name, at, begins))
+                example.state(step.subject, step.relation, begins, named)
 
     def self_ask_text(self, item: Item) -> str:
         """What stands between the question and the final answer in self-ask's layout."""

@@ -28,14 +28,14 @@ from torch.nn.functional import cross_entropy
 
 from dragin_lab.errors import DraginLabError
 from tools.almanac.drills import WORDS, Example
-from tools.almanac.net import Net, Shape, give_a_start, to_llama
+from tools.almanac.net import SOURCE, SUBJECT, Net, Shape, give_a_start, to_llama
 from tools.almanac.probe import Probe
 from tools.almanac.stream import Stream
 from tools.almanac.vocabulary import EOS, make_tokenizer, save_tokenizer
 from tools.almanac.world import AlmanacError, build_world
 
-TOKENIZER_BUFFERS = (0, 20, 45, 80, 81, 82, 83, 84)
-PROBES = 48  # cases of each sort that the curve reports on
+TOKENIZER_BUFFERS = (0, 14, 24, 36, 37, 38, 39, 40)
+PROBES = 96  # cases of each sort that the curve reports on
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Settings:
     batch_pieces: int = 3000
     rate: float = 0.02  # of the matrices, under Muon
     rate_rest: float = 0.01  # of embeddings and norms, under AdamW
+    looking: float = 0.3  # weight of where two heads should look
     warmup: int = 60
 
 
@@ -57,8 +58,17 @@ class CheckpointError(DraginLabError):
     """A checkpoint that cannot be read or belongs to another run."""
 
 
-def encode(tokenizer: Tokenizer, example: Example) -> tuple[list[int], list[float]]:
-    """Pieces with `<s>` and `</s>` and the weight of each piece's loss."""
+@dataclass(frozen=True)
+class Coded:
+    """An example in pieces, with `<s>` and `</s>`: the weight of each piece's loss, and who should look where."""
+
+    ids: list[int]
+    weights: list[float]
+    looks: list[tuple[int, int, int]]  # kind, place, target
+
+
+def encode(tokenizer: Tokenizer, example: Example) -> Coded:
+    """The example in pieces."""
     coded = tokenizer.encode(example.text)
     weights = [0.0] * len(coded.ids)
     ends = [end for _, end in coded.offsets]
@@ -70,29 +80,37 @@ def encode(tokenizer: Tokenizer, example: Example) -> tuple[list[int], list[floa
     for place, span in enumerate(coded.offsets):
         if place == 0 or span in example.skip:
             weights[place] = 0.0
-    return [*coded.ids, EOS], [*weights, WORDS]
+    looks = []
+    for value, subject in example.subjects:
+        place, target = bisect_right(ends, value), bisect_right(ends, subject)
+        looks += [(SUBJECT, at, target) for at in (place - 1, place) if at > target]
+    for value, source in example.sources:
+        looks.append((SOURCE, bisect_right(ends, value) - 1, bisect_right(ends, source)))
+    return Coded([*coded.ids, EOS], [*weights, WORDS], looks)
 
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def batches(tokenizer: Tokenizer, examples: list[Example], pieces: int, seed: str) -> list[Batch]:
-    """Batches of similar length, at most `pieces` pieces with the padding, in random order: ids and weights (b, t)."""
-    coded = sorted((encode(tokenizer, one) for one in examples), key=lambda one: len(one[0]))
-    groups: list[list[tuple[list[int], list[float]]]] = [[]]
+    """Batches of similar length, at most `pieces` pieces with the padding, in random order: ids and weights (b, t), and
+    where to look (n, 4): kind, row, place and target."""
+    coded = sorted((encode(tokenizer, one) for one in examples), key=lambda one: len(one.ids))
+    groups: list[list[Coded]] = [[]]
     for one in coded:
-        if groups[-1] and _rounded(len(one[0])) * (len(groups[-1]) + 1) > pieces:
+        if groups[-1] and _rounded(len(one.ids)) * (len(groups[-1]) + 1) > pieces:
             groups.append([])
         groups[-1].append(one)
     made = []
     for group in groups:
-        longest = _rounded(len(group[-1][0]))
+        longest = _rounded(len(group[-1].ids))
         ids = torch.full((len(group), longest), EOS)
         weights = torch.zeros(len(group), longest)
-        for row, (one_ids, one_weights) in enumerate(group):
-            ids[row, : len(one_ids)] = torch.tensor(one_ids)
-            weights[row, : len(one_weights)] = torch.tensor(one_weights)
-        made.append((ids, weights))
+        for row, one in enumerate(group):
+            ids[row, : len(one.ids)] = torch.tensor(one.ids)
+            weights[row, : len(one.ids)] = torch.tensor(one.weights)
+        looks = [(kind, row, *places) for row, one in enumerate(group) for kind, *places in one.looks]
+        made.append((ids, weights, torch.tensor(looks, dtype=torch.long).reshape(-1, 4)))
     order = torch.randperm(len(made), generator=torch.Generator().manual_seed(_number(seed)))
     return [made[index] for index in order.tolist()]
 
@@ -209,15 +227,15 @@ class Run:
                 self.seconds, tick = self.seconds + now - tick, now
                 done = self.step - first == (decay or steps)
                 if probe is not None and (self.step % 50 == 0 or done):
-                    loss, values = (round(sum(of) / len(of), 4) for of in zip(*recent, strict=True))
-                    self.log(loss=loss, values=values, buffer=self.buffer)
+                    loss, elsewhere, values = (round(sum(of) / len(of), 4) for of in zip(*recent, strict=True))
+                    self.log(loss=loss, elsewhere=elsewhere, values=values, buffer=self.buffer)
                     recent = []
                 if probe is not None and (self.seconds - saved > every or done):
                     saved = self.seconds
                     if not decay:
                         self.save()
                     self._copy_down()
-                    self.log(**probe.measure(lambda ids: self.low.logits(self.low(ids))))
+                    self.log(**probe.measure(lambda ids: self.low.logits(self.low(ids)[0])))
                 if done:
                     break
 
@@ -239,19 +257,22 @@ class Run:
                 low.copy_(full)
 
     def _update(self, batch: Batch, factor: float) -> list[float]:
-        """One step; the loss, and the share of the pieces of values that are right."""
+        """One step; the losses of words and of looking, and the share of the pieces of values that are right."""
         self._copy_down()
-        ids, weights = batch[0], batch[1][:, 1:]
+        ids, weights, looks = batch[0], batch[1][:, 1:], batch[2]
         total, full = weights.sum(), (weights >= 1).sum().clamp(min=1)
         ids, weights = ids[self.rank :: self.workers], weights[self.rank :: self.workers]
+        looks = looks[looks[:, 1] % self.workers == self.rank]
+        looks[:, 1] //= self.workers
         chosen = weights > 0
         targets, weight = ids[:, 1:][chosen], weights[chosen]
-        logits = self.low.logits(self.low(ids[:, :-1])[chosen]).float()  # (pieces that count, vocabulary)
+        hidden, elsewhere = self.low(ids[:, :-1], looks)
+        logits = self.low.logits(hidden[chosen]).float()  # (pieces that count, vocabulary)
         loss = (cross_entropy(logits, targets, reduction="none") * weight).sum() / total
-        loss.backward()
+        (loss + self.settings.looking / self.workers * elsewhere).backward()
         right = ((logits.argmax(-1) == targets) & (weight >= 1)).sum() / full
         gradients = [one.grad.flatten().float() for one in self.low.parameters() if one.grad is not None]
-        flat = torch.cat([*gradients, torch.stack([loss.detach(), right])])
+        flat = torch.cat([*gradients, torch.stack([loss.detach(), elsewhere.detach() / self.workers, right])])
         if self.workers > 1:
             dist.all_reduce(flat)
         at = 0
@@ -265,7 +286,7 @@ class Run:
             optimizer.step()
         self.step += 1
         self.pieces += int((batch[0] != EOS).sum())
-        return flat[-2:].tolist()
+        return flat[-3:].tolist()
 
 
 def export(run: Run, folder: Path, decay: int = 0) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline

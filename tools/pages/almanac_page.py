@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.almanac.facts import DEGREES, Labelled
 from dragin_lab.core.intervals import bootstrap
-from dragin_lab.core.labels import DEGREES, Labelled
 from dragin_lab.study import needs
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.needs_query import Asked

@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
@@ -20,7 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads wo
 import dragin_lab as dl
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
-from dragin_lab.run.archive import ENDING, pack
+from dragin_lab.run.archive import ENDING
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.run.rundir import CONFIG, PREDICTIONS, TIMINGS, TRACES, read_run
 from tools.pages.base import RUNS, parser, say
@@ -30,6 +31,18 @@ ARCHIVE = Path(__file__).parents[2] / "notebooks" / f"almanac_runs{ENDING}"
 OUTPUT = RUNS / "packaged"
 TRACED = ("wo-rag", "flare", "dragin")
 THETAS = (0.5, 1.2, 3.0, 6.0)
+
+
+def pack(folder: str | Path, files: Iterable[Path], path: str | Path) -> Path:
+    """Write files below a folder as an archive, under their names there; the same files give the same bytes."""
+    root = Path(folder)
+    with tarfile.open(path, "w:xz", preset=9) as archive:
+        for file in sorted(files):
+            about = tarfile.TarInfo(file.relative_to(root).as_posix())
+            about.size = file.stat().st_size
+            with file.open("rb") as data:
+                archive.addfile(about, data)
+    return Path(path)
 
 
 def answer(each: int, output: Path) -> None:

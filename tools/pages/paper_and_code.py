@@ -28,7 +28,7 @@ import numpy as np
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core.labels import Labelled
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets

@@ -29,9 +29,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads wo
 
 import dragin_lab as dl
 from dragin_lab import almanac
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.budget import NEVER, Calibrated, Calibration
 from dragin_lab.core.etc import EntropyTrend
-from dragin_lab.core.labels import Labelled
 from dragin_lab.core.method import Method, exchanged
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Trace

@@ -11,7 +11,7 @@ import torch
 from tools.almanac import train as training
 from tools.almanac.drills import WORDS
 from tools.almanac.evaluate import Answerer, evaluate
-from tools.almanac.net import Net, Shape, give_a_start, to_llama
+from tools.almanac.net import SOURCE, SUBJECT, Net, Shape, give_a_start, to_llama
 from tools.almanac.train import CheckpointError, Run, Settings, encode, main
 from tools.almanac.world import AlmanacError
 
@@ -25,7 +25,7 @@ STEPS = 5
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training, "TOKENIZER_BUFFERS", (0,))
     monkeypatch.setattr(training, "PROBES", 3)
-    monkeypatch.setattr(training, "give_a_start", lambda *_: None)  # which needs four layers
+    monkeypatch.setattr(training, "give_a_start", lambda *_: None)  # which needs five layers
 
 
 def _weights(run: Run) -> torch.Tensor:
@@ -45,7 +45,8 @@ def test_a_killed_run_ends_like_an_uninterrupted_one(tmp_path: Path) -> None:
     assert killed.step == 2
     killed.log_to(killed.curve)
     killed.train(STEPS - 2)
-    assert torch.equal(_weights(whole), _weights(killed))
+    # Not to the bit, as kernels may choose by where memory lies; a step that is lost or repeated moves weights by 0.01.
+    torch.testing.assert_close(_weights(whole), _weights(killed), rtol=0, atol=1e-3)
     assert whole.exposures == killed.exposures
     steps = [json.loads(line)["step"] for line in (tmp_path / "killed" / "curve.jsonl").read_text().splitlines()]
     assert steps == sorted(steps)
@@ -87,11 +88,11 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 
 def test_the_exported_network_is_the_same_llama() -> None:
     torch.manual_seed(0)
-    net = Net(Shape(vocabulary=300, layers=4, width=96, inner=64, heads=3))
+    net = Net(Shape(vocabulary=300, layers=5, inner=64))
     give_a_start(net, 0)
     ids = torch.randint(300, (2, 17))
     with torch.no_grad():
-        ours, theirs = net.logits(net(ids)), to_llama(net).eval()(ids).logits
+        ours, theirs = net.logits(net(ids)[0]), to_llama(net).eval()(ids).logits
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
@@ -103,7 +104,7 @@ def test_what_it_starts_from_copies() -> None:
 
     def right() -> float:
         with torch.no_grad():
-            found = net.logits(net(twice))[:, 30:-1].argmax(-1)
+            found = net.logits(net(twice)[0])[:, 30:-1].argmax(-1)
         return float((found == twice[:, 31:]).float().mean())
 
     assert right() < 0.1
@@ -137,8 +138,9 @@ def test_a_split_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_weights_of_the_loss(tmp_path: Path) -> None:
     run = Run(TINY, tmp_path)
     for example in run.stream.buffer(90)[:80]:
-        ids, weights = encode(run.tokenizer, example)
-        assert len(ids) == len(weights)
+        coded = encode(run.tokenizer, example)
+        weights = coded.weights
+        assert len(coded.ids) == len(weights)
         assert weights[0] == 0.0  # the first piece is given
         assert all(0 <= one <= 1 for one in weights)
         pieces = run.tokenizer.encode(example.text)
@@ -148,3 +150,21 @@ def test_weights_of_the_loss(tmp_path: Path) -> None:
                 inside = [weight for weight, (first, last) in spans if first < end and last > start]
                 assert inside
                 assert WORDS not in inside
+
+
+def test_where_to_look_is_the_same_value_and_the_end_of_its_subject(tmp_path: Path) -> None:
+    run = Run(TINY, tmp_path)
+    found = {SOURCE: 0, SUBJECT: 0}
+    for example in run.stream.buffer(90)[:80]:
+        coded = encode(run.tokenizer, example)
+        for kind, place, target in coded.looks:
+            found[kind] += 1
+            assert 0 < target < place
+            if kind == SOURCE:
+                assert coded.ids[place + 1] == coded.ids[target]
+        for value, subject in example.subjects:
+            assert subject < value
+            assert example.text[subject].isalpha()
+            assert not example.text[subject + 1].isalpha()
+    assert found[SOURCE] > 40
+    assert found[SUBJECT] > 2 * found[SOURCE]

@@ -82,7 +82,7 @@ class Labelled:
 
 
 def load_labels(path: str | Path, limit: int | None = None) -> list[Labelled]:
-    """Labels from JSON lines, one question a line.
+    """Labels from JSON lines, one question per line.
 
     Raises:
         LabelError: the file, the line and the field that is wrong, spans that do not hold their value included.

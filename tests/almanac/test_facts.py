@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragin_lab.core.labels import LabelError, Sentence, labelled
+from dragin_lab.almanac.facts import LabelError, Sentence, labelled
 
 ROW: dict[str, Any] = {
     **dict.fromkeys(("qid", "benchmark", "split", "type", "question", "answer"), "x"),
