@@ -110,5 +110,6 @@ def define(name: str, terms: Sequence[Sequence[Any]], bias: float, threshold: fl
         },
     )
     made.__module__ = "__main__"  # one's own, whoever calls
-    found: Logistic = WHENS.add(made)()
+    WHENS.add(made)
+    found: Logistic = made()
     return found

@@ -328,7 +328,8 @@ def detection(lab: Lab, labels: Iterable[Labelled]) -> pd.DataFrame:
 
     alone = make_method("wo-rag")
     template = lab.template(alone)
-    facts, sentences = [], []
+    facts: list[Item] = []
+    sentences: list[Item] = []
     for one in labels:
         stated, written = forced_items(lab.model, one, template, alone.pipeline)
         facts, sentences = facts + stated, sentences + written
