@@ -129,7 +129,7 @@ def frontier(table: pd.DataFrame | Any, *, quality: str = "em", title: str = "")
     figure = dressed(graph_objects().Figure())
     for number, (name, own) in enumerate(rows.sort_values("retrievals").groupby("method", sort=False)):
         about = [_said(row, quality) for _, row in own.iterrows()]
-        more = {
+        more: dict[str, Any] = {
             "customdata": about,
             "hovertemplate": f"{label(name)}<br>%{{x:.2f}} retrievals<br>%{{customdata}}<extra></extra>",
         }
