@@ -41,14 +41,17 @@ _WHERE = {
     "Tantivy": "retrieval.bm25",
     "Trace": "core.trace",
     "browse": "widgets",
+    "calibration": "study.budgets",
     "capture": "model.capture",
     "compare": "widgets",
     "explore": "widgets",
+    "fit_trigger": "study.fitting",
     "load_exemplars": "data.exemplars",
     "method": "core.method",
     "open_retriever": "retrieval.choose",
     "preset": "data.presets",
     "table": "study.tables.table",
+    "trigger": "study.fitting",
     "tuner": "widgets",
 }
 

@@ -15,6 +15,7 @@ BOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 NAMES = (
     "00_tour", "01_rind_heatmap", "02_qfs_selections", "03_threshold_sweep", "04_benchmarks", "05_ablations",
     "06_when_was_it_needed", "07_paper_and_code", "08_your_model_and_corpus", "09_your_own_trigger",
+    "10_which_trigger",
 )  # fmt: skip
 each = pytest.mark.parametrize("path", BOOKS, ids=lambda path: path.stem)
 

@@ -19,7 +19,7 @@ import rich_click as click
 from click.exceptions import Exit
 
 from dragin_lab import __version__
-from dragin_lab.cli.bounds import budget, frontier, headroom
+from dragin_lab.cli.bounds import JUDGING
 from dragin_lab.cli.corpus import corpus
 from dragin_lab.cli.corpus_index import index
 from dragin_lab.cli.corpus_search import search
@@ -89,7 +89,7 @@ def cli() -> None:
     """
 
 
-for command in (run, show, sweep, table, compare, browse, budget, frontier, headroom, methods, data, corpus):
+for command in (run, show, sweep, table, compare, browse, *JUDGING, methods, data, corpus):
     cli.add_command(command)
 for part in (index, search):
     corpus.add_command(part)

@@ -1,14 +1,16 @@
-"""``dragin-lab budget``, ``frontier`` and ``headroom``: triggers at one cost, and what they lack."""
+"""``dragin-lab budget``, ``frontier``, ``headroom``, ``needs``, ``timing``, ``benefit``: triggers judged."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import rich_click as click
 
 from dragin_lab import almanac
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.cli.options import (
     Numbers,
     check_tap,
@@ -66,7 +68,8 @@ def budget(name: str, threshold: str, **options: Any) -> None:
 
     lab, questions = _opened(options)
     found = calibrate(lab, questions(options["split"]), named(name, options["variant"]), threshold)
-    click.echo(json.dumps(found.record, indent=1))
+    told = {"method": str(found), "threshold": found.threshold} | found.settings["calibrated"]
+    click.echo(json.dumps(told, indent=1))
 
 
 @click.command(short_help="Compare methods at the same budgets.")
@@ -105,6 +108,53 @@ def frontier(
         write_whole(output, found.table.to_csv(index=False).encode())
 
 
+def _labelled(options: dict[str, Any]) -> list[Labelled]:
+    """The labels of the questions that are asked. Raises ``SettingError`` for questions that have none."""
+    kind = options["dataset"].removeprefix("almanac/")
+    if kind == options["dataset"] or kind not in datasets.BENCHMARKS:
+        raise SettingError(f"--dataset {options['dataset']}: only Almanac's questions have labels; give almanac/NAME")
+    return almanac.labels(kind, options["split"] or "test", options["limit"])
+
+
+@click.command(short_help="Tell how well triggers find what has to be looked up.")
+@shared_options
+def needs(**options: Any) -> None:
+    """ROC areas of every trigger over the facts and sentences of Almanac's gold reasoning, with 95 % intervals."""
+    from dragin_lab.study.needs import detection
+
+    labels = _labelled(options)
+    lab, questions = _opened(options)
+    found = detection(lab.replace(exemplars=questions(options["split"]).template), labels)
+    click.echo(found.to_string(index=False, float_format="{:.3f}".format))
+
+
+@click.command(short_help="Tell which retrievals came in time.")
+@click.argument("name", metavar="METHOD", default="dragin")
+@shared_options
+def timing(name: str, **options: Any) -> None:
+    """Answer Almanac's questions with METHOD, and count retrievals in time, delayed, redundant and missing."""
+    from dragin_lab.study.timing import timing as counted
+
+    labels = _labelled(options)
+    lab, questions = _opened(options)
+    asked = questions(options["split"])
+    traces = lab.replace(exemplars=asked.template).ask_many(asked.questions, named(name, options["variant"]))
+    click.echo(json.dumps(asdict(counted(traces, labels))))
+
+
+@click.command(short_help="Tell what each retrieval made right or wrong.")
+@click.argument("name", metavar="METHOD", default="dragin")
+@shared_options
+def benefit(name: str, **options: Any) -> None:
+    """Answer questions with METHOD, and each time also without the retrieval: right to wrong, wrong to right."""
+    from dragin_lab.study.benefit import benefit as counted
+
+    lab, questions = _opened(options)
+    found = counted(lab, questions(options["split"]), named(name, options["variant"]))
+    told = {"asked": found.asked} | {key: value for key, value in asdict(found).items() if key != "gain"}
+    click.echo(json.dumps(told | {"gain": str(found.gain or "none")}))
+
+
 @click.command(short_help="Divide what a method lacks into when, what and reading.")
 @click.argument("name", metavar="METHOD", default="dragin")
 @shared_options
@@ -112,12 +162,12 @@ def headroom(name: str, **options: Any) -> None:
     """Answer Almanac's questions with METHOD and with an oracle's when, an oracle's what, and both."""
     from dragin_lab.study.headroom import headroom as divided
 
-    kind = options["dataset"].removeprefix("almanac/")
-    if kind == options["dataset"] or kind not in datasets.BENCHMARKS:
-        raise SettingError(f"--dataset {options['dataset']}: only Almanac's questions have labels; give almanac/NAME")
+    labels = _labelled(options)
     lab, questions = _opened(options)
-    labels = almanac.labels(kind, options["split"] or "test")
     made = named(name, options["variant"])
-    found = divided(lab, questions(options["split"]), labels, almanac.passages(), made)
+    found = divided(lab, questions(options["split"]), labels, made)
     click.echo(found.table.to_string(index=False, float_format="{:.3f}".format))
     click.echo("of what is lacking: " + ", ".join(f"{part} {value:+.3f}" for part, value in found.parts.items()))
+
+
+JUDGING = (budget, frontier, headroom, needs, timing, benefit)

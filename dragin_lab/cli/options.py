@@ -100,9 +100,14 @@ def define(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -
         path = as_path(name)
         if not path.is_file():
             raise click.UsageError(f"--with {name}: no such file; give a Python file with @dl.when or @dl.what in it")
+        if path.suffix == ".json":
+            from dragin_lab.study.fitting import trigger
+
+            trigger(path)
+            continue
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None:
-            raise click.UsageError(f"--with {name}: is not a Python file; its name must end in .py")
+            raise click.UsageError(f"--with {name}: is not a Python file; its name must end in .py, or .json")
         sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
@@ -169,8 +174,9 @@ model_options = together(
     click.option("--heads", panel="Model", help="Heads to capture, such as 0,3,5; default all."),
 )
 with_option = click.option(
-    "--with", multiple=True, metavar="FILE.py", panel="Method", is_eager=True, expose_value=False, callback=define,
-    help="Run this file first, for the triggers and queries of your own that it defines; may be repeated.",
+    "--with", multiple=True, metavar="FILE", panel="Method", is_eager=True, expose_value=False, callback=define,
+    help="Your own triggers and queries: a Python file that defines them, run first, or the JSON file of a fitted "
+    "trigger; may be repeated.",
 )  # fmt: skip
 
 

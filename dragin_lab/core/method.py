@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any
 
+from dragin_lab.core.budget import Budget, Calibrated, Calibration
 from dragin_lab.core.call import Call
 from dragin_lab.core.given import choice, count
 from dragin_lab.core.parts import Entry, Registry
 from dragin_lab.core.sentences import Pipeline, load_pipeline
+from dragin_lab.core.trace import Trace
 from dragin_lab.core.trigger import WHENS, When
 from dragin_lab.core.what import WHATS, What
 from dragin_lab.core.when import Clock
@@ -54,6 +56,7 @@ class Method:
     top_k: int  # passages per retrieval
     full_drafts: bool = False  # paper variant: generate on after a draft's outcome is known, and record it
     pipeline: Pipeline = field(default_factory=load_pipeline)
+    calibrated: Calibrated | None = field(default=None, compare=False)  # where θ is from, if from a budget
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -62,7 +65,8 @@ class Method:
         loop |= {key: getattr(self, key) for key in _LOOP} | {"threshold": self.threshold, "measure": self.when.measure}
         own = {part.name: part.fingerprint for part in (self.when, self.what) if part.fingerprint}
         parts = self.when.settings | self.what.settings
-        return loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name}
+        found = {"calibrated": self.calibrated.record} if self.calibrated is not None else {}
+        return loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name} | found
 
     @property
     def threshold(self) -> float | None:
@@ -126,6 +130,7 @@ def method(
     top_k: int | None = None,
     full_drafts: bool = False,
     nlp: Any = None,
+    calibration: Calibration | Iterable[Trace] | None = None,
     **settings: Any,
 ) -> Method:
     """A method by name, with any part or setting exchanged.
@@ -138,7 +143,12 @@ def method(
     ``top_k`` is the number of passages per retrieval (default 3; 2 for the paper variant of ``flare``). ``nlp`` is any
     spaCy pipeline that finds sentences.
 
-    Raises ``SettingError`` for names that do not exist, values out of range and parts that make no sense together.
+    ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
+    found on ``calibration``: what ``dl.calibration(lab, questions, method)`` gives, or traces of the method without a
+    retrieval. What it was found on is recorded as ``calibrated``.
+
+    Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a
+    budget that cannot be reached, naming the nearest that can.
     """
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
@@ -150,6 +160,7 @@ def method(
     made_what = WHATS.make(made_what, **{k: v for k, v in settings.items() if k in made_what.settings})
     if message := senseless(made_when, made_what):
         raise SettingError(message)
+    made_when, calibrated = _calibrated(made_when, variant, calibration)
     made_when, made_what = made_when.resolved(variant), made_what.resolved(variant)
     return Method(
         name=name,
@@ -160,7 +171,28 @@ def method(
         top_k=count("top_k", _TOP_KS.get((name, variant), _TOP_K) if top_k is None else top_k),
         full_drafts=bool(full_drafts),
         pipeline=load_pipeline(nlp),
+        calibrated=calibrated,
     )
+
+
+def _calibrated(
+    when: When, variant: str, calibration: Calibration | Iterable[Trace] | None
+) -> tuple[When, Calibrated | None]:
+    """The when with the threshold that a budget asks for, and where that is from; as it is where it has a number."""
+    asked = getattr(when, "threshold", None)
+    if not (isinstance(asked, str) and ":" in asked):
+        if calibration is not None:
+            raise SettingError(f"calibration has no meaning for threshold={asked!r}; ask for a budget: 'budget:1.5'")
+        return when, None
+    budget = Budget.read(asked)
+    if calibration is None:
+        raise SettingError(
+            f"threshold={asked!r} is found on a calibration set; give calibration=dl.calibration(lab, questions, …)"
+        )
+    held = calibration if isinstance(calibration, Calibration) else Calibration.of(calibration)
+    plain = replace(when, threshold=0.0).resolved(variant)  # type: ignore[call-arg]
+    theta, found = held.threshold(plain, variant, budget)
+    return replace(when, threshold=theta), found  # type: ignore[call-arg]
 
 
 def _check_settings(when: When, what: What, settings: Mapping[str, Any]) -> None:
@@ -214,7 +246,8 @@ def exchanged(found: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
     given = changed(found) | {"when": type(found.when), "what": type(found.what)}
     given |= {"variant": found.variant, "nlp": found.pipeline}
-    return method(found.name, **given | settings)
+    made = method(found.name, **given | settings)
+    return replace(made, calibrated=found.calibrated) if made.when == found.when else made
 
 
 def label(found: Method) -> str:
@@ -276,7 +309,8 @@ def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
                 f"{kind} {name!r} has changed since the trace was written; define it as it was to replay it"
             )
     loop = {key: settings[key] for key in _LOOP if key in settings}
-    return method(settings["name"], variant=settings["variant"], nlp=pipeline, **parts, **loop)
+    made = method(settings["name"], variant=settings["variant"], nlp=pipeline, **parts, **loop)
+    return replace(made, calibrated=Calibrated(**settings["calibrated"])) if "calibrated" in settings else made
 
 
 def without_secrets(address: str) -> str:

@@ -185,7 +185,8 @@ def read_form(text: str) -> tuple[str, dict[str, Any]]:
         except (SyntaxError, ValueError) as error:
             raise SettingError(f"the settings in {text!r} cannot be read ({error}); write them as name=value") from None
     if at is not None:
-        settings["threshold"] = number("threshold", at)
+        # A budget is read with its calibration set.
+        settings["threshold"] = at if ":" in at else number("threshold", at)
     return name, settings
 
 

@@ -75,9 +75,14 @@ class Pipeline:
             return [token.text for token in doc if token.pos_ in CONTENT_TAGS]
         return [token.text for token in doc if not (token.is_punct or token.is_space or token.is_stop)]
 
+    @property
+    def finds_entities(self) -> bool:
+        """Whether it has a component that finds named entities."""
+        return not {"ner", "entity_ruler", "span_ruler"}.isdisjoint(self.nlp.pipe_names)
+
     def entities(self, text: str) -> list[tuple[int, int]]:
         """Half-open character spans of the named entities. Raises ``SettingError`` where the pipeline finds none."""
-        if not {"ner", "entity_ruler", "span_ruler"} & set(self.nlp.pipe_names):
+        if not self.finds_entities:
             raise SettingError(
                 f"{self.name!r} finds no entities; give nlp=spacy.load('en_core_web_sm'), or use when='capitalised'"
             )

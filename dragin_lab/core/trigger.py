@@ -17,10 +17,7 @@ import numpy as np
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.given import choice, number, several
 from dragin_lab.core.parts import Part, Registry, part_of_function
-from dragin_lab.core.scores import (
-    over_words,
-    pooled,
-)
+from dragin_lab.core.scores import over_words, pooled
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trace import Words
 from dragin_lab.errors import SettingError, TriggerError

@@ -1,4 +1,8 @@
-"""When to retrieve, after DRAGIN: later papers' triggers, plain baselines and two bounds, by the means of one's own."""
+"""When to retrieve, after DRAGIN: later papers' triggers, plain baselines and two bounds, by the means of one's own.
+
+Their default thresholds are round numbers in the middle of each score's range, calibrated on nothing: no paper gives
+one that holds for another model. Ask for a budget instead (``core.budget``).
+"""
 
 from __future__ import annotations
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragin_lab import __version__
+from dragin_lab.core.budget import fingerprint
 from dragin_lab.core.given import count, several
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
@@ -64,11 +63,8 @@ class Benchmark:
         return self.fingerprint_of(len(self.questions))
 
     def fingerprint_of(self, first: int) -> str:
-        """The fingerprint of the first ``first`` questions."""
-        digest = sha256()
-        for q in self.questions[:first]:
-            digest.update(json.dumps([q.id, q.text, q.golds]).encode())
-        return digest.hexdigest()
+        """The fingerprint of the first so many questions."""
+        return fingerprint(self.questions[:first])
 
     def __repr__(self) -> str:
         return f"Benchmark({self.name}, {len(self.questions):,} questions)"

@@ -95,7 +95,7 @@ class Stream:
 def stream(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Stream:
     """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
     running = opened(lab, method, question, gold)
-    return Stream(_serve(running, lab.writer, lab.retriever_for(method), lab.seed), running.trace)
+    return Stream(serve(running, lab.writer, lab.retriever_for(method), lab.seed), running.trace)
 
 
 def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
@@ -139,7 +139,7 @@ def _one_by_one(lab: Lab, questions: Iterable[str | Question], method: Method) -
         yield trace
 
 
-def _serve(running: Running, lm: LanguageModel, retriever: Retriever | None, seed: int) -> Generator[Event, None, None]:
+def serve(running: Running, lm: LanguageModel, retriever: Retriever | None, seed: int) -> Generator[Event, None, None]:
     """Answer the episode's requests until it ends; a request that fails is thrown into it."""
     trace = running.trace
     news = _News(trace)

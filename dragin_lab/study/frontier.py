@@ -1,4 +1,4 @@
-"""Exact match against what it costs, for many methods at the same budgets; and what a retrieval changed."""
+"""Exact match against what it costs, for many methods at the same budgets."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.intervals import Interval, bootstrap
-from dragin_lab.core.method import Method, label
+import numpy as np
+
+from dragin_lab.core.intervals import bootstrap
+from dragin_lab.core.method import Method, exchanged, label
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line, summary
 from dragin_lab.run.sweeps import run_together
-from dragin_lab.study.budgets import Calibrated, calibrate
+from dragin_lab.study.budgets import calibration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,11 +25,12 @@ BUDGETS = (0.5, 1.0, 1.5, 2.0)  # retrievals per question
 
 @dataclass(frozen=True)
 class Point:
-    """A method at one budget: what it was calibrated to, and what it gave on the questions."""
+    """A method at one budget, and what it gave on the questions."""
 
     name: str
-    calibrated: Calibrated
-    predictions: list[Line]
+    budget: float  # retrievals per question
+    threshold: float | None
+    predictions: Sequence[Line]
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,7 @@ class Frontier:
     """Methods at several budgets, on the same questions."""
 
     points: tuple[Point, ...]
-    unreached: tuple[str, ...]  # budgets that a method cannot reach, with the nearest
+    unreached: tuple[str, ...] = ()  # budgets that a method cannot reach, with the nearest
 
     @property
     def table(self) -> pd.DataFrame:
@@ -44,77 +47,77 @@ class Frontier:
 
         rows = []
         for point in self.points:
-            found, budget = summary(point.predictions), point.calibrated.budget.amount
-            where = {"method": point.name, "budget": budget, "threshold": point.calibrated.method.threshold}
-            rows.append(where | found | {"transfer": found["retrievals"] - budget})
+            found = summary(point.predictions)
+            where = {"method": point.name, "budget": point.budget, "threshold": point.threshold}
+            rows.append(where | found | {"transfer": found["retrievals"] - point.budget})
         return pd.DataFrame(rows)
+
+    def at(self, retrievals: float) -> pd.DataFrame:
+        """Exact match and F1 at exactly so many retrievals per question: one row per method, with 95 % intervals.
+
+        Between the two neighbouring points a coin decides, for each question, which threshold it is answered with.
+        NaN where a method's points lie on one side.
+        """
+        import pandas as pd
+
+        rows = []
+        for name in dict.fromkeys(point.name for point in self.points):
+            row: dict[str, Any] = {"method": name, "retrievals": retrievals}
+            for measure in ("em", "f1", "pieces"):
+                values = self.mixed(name, retrievals, measure)
+                found = None if values is None else bootstrap(values)
+                for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
+                    row[measure + suffix] = float("nan") if found is None else getattr(found, part)
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def mixed(self, name: str, retrievals: float, measure: str = "em") -> np.ndarray | None:
+        """(m,) what each question scores on average at so many retrievals; None where it lies outside the points.
+
+        Questions that some method failed on are left out.
+        """
+        failed = {line["qid"] for point in self.points for line in point.predictions if line["ended"] == "error"}
+        mine = [[line for line in p.predictions if line["qid"] not in failed] for p in self.points if p.name == name]
+        mine = sorted(mine, key=lambda lines: float(np.mean([line["retrievals"] for line in lines])))
+        means = [float(np.mean([line["retrievals"] for line in lines])) for lines in mine]
+        for low, high, a, b in zip(means, means[1:], mine, mine[1:], strict=False):
+            if low <= retrievals <= high:
+                weight = (retrievals - low) / (high - low) if high > low else 0.0
+                return np.array([(1 - weight) * x[measure] + weight * y[measure] for x, y in zip(a, b, strict=True)])
+        return None
 
 
 def frontier(
     lab: Lab,
     questions: Any,
     methods: Mapping[str, Method | str] | Sequence[Method | str],
-    calibration: Any,
+    calibration_set: Any,
     *,
     budgets: Sequence[float] = BUDGETS,
     limit: int | None = None,
+    batch_size: int = 1,
 ) -> Frontier:
-    """Calibrate each method to each budget on ``calibration``, and answer ``questions`` with all of them.
+    """Calibrate each method to each budget on ``calibration_set``, and answer ``questions`` with all of them.
 
-    Methods share what they write through a cache, so that what two thresholds have in common is written once.
-    Raises ``SettingError`` where no method reaches any budget, and as ``Lab.run``.
+    The calibration set is answered once per method. Methods share what they write through a cache, so that what two
+    thresholds have in common is written once. Raises ``SettingError`` where no method reaches any budget, and as
+    ``Lab.run``.
     """
-    asked, held = as_benchmark(questions, limit), as_benchmark(calibration, limit)
+    asked, held = as_benchmark(questions, limit), as_benchmark(calibration_set, limit)
     lab = lab if lab.cache is not None or lab.uncached else lab.replace(cache=True)
     made = [as_method(one, {}) for one in (methods.values() if isinstance(methods, Mapping) else methods)]
     names = list(methods) if isinstance(methods, Mapping) else [label(one) for one in made]
-    found: list[tuple[str, Calibrated]] = []
+    found: list[tuple[str, float, Method]] = []
     unreached = []
     for name, method in zip(names, made, strict=True):
+        scores = calibration(lab, held, method, batch_size=batch_size)
         for amount in budgets:
             try:
-                found.append((name, calibrate(lab, held, method, f"budget:{amount:g}")))
+                found.append((name, amount, exchanged(method, threshold=f"budget:{amount:g}", calibration=scores)))
             except SettingError as error:
                 unreached.append(f"{name}: {error}")
     if not found:
         raise SettingError("no budget can be reached: " + "; ".join(unreached))
-    runs = [(one.method, None, "") for _, one in found]
-    lines = run_together(lab, asked, runs)
-    points = tuple(Point(name, one, part) for (name, one), part in zip(found, lines, strict=True))
-    return Frontier(points, tuple(unreached))
-
-
-@dataclass(frozen=True)
-class Change:
-    """What retrieving changed on the questions that a method retrieved for, against answering without."""
-
-    helped: int  # wrong to right
-    harmed: int  # right to wrong
-    right: int  # right both times
-    wrong: int  # wrong both times
-    gain: Interval | None  # exact match with retrievals minus without, on these questions
-
-    @property
-    def asked(self) -> int:
-        """Questions that it retrieved for."""
-        return self.helped + self.harmed + self.right + self.wrong
-
-
-def change(with_retrieval: Sequence[Line], without: Sequence[Line]) -> Change:
-    """Benefit and harm of retrieving, from the prediction lines of the same questions answered with and without.
-
-    Raises ``SettingError`` for lines of other questions.
-    """
-    alone = {line["qid"]: line for line in without}
-    if missing := [line["qid"] for line in with_retrieval if line["qid"] not in alone]:
-        raise SettingError(
-            f"question {missing[0]!r} was not answered without retrieval; give runs of the same questions"
-        )
-    pairs = [
-        (bool(line["em"]), bool(alone[line["qid"]]["em"]))
-        for line in with_retrieval
-        if line["retrievals"] and line["em"] is not None and alone[line["qid"]]["em"] is not None
-    ]
-    counts = {kind: pairs.count(kind) for kind in ((True, False), (False, True), (True, True), (False, False))}
-    gain = bootstrap([float(after) - float(before) for after, before in pairs]) if pairs else None
-    return Change(counts[True, False], counts[False, True], counts[True, True], counts[False, False], gain)
+    lines = run_together(lab, asked, [(method, None, "") for _, _, method in found], batch_size=batch_size)
+    points = (Point(name, amount, m.threshold, part) for (name, amount, m), part in zip(found, lines, strict=True))
+    return Frontier(tuple(points), tuple(unreached))

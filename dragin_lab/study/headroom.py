@@ -1,7 +1,7 @@
 """How far a method is from perfect, divided into when, what and reading.
 
-The method as it is; with an oracle's *when*; with an oracle's *what*, the gold passage; with both. What both leave
-wrong is left to reading.
+The method as it is; with an oracle's *when*; with an oracle's *what*, which finds the gold passage; with both. What
+both leave wrong is left to reading.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.method import Method
 from dragin_lab.core.method import method as make_method
-from dragin_lab.core.trace import Passage
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line, summary
@@ -53,7 +52,6 @@ def headroom(
     lab: Lab,
     questions: Any,
     labels: Iterable[Labelled],
-    passages: Iterable[Passage],
     method: Method | str = "dragin",
     *,
     limit: int | None = None,
@@ -64,7 +62,7 @@ def headroom(
     Raises ``SettingError`` for questions without labels, and as ``Lab.run``.
     """
     own = as_method(method, options)
-    when, what = bounds(labels, passages)
+    when, what = bounds(labels)
     asked = as_benchmark(questions, limit)
     shared: dict[str, Any] = {"variant": own.variant, "nlp": own.pipeline}
     shared |= {"max_new_tokens": own.max_new_tokens, "top_k": own.top_k}

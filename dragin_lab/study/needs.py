@@ -11,14 +11,14 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
-from dragin_lab.core.etc import EntropyTrend
+from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import (
     doubts,
@@ -30,35 +30,30 @@ from dragin_lab.core.scores import (
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.stops import AnswerSentence
 from dragin_lab.core.trace import Continuation
-from dragin_lab.core.trigger import WHENS, Scored
-from dragin_lab.core.when import Rind
-from dragin_lab.core.when_after import Capitalised
-from dragin_lab.core.words import lay_sentences, reference_words
+from dragin_lab.core.trigger import WHENS, When
+from dragin_lab.core.when import EveryN, EverySentence
+from dragin_lab.core.when_after import Entity
+from dragin_lab.core.words import Word, lay_sentences, reference_words
 from dragin_lab.errors import DraginLabError
+from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dragin_lab.model.load import LanguageModel
 
-#: What is compared, and what a piece's score is.
-TRIGGERS = {
+#: What the released code scores, beside the triggers of the registry, which score pieces as their equations have it.
+RELEASED = {
     "rind-reference": "RIND as released: sentence's share of attention · entropy · length, by words, no prompt in view",
-    "rind-paper": "RIND by the equations: entropy · largest later attention, 0 on stop words",
-    "entropy": "entropy alone",
     "attention-reference": "attention alone, as the released RIND scales it",
-    "attention-paper": "attention alone, the largest that a later piece pays",
-    "probability": "FLARE: 1 - p of the piece that stands there",
     "probability-first": "1 - p of the likeliest piece, which FLARE would have seen in a text of the model's own",
     "probability-sentence": "FLARE as released: mean 1 - p of the sentence",
-    "every-sentence": "a retrieval at the start of every sentence",
-    "every-n": "a retrieval every n pieces",
 }
 #: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
 #: its sentence and the end of its value.
-CLOCKS = ("every-sentence", "every-n")
-#: Shipped triggers that score pieces, beside those made with ``@dl.when``.
-_OTHERS = (EntropyTrend, Capitalised)
+CLOCKS = (EverySentence.name, EveryN.name)
 SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all facts again
 
 
@@ -87,6 +82,14 @@ class Item:
 # -- scores -------------------------------------------------------------------------------------------------------
 
 
+def scoring(pipeline: Pipeline) -> list[When]:
+    """The registered triggers that score pieces by what is captured by default, one's own and fitted ones too."""
+    found = [WHENS.named(name) for name in WHENS.names()]
+    drafts = [part for part in found if part.looks == "draft" and not part.needs]
+    usable = [part for part in drafts if part is not Entity or pipeline.finds_entities]
+    return [WHENS.make(part, threshold=0.0).resolved("paper") for part in usable]
+
+
 def piece_scores(
     made: Continuation, alone: np.ndarray, marker: str, decoded: Sequence[str], pipeline: Pipeline, n: int = 16
 ) -> dict[str, np.ndarray]:
@@ -95,39 +98,41 @@ def piece_scores(
     ``alone`` is the (h, n, n) attention map of the text's ids by themselves, ``marker`` the vocabulary's mark of a
     space, ``decoded`` the pieces decoded one by one. Scores of words and sentences stand on each of their pieces.
     """
-    entropy = made.entropy.astype(np.float64)  # (n,)
     doubt = doubts(made.logprob)  # (n,)
     draft = Draft(made, pipeline)
-    named = [WHENS.named(name) for name in WHENS.names()]
-    defined = [WHENS.make(part).resolved("paper") for part in named if issubclass(part, Scored) or part in _OTHERS]
     words = reference_words(made.pieces, made.ids.tolist(), marker)
     sentences = pipeline.split(made.raw_text)
     ranges = lay_sentences(sentences, [word.text for word in words])
     received = reference_attention(alone, first_is_eos=made.pieces[0] == "</s>")  # (n,)
     attended = over_words(received, words, "sum")  # (w,)
-    rind, scaled, mean_doubt, starts, clock = (np.zeros(len(made)) for _ in range(5))
-    by_sentence = reference_scores(attended, over_words(entropy, words, "mean"), ranges)
-    flat = reference_scores(attended, np.ones(len(words)), ranges)
-    for (first, last), scores, shares in zip(ranges, by_sentence, flat, strict=True):
-        for word, score, share in zip(words[first:last], scores, shares, strict=True):
-            rind[word.start : word.stop], scaled[word.start : word.stop] = score, share
+    entropy = over_words(made.entropy.astype(np.float64), words, "mean")  # (w,)
+    mean_doubt, starts, clock = (np.zeros(len(made)) for _ in range(3))
     for first, last in reference_piece_ranges(sentences, decoded):
         mean_doubt[first:last] = doubt[first:last].mean() if last > first else 0.0
     for start, end in pipeline.spans(made.text):
         starts[pieces_of(made, start, end)[:1]] = 1.0
     clock[::n] = 1.0
     return {
-        "rind-reference": rind,
-        "rind-paper": Rind().piece_scores(draft),
-        "entropy": entropy,
-        "attention-reference": scaled,
-        "attention-paper": made.received.astype(np.float64),
-        "probability": doubt,
+        "rind-reference": _on_pieces(len(made), words, ranges, reference_scores(attended, entropy, ranges)),
+        "attention-reference": _on_pieces(
+            len(made), words, ranges, reference_scores(attended, np.ones(len(words)), ranges)
+        ),
         "probability-first": 1.0 - made.alternative_probs[:, 0].astype(np.float64),
         "probability-sentence": mean_doubt,
-        "every-sentence": starts,
-        "every-n": clock,
-    } | {trigger.name: trigger.piece_scores(draft) for trigger in defined}
+        EverySentence.name: starts,
+        EveryN.name: clock,
+    } | {trigger.name: trigger.piece_scores(draft) for trigger in scoring(pipeline)}
+
+
+def _on_pieces(
+    n: int, words: Sequence[Word], ranges: Sequence[tuple[int, int]], scores: Sequence[np.ndarray]
+) -> np.ndarray:
+    """(n,) the scores of each sentence's words, on each of their pieces; 0 outside."""
+    found = np.zeros(n)
+    for (first, last), inside in zip(ranges, scores, strict=True):
+        for word, score in zip(words[first:last], inside, strict=True):
+            found[word.start : word.stop] = score
+    return found
 
 
 def pieces_of(made: Continuation, start: int, end: int) -> np.ndarray:
@@ -312,6 +317,36 @@ def _area_of(scores: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], f
     return lambda at: ranking.roc_area(scores[at], labels[at])
 
 
+def detection(lab: Lab, labels: Iterable[Labelled]) -> pd.DataFrame:
+    """How well each trigger tells what has to be looked up: one row per trigger, its areas with 95 % intervals.
+
+    Columns: trigger, n (facts), ``forced`` (all pieces of a fact's value), ``own`` (up to the first piece that the
+    model would not have written), ``sentences``, each with ``_low`` and ``_high``, and average ``precision`` of the
+    facts.
+    """
+    import pandas as pd
+
+    alone = make_method("wo-rag")
+    template = lab.template(alone)
+    facts: list[Item] = []
+    sentences: list[Item] = []
+    for one in labels:
+        stated, written = forced_items(lab.model, one, template, alone.pipeline)
+        facts, sentences = facts + stated, sentences + written
+    tables = {
+        "forced": when_table(facts, {}),
+        "own": when_table(own_view(facts), {}),
+        "sentences": when_table(sentences, {}),
+    }
+    rows = []
+    for parts in zip(*tables.values(), strict=True):
+        row: dict[str, Any] = {"trigger": parts[0].trigger, "n": len(facts)}
+        for name, part in zip(tables, parts, strict=True):
+            row |= {name: part.area, f"{name}_low": part.low, f"{name}_high": part.high}
+        rows.append(row | {"precision": parts[0].average_precision})
+    return pd.DataFrame(rows)
+
+
 def own_view(items: Iterable[Item]) -> list[Item]:
     """The same items with their scores up to the first piece that the model would not have written."""
     return [replace(item, scores=item.own) for item in items]
@@ -340,5 +375,5 @@ def fired_by_degree(items: Sequence[Item], thresholds: Mapping[str, float]) -> d
 
 
 def triggers_of(items: Iterable[Item]) -> list[str]:
-    """Those of ``TRIGGERS``, then all others that the items were scored by, one's own among them."""
-    return list(dict.fromkeys([*TRIGGERS, *(name for item in items for name in item.scores)]))
+    """Everything that the items were scored by, one's own among them."""
+    return list(dict.fromkeys(name for item in items for name in item.scores))

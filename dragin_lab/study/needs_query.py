@@ -27,6 +27,7 @@ from dragin_lab.core.trace import Continuation, Prompt, Query, Step, Trace
 from dragin_lab.core.trace import Question as AskedQuestion
 from dragin_lab.core.what import WHATS
 from dragin_lab.core.when import Rind
+from dragin_lab.run.lab import Lab
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
@@ -90,22 +91,20 @@ def place_of(
     return Stated(written, prompt, start, start + max(len(value), 1))
 
 
-def ask(
-    lm: LanguageModel,
-    retriever: Retriever,
-    labelled: Labelled,
-    template: PromptTemplate,
-    methods: Mapping[str, Method],
-    pipeline: Pipeline,
-) -> dict[str, list[Asked]]:
-    """For each method, by its key, the query for every missing fact of a question and what it finds."""
+def ask(lab: Lab, labelled: Labelled, methods: Mapping[str, Method]) -> dict[str, list[Asked]]:
+    """For each method, by its key, the query for every missing fact of a question and what it finds.
+
+    The lab's prompt is that of the first method; all of them have one spaCy pipeline. Raises as ``Lab.template``.
+    """
     found: dict[str, list[Asked]] = {name: [] for name in methods}
+    first = next(iter(methods.values()))
+    lm, template = lab.writer, lab.template(first)
     for fact in labelled.facts:
         if not fact.missing:
             continue
-        place = place_of(lm, labelled, fact, template, pipeline)
+        place = place_of(lm, labelled, fact, template, first.pipeline)
         for name, chosen in methods.items():
-            found[name].append(ask_at(lm, retriever, labelled, fact, place, template, chosen))
+            found[name].append(ask_at(lm, lab.retriever, labelled, fact, place, template, chosen))
     return found
 
 

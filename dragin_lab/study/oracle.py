@@ -1,4 +1,4 @@
-"""Two bounds from labels: a *when* that fires where a fact is missing, and a *what* that asks for its passage."""
+"""Two bounds from labels: a *when* that fires where a fact is missing, and a *what* that asks for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dragin_lab.almanac import wordings as almanac_wordings
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.place import Place
-from dragin_lab.core.trace import Passage
 from dragin_lab.core.trigger import When
 from dragin_lab.core.what import What
 from dragin_lab.errors import SettingError
@@ -22,11 +21,10 @@ from dragin_lab.study.needs import find_facts
 
 @dataclass(frozen=True)
 class Known:
-    """The labels of some questions with what is needed to read them: wordings of facts, passages by their ids."""
+    """The labels of some questions, and the wordings in which facts are found."""
 
     labels: Mapping[str, Labelled]  # by the question's text
     wordings: Mapping[str, Sequence[str]]
-    passages: Mapping[str, Passage]
 
     def of(self, question: str) -> Labelled:
         """The labels of a question. Raises ``SettingError`` where there are none."""
@@ -40,9 +38,7 @@ _KNOWN: dict[str, Known] = {}
 
 def _known(name: str) -> Known:
     if name not in _KNOWN:
-        raise SettingError(
-            f"the labels {name!r} are not here; make the bounds with study.oracle.bounds(labels, passages)"
-        )
+        raise SettingError(f"the labels {name!r} are not here; make the bounds with study.oracle.bounds(labels)")
     return _KNOWN[name]
 
 
@@ -69,33 +65,33 @@ class Oracle(When):
 
 @dataclass(frozen=True)
 class Gold(What):
-    """The words of the passage that states the next missing fact, by the labels; make it with ``bounds``."""
+    """The gold sentence that states the next missing fact, by the labels; make it with ``bounds``.
+
+    It finds the fact's passage. The passage's own text finds it too, but beside it the passages that are most like it.
+    """
 
     name, source = "gold", "a bound: from labels"
     labels_of: str = ""  # as ``Oracle.labels``
 
     def text(self, place: Place) -> str:
         known = _known(self.labels_of)
-        facts = known.of(place.question).facts
+        labelled = known.of(place.question)
+        facts, reasoning = labelled.facts, labelled.reasoning
         found, _ = find_facts(place.answer, facts, known.wordings)
         rest = facts[len(found) :] or facts
         fact = next((fact for fact in rest if fact.missing), rest[0])
-        return known.passages[fact.passage].text if fact.passage in known.passages else place.question
+        start, end = reasoning.rfind(". ", 0, fact.start), reasoning.find(".", fact.end)
+        return reasoning[start + 2 if start >= 0 else 0 : end + 1 or None]
 
 
-def bounds(
-    labels: Iterable[Labelled],
-    passages: Iterable[Passage],
-    wordings: Mapping[str, Sequence[str]] | None = None,
-) -> tuple[Oracle, Gold]:
+def bounds(labels: Iterable[Labelled], wordings: Mapping[str, Sequence[str]] | None = None) -> tuple[Oracle, Gold]:
     """The two bounds for some labelled questions.
 
-    ``passages`` are those that the labels name; ``wordings`` the sentences that state each relation (None: Almanac's).
-    Raises ``SettingError`` without labels.
+    ``wordings`` are the sentences that state each relation (None: Almanac's). Raises ``SettingError`` without labels.
     """
     given = {one.question.strip(): one for one in labels}
     if not given:
         raise SettingError("there are no labels; a bound needs those of the questions that it is asked")
     name = sha256(repr(sorted(given.items())).encode()).hexdigest()[:16]
-    _KNOWN[name] = Known(given, wordings or almanac_wordings(), {p.id: p for p in passages})
+    _KNOWN[name] = Known(given, wordings or almanac_wordings())
     return Oracle(labels=name), Gold(labels_of=name)

@@ -7,9 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import PromptTemplate
+from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.stops import Watch
-from dragin_lab.core.trace import Continuation, Trace
+from dragin_lab.core.trace import Continuation, Step, Trace
 from dragin_lab.core.trigger import When
 from dragin_lab.errors import DraginLabError
 
@@ -76,6 +80,16 @@ def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
         return all(tuple(tokenizer.pieces(c.ids.tolist())) == c.pieces for c in trace.continuations)
     except (IndexError, KeyError, OverflowError, ValueError):  # an id that the vocabulary does not have
         return False
+
+
+def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
+    """A step's draft as its method's trigger saw it, in the reference variant with the released code's words."""
+    made, before = step.draft, trace.steps[step.index - 1].answer if step.index else ""
+    assert made is not None
+    if method.variant == "reference":
+        template = PromptTemplate(form=method.when.form)
+        return ReferenceLoop(method, trace, template, StoredTokenizer(trace)).look(made, before)
+    return Draft(made.as_decided(), method.pipeline, trace.question.text, before)
 
 
 class StoredDraft:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dragin_lab.almanac import wordings
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.trace import Step, Trace
+from dragin_lab.study.needs import find_facts
 from dragin_lab.study.truth import Truth, sentences_of, truths
 
 
@@ -15,7 +17,7 @@ class Timing:
     """Retrievals against the missing facts of what a model wrote.
 
     A retrieval is *in time* where it fires in the sentence that states a missing fact, not after its value; *delayed*
-    where the fact stood before the place that fired; *redundant* where nothing was missing. A missing fact without a
+    where the value stood before the place that fired; *redundant* where nothing was missing. A missing fact without a
     retrieval in the sentence that states it is *missing*, the delayed ones among them not counted.
     """
 
@@ -40,9 +42,22 @@ def timing(traces: Iterable[Trace], labels: Iterable[Labelled]) -> Timing:
     for trace in traces:
         labelled = by_question.get(trace.question.text.strip())
         if labelled is not None:
-            for step, truth in zip(trace.steps, truths(trace, labelled), strict=True):
-                found += Timing() if truth is None else of_step(step, truth)
+            for place, (step, truth) in enumerate(zip(trace.steps, truths(trace, labelled), strict=True)):
+                if truth is not None:
+                    found += of_step(step, truth)
+                elif step.draft is None and step.query is not None:
+                    found += _of_clock(trace, place, labelled)
     return found
+
+
+def _of_clock(trace: Trace, place: int, labelled: Labelled) -> Timing:
+    """A retrieval that looked at no draft, against what is written with its passages; it can come too early only."""
+    before, after = trace.steps[place - 1].answer if place else "", trace.steps[place].answer
+    stated, _ = find_facts(after, labelled.facts, wordings())
+    if any(not one.right and one.start < len(before) for one in stated):
+        return Timing()  # after a wrong value no truth is known
+    needed = any(one.fact.missing and one.start >= len(before) for one in stated)
+    return Timing(in_time=1) if needed else Timing(redundant=1)
 
 
 def of_step(step: Step, truth: Truth) -> Timing:
@@ -50,16 +65,17 @@ def of_step(step: Step, truth: Truth) -> Timing:
     made, decision = step.draft, step.decision
     if made is None or decision is None:
         return Timing()
-    missing = [place for place, is_missing in truth.stated if is_missing]
+    ends = truth.ends or tuple(place + 1 for place, _ in truth.stated)
+    missing = [(place, end) for (place, is_missing), end in zip(truth.stated, ends, strict=True) if is_missing]
     if not decision.retrieve or decision.sentence is None:
         return Timing(missing=len(missing))
     start, end = sentences_of(made, step.words)[decision.sentence]
     fired = int(made.offsets[decision.piece, 0]) if decision.piece is not None else start
-    earlier = [place for place in missing if place < start]
-    here = [place for place in missing if start <= place < end]
+    earlier = [stated for place, stated in missing if place < start]
+    here = [stated for place, stated in missing if start <= place < end]
     if truth.pending and not here and end > len(made.text):
         return Timing(in_time=1, missing=len(earlier))  # the draft ends within the sentence that would state it
-    if any(place >= fired for place in here):
-        return Timing(in_time=1, missing=len(earlier) + sum(place < fired for place in here))
+    if any(stated > fired for stated in here):
+        return Timing(in_time=1, missing=len(earlier) + sum(stated <= fired for stated in here))
     late = earlier + here
     return Timing(delayed=1, missing=len(late) - 1) if late else Timing(redundant=1)

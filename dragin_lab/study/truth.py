@@ -43,11 +43,13 @@ class Count:
 class Truth:
     """The facts that a stored draft states, as (first character of the value, whether it is missing).
 
-    ``pending``: whether the fact that comes next is missing; None where none comes or nobody knows which.
+    ``pending``: whether the fact that comes next is missing; None where none comes or nobody knows which. ``ends`` are
+    the characters at which the values end.
     """
 
     stated: tuple[tuple[int, bool], ...]
     pending: bool | None
+    ends: tuple[int, ...] = ()
 
     def count(self, made: Continuation, words: Words, decision: Decision) -> Count:
         """A decision on the draft ``made`` with its ``words``: the sentences up to the one that fired."""
@@ -102,9 +104,11 @@ def _truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
     def missing(fact: Fact) -> bool:
         return fact.missing and fact.passage not in seen
 
-    stated = tuple((one.start - start, missing(one.fact)) for one in found if one.start >= start)
+    own = [one for one in found if one.start >= start]
+    stated = tuple((one.start - start, missing(one.fact)) for one in own)
     rest = labels.facts[len(found) :]
-    return Truth(stated, missing(rest[0]) if rest and how == "lost" else None)
+    pending = missing(rest[0]) if rest and how == "lost" else None
+    return Truth(stated, pending, tuple(one.end - start for one in own))
 
 
 def _in_view(trace: Trace, place: int) -> frozenset[str]:

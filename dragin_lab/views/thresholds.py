@@ -117,6 +117,29 @@ def cost_quality(
     return figure
 
 
+def frontier(table: pd.DataFrame | Any, *, quality: str = "em", title: str = "") -> Any:
+    """Exact match against retrievals per question, one line per method; a plotly figure.
+
+    ``table`` is a ``study.frontier.Frontier``, or its table: one row per method and budget with ``method``,
+    ``retrievals`` and ``quality``. Errors as ``threshold_sweep``.
+    """
+    rows = _rows(table, ("method", "retrievals", quality))
+    if not len(rows):
+        return message_figure("No method has a point yet.")
+    figure = dressed(graph_objects().Figure())
+    for number, (name, own) in enumerate(rows.sort_values("retrievals").groupby("method", sort=False)):
+        about = [_said(row, quality) for _, row in own.iterrows()]
+        more: dict[str, Any] = {
+            "customdata": about,
+            "hovertemplate": f"{label(name)}<br>%{{x:.2f}} retrievals<br>%{{customdata}}<extra></extra>",
+        }
+        figure.add_trace(scatter(style(number), own["retrievals"], own[quality], label(name), **more))
+    figure.update_xaxes(title_text=_axis("retrievals"))
+    figure.update_yaxes(title_text=_axis(quality))
+    figure.update_layout(height=560, margin={"b": 150})
+    return titled(figure, title or f"{NAMES.get(quality, quality)} at the same cost{_questions(rows)}")
+
+
 def pareto(cost: np.ndarray, quality: np.ndarray) -> np.ndarray:
     """Which points no other beats, (n,) bool: none is as good for less, none better for the same. NaN is beaten."""
     cost, quality = np.asarray(cost, float), np.asarray(quality, float)

@@ -15,15 +15,19 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.cli.app import cli
-from dragin_lab.core.trace import Decision, Passage, Prompt, Question, Step, Words
+from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
+from dragin_lab.core.method import exchanged, restored
+from dragin_lab.core.trace import Decision, Prompt, Question, Step, Words
 from dragin_lab.errors import SettingError, TriggerError
-from dragin_lab.study.budgets import NEVER, Budget, calibrate, peaks, threshold_for, transfer
-from dragin_lab.study.frontier import change
+from dragin_lab.study.benefit import change, effects
+from dragin_lab.study.budgets import calibrate, transfer
+from dragin_lab.study.frontier import Frontier, Point
 from dragin_lab.study.headroom import headroom
 from dragin_lab.study.oracle import bounds
-from dragin_lab.study.timing import Timing, of_step
+from dragin_lab.study.timing import Timing, of_step, timing
 from dragin_lab.study.truth import Truth
 
+ANSWER = " Li. So the answer is Li. He"
 DRAFTS = [[np.array([0.5, 3.0])], [np.array([2.0]), np.array([1.0, 0.2])]]  # two questions, three drafts
 
 
@@ -49,7 +53,13 @@ def test_budgets_that_cannot_be_say_what_can() -> None:
         with pytest.raises(SettingError, match=r"is not a budget; write budget:1\.5, per question, or share:0\.3"):
             Budget.read(wrong)
     with pytest.raises(SettingError, match="no calibration question was answered"):
-        threshold_for(Budget.read("budget:1"), [])
+        Calibration.of([])
+    with pytest.raises(
+        SettingError, match=r"'budget:1' is found on a calibration set; give calibration=dl\.calibration"
+    ):
+        dl.method(threshold="budget:1")
+    with pytest.raises(SettingError, match=r"calibration has no meaning for threshold=1\.5"):
+        dl.method(threshold=1.5, calibration=[])
     with pytest.raises(SettingError, match="has no threshold to calibrate"):
         calibrate(dl.Lab(ScriptedModel([]), retriever=ScriptedRetriever()), ["Who?"], "fl-rag", "budget:1")
 
@@ -66,16 +76,55 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     loud: dict[str, Any] = {"entropy": {"Bo": 9.0, "far": 4.0}, "doubt": {"Bo": 0.9, "far": 0.5}}
     text = " It was far. It is by Bo. So the answer is Li. He"
     lab = dl.Lab(ScriptedModel([Say(text, **loud), Say(text)]), retriever=ScriptedRetriever())
-    found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:0.5", when=when, what="question", variant=variant)
-    assert found.reached == 0.5
-    assert found.method.threshold is not None
-    assert 0 < found.method.threshold < NEVER
-    assert json.loads(json.dumps(found.record))["questions"] == 2
-    quiet = dl.method(when=when, what="question", variant=variant, threshold=NEVER)
+    settings: dict[str, Any] = {"when": when, "what": "question", "variant": variant}
+    found = calibrate(lab, ["Who?", "What?"], "dragin", "budget:0.5", **settings)
+    assert found.threshold is not None
+    assert 0 < found.threshold < NEVER
+    record = json.loads(json.dumps(found.settings))["calibrated"]
+    assert (record["budget"], record["reached"], record["questions"]) == ("budget:0.5", 0.5, 2)
+    assert restored(json.loads(json.dumps(found.settings))).calibrated == found.calibrated
+    assert exchanged(found, top_k=1).calibrated == found.calibrated
+    assert exchanged(found, threshold=found.threshold / 2).calibrated is None
+    quiet = dl.method(threshold=NEVER, **settings)
     trace = dl.Lab(ScriptedModel([Say(text)]), retriever=ScriptedRetriever()).ask("Who?", quiet)
     assert [len(part) > 1 for part in peaks(trace)] == [True]
     moved = transfer(found, [trace])
     assert (moved.found, moved.error, moved.n) == (0.0, -0.5, 1)
+    # The same from traces, and for a when in its written form.
+    alone = dl.method(when=f"{when}@budget:1", what="question", variant=variant, calibration=[trace])
+    assert alone.calibrated is not None
+    assert (alone.calibrated.budget, alone.calibrated.questions) == ("budget:1", 1)
+
+
+def test_scores_of_something_else_are_refused() -> None:
+    def asked(**settings: Any) -> dl.Trace:
+        model = ScriptedModel([Say(" It is by Bo. So the answer is Li. He", entropy={"Bo": 9.0}), Say(ANSWER)])
+        method = dl.method(when="entropy", what="question", variant="paper", **settings)
+        return dl.Lab(model, retriever=ScriptedRetriever()).ask("Who?", method)
+
+    def made(*traces: dl.Trace, when: str = "entropy") -> Any:
+        return dl.method(when=when, what="question", variant="paper", threshold="share:0.5", calibration=traces)
+
+    with pytest.raises(SettingError, match=r"'Who\?' holds 1 retrievals, and scores are counted in texts without any"):
+        made(asked(threshold=2.0))
+    with pytest.raises(SettingError, match="is of another method than the first one"):
+        made(asked(threshold=NEVER), asked(threshold=NEVER, top_k=1))
+    with pytest.raises(SettingError, match="scores are of when='entropy', the method has when='margin'; calibrate it"):
+        made(asked(threshold=NEVER), when="margin")
+    with pytest.raises(SettingError, match="has no budget; make it with"):
+        transfer(dl.method(), [])
+
+
+def test_a_frontier_is_read_between_its_points() -> None:
+    def lines(*given: tuple[float, int]) -> list[dict[str, Any]]:
+        rows = [{"em": em, "f1": em, "retrievals": n, "pieces": 10 * n, "ended": "answered"} for em, n in given]
+        return [{"qid": str(i)} | row for i, row in enumerate(rows)]
+
+    low, high = Point("a", 0.5, 3.0, lines((0, 0), (1, 0))), Point("a", 2.0, 1.0, lines((1, 2), (1, 2)))
+    found = Frontier((high, low))
+    assert found.at(0.5)["em"].tolist() == [0.625]  # three quarters at the low point, one at the high one
+    assert found.at(2.5)["em"].isna().all()
+    assert found.table["transfer"].tolist() == [0.0, -0.5]
 
 
 # -- in time ----------------------------------------------------------------------------------------------------------
@@ -106,6 +155,21 @@ def test_retrievals_in_time(sentence: int | None, piece: int, stated: Any, expec
     assert of_step(fired(sentence, piece), Truth(stated, None)) == expected
 
 
+def test_retrievals_by_the_clock_are_held_against_what_is_written_with_them() -> None:
+    """The first sentence states a fact that was never taught, the second one none."""
+    said = [Say(" The film Ma was directed by Li. He"), Say(" So the answer is Li. He")]
+    trace = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever()).ask(QUESTION, "fs-rag", variant="paper")
+    assert trace.retrievals_count == 2
+    assert timing([trace], [LABELLED]) == Timing(in_time=1, redundant=1)
+    assert timing([trace], []) == Timing()
+
+
+def test_within_a_value_is_in_time_and_after_it_is_not() -> None:
+    """The second sentence begins at character 4, and its second word, which fires, at 6."""
+    assert of_step(fired(1, 3), Truth(((4, True),), None, (8,))) == Timing(in_time=1)
+    assert of_step(fired(1, 3), Truth(((4, True),), None, (6,))) == Timing(delayed=1)
+
+
 # -- bounds -----------------------------------------------------------------------------------------------------------
 
 QUESTION = "Who directed Ma?"
@@ -126,7 +190,7 @@ WORDINGS = {"director": ("The film {s} was directed by {v}.",)}
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
 def test_the_bounds_fire_at_the_missing_fact_and_ask_for_its_passage(variant: str) -> None:
-    when, what = bounds([LABELLED], [Passage("p", "Ma", "Ma is a film by Li.")], WORDINGS)
+    when, what = bounds([LABELLED], WORDINGS)
     method = dl.method(when=when, what=what, variant=variant)
     text = " So the answer is Li."
     rest = (
@@ -134,12 +198,12 @@ def test_the_bounds_fire_at_the_missing_fact_and_ask_for_its_passage(variant: st
     )
     model = ScriptedModel([Say(" The film Ma was directed by Bo. He"), *rest])
     trace = dl.Lab(model, retriever=ScriptedRetriever()).ask(Question("1", QUESTION, ("Li",)), method)
-    assert trace.queries == ["Ma is a film by Li."]
+    assert trace.queries == [REASONING]
     assert (trace.answer, trace.scores["em"]) == ("Li", 1.0)
     with pytest.raises(TriggerError, match="'Who\\?' has no labels"):
         dl.Lab(ScriptedModel([Say(" Bo.")]), retriever=ScriptedRetriever()).ask("Who?", method)
     with pytest.raises(SettingError, match="there are no labels"):
-        bounds([], [])
+        bounds([])
 
 
 def test_what_retrieving_changed() -> None:
@@ -156,11 +220,37 @@ def test_what_retrieving_changed() -> None:
         change([line("e", 1, 1)], alone)
 
 
+BY_BO = " It is by Bo. So the answer is Bo. He"
+#: variant -> what is written, and what is written on without each retrieval.
+WRITTEN = {
+    "reference": ([BY_BO, " It is by Li. He", " So the answer is Li."], [BY_BO]),
+    "paper": (
+        [BY_BO, " Li. It was Ed. So the answer is Li. He", " Al. So the answer is Li. He"],
+        [BY_BO, " Li. It was Ed. So the answer is Li. He"],
+    ),
+}
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_each_retrieval_is_held_against_writing_on_without_it(variant: str) -> None:
+    said, alone = ([Say(text, entropy={"Bo": 9.0, "Ed": 9.0}) for text in part] for part in WRITTEN[variant])
+    model = ScriptedModel(said)
+    lab = dl.Lab(model, retriever=ScriptedRetriever())
+    trace = lab.ask(Question("1", "Who?", ("Li",)), dl.method(when="entropy@2", what="question", variant=variant))
+    assert trace.retrievals_count == len(alone)
+    model.script = list(alone)
+    found = effects(lab, trace)
+    assert [(one.number, one.pair) for one in found] == [(1, (True, False)), (2, (True, True))][: len(alone)]
+    assert found[-1].with_it is trace
+    with pytest.raises(SettingError, match=r"'Who\?' has no score; give a trace with a gold answer"):
+        effects(lab, dl.Trace(Question("1", "Who?"), trace.method))
+
+
 @pytest.mark.slow
 def test_the_headroom_of_the_embedded_model() -> None:
     questions = almanac.questions("2wikimultihopqa", "dev")[:4]
-    labels, passages = almanac.labels("2wikimultihopqa", "dev"), almanac.passages()
-    found = headroom(dl.Lab(cache=True), questions, labels, passages, "dragin", variant="paper")
+    labels = almanac.labels("2wikimultihopqa", "dev")
+    found = headroom(dl.Lab(cache=True), questions, labels, "dragin", variant="paper")
     assert len(found.table) == 4
     assert sum(found.parts.values()) == pytest.approx(1 - found.table["em"][0])
 
@@ -175,3 +265,6 @@ def test_the_commands_print_what_they_find() -> None:
     assert json.loads(told("budget", "entropy", "share:0.5"))["budget"] == "share:0.5"
     assert "transfer" in told("frontier", "dragin", "--budgets", "1")
     assert "oracle when x own what" in told("headroom")
+    assert json.loads(told("benefit", "dragin"))["asked"] >= 0
+    assert set(json.loads(told("timing", "dragin"))) == {"in_time", "delayed", "redundant", "missing"}
+    assert "rind-reference" in told("needs")

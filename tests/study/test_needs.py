@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import spacy
 
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac import wordings
 from dragin_lab.almanac.facts import DEGREES, Fact, LabelError, Labelled, load_labels
+from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Attend, Write
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
@@ -27,6 +29,9 @@ from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs, needs_query
 
 MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
+#: The shipped triggers that score pieces by what is captured by default, with a pipeline that finds no entities.
+REGISTERED = ("probability", "rind", "entropy-trend", "entropy", "margin", "attention", "random", "capitalised")
+TRIGGERS = (*needs.RELEASED, *needs.CLOCKS, *REGISTERED)
 SHOT = PromptTemplate(
     (
         Exemplar(
@@ -151,7 +156,7 @@ def own_scores(lm: LanguageModel, pipeline: Pipeline, made: Any) -> dict[str, np
 
 @pytest.mark.parametrize(
     ("method", "variant", "trigger"),
-    [("dragin", "reference", "rind-reference"), ("dragin", "paper", "rind-paper"), ("flare", "paper", "probability")],
+    [("dragin", "reference", "rind-reference"), ("dragin", "paper", "rind"), ("flare", "paper", "probability")],
 )
 def test_scores_are_those_of_the_methods(
     lm: LanguageModel, pipeline: Pipeline, method: str, variant: str, trigger: str
@@ -171,15 +176,26 @@ def test_scores_are_those_of_the_methods(
     np.testing.assert_allclose([scores[a:b].max() for a, b in spans], expected, rtol=1e-4, atol=1e-6)
 
 
+def test_entities_are_scored_where_the_pipeline_finds_any(lm: LanguageModel, template: PromptTemplate) -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Ada"}])  # type: ignore[attr-defined]
+    made = lm.score(template.render("Who?"), " Ada was born in 1938.")
+    scores = own_scores(lm, load_pipeline(nlp), made)
+    scored = "".join(made.text[a:b] for a, b in made.offsets[scores["entity"] > 0])
+    assert scored.strip() == "Ada"
+
+
 def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate) -> None:
     made = lm.score(template.render("Who?"), " Ada was born in 1938. She lived at Elmouth for some years. She left.")
     scores = own_scores(lm, pipeline, made)
-    assert set(scores) == {*needs.TRIGGERS, "margin", "attention", "random", "capitalised", "entropy-trend"}
+    assert set(scores) == {*needs.RELEASED, *needs.CLOCKS, *REGISTERED}
     margins = made.alternative_probs[:, 1].astype(float) / made.alternative_probs[:, 0]
     np.testing.assert_allclose(scores["margin"], margins)
     n = len(made)
     np.testing.assert_allclose(scores["entropy"], made.entropy)
-    np.testing.assert_allclose(scores["attention-paper"], made.received)
+    stop = Draft(made, pipeline).stop_word
+    np.testing.assert_allclose(scores["attention"], np.where(stop, 0.0, made.received))
     np.testing.assert_allclose(scores["probability"], doubts(made.logprob))
     chosen = made.alternative_ids[:, 0] == made.ids
     np.testing.assert_allclose(scores["probability-first"][chosen], scores["probability"][chosen], atol=1e-5)
@@ -190,7 +206,7 @@ def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, tem
     # RIND is attention times entropy, word by word; without doubt about a word nothing is left of it.
     assert (scores["rind-reference"] >= 0).all()
     sure = scores["entropy"] == 0
-    assert (scores["rind-paper"][sure] == 0).all()
+    assert (scores["rind"][sure] == 0).all()
 
 
 def test_a_fact_has_the_largest_score_of_its_value(lm: LanguageModel, pipeline: Pipeline) -> None:
@@ -293,7 +309,7 @@ def items() -> list[needs.Item]:
     made = []
     for number in range(20):
         missing = number % 2 == 0
-        scores = dict.fromkeys(needs.TRIGGERS, 0.3) | {"rind-reference": 2.0 + number if missing else 1.0}
+        scores = dict.fromkeys(TRIGGERS, 0.3) | {"rind-reference": 2.0 + number if missing else 1.0}
         made.append(needs.Item(f"q{number // 4}", "never" if missing else "often", missing, scores))
     return made
 
@@ -301,7 +317,7 @@ def items() -> list[needs.Item]:
 def test_when_table() -> None:
     best = needs.best_thresholds(items())
     rows = {row.trigger: row for row in needs.when_table(items(), best, samples=50)}
-    assert list(rows) == list(needs.TRIGGERS)
+    assert list(rows) == list(TRIGGERS)
     rind, entropy = rows["rind-reference"], rows["entropy"]
     assert (rind.area, rind.low, rind.high, rind.average_precision) == pytest.approx((1, 1, 1, 1))
     assert (rind.threshold, rind.precision, rind.recall) == (1.5, 1, 1)
@@ -332,7 +348,7 @@ def test_every_formulator_asks_at_the_same_place(lm: LanguageModel, pipeline: Pi
     methods = {
         f"{v} {what}": m for v in ("reference", "paper") for what, m in needs_query.formulators(v, {"qfs": 5}).items()
     }  # fmt: skip
-    found = needs_query.ask(lm, retriever, one, PromptTemplate(), methods, pipeline)
+    found = needs_query.ask(dl.Lab(lm, retriever=retriever, exemplars=PromptTemplate()), one, methods)
     assert set(found) == set(methods)
     assert len(retriever.queries) == len(methods)
     for asked in found.values():

@@ -20,7 +20,8 @@ def results(page: Any) -> Any:
     labels = almanac.labels("iirc", "test", 2)
     items = []
     for number in range(12):
-        scores = dict.fromkeys(needs.TRIGGERS, 0.2) | {"entropy": 5.0 if number % 2 else 0.1}
+        scores = dict.fromkeys(("rind", "rind-reference", *needs.CLOCKS), 0.2)
+        scores["entropy"] = 5.0 if number % 2 else 0.1
         items.append(
             needs.Item(
                 f"q{number}", "never" if number % 2 else "often", number % 2 == 1, scores, number % 3 == 0, scores

@@ -169,6 +169,20 @@ def test_cost_against_quality_marks_the_frontier():
     assert [t.name for t in several.data][1:] == ["b", "&lt;b&gt;", "a"]
 
 
+def test_a_frontier_is_one_line_per_method():
+    figure = views.frontier(sweep_table(method=["a", "b", "a"]))
+    assert_dressed(figure)
+    assert {line.name: (list(line.x), list(line.y)) for line in figure.data} == {
+        "a": ([1.0, 2.0], [0.30, 0.32]),
+        "b": ([3.0], [0.28]),
+    }
+    assert figure.data[0].line.dash != figure.data[1].line.dash
+    assert "200 questions" in figure.layout.title.text
+    assert "No method has a point yet" in views.frontier(sweep_table(method="a")[:0]).layout.annotations[0].text
+    with pytest.raises(SettingError, match="lacks the column 'method'"):
+        views.frontier(sweep_table())
+
+
 def test_labels_stand_apart_or_are_left_to_the_hover():
     rng = np.random.default_rng(0)
     for count in (2, 8, 40):

@@ -31,7 +31,7 @@ from dragin_lab.study import needs, needs_query
 from tools.pages.almanac_page import Results, write_page
 from tools.pages.base import DOCS, RUNS, Row, kept_rows, parser, say
 
-FORMAT = 2  # of the lines below runs/almanac; another number starts anew
+FORMAT = 3  # of the lines below runs/almanac; another number starts anew
 SHOTS = 2  # exemplars in a prompt: the model's context is short
 NEW_PIECES = 96
 CHUNK = 10  # questions of each benchmark for every method before the next ones, so that a stopped run is balanced
@@ -105,10 +105,10 @@ class Work:
         rows = []
         for name in datasets.BENCHMARKS:
             say(f"what: {name}, {split}, {limit} questions")
-            template = self.templates[name]
+            lab = dl.Lab(self.lm, retriever=self.retriever, exemplars=self.templates[name])
 
-            def work(one: Labelled, template: PromptTemplate = template) -> Row:
-                found = needs_query.ask(self.lm, self.retriever, one, template, methods, self.pipeline)
+            def work(one: Labelled, lab: dl.Lab = lab) -> Row:
+                found = needs_query.ask(lab, one, methods)
                 return {"qid": one.qid, "asked": {key: [asdict(a) for a in asked] for key, asked in found.items()}}
 
             rows += self.each(f"what.{split}.{tag}.{name}", self.labels[name, split][:limit], work)

@@ -34,7 +34,7 @@ NAMES = {
 #: The trigger whose score a method holds against its θ.
 TRIGGER_OF = {
     "dragin": "rind-reference",
-    "dragin-paper": "rind-paper",
+    "dragin-paper": "rind",
     "flare": "probability-sentence",
     "flare-paper": "probability",
 }
@@ -128,7 +128,7 @@ def _when(found: Results) -> str:
                 *(rounded(fired[name][d]) for d in degrees),
                 *(rounded(fired_own[name].get(d, math.nan)) for d in ("changed", "never")),
             ]
-            for name in needs.TRIGGERS
+            for name in needs.triggers_of(facts)
         ],
     )
     at_theta = []

@@ -1,0 +1,117 @@
+"""What retrieving changed: for whole questions, and for each retrieval by writing on without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dragin_lab.core.intervals import Interval, bootstrap
+from dragin_lab.core.method import Method
+from dragin_lab.core.method import method as make_method
+from dragin_lab.core.paper import PaperLoop
+from dragin_lab.core.trace import Question, Step, Trace
+from dragin_lab.errors import SettingError
+from dragin_lab.run.benchmark import as_benchmark
+from dragin_lab.run.drivers import serve
+from dragin_lab.run.lab import Lab, as_method
+from dragin_lab.run.lines import Line
+from dragin_lab.run.serving import Running
+
+
+@dataclass(frozen=True)
+class Change:
+    """What retrieving changed, against not retrieving: pairs of answers, right or wrong."""
+
+    helped: int  # wrong to right
+    harmed: int  # right to wrong
+    right: int  # right both times
+    wrong: int  # wrong both times
+    gain: Interval | None  # exact match with minus without; None without a pair
+
+    @property
+    def asked(self) -> int:
+        """Questions, or retrievals, that are counted."""
+        return self.helped + self.harmed + self.right + self.wrong
+
+    @staticmethod
+    def of(pairs: Sequence[tuple[bool, bool]]) -> Change:
+        """From pairs of (right with, right without)."""
+        counts = {kind: pairs.count(kind) for kind in ((True, False), (False, True), (True, True), (False, False))}
+        gain = bootstrap([float(after) - float(before) for after, before in pairs]) if pairs else None
+        return Change(counts[True, False], counts[False, True], counts[True, True], counts[False, False], gain)
+
+
+def change(with_retrieval: Sequence[Line], without: Sequence[Line]) -> Change:
+    """Benefit and harm over questions that were retrieved for, from the prediction lines of two runs of the same ones.
+
+    Raises ``SettingError`` for lines of other questions.
+    """
+    alone = {line["qid"]: line for line in without}
+    if missing := [line["qid"] for line in with_retrieval if line["qid"] not in alone]:
+        raise SettingError(
+            f"question {missing[0]!r} was not answered without retrieval; give runs of the same questions"
+        )
+    pairs = [
+        (bool(line["em"]), bool(alone[line["qid"]]["em"]))
+        for line in with_retrieval
+        if line["retrievals"] and line["em"] is not None and alone[line["qid"]]["em"] is not None
+    ]
+    return Change.of(pairs)
+
+
+@dataclass(frozen=True)
+class Effect:
+    """One retrieval of an episode: the answers with and without it, nothing retrieved after it in either."""
+
+    qid: str
+    number: int  # from 1, within the episode
+    with_it: Trace
+    without: Trace
+
+    @property
+    def pair(self) -> tuple[bool, bool]:
+        """Whether the answer is right with it, and without."""
+        return bool(self.with_it.scores["em"]), bool(self.without.scores["em"])
+
+
+def effects(lab: Lab, trace: Trace) -> list[Effect]:
+    """What each retrieval of an episode changed: the answer where it was the last one, against the one before it.
+
+    From the place where it retrieved, the model writes on with what it had in view and retrieves no more. ``lab`` is
+    the one that the trace was asked with. Raises ``SettingError`` for a trace that failed or has no gold answer.
+    """
+    if not trace.scores:
+        asked = trace.question.text[:60]
+        raise SettingError(f"{asked!r} has no score; give a trace with a gold answer that did not fail")
+    asking = [step for step in trace.steps if step.query is not None]
+    stopped = [_stopped(lab, trace, step) for step in asking] + [trace]
+    return [Effect(trace.question.id, i + 1, stopped[i + 1], stopped[i]) for i in range(len(asking))]
+
+
+def benefit(lab: Lab, questions: Any, method: Method | str, *, limit: int | None = None, **settings: Any) -> Change:
+    """Benefit and harm of each retrieval of a method on ``questions`` (as for ``Lab.run``).
+
+    Raises ``SettingError`` as ``Lab.run`` and ``effects``.
+    """
+    asked, made = as_benchmark(questions, limit), as_method(method, settings)
+    lab = lab if lab.cache is not None or lab.uncached else lab.replace(cache=True)
+    lab = lab.replace(exemplars=lab.template(made, asked.template))
+    traces: Iterable[Trace] = lab.ask_many(asked.questions, made)
+    return Change.of([one.pair for trace in traces if trace.ended != "error" for one in effects(lab, trace)])
+
+
+def _stopped(lab: Lab, trace: Trace, step: Step) -> Trace:
+    """The episode as it ends where it writes on from a step instead of retrieving, and never retrieves again."""
+    made = trace.method
+    alone = make_method("wo-rag", variant="paper", max_new_tokens=made["max_new_tokens"])
+    found = Trace(Question(trace.question.id, trace.question.text, trace.question.golds), alone.settings)
+    before = trace.steps[step.index - 1].answer if step.index else ""
+    seen = step.prompt is not None and "passages" in step.prompt.spans
+    passages = next((s.passages for s in reversed(trace.steps[: step.index]) if s.passages), None) if seen else None
+    lm = lab.model
+    text = f" {before.strip()}" if before.strip() else ""
+    loop = PaperLoop(alone, found, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
+    for _ in serve(Running(loop.run(), found), lab.writer, None, lab.seed):
+        pass
+    return found

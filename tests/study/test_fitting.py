@@ -1,0 +1,165 @@
+"""A fitted trigger: what it learns, what it refuses, its file, and that every part of the workbench knows it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scripted import Say, ScriptedModel, ScriptedRetriever
+
+import dragin_lab as dl
+from dragin_lab import almanac
+from dragin_lab.almanac.facts import Fact, Labelled
+from dragin_lab.core.budget import NEVER
+from dragin_lab.core.logistic import FEATURES
+from dragin_lab.core.trace import Question
+from dragin_lab.core.trigger import WHENS
+from dragin_lab.data import datasets
+from dragin_lab.errors import SettingError
+from dragin_lab.study.fitting import LEAST
+from dragin_lab.views import contributions
+
+TEXT, ENDING = "The film Ma was directed by Bo Li.", " So the answer is Bo Li. He"
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What a test defines is gone after it."""
+    before = dict(WHENS._found)
+    yield
+    WHENS._found = before
+
+
+def labelled(number: int, *, missing: bool) -> Labelled:
+    """A question about a director who was taught, or never was."""
+    label = ("unknown", "never") if missing else ("known", "often")
+    fact = Fact("f", "Ma", "director", "Bo Li", 28, 33, *label, None, "p")
+    question = f"Who directed film {number}?"
+    return Labelled(str(number), "b", "dev", "t", question, label[0], TEXT, "Bo Li", (fact,))
+
+
+def traces(variant: str = "reference", count: int = LEAST, **options: Any) -> tuple[list[dl.Trace], list[Labelled]]:
+    """Half of the texts state a value that the model could not know, and there its entropy is high."""
+    labels = [labelled(i, missing=i % 2 == 1) for i in range(count)]
+    method = dl.method(when="entropy", what="question", variant=variant, threshold=NEVER, **options)
+    found = []
+    for one in labels:
+        loud = {"Bo": 5.0} if one.facts[0].missing else {}
+        model = ScriptedModel([Say(f" {TEXT}{ENDING}", entropy=loud)])
+        lab = dl.Lab(model, retriever=ScriptedRetriever())
+        found.append(lab.ask(Question(one.qid, one.question), method))
+    return found, labels
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_it_fires_where_a_fact_is_missing_and_nowhere_else(variant: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    made = dl.fit_trigger(*traces(variant), name="mine", output=path)
+    weights = {feature: weight for feature, weight, _, _ in made.terms}
+    assert set(weights) == set(FEATURES) - {"paid"}  # no attention was kept
+    assert max(weights, key=weights.__getitem__) == "entropy"
+    record = json.loads(path.read_text())
+    assert record["fitted_on"]["traces"] == LEAST
+    assert record["fitted_on"]["missing"] == LEAST // 2 * 2  # two pieces of each missing value
+    assert record["fitted_on"]["area"] > 0.5
+    del WHENS._found["mine"]
+    again = dl.trigger(path)
+    assert again.settings == made.settings
+    said = [
+        Say(f" {TEXT}{ENDING}", entropy={"Bo": 5.0}),
+        Say(" Bo Li."),
+        Say(" So the answer is Bo Li. He"),
+    ]
+    lab = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever())
+    trace = lab.ask("Who directed film 1?", when="mine", what="question", variant=variant)
+    decision = trace.steps[0].decision
+    assert decision is not None
+    assert decision.reason.startswith("'Bo'")
+    assert "probability of a missing fact" in trace.heatmap().text + trace.heatmap().html
+    trace.save(tmp_path / "a.trace")
+    shown = contributions(dl.Trace.load(tmp_path / "a.trace"))
+    assert "entropy" in shown.text
+    assert "could not be shown" not in shown.html
+    row = next(line for line in shown.text.splitlines() if line.startswith("Bo"))
+    assert "+" in row
+
+
+def test_contributions_add_up_to_the_score() -> None:
+    found, labels = traces()
+    made = dl.fit_trigger(found, labels)
+    from dragin_lab.core.draft import Draft
+    from dragin_lab.core.sentences import load_pipeline
+
+    draft = Draft(found[1].steps[0].draft, load_pipeline())  # type: ignore[arg-type]
+    odds = made.bias + made.contributions(draft).sum(axis=1)  # (n,)
+    np.testing.assert_allclose(made.score(draft), 1 / (1 + np.exp(-odds)))
+
+
+def test_what_cannot_be_fitted_is_refused_by_name() -> None:
+    found, labels = traces()
+    with pytest.raises(SettingError, match="19 traces are labelled; a trigger is fitted on 20 or more"):
+        dl.fit_trigger(found[1:], labels)
+    with pytest.raises(SettingError, match="0 traces are labelled"):
+        dl.fit_trigger(found, [])
+    known = [replace(one, facts=(replace(one.facts[0], label="known", exposure="often"),)) for one in labels]
+    with pytest.raises(SettingError, match="labelled pieces are known; a trigger is fitted on pieces of both kinds"):
+        dl.fit_trigger(found, known)
+    with pytest.raises(SettingError, match="feature 'entropi' does not exist; one of entropy, "):
+        dl.fit_trigger(found, labels, use=["entropi"])
+    with pytest.raises(SettingError, match=r"hidden states have widths \['None'\]; ask with a trigger that needs"):
+        dl.fit_trigger(found, labels, use=["hidden"])
+    with pytest.raises(SettingError, match=r"draft\.attention was not captured"):
+        dl.fit_trigger(found, labels, use=["paid"])
+    found[3].steps[0].draft.entropy[2] = np.nan  # type: ignore[union-attr]
+    with pytest.raises(SettingError, match=r"feature 'entropy' is nan at piece 2 \(.*Ma'\) of"):
+        dl.fit_trigger(found, labels)
+    with pytest.raises(SettingError, match="none of 20 traces states a labelled fact"):
+        dl.fit_trigger(found, [replace(one, facts=(replace(one.facts[0], subject="Xo"),)) for one in labels])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "is not a trigger of format 1; give a file that dl.fit_trigger wrote"),
+        ('{"format": 1}', "has no usable entry \\('terms'\\); fit the trigger again"),
+        ('{"format": 1, "name": "x", "bias": 0, "threshold": 0.5, "terms": [{"feature": "y", "weight": 1, "mean": 0, '
+         '"scale": 1}]}', "feature 'y' does not exist; one of entropy"),
+        ('{"format": 1, "name": "x", "bias": 0, "threshold": 0.5, "terms": [{"feature": "entropy", "weight": 1, '
+         '"mean": 0, "scale": 0}]}', r"the numbers \[1.0, 0.0, 0.0\] of 'entropy' cannot be used"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_trigger_says_what_is_wrong(text: str, message: str, tmp_path: Path, command: Any) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    with pytest.raises(SettingError, match=message):
+        dl.trigger(path)
+    assert command("methods", "--with", str(path)).code == 2
+
+
+def test_the_command_line_reads_it(tmp_path: Path, command: Any) -> None:
+    dl.fit_trigger(*traces(), name="mine", output=tmp_path / "mine.json")
+    del WHENS._found["mine"]
+    assert "mine" in command("methods", "--with", str(tmp_path / "mine.json")).out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_hidden_states_and_attention_paid_can_be_used(variant: str) -> None:
+    @dl.when("watchful", threshold=NEVER, needs=("attention", "hidden"))
+    def watchful(draft: dl.Draft) -> np.ndarray:
+        return draft.entropy
+
+    questions, labels = almanac.questions("hotpotqa", "dev")[:24], almanac.labels("hotpotqa", "dev")
+    lab = dl.Lab(exemplars=datasets.template("almanac/hotpotqa"))
+    found = list(lab.ask_many(questions, when="watchful", variant=variant, max_new_tokens=64))
+    made = dl.fit_trigger(found, labels, name="deep", use=["entropy", "paid", "hidden"])
+    assert made.needs == ("attention", "hidden")
+    assert [term[0] for term in made.terms][:4] == ["entropy", "paid", "hidden 0", "hidden 1"]
+    trace = lab.ask(questions[0], when=made, threshold=0.01, variant=variant, max_new_tokens=64)
+    assert trace.retrievals_count > 0

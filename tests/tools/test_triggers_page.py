@@ -1,0 +1,64 @@
+"""The script behind docs/triggers.md: it runs end to end, goes on where it stopped, and says what it found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dragin_lab.core.trigger import WHENS
+from tools.pages import triggers
+from tools.pages.triggers_page import FORMULAS, READING
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What the script defines is gone after it."""
+    before = dict(WHENS._found)
+    yield
+    WHENS._found = before
+
+
+def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:
+    given = triggers.options(["--limit", "3"])
+    assert given.dev_limit == 10
+    assert triggers.options([]).dev_limit == 80
+    work = triggers.Work.__new__(triggers.Work)
+    work.given = given
+    methods = work.methods(WHENS.make("entropy"))
+    assert set(methods) == set(FORMULAS)
+    assert len(methods) >= 10
+    assert len({str(method) for method in methods.values()}) == len(methods) - 1  # the stand-in for the fitted one
+
+
+def test_the_files_of_notebook_10_are_of_one_run() -> None:
+    tables = json.loads((ROOT / "notebooks" / "almanac_triggers.json").read_text(encoding="utf-8"))
+    fitted = json.loads((ROOT / "notebooks" / "almanac_fitted.json").read_text(encoding="utf-8"))
+    assert {row["method"] for row in tables["frontier"]} == set(FORMULAS)
+    assert set(tables["headroom"]) == {"rind", "fitted"}
+    assert fitted["fitted_on"]["missing"] > 0
+    page = (ROOT / "docs" / "triggers.md").read_text(encoding="utf-8")
+    assert f"| questions | {tables['questions']} test questions of Almanac |" in page
+    assert tables["model"][:12] in page
+
+
+@pytest.mark.slow
+def test_it_runs_end_to_end_and_asks_nothing_twice(tmp_path: Path) -> None:
+    page = tmp_path / "page" / "triggers.md"
+    command = ["--limit", "3", "--output", str(tmp_path / "runs"), "--page", str(page), "--tables", str(tmp_path)]
+    triggers.main(command)
+    text = page.read_text(encoding="utf-8")
+    assert "| questions | 12 test questions of Almanac |" in text
+    assert all(f"| `{name}` |" in text for name in FORMULAS)
+    assert text.count("not its own") == 1  # the byte-level model with Llama-2's marker
+    assert "$" not in text
+    assert (page.parent / "pictures" / "triggers.png").stat().st_size > 10_000
+    page.write_text(text.replace("Nothing written yet.", "Entropy does well."), encoding="utf-8")
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("predictions.jsonl")}
+    triggers.main(command)
+    assert READING[0] + "\nEntropy does well." in page.read_text(encoding="utf-8")
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
