@@ -23,6 +23,9 @@ from dragin_lab.errors import DraginLabError
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+#: What ``--quantization`` takes, as arguments of transformers' ``BitsAndBytesConfig``.
+QUANTIZATIONS = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True}}
+
 
 class Name(click.Choice):
     """A choice of names that also says which one was probably meant, and lists them on one line."""
@@ -164,10 +167,19 @@ model_options = together(
         "--dtype", panel="Model", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."
     ),
     click.option(
+        "--device-map", metavar="MAP", panel="Model",
+        help="Spread a large model over all GPUs and the CPU, in place of --device: auto, balanced or sequential. "
+        "Needs accelerate.",
+    ),
+    click.option(
+        "--quantization", type=Name(tuple(QUANTIZATIONS)), panel="Model",
+        help="Load the weights in 8 or 4 bits with bitsandbytes.",
+    ),
+    click.option(
         "--layer", default="last", show_default=True, panel="Model", help="Layer to capture: last, or an index."
     ),
     click.option("--heads", panel="Model", help="Heads to capture, such as 0,3,5; default all."),
-)
+)  # fmt: skip
 with_option = click.option(
     "--with", multiple=True, metavar="FILE.py", panel="Method", is_eager=True, expose_value=False, callback=define,
     help="Run this file first, for the triggers and queries of your own that it defines; may be repeated.",
@@ -305,6 +317,8 @@ def build_method(name: str, options: dict[str, Any]) -> Method:
 def check_tap(options: dict[str, Any]) -> None:
     """Turn --layer and --heads into what ``LanguageModel.load`` takes."""
     layer, heads = options["layer"], options["heads"]
+    if options["device"] is not None and options["device_map"] is not None:
+        raise click.UsageError("--device and --device-map: give one of the two")
     try:
         options["layer"] = layer if layer == "last" else int(layer)
     except ValueError:
@@ -350,7 +364,8 @@ def use_one_thread() -> None:
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
     from dragin_lab.model.load import LanguageModel
 
-    wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
+    wanted = {key: options[key] for key in ("device", "dtype", "device_map", "layer", "heads")}
+    wanted["quantization"] = QUANTIZATIONS.get(options["quantization"])
     sample = options.get("sample", options.get("decoding") == "sample")
     return LanguageModel.load(options["model"], sample=sample, check=check, **wanted)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -160,6 +160,15 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: bool) ->
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def report_findings(findings: Iterable[tuple[str, bool]]) -> int:
+    """Print what was checked, and count what is wrong."""
+    bad = 0
+    for line, good in findings:
+        click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
+        bad += not good
+    return bad
 
 
 def warn_of_overrun(trace: Trace, window: int | None) -> None:
