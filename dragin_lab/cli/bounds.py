@@ -33,7 +33,7 @@ shared_options = together(
     click.option("--variant", type=click.Choice(VARIANTS), default="reference", show_default=True, panel="Method"),
     click.option("--dataset", default="almanac/2wikimultihopqa", show_default=True, panel="Questions"),
     click.option("--split", panel="Questions", help="Almanac's train, dev or test; default test."),
-    click.option("--limit", type=int, panel="Questions", help="Only the first so many questions."),
+    click.option("--limit", type=int, panel="Questions", help="Only the first N questions."),
     corpus_option,
     retriever_option,
     model_options,

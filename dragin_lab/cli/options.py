@@ -253,9 +253,9 @@ benchmark_options = together(
         "question=q,answer=gold,separator=|.",
     ),
     click.option("--split", panel="Questions", help="Almanac's train, dev or test; default test."),
-    click.option("--limit", type=int, panel="Questions", help="Only the first so many questions of each data set."),
+    click.option("--limit", type=int, panel="Questions", help="Only the first N questions of each data set."),
     click.option(
-        "--sample", "sampled", type=int, panel="Questions", help="So many questions of each data set at random instead."
+        "--sample", "sampled", type=int, panel="Questions", help="N questions of each data set, drawn at random."
     ),
     click.option(
         "--seed", type=int, default=0, show_default=True, panel="Questions",
