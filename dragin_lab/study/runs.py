@@ -181,7 +181,7 @@ class Runs:
     def _about(self, base: str | None) -> list[str]:
         counts = sorted({len(self.lines(*at)) for at in self._by})
         n = f"{counts[0]:,}" + (f" to {counts[-1]:,}" if len(counts) > 1 else "")
-        lines = [f"n = {n} questions; brackets: 95 % bootstrap intervals over the questions"]
+        lines = [f"n = {n} question{'' if n == '1' else 's'}; brackets: 95 % bootstrap intervals over the questions"]
         rules = {record.config["template"].get("answer_rule") for record in self.records}
         if "strategyqa" in rules:
             lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")

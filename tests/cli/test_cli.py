@@ -350,7 +350,8 @@ def test_files_that_are_no_traces(command: Command, stored: Path, tmp_path: Path
     whole = stored.read_bytes()
     for content in (b"", b"not a trace", whole[: len(whole) // 2], whole[:-1]):
         bad.write_bytes(content)
-        command.refused("show", bad, says=("bad.trace", "not a trace"))
+        said = command.refused("show", bad, says=("bad.trace", "not a trace"))
+        assert "deserializ" not in said.err, "a library's words"
     command.refused("show", embedded_model_path() / "model.safetensors", says=("not a trace",))
     command.refused("show", stored, "--html", tmp_path / "no" / "a.html", says=("make it first",))
 
