@@ -21,6 +21,7 @@ from dragin_lab.cli.options import (
     together,
     with_option,
 )
+from dragin_lab.cli.outputs import frame_text
 from dragin_lab.core.method import METHODS, VARIANTS, Method, method
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
@@ -98,7 +99,7 @@ def frontier(
     lab, questions = _opened(options)
     methods = {name: named(name, options["variant"]) for name in names}
     found = compared(lab, questions(options["split"]), methods, questions(calibration), budgets=budgets)
-    click.echo(found.table.to_string(index=False, float_format="{:.3f}".format))
+    click.echo(frame_text(found.table))
     for line in found.unreached:
         click.echo(line, err=True)
     if output is not None:
@@ -119,5 +120,5 @@ def headroom(name: str, **options: Any) -> None:
     labels = almanac.labels(kind, options["split"] or "test")
     made = named(name, options["variant"])
     found = divided(lab, questions(options["split"]), labels, almanac.passages(), made)
-    click.echo(found.table.to_string(index=False, float_format="{:.3f}".format))
+    click.echo(frame_text(found.table))
     click.echo("of what is lacking: " + ", ".join(f"{part} {value:+.3f}" for part, value in found.parts.items()))
