@@ -168,8 +168,7 @@ model_options = together(
     ),
     click.option(
         "--device-map", metavar="MAP", panel="Model",
-        help="Spread a large model over all GPUs and the CPU, in place of --device: auto, balanced or sequential. "
-        "Needs accelerate.",
+        help="auto: over all GPUs, then the CPU, instead of --device; needs accelerate.",
     ),
     click.option(
         "--quantization", type=Name(tuple(QUANTIZATIONS)), panel="Model",
