@@ -50,6 +50,7 @@ from dragin_lab.cli.outputs import (
     counted,
     deliver,
     make_folder,
+    report_findings,
     warn_of_overrun,
 )
 from dragin_lab.cli.run import run
@@ -206,11 +207,7 @@ def doctor(**options: Any) -> None:
     from dragin_lab.cli.doctor import report
 
     check_tap(options)
-    bad = 0
-    for line, good in report(lambda: load_model(options, check=False)):
-        click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
-        bad += not good
-    if bad:
+    if bad := report_findings(report(lambda: load_model(options, check=False))):
         said = "is marked FAIL and needs" if bad == 1 else "are marked FAIL and need"
         raise RunFailedError(f"{bad} of the lines above {said} a repair")
 

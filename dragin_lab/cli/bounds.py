@@ -23,6 +23,7 @@ from dragin_lab.cli.options import (
     together,
     with_option,
 )
+from dragin_lab.cli.outputs import frame_text
 from dragin_lab.core.method import METHODS, VARIANTS, Method, method
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
@@ -35,7 +36,7 @@ shared_options = together(
     click.option("--variant", type=click.Choice(VARIANTS), default="reference", show_default=True, panel="Method"),
     click.option("--dataset", default="almanac/2wikimultihopqa", show_default=True, panel="Questions"),
     click.option("--split", panel="Questions", help="Almanac's train, dev or test; default test."),
-    click.option("--limit", type=int, panel="Questions", help="Only the first so many questions."),
+    click.option("--limit", type=int, panel="Questions", help="Only the first N questions."),
     corpus_option,
     retriever_option,
     model_options,
@@ -101,7 +102,7 @@ def frontier(
     lab, questions = _opened(options)
     methods = {name: named(name, options["variant"]) for name in names}
     found = compared(lab, questions(options["split"]), methods, questions(calibration), budgets=budgets)
-    click.echo(found.table.to_string(index=False, float_format="{:.3f}".format))
+    click.echo(frame_text(found.table))
     for line in found.unreached:
         click.echo(line, err=True)
     if output is not None:
@@ -166,7 +167,7 @@ def headroom(name: str, **options: Any) -> None:
     lab, questions = _opened(options)
     made = named(name, options["variant"])
     found = divided(lab, questions(options["split"]), labels, made)
-    click.echo(found.table.to_string(index=False, float_format="{:.3f}".format))
+    click.echo(frame_text(found.table))
     click.echo("of what is lacking: " + ", ".join(f"{part} {value:+.3f}" for part, value in found.parts.items()))
 
 

@@ -39,6 +39,11 @@ def check_cluster(options: dict[str, Any]) -> None:
             if options[name] is not None:
                 raise click.UsageError(f"--{name.replace('_', '-')} says how a cluster is used; give --ray too")
         return
+    for name in ("device_map", "quantization"):
+        if options[name] is not None:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} and --ray: a worker loads its model whole; leave out one"
+            )
     from dragin_lab.run.cluster import check_address, check_numbers, import_ray
 
     check_numbers(options["actors"], options["gpus_per_actor"], options["cpus_per_actor"] or 1.0)

@@ -11,7 +11,7 @@ import rich_click as click
 from dragin_lab.cli.corpus_index import build_index
 from dragin_lab.cli.data import bring
 from dragin_lab.cli.options import Name, check_retriever, debug_option, load_retriever
-from dragin_lab.cli.outputs import RunFailedError
+from dragin_lab.cli.outputs import RunFailedError, report_findings
 from dragin_lab.errors import BrokenOffError, DraginLabError
 from dragin_lab.files import as_path
 
@@ -43,7 +43,7 @@ def build(source: str, out: str, fields: str | None, expect: int | None, force: 
     psgs_w100.tsv.gz; a BEIR folder; a folder saved by datasets, or hub:NAME; or a folder of .txt and .md files or of
     WikiExtractor's articles, which are cut into passages of 100 words. A missing id is made from the row.
 
-    A build that fails or is interrupted leaves nothing; one that was killed is begun again by the same command.
+    A build that fails or is interrupted leaves nothing; the same command starts a killed one again.
     """
     check_retriever(spec)
     from dragin_lab.retrieval.build import build as make
@@ -87,9 +87,9 @@ def check(folder: str, full: bool, spec: str | None) -> None:
         raise click.UsageError(
             f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --out {folder}'"
         )
-    bad = _report(look(path, full=full))
+    bad = report_findings(look(path, full=full))
     if not bad and spec is not None:
-        bad = _report(_look_at_retriever(path, spec))
+        bad = report_findings(_look_at_retriever(path, spec))
     if bad:
         raise RunFailedError(f"{folder}: {bad} of the lines above {'is' if bad == 1 else 'are'} marked FAIL")
 
@@ -125,12 +125,3 @@ def _look_at_retriever(path: Path, spec: str) -> Iterator[tuple[str, bool]]:
         yield from ask_canaries(passages, retriever)
     except DraginLabError as error:
         yield str(error), False
-
-
-def _report(findings: Iterator[tuple[str, bool]]) -> int:
-    """Print what was found, and count what is wrong."""
-    bad = 0
-    for line, good in findings:
-        click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
-        bad += not good
-    return bad

@@ -26,14 +26,14 @@ from dragin_lab.errors import BrokenOffError
     help="dense: compare with every passage, or with those of the nearest groups. Default exact to 200,000 passages.",
 )
 @click.option("--device", help="dense: cpu or cuda; default the first GPU, else the CPU.")
-@click.option("--force", is_flag=True, help="Begin again, whatever index is there.")
+@click.option("--force", is_flag=True, help="Build it again, even if there is an index already.")
 @debug_option
 def index(corpus: str, spec: str, exact: bool | None, device: str | None, force: bool, model: str | None) -> None:
     """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder; or fill Milvus with it.
 
     BM25 needs none: a built corpus is its own index.
 
-    An index that was killed, interrupted or ran out of disk goes on where it stopped when this is run again.
+    An index that was killed, interrupted or ran out of disk continues where it stopped when this is run again.
     """
     check_corpus(corpus)
     build_index(corpus, spec, exact=exact, device=device, force=force, model=model)
@@ -48,7 +48,7 @@ def build_index(corpus: str, spec: str, **options: object) -> None:
     except BrokenOffError as error:
         raise RunFailedError(str(error)) from error
     except KeyboardInterrupt:
-        click.echo("\nwhat was done is kept; run it again to go on", err=True)
+        click.echo("\nwhat was done is kept; run it again to continue", err=True)
         raise
     click.echo(f"{built!r}")
     click.echo(f"search it with --corpus {corpus} --retriever {without_secrets(spec)}", err=True)

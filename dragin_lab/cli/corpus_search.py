@@ -23,9 +23,15 @@ from dragin_lab.cli.options import (
 @corpus_option
 @retriever_option
 @click.option(
-    "--top-k", type=click.IntRange(min=1), default=3, show_default=True, help="So many passages, the best first."
+    "--top-k",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How many passages to print, the best first.",
 )
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON a passage: rank, id, score, title, text.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one line of JSON per passage: rank, id, score, title, text."
+)
 @debug_option
 def search(query: str, corpus: str | None, retriever: str | None, top_k: int, as_json: bool) -> None:
     """Search the passages for QUERY, as a method's retrievals do, and print the best with their scores."""

@@ -23,6 +23,9 @@ from dragin_lab.files import as_path
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+#: What ``--quantization`` takes, as arguments of transformers' ``BitsAndBytesConfig``.
+QUANTIZATIONS = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True}}
+
 
 class Name(click.Choice):
     """A choice of names that also says which one was probably meant, and lists them on one line."""
@@ -169,10 +172,18 @@ model_options = together(
         "--dtype", panel="Model", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."
     ),
     click.option(
+        "--device-map", metavar="MAP", panel="Model",
+        help="auto: over all GPUs, then the CPU, instead of --device; needs accelerate.",
+    ),
+    click.option(
+        "--quantization", type=Name(tuple(QUANTIZATIONS)), panel="Model",
+        help="Load the weights in 8 or 4 bits with bitsandbytes.",
+    ),
+    click.option(
         "--layer", default="last", show_default=True, panel="Model", help="Layer to capture: last, or an index."
     ),
     click.option("--heads", panel="Model", help="Heads to capture, such as 0,3,5; default all."),
-)
+)  # fmt: skip
 with_option = click.option(
     "--with", multiple=True, metavar="FILE", panel="Method", is_eager=True, expose_value=False, callback=define,
     help="Your own triggers and queries: a Python file that defines them, run first, or the JSON file of a fitted "
@@ -247,9 +258,9 @@ benchmark_options = together(
         "question=q,answer=gold,separator=|.",
     ),
     click.option("--split", panel="Questions", help="Almanac's train, dev or test; default test."),
-    click.option("--limit", type=int, panel="Questions", help="Only the first so many questions of each data set."),
+    click.option("--limit", type=int, panel="Questions", help="Only the first N questions of each data set."),
     click.option(
-        "--sample", "sampled", type=int, panel="Questions", help="So many questions of each data set at random instead."
+        "--sample", "sampled", type=int, panel="Questions", help="N questions of each data set, drawn at random."
     ),
     click.option(
         "--seed", type=int, default=0, show_default=True, panel="Questions",
@@ -311,6 +322,8 @@ def build_method(name: str, options: dict[str, Any]) -> Method:
 def check_tap(options: dict[str, Any]) -> None:
     """Turn --layer and --heads into what ``LanguageModel.load`` takes."""
     layer, heads = options["layer"], options["heads"]
+    if options["device"] is not None and options["device_map"] is not None:
+        raise click.UsageError("--device and --device-map: give one of the two")
     try:
         options["layer"] = layer if layer == "last" else int(layer)
     except ValueError:
@@ -356,7 +369,8 @@ def use_one_thread() -> None:
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
     from dragin_lab.model.load import LanguageModel
 
-    wanted = {key: options[key] for key in ("device", "dtype", "layer", "heads")}
+    wanted = {key: options[key] for key in ("device", "dtype", "device_map", "layer", "heads")}
+    wanted["quantization"] = QUANTIZATIONS.get(options["quantization"])
     sample = options.get("sample", options.get("decoding") == "sample")
     return LanguageModel.load(options["model"], sample=sample, check=check, **wanted)
 

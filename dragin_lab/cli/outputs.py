@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import rich_click as click
 
@@ -16,6 +16,7 @@ from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.rundir import CONFIG
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.table import Table
 
     from dragin_lab.core.trace import Trace
@@ -146,6 +147,19 @@ def table_text(
     return "\n".join(line.rstrip() for line in said.get().rstrip().split("\n"))
 
 
+def frame_text(frame: pd.DataFrame) -> str:
+    """A DataFrame as such a table, with three decimals; intervals (``_low``, ``_high``) stand in their mean's cell."""
+    names = [str(name) for name in frame.columns]
+    means = [name for name in names if not name.endswith(("_low", "_high"))]
+
+    def cell(row: dict[str, Any], name: str) -> str:
+        said = f"{row[name]:.3f}" if isinstance(row[name], float) else str(row[name])
+        return said + (f" [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]" if f"{name}_low" in row else "")
+
+    rows = [dict(zip(names, row, strict=True)) for row in frame.to_numpy(object)]
+    return table_text(means, [[cell(row, name) for name in means] for row in rows])
+
+
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: bool) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
@@ -156,6 +170,15 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: bool) ->
     for row in rows:
         table.add_row(*row)
     return table
+
+
+def report_findings(findings: Iterable[tuple[str, bool]]) -> int:
+    """Print what was checked, and count what is wrong."""
+    bad = 0
+    for line, good in findings:
+        click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
+        bad += not good
+    return bad
 
 
 def warn_of_overrun(trace: Trace, window: int | None) -> None:

@@ -82,8 +82,8 @@ from dragin_lab.study.runs import Runs
 def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any) -> None:
     """Run methods over benchmarks, each combination of settings in a folder of its own below --output.
 
-    The same command goes on where an earlier one was stopped, and tries again what failed. It ends with a table of
-    exact match, F1, retrievals and pieces a question, with 95 % intervals. Ctrl-C keeps all finished questions.
+    The same command continues where an earlier one was stopped, and retries what failed. It ends with a table of
+    exact match, F1, retrievals and pieces per question, with 95 % intervals. Ctrl-C keeps all finished questions.
     """
 
     def methods_for(one: Benchmark) -> list[Method]:
@@ -186,9 +186,9 @@ def _execute(
         if lab.cache is not None and options["store_folder"] is not None and lab.cache.counts.drafts:
             click.echo(f"\n{lab.cache.counts}")
     except (ClusterError, NotWrittenError, TraceFileError) as error:
-        raise RunFailedError(f"{error}\nThe same command goes on from there") from error
+        raise RunFailedError(f"{error}\nThe same command continues from there") from error
     except KeyboardInterrupt:
-        click.echo(f"\nwhat was finished is kept below {root}; the same command goes on from there", err=True)
+        click.echo(f"\nwhat was finished is kept below {root}; the same command continues from there", err=True)
         raise
     finally:
         records = _report(runs)

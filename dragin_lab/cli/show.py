@@ -69,4 +69,4 @@ def list_traces(folder: Path) -> None:
     ]
     if not found:
         raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
-    click.echo(table_text(("trace", "question"), found))
+    click.echo(table_text(("trace", "question"), found, left=True))

@@ -42,8 +42,8 @@ def sweep(name: str, threshold: tuple[float, ...] | None, top_n: tuple[int, ...]
           given: tuple[tuple[str, Any], ...], **options: Any) -> None:  # fmt: skip
     """Run a method over several values of one setting: its threshold, the length of its queries, or any other (--set).
 
-    Each value has a run directory below --output; the same command goes on where an earlier one was stopped. It ends
-    with a table of exact match, F1, retrievals and pieces a question, with 95 % intervals.
+    Each value has a run directory below --output; the same command continues where an earlier one was stopped. It ends
+    with a table of exact match, F1, retrievals and pieces per question, with 95 % intervals.
     """
     settings = dict(given) | {k: list(v) for k, v in (("threshold", threshold), ("top_n", top_n)) if v is not None}
     made = build_method(name, options | {"given": [(k, v) for k, v in settings.items() if not isinstance(v, list)]})

@@ -115,7 +115,9 @@ def load_trace(kind: type[T], path: str | Path) -> T:
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, zlib.error, KeyError) as error:  # KeyError: an unknown type of array
-        raise TraceFileError(f"{path}: not a trace, or only a part of one ({error})") from error
+        raise TraceFileError(
+            f"{path}: not a trace, or only a part of one; give a file that trace.save wrote"
+        ) from error
 
 
 def _unpressed(data: bytes) -> bytes:

@@ -28,6 +28,8 @@ FIGURE_STYLE = (
     "border:1px solid light-dark(#e2ded7,#34322f);border-radius:10px;background:light-dark(#fff,#15161a);"
     "color:light-dark(#1f1d1a,#e9e6e1);font:14px system-ui,sans-serif}.dl-fig+.dl-out,.dl-out+.dl-fig"
     "{margin-top:22px}.dl-fig text{fill:light-dark(#3d3a36,#cfcac2)!important}"
+    ".dl-fig{overflow-x:auto}.dl-fig.wide .plotly-graph-div{min-width:560px}"
+    ".dl-title{font-size:16px;padding:6px 12px 0}.dl-title p{margin:2px 0 0;font-size:15px}"
     ".dl-fig .hoverlayer text{fill:#fff!important}.dl-fig.still{background:#fff}.dl-fig img{width:100%;height:auto}"
     "@media print{.dl-fig{color-scheme:light;break-inside:avoid}}</style>"
 )
@@ -102,14 +104,29 @@ def figure_html(figure: Any, number: int) -> str:
 
     ``number`` tells the figures of one page apart.
     """
-    inner = figure.to_html(
+    layout = figure.layout
+    title, top, height = layout.title.text or "", layout.margin.t or 64, layout.height or 460
+    lines = title.split("<br>") if title else []
+    room = 20 * len(lines) + 20  # what the title took: on a page it is HTML, which breaks at any width
+    shown = graph_objects().Figure(figure).update_layout(
+        title_text="", margin_t=max(top - room, 24), height=height - top + max(top - room, 24),
+        meta={"title": title, "top": top},
+    )  # fmt: skip
+    inner = shown.to_html(
         full_html=False,
         include_plotlyjs=False,
         div_id=f"dl-figure-{number}",
-        default_height=f"{figure.layout.height or 460}px",
+        default_height=f"{shown.layout.height}px",
         config={"displaylogo": False, "responsive": True, "modeBarButtons": BUTTONS},
     )
-    return f'<div class="dl-fig" role="figure" aria-label="{esc(_described(figure))}">{NO_SCRIPT}{inner}</div>'
+    heading = "".join(f"<p>{line}</p>" if line.startswith("<sup>") else f"{line} " for line in lines)
+    labelled = any("text" in (series.mode or "") for series in figure.select_traces({"type": "scatter"}))
+    crowded = labelled or len({axis.domain for axis in figure.select_xaxes()}) > 1  # panels side by side
+    css = "dl-fig wide" if crowded else "dl-fig"
+    return (
+        f'<div class="{css}" role="figure" aria-label="{esc(_described(figure))}"><div class="dl-title">{heading}</div>'
+        f"{NO_SCRIPT}{inner}</div>"
+    )
 
 
 def _still_html(figure: Any) -> str:

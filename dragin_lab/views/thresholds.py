@@ -111,9 +111,9 @@ def cost_quality(
         figure.add_trace(series)
     figure.update_xaxes(title_text=_axis(cost))
     figure.update_yaxes(title_text=_axis(quality))
-    said = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}{_questions(rows)}; filled: on the frontier"
+    said = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}{_questions(rows)}"
     figure.update_layout(height=460, margin={"b": 100})
-    titled(figure, title or said)
+    titled(figure, title or said, "Filled points are on the Pareto frontier: no other is as good at a lower cost.")
     return figure
 
 

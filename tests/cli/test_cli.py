@@ -21,9 +21,11 @@ from command import PATIENCE, QUESTION, Command, start
 
 from dragin_lab.almanac import embedded_model_path, passages
 from dragin_lab.cli import app as cli
+from dragin_lab.cli.options import load_model
 from dragin_lab.core.method import PAPERS
 from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import template
+from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.lines import prediction
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.runs import Runs
@@ -167,6 +169,14 @@ def test_ask_takes_a_benchmarks_own_exemplars_with_its_instruction(command: Comm
     command.refused("ask", QUESTION, "--exemplars", "hotpot", says=("hotpot: cannot be read", "or a name: 2wiki"))
 
 
+def test_a_model_is_spread_and_quantized_as_the_options_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(LanguageModel, "load", lambda source, **options: given.update(options))
+    options = dict.fromkeys(("model", "device", "dtype", "heads")) | {"layer": "last"}
+    load_model(options | {"device_map": "auto", "quantization": "4bit"})
+    assert (given["device_map"], given["quantization"]) == ("auto", {"load_in_4bit": True})
+
+
 def test_ask_takes_a_layout(command: Command, tmp_path: Path) -> None:
     trace = tmp_path / "a.trace"
     ran = command("ask", QUESTION, "--method", "sr-rag", "--layout", "flare", "--max-new-tokens", "3", "--save", trace)
@@ -211,6 +221,9 @@ def test_what_was_written_replaces_an_older_file_whole(command: Command, tmp_pat
         (["ask", QUESTION, "--layer", "99"], ("layer=99",)),
         (["ask", QUESTION, "--heads", "1,x"], ("--heads 1,x",)),
         (["ask", QUESTION, "--device", "toaster"], ("toaster",)),
+        (["ask", QUESTION, "--device", "cpu", "--device-map", "auto"], ("--device and --device-map",)),
+        (["ask", QUESTION, "--quantization", "5bit"], ("'5bit'", "Did you mean '8bit'?")),
+        (["run", "--ray", "local", "--quantization", "4bit"], ("--quantization and --ray",)),
         (["ask", QUESTION, "--dtype", "float3"], ("float3",)),
         (["ask", QUESTION, "--save", "no-such-folder/a.trace"], ("no-such-folder", "make it first")),
         (["ask", QUESTION, "--html", "."], ("is a folder",)),
@@ -340,7 +353,8 @@ def test_files_that_are_no_traces(command: Command, stored: Path, tmp_path: Path
     whole = stored.read_bytes()
     for content in (b"", b"not a trace", whole[: len(whole) // 2], whole[:-1]):
         bad.write_bytes(content)
-        command.refused("show", bad, says=("bad.trace", "not a trace"))
+        said = command.refused("show", bad, says=("bad.trace", "not a trace"))
+        assert "deserializ" not in said.err, "a library's words"
     command.refused("show", embedded_model_path() / "model.safetensors", says=("not a trace",))
     command.refused("show", stored, "--html", tmp_path / "no" / "a.html", says=("make it first",))
 

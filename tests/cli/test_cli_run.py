@@ -199,7 +199,7 @@ def test_ctrl_c_keeps_what_was_finished_and_says_how_to_go_on(
     scripted.failing = {3: KeyboardInterrupt()}
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.INTERRUPTED
-    assert f"what was finished is kept below {tmp_path}; the same command goes on from there" in ran.err
+    assert f"what was finished is kept below {tmp_path}; the same command continues from there" in ran.err
     assert ran.err.endswith("interrupted\n")
     assert [row[0] for row in rows(ran.out)] == ["dragin (2 of 3)"]
 
@@ -215,7 +215,7 @@ def test_a_disk_that_is_full(
     monkeypatch.setattr(runwriter, "_append", full)
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
-    assert "No space left on device\nThe same command goes on from there" in ran.err
+    assert "No space left on device\nThe same command continues from there" in ran.err
 
 
 def test_tables_fold_to_the_terminal() -> None:
@@ -411,7 +411,7 @@ def test_a_terminal_gets_a_bar_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     said = seen.decode(errors="replace").replace("\r\n", "\n")
     assert process.returncode == cli.INTERRUPTED
     assert "/200 [" in said
-    assert "the same command goes on from there" in said
+    assert "the same command continues from there" in said
     assert said.endswith("interrupted\n")
     assert "Traceback" not in said
     assert b"of 200)" in out

@@ -180,7 +180,7 @@ def test_ctrl_c_keeps_what_was_finished_and_lets_the_workers_go(head: Nodes, tmp
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == cli.INTERRUPTED, said
-    assert b"the same command goes on from there" in said
+    assert b"the same command continues from there" in said
     assert b"Traceback" not in said
     assert b"of 200)" in out
     assert 2 <= len(read_run(folder).predictions) < 200

@@ -394,6 +394,9 @@ def test_figures_are_described_and_a_page_of_stills_needs_no_script(tmp_path):
     [said] = re.findall(r'role="figure" aria-label="([^"]*)"', page)
     assert "Quality and retrievals against θ (200 questions)" in said
     assert "Series: EM, F1, retrievals per question" in said
+    assert "dl-title" in page, "the title is HTML on a page, where it breaks at any width"
+    assert f'"meta":{{"title":"{figure.layout.title.text}"' in page.replace(": ", ":"), "an exported picture has it too"
+    assert '<div class="dl-fig" ' in page, "panels below one another fit a telephone; side by side they scroll"
     still_page = views.save_html(tmp_path / "still.html", figure, samples.almanac_trace(), interactive=False)
     text = still_page.read_text(encoding="utf-8")
     assert "plotly.js v" not in text

@@ -145,14 +145,14 @@ def _when(found: Results) -> str:
     lacking = sum(item.missing for item in found.sentences)
     return f"""## When
 
-The gold reasoning is forced on the model behind the question's direct prompt. A fact's score is the largest over its
+The gold reasoning is forced on the model after the question's direct prompt. A fact's score is the largest over its
 value's pieces. Positive: the {positive} facts that the model could not know (never taught, or taught with another value
 since changed); negative: the {len(facts) - positive} that it was taught. *Half-known*: taught, but seldom (a stretch of
 8,192 training examples asks for it fewer than 12 times); it counts as known, and the third area leaves it out. θ has
 the best F1 on development's facts. A clock has "fired" on a fact when a retrieval falls between the start of its
 sentence and the end of its value.
 
-Forcing shows a trigger more than it would see: behind the first piece that the model would not have written, its
+Forcing shows a trigger more than it would see: after the first piece that the model would not have written, its
 surprise about the gold value shows, and `probability` is that of the gold piece. *Own view* takes a value's pieces only
 up to and with that first piece (`probability-first` is then what FLARE would see there). *Own mistakes*: do these
 scores tell the facts that the model would have got wrong from those it would have got right, whatever it was taught?

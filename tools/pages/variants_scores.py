@@ -21,7 +21,7 @@ from dragin_lab.core.stops import answer_end
 #: number on the page -> rules; "S0" is the released code's.
 RULES = {
     "S0": "as released",
-    "S1": "behind “So the answer is” only",
+    "S1": "after “So the answer is” only",
     "S2": "not cut at `Question:`, `#10000000`, `Note:`",
     "S3": "to the end of its sentence",
     "S5": "neither yes nor no is wrong, not “no”",

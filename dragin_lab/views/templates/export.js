@@ -57,10 +57,15 @@
   for (const view of document.querySelectorAll(".dl-out, .dl-fig")) {
     const home = view.querySelector(":scope > .dl") ?? view, plot = view.querySelector(".js-plotly-plot");
     if (home.querySelector(":scope > .dl-export") || view.closest(".dl-host")) continue;
-    const title = (view.querySelector(".q, .gtitle, img[alt]")?.textContent || document.title).trim();
+    const title = (view.querySelector(".q, .dl-title, img[alt]")?.textContent || document.title).trim();
     const name = title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60).replace(/^-|-$/g, "") || "view";
     const said = make("span", "", { role: "status" });
-    const drawn = (format) => Plotly.toImage(plot, { format, scale: format === "png" ? 2 : 1 });
+    // The title of a figure is HTML on the page and stands in its picture.
+    const drawn = (format) => {
+      const { layout, data, _fullLayout: { width, height } } = plot, { title, top } = layout.meta;
+      const shown = { ...layout, title: { ...layout.title, text: title }, margin: { ...layout.margin, t: top } };
+      return Plotly.toImage({ data, layout: shown }, { format, width: Math.max(width, 700), height: height + top - layout.margin.t, scale: format === "png" ? 2 : 1 });
+    };
     const kinds = {
       HTML: () => file(`${name}.html`, "text/html", `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>${title.replaceAll("<", "&lt;")}</title>${document.querySelector("style.dl-figures")?.outerHTML ?? ""}${bare(view).outerHTML}`),
       PNG: async () => file(`${name}.png`, "image/png", bytes(await (plot ? drawn("png") : png(view)))),
