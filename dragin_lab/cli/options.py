@@ -177,7 +177,7 @@ model_options = together(
     ),
     click.option(
         "--quantization", type=Name(tuple(QUANTIZATIONS)), panel="Model",
-        help="Load the weights in 8 or 4 bits with bitsandbytes.",
+        help="Weights in 8 or 4 bits, by bitsandbytes.",
     ),
     click.option(
         "--layer", default="last", show_default=True, panel="Model", help="Layer to capture: last, or an index."
@@ -186,8 +186,8 @@ model_options = together(
 )  # fmt: skip
 with_option = click.option(
     "--with", multiple=True, metavar="FILE", panel="Method", is_eager=True, expose_value=False, callback=define,
-    help="Your own triggers and queries: a Python file that defines them, run first, or the JSON file of a fitted "
-    "trigger; may be repeated.",
+    help="Your own triggers and queries: a Python file that defines them, or the JSON file of a fitted trigger; may be "
+    "repeated.",
 )  # fmt: skip
 
 

@@ -29,8 +29,9 @@ class SoFar:
     received: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (n,) max over later pieces so far
     alternative_ids: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int32))  # (n, k) best first
     alternative_probs: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (n, k)
-    attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, if asked for
-    hidden: np.ndarray | None = None  # (n, d) float32, if asked for
+    # By a factory, as a plain default would be found on the class before a model's ``__getattr__`` is asked.
+    attention: np.ndarray | None = field(default_factory=lambda: None)  # (h, n + 1, p + n) float16, if asked for
+    hidden: np.ndarray | None = field(default_factory=lambda: None)  # (n, d) float32, if asked for
 
 
 class Stop(Protocol):

@@ -59,10 +59,10 @@ def episode(
         loop = GateLoop
     else:
         loop = RELEASED[method.when.code] if method.variant == "reference" else PaperLoop
-    return _whole(loop(method, trace, written, tokenizer, window))
+    return whole(loop(method, trace, written, tokenizer, window))
 
 
-def _whole(loop: Loop) -> Episode[None]:
+def whole(loop: Loop) -> Episode[None]:
     """A loop's turns and what no loop can forget: to say how it ended, and to read the answer."""
     yield from loop.run()
     if loop.trace.ended == "running":

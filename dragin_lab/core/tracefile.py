@@ -105,7 +105,7 @@ def load_trace(kind: type[T], path: str | Path) -> T:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
         with path.open("rb") as raw:
             slim = raw.read(len(SLIM)) == SLIM
-            data = _unpressed(raw.read()) if slim else b""
+            data = _unpressed(path, raw.read()) if slim else b""
         if slim:
             arrays = safetensors.numpy.load(data)
             metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
@@ -120,12 +120,16 @@ def load_trace(kind: type[T], path: str | Path) -> T:
         ) from error
 
 
-def _unpressed(data: bytes) -> bytes:
+def _unpressed(path: Path, data: bytes) -> bytes:
     """The data of a slim trace; no more of it than one may have."""
     reading = zlib.decompressobj()
     found = reading.decompress(data, LARGEST_SLIM)
+    if len(found) == LARGEST_SLIM:
+        raise TraceFileError(
+            f"{path}: a slim trace has fewer than {LARGEST_SLIM:,} bytes unpressed; it was not read on"
+        )
     if not reading.eof or reading.unused_data:
-        raise zlib.error("its end is missing, or it is too large")
+        raise zlib.error("its end is missing, or something follows it")
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dragin_lab.core.intervals import Interval, bootstrap
+from dragin_lab.core.loops import whole
 from dragin_lab.core.method import Method
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.paper import PaperLoop
@@ -112,6 +113,6 @@ def _stopped(lab: Lab, trace: Trace, step: Step) -> Trace:
     lm = lab.model
     text = f" {before.strip()}" if before.strip() else ""
     loop = PaperLoop(alone, found, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
-    for _ in serve(Running(loop.run(), found), lab.writer, None, lab.seed):
+    for _ in serve(Running(whole(loop), found), lab.writer, None, lab.seed):
         pass
     return found

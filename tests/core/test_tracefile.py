@@ -469,7 +469,7 @@ def test_a_large_file_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_slim_file_that_grows_without_end_is_not_unpressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save_trace(make_trace(attention=False), tmp_path / "t", slim=True)
     monkeypatch.setattr(tracefile, "LARGEST_SLIM", 1000)
-    refusal(path, "it is too large")
+    refusal(path, "fewer than 1,000 bytes")
 
 
 def test_a_file_of_format_1_loads(saved: Path) -> None:

@@ -421,6 +421,7 @@ def test_fields_of_other_names_from_the_command_line(tmp_path: Path, command: Co
     command.refused("corpus", "build", source, "--out", out, says=("has no text", "doc_id, headline, contents"))
     ran = command("corpus", "build", source, "--out", out, "--fields", "id=doc_id,title=headline,text=contents")
     assert ran.code == DONE, ran.err
-    assert Corpus.load(out)[0] == Passage("x1", "A king", "He ruled.", score=pytest.approx(float("nan"), nan_ok=True))
+    found = Corpus.load(out)[0]
+    assert (found.id, found.title, found.text) == ("x1", "A king", "He ruled.")
     assert not os.path.exists(tmp_path / ".out.building")
     assert (out / INDEX).is_dir()

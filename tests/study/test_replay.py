@@ -292,7 +292,7 @@ def test_what_a_draft_states() -> None:
     assert whole is not None
     assert [missing for _, missing in whole.stated] == [False, True]
     [cut] = truths(trace(f"{director} Ada Orleth was"), known)
-    assert cut == Truth(((34, False),), True)
+    assert cut == Truth(((34, False),), True, (44,))
     _, after = truths(trace(director.replace("Ada Orleth", "Bo Lind"), born), known)
     assert after is None, "behind a wrong value nobody knows what would be right"
     with pytest.raises(SettingError, match="take those of that question"):

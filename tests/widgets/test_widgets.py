@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_a_tuner_takes_answers_from_the_store() -> None:
     often, never = (lab.ask(question, "dragin", threshold=theta) for theta in (0.5, 50.0))
     assert often.retrievals_count > never.retrievals_count == 0
     assert lab.cache is not None
-    before = lab.cache.counts.copy()
+    before = replace(lab.cache.counts)
     tuner = lab.tune([never])
     assert "exact match" in tuner.answer["html"]  # of the stored trace, which the settings do not change
     (outcome,) = tuner.tune(threshold=0.5)
