@@ -126,7 +126,8 @@ class Sources:
         """
         best = fitting = [source for source in self.of(want.model) if source.fits(want)]
         for preferred in _PREFERENCES:
-            best = [source for source in best if preferred(source)] or best
+            if len(best) > 1:  # the last one makes a method, for which spaCy has to be there
+                best = [source for source in best if preferred(source)] or best
         if len(best) > 1:
             folders = ", ".join(str(source.folder) for source in best)
             raise SettingError(
