@@ -17,7 +17,7 @@ from dragin_lab.core.logistic import FEATURES, HIDDEN, Logistic, define, feature
 from dragin_lab.core.method import restored
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.study.ranking import roc_area
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.study.truth import truths
@@ -82,7 +82,7 @@ def fit_trigger(
             "missing": int(y.sum()),
             "area": _held_out(z, y, groups),
         }
-        _write(Path(output).expanduser(), made, fitted_on)
+        _write(as_path(output), made, fitted_on)
     return made
 
 
@@ -91,9 +91,10 @@ def trigger(path: str | Path) -> Logistic:
 
     Raises ``SettingError`` for a file that cannot be read or is not one, naming what is wrong.
     """
+    file = as_path(path)
     try:
-        record = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise SettingError(f"{path}: cannot be read ({error}); give a file that dl.fit_trigger wrote") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise SettingError(f"{path}: is not a trigger of format {FORMAT}; give a file that dl.fit_trigger wrote")

@@ -126,6 +126,7 @@ def test_what_cannot_be_fitted_is_refused_by_name() -> None:
     ("text", "message"),
     [
         ("{", "cannot be read"),
+        pytest.param("[" * 100_000, "cannot be read", id="nested"),
         ("[]", "is not a trigger of format 1; give a file that dl.fit_trigger wrote"),
         ('{"format": 1}', "has no usable entry \\('terms'\\); fit the trigger again"),
         ('{"format": 1, "name": "x", "bias": 0, "threshold": 0.5, "terms": [{"feature": "y", "weight": 1, "mean": 0, '
