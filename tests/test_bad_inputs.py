@@ -177,7 +177,9 @@ def nested(depth: int) -> list[Any]:
         (lambda: dl.Passage(None, "a", "b"), "id=None of a Passage is NoneType"),  # type: ignore[arg-type]
         (lambda: dl.Passage("1", "a", float("nan")), "text=nan of a Passage is float"),  # type: ignore[arg-type]
         (lambda: dl.Passage("1", "a", nested(5000)), "text=.* of a Passage is list"),  # type: ignore[arg-type]
-        (lambda: dl.Lab().ask_many("Who is it?"), "give a list of questions"),
+        (lambda: dl.Lab().ask_many("Who is it?"), "give a list of texts or of Question"),
+        (lambda: dl.Lab().ask_many(["Who?", {"question": "Who is it?"}]), "number 2 of questions, .* is dict"),
+        (lambda: dl.Lab().ask_many([("1", "Who is it?")]), "number 1 of questions, .* is tuple"),
         (lambda: dl.Lab(seed=-1), "seed=-1"),
         (lambda: dl.Lab().ask("Who \ud800?"), "holds half a character at 4"),
         (lambda: dl.Lab().ask(None), "question None is NoneType"),  # type: ignore[arg-type]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dragin_lab.core.episode import Attend, Request, Retriever, Write
-from dragin_lab.core.given import shown
+from dragin_lab.core.given import several, shown
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError, explain
@@ -120,9 +120,9 @@ def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable
 
 def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
     """``Lab.ask_many``. What the cache serves takes no place in the batch."""
-    alone = isinstance(questions, str | bytes | Question | Mapping) or hasattr(questions, "columns")
-    if alone or not isinstance(questions, Iterable):
-        raise SettingError(f"questions={shown(questions)} is {type(questions).__name__}; give a list of questions")
+    if not isinstance(questions, Iterator):  # what is all there is looked at before anything is asked
+        remedy = "give a list of texts or of Question; Lab.run takes dictionaries and tables"
+        questions = several("questions", questions, str | Question, remedy)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingError(f"batch_size={shown(batch_size)}: give a whole number of at least 1 (1: one after another)")
     if batch_size == 1:
