@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-import subprocess
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from factories import make_trace
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from mounts import mounted
 
 from dragin_lab.core import tracefile
 from dragin_lab.core.trace import (
@@ -278,23 +278,8 @@ def test_an_interrupted_save_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 64 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    try:
-        made = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        pytest.skip("no mount command here")
-    if made.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
-    try:
+    with mounted(tmp_path / "disk", "64k") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_no_space_left_on_a_real_device(tiny_disk: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from answering import answer, questions
 from filelock import FileLock
+from mounts import mounted
 from run_folders import read_config, write_config
 
 from dragin_lab.errors import TraceFileError
@@ -240,19 +241,8 @@ def test_a_part_of_a_run_on_a_read_only_mount_is_refused(folder: Path) -> None:
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Path]:
     """An empty file system of its own."""
-    folder = tmp_path / "mount"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(folder)]
-    try:
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("no mount command here")
-    if made.returncode:
-        pytest.skip(f"a tmpfs cannot be mounted here: {made.stderr.strip()}")
-    try:
+    with mounted(tmp_path / "mount", "16m") as folder:
         yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_real_read_only_mount(whole: Path, mount: Path) -> None:
