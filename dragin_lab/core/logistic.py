@@ -90,7 +90,8 @@ class Logistic(When):
     def score(self, draft: Draft) -> np.ndarray:
         if not len(draft):
             return np.zeros(0)
-        return 1 / (1 + np.exp(-self.bias - self.contributions(draft).sum(axis=1)))
+        log_odds = self.bias + self.contributions(draft).sum(axis=1)  # (n,)
+        return 0.5 * (1 + np.tanh(log_odds / 2))  # the logistic function, which as 1 / (1 + exp) would overflow
 
 
 def define(name: str, terms: Sequence[Sequence[Any]], bias: float, threshold: float) -> Logistic:
