@@ -1,4 +1,4 @@
-"""Thresholds by budget: so many retrievals a question, or such a share of drafts (TARG, arXiv 2511.09803).
+"""Thresholds by budget: retrievals per question, or the share of drafts that retrieve (TARG, arXiv 2511.09803).
 
 A budget is written ``budget:1.5`` or ``share:0.3``. Its threshold is found on a calibration set, from the scores of
 texts that the method wrote there without retrieving.
@@ -10,12 +10,12 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.trace import Question, Trace
+from dragin_lab.core.records import fingerprint
+from dragin_lab.core.trace import Trace
 from dragin_lab.core.trigger import When
 from dragin_lab.errors import SettingError
 
@@ -32,7 +32,7 @@ class Budget:
 
     @staticmethod
     def read(text: str) -> Budget:
-        """A budget from its written form. Raises ``SettingError`` for what is none."""
+        """A budget from its written form. Raises ``SettingError`` for any other text."""
         found = _FORM.fullmatch(text.strip())
         if found is None or (found[1] == "share" and float(found[2]) > 1):
             raise SettingError(f"threshold={text!r} is not a budget; write budget:1.5, per question, or share:0.3")
@@ -71,8 +71,7 @@ class Calibration:
     def of(traces: Iterable[Trace], benchmark: str = "") -> Calibration:
         """The scores stored in traces of one method, without a retrieval in them.
 
-        Raises ``SettingError`` where no trace is left that did not fail, for traces with a retrieval, and of several
-        methods.
+        Raises ``SettingError`` where every trace failed, one holds a retrieval, or two are of different methods.
         """
         sound = [trace for trace in traces if trace.ended != "error"]
         if not sound:
@@ -104,14 +103,6 @@ class Calibration:
                 )
         theta, reached = threshold_for(budget, self.drafts)
         return theta, Calibrated(str(budget), reached, self.benchmark, len(self.drafts), self.fingerprint)
-
-
-def fingerprint(questions: Iterable[Question]) -> str:
-    """SHA-256 (hex) over ids, texts and gold answers, in order."""
-    digest = sha256()
-    for q in questions:
-        digest.update(json.dumps([q.id, q.text, q.golds]).encode())
-    return digest.hexdigest()
 
 
 def peaks(trace: Trace) -> list[np.ndarray]:

@@ -7,8 +7,10 @@ A *piece* is one tokenizer token.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from numbers import Integral, Real
 from typing import Any
 
@@ -61,6 +63,14 @@ class Question:
         object.__setattr__(self, "golds", tuple(golds))
         if wrong := [gold for gold in self.golds if not isinstance(gold, str)]:
             raise SettingError(f"the gold answer {shown(wrong[0])} of question {self.id!r} is not a text")
+
+
+def fingerprint(questions: Iterable[Question]) -> str:
+    """SHA-256 (hex) over ids, texts and gold answers, in order."""
+    digest = sha256()
+    for q in questions:
+        digest.update(json.dumps([q.id, q.text, q.golds]).encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragin_lab import __version__
-from dragin_lab.core.budget import fingerprint
 from dragin_lab.core.given import count, several
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.core.records import fingerprint
 from dragin_lab.core.trace import Question
 from dragin_lab.data import datasets
 from dragin_lab.data.formats import PLAIN

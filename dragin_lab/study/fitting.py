@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.budget import fingerprint
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.logistic import FEATURES, HIDDEN, Logistic, define, features
 from dragin_lab.core.method import restored
+from dragin_lab.core.records import fingerprint
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
@@ -50,6 +50,7 @@ def fit_trigger(
     Raises ``SettingError`` for fewer than 20 labelled traces, labels of one class alone, features that do not exist,
     are missing in a draft, have another shape there or are not finite.
     """
+    path = None if output is None else as_path(output)
     by_question = {one.question.strip(): one for one in labels}
     known = [trace for trace in traces if trace.question.text.strip() in by_question and trace.ended != "error"]
     if len(known) < LEAST:
@@ -74,7 +75,7 @@ def fit_trigger(
     model = _regression().fit(z, y)
     terms = [(n, *map(float, row)) for n, *row in zip(names, model.coef_[0], mean, scale, strict=True)]
     made = define(name, terms, float(model.intercept_[0]), threshold=0.5)
-    if output is not None:
+    if path is not None:
         fitted_on = {
             "traces": len(known),
             "questions": fingerprint(trace.question for trace in known),
@@ -82,7 +83,7 @@ def fit_trigger(
             "missing": int(y.sum()),
             "area": _held_out(z, y, groups),
         }
-        _write(as_path(output), made, fitted_on)
+        _write(path, made, fitted_on)
     return made
 
 
