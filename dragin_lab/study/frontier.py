@@ -53,7 +53,7 @@ class Frontier:
         return pd.DataFrame(rows)
 
     def at(self, retrievals: float) -> pd.DataFrame:
-        """Exact match and F1 at exactly so many retrievals per question: one row per method, with 95 % intervals.
+        """Exact match, F1 and pieces at one number of retrievals per question: one row per method, with 95 % intervals.
 
         Between the two neighbouring points a coin decides, for each question, which threshold it is answered with.
         NaN where a method's points lie on one side.
@@ -72,7 +72,7 @@ class Frontier:
         return pd.DataFrame(rows)
 
     def mixed(self, name: str, retrievals: float, measure: str = "em") -> np.ndarray | None:
-        """(m,) what each question scores on average at so many retrievals; None where it lies outside the points.
+        """(m,) what each question scores on average at that many retrievals; None where it lies outside the points.
 
         Questions that some method failed on are left out.
         """
