@@ -124,6 +124,8 @@ def test_the_figures_of_a_piece_cover_no_other_text(name, new_page, saved, pictu
     if name != "trace":
         height = piece.evaluate("piece => piece.getBoundingClientRect().height")
         assert top + card <= height, "the card stays over the bars of its own line"
+    page.emulate_media(media="print")
+    assert piece.evaluate("piece => getComputedStyle(piece, '::after').display") == "none"
 
 
 def test_hidden_texts_are_not_copied(new_page, saved):
@@ -173,6 +175,8 @@ def test_the_export_button_gives_pictures_and_data(name, new_page, tmp_path, pic
         assert caught.value.suggested_filename.endswith(f".{kind.lower()}")
         written = (tmp_path / kind).read_bytes()
         assert written.startswith(start.encode("latin-1" if kind == "PNG" else "utf-8")), kind
+    if name in FIGURES:
+        assert "fill: rgb(255, 255, 255)" in (tmp_path / "SVG").read_text("utf-8")[:2000], "a picture on white"
     assert menu.get_by_role("status").text_content() == ""
     page.emulate_media(media="print")
     assert not menu.is_visible()

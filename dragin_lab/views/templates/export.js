@@ -60,10 +60,11 @@
     const title = (view.querySelector(".q, .dl-title, img[alt]")?.textContent || document.title).trim();
     const name = title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60).replace(/^-|-$/g, "") || "view";
     const said = make("span", "", { role: "status" });
-    // The title of a figure is HTML on the page and stands in its picture.
+    // The title of a figure is HTML on the page and stands in its picture, which is dark on white wherever it goes.
     const drawn = (format) => {
       const { layout, data, _fullLayout: { width, height } } = plot, { title, top } = layout.meta;
-      const shown = { ...layout, title: { ...layout.title, text: title }, margin: { ...layout.margin, t: top } };
+      const paper = { paper_bgcolor: "#fff", font: { ...layout.font, color: "#33302c" } };
+      const shown = { ...layout, ...paper, title: { ...layout.title, text: title }, margin: { ...layout.margin, t: top } };
       return Plotly.toImage({ data, layout: shown }, { format, width: Math.max(width, 700), height: height + top - layout.margin.t, scale: format === "png" ? 2 : 1 });
     };
     const kinds = {
