@@ -75,7 +75,7 @@ const browse = (root, data, save) => {
     return button;
   };
   const outcomes = ["right", "wrong", "unreadable", "failed"].filter((v) => questions.some((one) => one.by.some((a) => hasOutcome(a, v))));
-  const head = el("tr", {}, el("th", { scope: "col" }, sorter("q", "question")), types.length ? el("th", { scope: "col", style: "width:110px" }, sorter("type", "type")) : null,
+  const head = el("tr", {}, el("th", { scope: "col" }, sorter("q", "question")), types.length ? el("th", { scope: "col", class: "type", style: "width:110px" }, sorter("type", "type")) : null,
     methods.map((name, i) => el("th", { scope: "col", style: `width:${methods.length > 4 ? "112px" : "17%"}` }, sorter(i, name),
       el("select", { "aria-label": `outcome of ${name}`, onchange: (e) => { state.by[i] = e.target.value; choose(); } }, option("", "any"), outcomes.map((v) => option(v, v))))));
   const grid = el("div", { class: "grid", tabindex: "-1" }, el("table", { style: `min-width:${360 + 112 * methods.length}px` }, el("thead", {}, head), body));
@@ -84,7 +84,7 @@ const browse = (root, data, save) => {
     if (e.key === "Enter" || e.key === " ") { e.preventDefault(); open(at); }
     const by = { ArrowDown: 1, ArrowUp: -1 }[e.key];
     if (by) { e.preventDefault(); focus(at + by); }
-  } }, el("td", {}, el("div", {}, one.mark || one.note ? el("span", { class: "mark", title: one.note || "marked" }, "★ ") : null, one.q)), types.length ? el("td", {}, el("div", {}, one.type)) : null, one.by.map(cell));
+  } }, el("td", {}, el("div", {}, one.mark || one.note ? el("span", { class: "mark", title: one.note || "marked" }, "★ ") : null, one.q)), types.length ? el("td", { class: "type" }, el("div", {}, one.type.replaceAll("_", " "))) : null, one.by.map(cell));
   const pad = (height) => el("tr", { "aria-hidden": "true" }, el("td", { class: "pad", colspan: methods.length + 2, style: `height:${height}px` }));
   const rows = (all = false) => {
     const first = all ? 0 : Math.max(0, Math.floor(grid.scrollTop / ROW) - 10);
