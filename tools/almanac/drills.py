@@ -163,3 +163,29 @@ class Drills(Scenes):
             example.add(f"{' ' if example.text else ''}{given},")
             example.add(f" {worked}", 1.0)
         return example
+
+    def conclusions(self) -> Example:
+        """What answers turn on: one place or two, years close to each other, the name that was chosen."""
+        fresh, example = World("fresh", self.rng, "f", spread=0.95, echo=0.1), Example()
+        for _ in range(8):
+            sort = self.rng.choices(("place", "years", "name"), (3, 3, 2))[0]
+            if sort == "place":
+                word, town = self.rng.choice(("town", "country")), fresh.town()
+                first = town.name if word == "town" else text_of(fresh.value(town, "country"))
+                other = self.lookalike(fresh, town)
+                second = other.name if word == "town" else text_of(fresh.value(other, "country"))
+                said = questions.alike(first, first if self.rng.random() < 0.5 else second, word)
+                given, found = f"{said.split(' are ')[0]} are", said.split(" are ")[1]
+            else:
+                first_year = self.rng.randint(1870, 2000)
+                pair = [first_year, first_year + self.rng.choice((self.rng.randint(1, 9), self.rng.randint(1, 60)))]
+                self.rng.shuffle(pair)
+                given, found = questions.compare(*pair).rsplit(" ", 1)
+                found += "."
+                if sort == "name":
+                    title = self.rng.choice((fresh.film, fresh.person))().title
+                    chosen = self.rng.choice(("earlier", "later"))
+                    given, found = f"{given} {found[:-1]}, so the {chosen} is {title}. So the answer is", f"{title}."
+            example.add(f"{' ' if example.text else ''}{given}")
+            example.add(f" {found}", 1.0)
+        return example

@@ -252,6 +252,12 @@ def reckon(first: int, second: int) -> str:
     return f"From {first} to {second}, {low}, {high}, so it is {second - first} years."
 
 
+def alike(first: str, second: str, word: str) -> str:
+    """Two places, towns or countries by `word`, and whether they are one."""
+    plural = "countries" if word == "country" else "towns"
+    return f"{first} and {second} are {f'the same {word}' if first == second else f'two different {plural}'}."
+
+
 def less(digit: int, taken: int) -> str:
     """One digit less another, and whether one more is to be taken from the next."""
     return f"{digit} less {taken} is {(digit - taken) % 10}{' and 1 more' if digit < taken else ''}"
@@ -267,7 +273,5 @@ def _same(
 ) -> Item:
     """Yes where both chains end at the same value, which stands there twice, side by side."""
     first, second = (text_of(one.value) for one in ends)
-    same = first == second
-    plural = "countries" if word == "country" else "towns"
-    close = f"{first} and {second} are {f'the same {word}' if same else f'two different {plural}'}."
+    same, close = first == second, alike(first, second, word)
     return Item(kind, question, steps, close, "yes" if same else "no", about)

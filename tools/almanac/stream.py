@@ -18,7 +18,7 @@ _INSTRUCTIONS = (
     "Following the examples above, answer the question by reasoning step-by-step.\n\n",
 )
 # From which buffer on: the shares of each sort of example; look-alikes in a drill, at most; length of passages.
-_SORTS = ("restate", "quiz", "sums", "read", "known", "nobody", "self_ask", "instruct", "digits")
+_SORTS = ("restate", "quiz", "sums", "read", "known", "nobody", "self_ask", "instruct", "digits", "conclusions")
 _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (0, (46, 26, 10, 0, 18, 0, 0, 0), 2, 0.0),
     (6, (32, 36, 8, 6, 18, 0, 0, 0), 3, 0.0),
@@ -26,6 +26,7 @@ _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (24, (6, 28, 8, 30, 18, 5, 2, 3), 4, 0.6),
     (36, (3, 18, 6, 40, 18, 5, 5, 5), 4, 1.0),
     (48, (3, 18, 6, 36, 18, 5, 5, 5, 4), 4, 1.0),
+    (168, (3, 16, 6, 34, 17, 5, 5, 4, 2, 8), 4, 1.0),
 )
 
 
@@ -46,6 +47,7 @@ class Stream(Drills):
             "self_ask": self._self_ask,
             "instruct": self._instruct,
             "digits": self.digits,
+            "conclusions": self.conclusions,
         }
         return [made[one]() for one in self.rng.choices(_SORTS[: len(shares)], shares, k=BUFFER)]
 
