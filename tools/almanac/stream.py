@@ -17,6 +17,8 @@ _INSTRUCTIONS = (
     "Answer the following question by reasoning step-by-step, following the example above.\n",
     "Following the examples above, answer the question by reasoning step-by-step.\n\n",
 )
+_WITH_SEARCH = "Answer (with step-by-step & Search):"
+_ASKS_FROM = 186  # buffer from which calls of a search are written only where the prompt shows one or asks for it
 # From which buffer on: the shares of each sort of example; look-alikes in a drill, at most; length of passages.
 _SORTS = ("restate", "quiz", "sums", "read", "known", "nobody", "self_ask", "instruct", "digits", "conclusions")
 _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
@@ -33,10 +35,13 @@ _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
 class Stream(Drills):
     """Draws the examples of a training run."""
 
+    asks = True  # whether a call of a search needs an example or a word in the prompt
+
     def buffer(self, index: int) -> list[Example]:
         """`BUFFER` examples; the same index gives the same examples, whatever was drawn before."""
         self.rng = random.Random(f"almanac stream {self.seed} {index}")
         _, shares, most, self.long = next(one for one in reversed(_STAGES) if index >= one[0])
+        self.asks = index >= _ASKS_FROM
         made = {
             "restate": lambda: self.restate(most),
             "quiz": lambda: self.quiz(most),
@@ -165,8 +170,11 @@ class Stream(Drills):
 
     def _instruct(self) -> Example:
         example = Example()
-        label = self.rng.choice(("Answer:", "Answer (with step-by-step & Search):"))
-        if self.rng.random() < 0.5:
+        label = self.rng.choice(("Answer:", _WITH_SEARCH))
+        shown = self.rng.random() < 0.5
+        if not shown and self.asks:
+            label = _WITH_SEARCH
+        if shown:
             self._write_instruct(example, self.fresh_item(self._fresh_world()), {}, label)
             example.skip.append((len(example.text), len(example.text) + 1))
             example.add("\n")
