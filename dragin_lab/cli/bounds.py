@@ -126,7 +126,7 @@ def needs(**options: Any) -> None:
     labels = _labelled(options)
     lab, questions = _opened(options)
     found = detection(lab.replace(exemplars=questions(options["split"]).template), labels)
-    click.echo(found.to_string(index=False, float_format="{:.3f}".format))
+    click.echo(frame_text(found))
 
 
 @click.command(short_help="Tell which retrievals came in time.")
