@@ -21,7 +21,7 @@ class Slow:
 
 lab = dl.Lab(retriever=Slow())
 '''
-QUESTION = '"In which town was the director of The Tender Cobbler born?"'
+QUESTION = '"In which town was the director of The Ashen Rooftop born?"'
 ONE = f'lab.ask({QUESTION}, "sr-rag")'
 LAST = "import sys\n\nsys.last_value.trace.ended"
 MANY = f'list(lab.ask_many([{QUESTION}] * 2, "sr-rag", batch_size=2))'

@@ -12,7 +12,7 @@ from pages import Pages
 from shown import RAN
 from tidy import card_problems, sideways
 
-QUESTION = "In which town was the director of The Tender Cobbler born?"
+QUESTION = "In which town was the director of The Ashen Rooftop born?"
 HERE = Path(__file__).parent
 CELLS = [
     f'''import time
@@ -32,9 +32,9 @@ class Slow:
 
 traces = [
     lab.ask(asked, full_drafts=True, gold=gold)
-    for asked, gold in ((question, "Blackcliff"), ("Who directed <b>The Crooked Carousel</b>?", ""))
+    for asked, gold in ((question, "Hartfold"), ("Who directed <b>The Crooked Carousel</b>?", ""))
 ]
-paper = lab.ask(question, variant="paper", threshold=0.5, gold="Blackcliff")''',
+paper = lab.ask(question, variant="paper", threshold=0.5, gold="Hartfold")''',
     "dl.explore(paper)",
     "lab.tune(traces)",
     "lab.explore(question, others={'slow': lab.replace(retriever=Slow())})",
@@ -153,7 +153,7 @@ def test_ask_live_stops_and_goes_on(notebook):
     question.press("Control+Enter")
     page.wait_for_function("button => button.disabled", arg=start.element_handle())
     page.wait_for_function("button => !button.disabled", arg=start.element_handle())
-    assert "Blackcliff" in card.locator(".dl-ran").inner_text()
+    assert "Hartfold" in card.locator(".dl-ran").inner_text()
 
 
 def test_compare_goes_from_one_difference_to_the_next(notebook):

@@ -224,7 +224,7 @@ def test_what_a_tuner_cannot_answer_it_says_in_place(settings: dict[str, Any]) -
 
 def test_a_tuner_takes_answers_from_the_store() -> None:
     lab = Lab(cache=True)
-    question = Question("q", "In which town was the director of The Tender Cobbler born?", ("Blackcliff",))
+    question = Question("q", "In which town was the director of The Ashen Rooftop born?", ("Hartfold",))
     often, never = (lab.ask(question, "dragin", threshold=theta) for theta in (0.5, 50.0))
     assert often.retrievals_count > never.retrievals_count == 0
     assert lab.cache is not None

@@ -38,7 +38,7 @@ CHUNK = 10  # questions of each benchmark for every method before the next ones,
 VARIANTS = ("reference", "paper")
 TOP_NS = (5, 10, 15, 25)
 THETAS = {
-    "dragin": (0.5, 1.0, 1.5, 2.0, 3.0),
+    "dragin": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0),
     "dragin-paper": (0.1, 0.2, 0.4, 0.8, 1.2),
     "flare": (0.05, 0.1, 0.2, 0.4, 0.6),
     "flare-paper": (0.1, 0.2, 0.4, 0.6, 0.8),
