@@ -20,10 +20,7 @@ from dragin_lab.study.truth import Count, Truth, truths
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
 from dragin_lab.views import replayed
 
-QUESTIONS = (
-    "Who was born earlier, George Rusthorn or Ella Stomoth?",
-    "Who is the mother of the director of film The Stolen Verdict?",
-)
+QUESTIONS = [question.text for question in almanac.questions("2wikimultihopqa")[:2]]
 
 
 class World:
