@@ -49,7 +49,7 @@ _LIMITS = """## Limits
 - A year is two pieces. The first two digits are hardly ever in doubt, so the entropy of an unknown year shows at its
   second piece.
 - A known fact may be wrong by design: a share of the facts changed after training (`"label": "changed"`).
-- Comparison and arithmetic are hard for its size and are reported apart.
+- It mostly calls two towns or countries different, also where they are one: see the rows "yes or no".
 """
 
 
