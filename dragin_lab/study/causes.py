@@ -96,6 +96,11 @@ class Judge:
         except DataError:  # not on this machine, or of another format
             return cls(found)
 
+    def label(self, qid: str, question: str) -> Labelled | None:
+        """The labels of a question; None for another question of this id, such as one of an earlier edition."""
+        found = self.labels.get(qid)
+        return found if found is not None and found.question.strip() == question.strip() else None
+
     def cause(self, line: Mapping[str, Any], trace: Trace | None = None) -> Cause:
         """Why the answer of a prediction line is wrong; what needs its ``trace`` is "unknown" without one."""
         if line["ended"] == "error":
@@ -109,8 +114,7 @@ class Judge:
         episode = Told(trace)
         if episode.overrun:
             return Cause("window", episode.overrun)
-        labelled = self.labels.get(line["qid"])
-        if labelled is not None and labelled.question.strip() == line["question"].strip():
+        if (labelled := self.label(line["qid"], line["question"])) is not None:
             found = _by_facts(episode, labelled, self.search)
         else:
             found = _by_answer(episode, line, self.titles.get(line["qid"], ()), self.search)
@@ -280,8 +284,12 @@ def _holds(text: str, value: str) -> bool:
 def _embedded_search(config: Mapping[str, Any]) -> Search | None:
     """BM25 over the embedded passages, where that is what the run searched; opened when it is first needed."""
     used = config.get("retriever") or {}
-    embedded = (used.get("kind"), used.get("corpus")) == ("bm25", "almanac")
-    return (lambda query, k: _embedded_index().search(query, k)) if embedded else None
+    if (used.get("kind"), used.get("corpus")) != ("bm25", "almanac"):
+        return None
+    from dragin_lab.retrieval.corpus import Corpus
+
+    same = used.get("corpus_fingerprint") == Corpus.load().fingerprint  # of this edition's passages
+    return (lambda query, k: _embedded_index().search(query, k)) if same else None
 
 
 @cache

@@ -130,10 +130,11 @@ class Runs:
         """
         frame = self.outcomes.copy()
         keys = list(zip(frame["dataset"], frame["qid"], strict=True))
+        labels = [self.judge(d).label(i, q) for (d, i), q in zip(keys, frame["question"], strict=True)]
         causes = [self.cause(qid, name, d) for (d, qid), name in zip(keys, frame["method"], strict=True)]
         for column, part in (("cause", "kind"), ("why", "why")):
             frame[column] = [getattr(cause, part, None) for cause in causes]
-        frame["type"] = [getattr(self.judge(d).labels.get(qid), "type", None) for d, qid in keys]
+        frame["type"] = [getattr(label, "type", None) for label in labels]
         for part in ("mark", "note"):
             frame[part] = [self.notes.get(key, {}).get(part) or None for key in keys]
         return frame

@@ -7,7 +7,7 @@ Khandelwal, Levy and Manning, "What Does BERT Look At?", 2019, section 4).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,7 +69,7 @@ def attention_map(
         answer = found.text if chosen is None or step is None else chosen.answer
         if not answer.strip():
             return message_figure("Nothing is written yet, so there is no attention to show.")
-        return _figure(read_again(found.question.text, answer, lm, max_words), _about(found, None))
+        return _figure(read_again(found.question.text, answer, lm, max_words), _about(found, None, lm.provenance()))
     with_rows = [s for s in ([chosen] if chosen else found.steps) if _kept(s) is not None]
     if not found.continuations:
         return message_figure("Nothing is written yet, so there is no attention to show.")
@@ -188,10 +188,13 @@ def _cut(*what: tuple[str, int]) -> str:
 # -- the figure -------------------------------------------------------------------------------------------------------
 
 
-def _about(trace: Trace, step: Step | None) -> tuple[str, str]:
-    """The figure's title and the line below it."""
+def _about(trace: Trace, step: Step | None, reader: Mapping[str, Any] | None = None) -> tuple[str, str]:
+    """The figure's title and the line below it; ``reader`` is the provenance of the model that read again."""
     where = f"step {step.index + 1}" if step is not None else "question and answer, read again by themselves"
-    layer = trace.provenance.get("layer")
+    writer = trace.provenance.get("weights_sha256")
+    if reader is not None and writer not in (None, reader.get("weights_sha256")):
+        where += " by another model than the one that wrote them"
+    layer = (trace.provenance if reader is None else reader).get("layer")
     asked = clip(trace.question.text, 80)[0] + "…" * (len(trace.question.text) > 80)
     return asked, f"{where}{f', layer {layer}' if layer is not None else ''}; each row looks back at the columns"
 

@@ -15,12 +15,13 @@ from typing import Any
 
 from markupsafe import Markup
 
+from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.kept import arrivals, cut_off, origins
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Passage, Trace
 from dragin_lab.run.lines import Line, readable
 from dragin_lab.run.rundir import RunRecord
-from dragin_lab.study.causes import CAUSES, Judge
+from dragin_lab.study.causes import CAUSES
 from dragin_lab.study.runs import Runs
 from dragin_lab.views.frame import View, view
 from dragin_lab.views.html import clip, esc, printable
@@ -60,12 +61,12 @@ def browse_data(runs: Runs) -> dict[str, Any]:
         for qid in dict.fromkeys(qid for of in lines.values() for qid in of):
             first = next(of[qid] for of in lines.values() if qid in of)
             note = runs.notes.get((dataset, qid), {})
-            label = judge.labels.get(qid)
+            label = judge.label(qid, first["question"])
             questions.append(
                 {
                     "set": dataset, "id": qid, "q": printable(first["question"]), "gold": first["gold"],
                     "type": "" if label is None else label.type, "mark": bool(note.get("mark")),
-                    "note": note.get("note", ""), "needs": _needs(judge, qid),
+                    "note": note.get("note", ""), "needs": _needs(label, judge.titles.get(qid, ())),
                     "by": [
                         _answer(runs, runs.run_of(dataset, name), lines[name][qid], name, dataset, passages)
                         if qid in lines[name] else None for name in runs.names
@@ -79,11 +80,11 @@ def browse_data(runs: Runs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _needs(judge: Judge, qid: str) -> list[list[str]]:
-    """What the question needs: in words, and the id or else the title of the passage that says it."""
-    if qid in judge.labels:
-        return [[f"{f.relation} of {f.subject}: {f.value}", f.passage, ""] for f in judge.labels[qid].facts]
-    return [[title, "", title] for title in judge.titles.get(qid, ())]
+def _needs(label: Labelled | None, titles: Iterable[str]) -> list[list[str]]:
+    """What a question needs: in words, and the id or else the title of the passage that says it."""
+    if label is not None:
+        return [[f"{f.relation} of {f.subject}: {f.value}", f.passage, ""] for f in label.facts]
+    return [[title, "", title] for title in titles]
 
 
 def _answer(

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from factories import make_continuation, make_prompt
 
+from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.trace import Decision, Passage, Query, Question, Step, Trace
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 
 ASKED = "Who is the mother of the director of film The Grey Mill?"
@@ -158,6 +160,17 @@ def test_search_calls_in_the_text_do_not_hide_its_facts() -> None:
 def test_gold_titles_where_no_facts_are_labelled(found: tuple[Passage, ...] | None, kind: str) -> None:
     judge = Judge(titles={"q": ("The Grey Mill", "Otto Fenn")})
     assert judged(episode((RIGHT + WRONG, found), answer="Maud Sorrel"), judge).kind == kind
+
+
+def test_labels_of_another_edition_are_not_taken() -> None:
+    (known,) = almanac.labels("hotpotqa", limit=1)
+    used = {"kind": "bm25", "corpus": "almanac", "corpus_fingerprint": Corpus.load().fingerprint}
+    judge = Judge.of("almanac/hotpotqa", {"dataset": {}, "retriever": used})
+    assert judge.label(known.qid, known.question) == known
+    assert judge.label(known.qid, "Who made it?") is None
+    assert judge.search is not None
+    before = used | {"corpus_fingerprint": "of the first edition"}
+    assert Judge.of("almanac/hotpotqa", {"dataset": {}, "retriever": before}).search is None
 
 
 def test_the_gold_answer_alone() -> None:

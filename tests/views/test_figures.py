@@ -319,6 +319,9 @@ class Reading:
         n = len(ids)
         return np.repeat((np.tril(np.ones((n, n))) / np.arange(1, n + 1)[:, None])[None], 2, axis=0)
 
+    def provenance(self):
+        return {"weights_sha256": "b", "layer": 7}
+
 
 def test_a_model_gives_question_and_answer_on_both_axes():
     found = read_again("Who made it?", "Ann did.", Reading(), 80)
@@ -330,6 +333,10 @@ def test_a_model_gives_question_and_answer_on_both_axes():
     figure = views.attention_map(trace, lm=Reading())
     assert len(figure.data) == 3
     assert set(figure.data[0].y[0]) == {"question", "answer"}
+    assert "by another model" not in figure.layout.title.text
+    trace.provenance |= {"weights_sha256": "a", "layer": 3}
+    said = views.attention_map(trace, lm=Reading()).layout.title.text.replace("</sup><br><sup>", " ")
+    assert "by another model than the one that wrote them, layer 7" in said
 
 
 def test_long_texts_are_cut_visibly():
