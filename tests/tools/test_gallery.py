@@ -31,7 +31,8 @@ def shown(data: dict[str, Any]) -> Any:
 
 
 def test_figures_share_one_file_that_stands_beside_the_page() -> None:
-    figure = {gallery_page.PLOTLY: go.Figure(go.Scatter(x=[1], y=[2])).to_plotly_json(), "text/plain": "Figure"}
+    labelled = go.Scatter(x=[1], y=[2], text=["A"], mode="markers+text")  # given more width than others
+    figure = {gallery_page.PLOTLY: go.Figure(labelled).to_plotly_json(), "text/plain": "Figure"}
     html = gallery_page.page(executed(shown(figure), shown(figure)), "01_one", "made")
     assert html.count('<script src="plotly.min.js">') == 1
     assert html.count("Plotly.newPlot") == 2
@@ -118,6 +119,7 @@ def test_a_page_that_stands_there_is_small_and_needs_no_network(page: Path) -> N
         assert (GALLERY / target).is_file()
     assert 'class="failed"' not in html
     assert 'class="stderr"' not in html  # a warning, with the paths of the machine that made the page
+    assert ("Plotly.newPlot" in html) == ('plotly.min.js"' in html)  # or its figures stay blank
     if 'plotly.min.js"' in html:
         assert (GALLERY / "plotly.min.js").stat().st_size < 5_000_000
 

@@ -52,7 +52,7 @@ def page(notebook: Notebook, name: str, made: str, before: Turn | None = None, b
     nav = f'<nav><a href="index.html"><b>dragin_lab</b></a><span>{escape(name)}.ipynb</span>'
     nav += f'<span class="turn">{" &nbsp; ".join(turns)}</span></nav>'
     body = "\n".join(_cells(notebook, f'<p class="made">{escape(made)}</p>'))
-    return document(title_of(notebook), f"{nav}<main>{body}</main>", figures='class="dl-fig"' in body)
+    return document(title_of(notebook), f"{nav}<main>{body}</main>", figures='class="dl-fig' in body)
 
 
 def _turns(before: Turn | None, behind: Turn | None) -> Iterator[tuple[str, str, str]]:
