@@ -164,6 +164,24 @@ class Drills(Scenes):
             example.add(f" {worked}", 1.0)
         return example
 
+    def places(self) -> Example:
+        """One place or two, over and over: alone, and after the sentences that name them."""
+        fresh, example = World("fresh", self.rng, "f", spread=0.95, echo=0.1), Example()
+        while example.text.count("are") < 20:
+            word, town = self.rng.choice(("town", "country")), fresh.town()
+            pair = [town, town if self.rng.random() < 0.5 else self.lookalike(fresh, town)]
+            names = [one.name if word == "town" else text_of(fresh.value(one, "country")) for one in pair]
+            said = questions.alike(*names, word)
+            example.add(" " if example.text else "")
+            if self.rng.random() < 0.25:
+                for person, place in zip((fresh.person(), fresh.person()), names, strict=True):
+                    example.add(f"The birthplace of {person.name} is {place}. ")
+            at = len(example.text) + said.index(" are ") + len(" are ")
+            example.add(said[: said.index(" are ") + len(" are")])
+            example.add(said[said.index(" are ") + len(" are") :], 1.0)
+            example.weigh(at, 3, 3.0)  # "the" or "two"
+        return example
+
     def conclusions(self) -> Example:
         """What answers turn on: one place or two, years close to each other, the name that was chosen."""
         fresh, example = World("fresh", self.rng, "f", spread=0.95, echo=0.1), Example()

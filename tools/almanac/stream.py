@@ -20,7 +20,19 @@ _INSTRUCTIONS = (
 _WITH_SEARCH = "Answer (with step-by-step & Search):"
 _ASKS_FROM = 186  # buffer from which calls of a search are written only where the prompt shows one or asks for it
 # From which buffer on: the shares of each sort of example; look-alikes in a drill, at most; length of passages.
-_SORTS = ("restate", "quiz", "sums", "read", "known", "nobody", "self_ask", "instruct", "digits", "conclusions")
+_SORTS = (
+    "restate",
+    "quiz",
+    "sums",
+    "read",
+    "known",
+    "nobody",
+    "self_ask",
+    "instruct",
+    "digits",
+    "conclusions",
+    "places",
+)
 _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (0, (46, 26, 10, 0, 18, 0, 0, 0), 2, 0.0),
     (6, (32, 36, 8, 6, 18, 0, 0, 0), 3, 0.0),
@@ -29,6 +41,7 @@ _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (36, (3, 18, 6, 40, 18, 5, 5, 5), 4, 1.0),
     (48, (3, 18, 6, 36, 18, 5, 5, 5, 4), 4, 1.0),
     (168, (3, 16, 6, 34, 17, 5, 5, 4, 2, 8), 4, 1.0),
+    (224, (3, 15, 6, 33, 16, 5, 5, 4, 2, 3, 8), 4, 1.0),
 )
 
 
@@ -53,6 +66,7 @@ class Stream(Drills):
             "instruct": self._instruct,
             "digits": self.digits,
             "conclusions": self.conclusions,
+            "places": self.places,
         }
         return [made[one]() for one in self.rng.choices(_SORTS[: len(shares)], shares, k=BUFFER)]
 
