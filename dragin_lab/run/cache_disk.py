@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from filelock import FileLock
+
 from dragin_lab.errors import DraginLabError
 
 FORMAT = 1  # of the table and of the arrays in it
@@ -101,6 +103,11 @@ class Disk:
             self._file.close()
 
     def _open(self) -> sqlite3.Connection:
+        """The file, made where it is missing; one process after another, as SQLite does not wait to change to WAL."""
+        with FileLock(f"{self.path}.lock", timeout=_PATIENCE):
+            return self._opened()
+
+    def _opened(self) -> sqlite3.Connection:
         file = sqlite3.connect(self.path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
         try:
             version = file.execute("PRAGMA user_version").fetchone()[0]
