@@ -167,7 +167,7 @@ class Drills(Scenes):
     def places(self) -> Example:
         """One place or two, over and over: alone, and after the sentences that name them."""
         fresh, example = World("fresh", self.rng, "f", spread=0.95, echo=0.1), Example()
-        while example.text.count("are") < 20:
+        for _ in range(20):
             word, town = self.rng.choice(("town", "country")), fresh.town()
             pair = [town, town if self.rng.random() < 0.5 else self.lookalike(fresh, town)]
             names = [one.name if word == "town" else text_of(fresh.value(one, "country")) for one in pair]
