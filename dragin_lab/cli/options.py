@@ -15,6 +15,7 @@ from typing import Any
 
 import rich_click as click
 
+from dragin_lab.core.given import is_embedded
 from dragin_lab.core.method import METHODS, VARIANTS, WHATS, WHENS, Method
 from dragin_lab.core.parts import Registry
 from dragin_lab.core.prompts import LAYOUTS
@@ -336,7 +337,7 @@ def check_tap(options: dict[str, Any]) -> None:
 
 def check_corpus(corpus: str | None) -> None:
     """Find out by its first passage whether this is a corpus, before a model is loaded."""
-    if corpus is None:
+    if corpus is None or is_embedded(corpus):
         return
     from dragin_lab.retrieval.sources import find_source
     from dragin_lab.retrieval.stored import Stored, is_stored

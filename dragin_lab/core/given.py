@@ -11,6 +11,8 @@ from typing import Any
 
 from dragin_lab.errors import SettingError
 
+EMBEDDED = "almanac"  # the name of the model and the passages that come with the package
+
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 3
 _SHORT.maxstring = _SHORT.maxother = 60
@@ -22,6 +24,11 @@ def shown(value: Any) -> str:
         return " ".join(_SHORT.repr(value).split())
     except ValueError:  # a whole number of more digits than Python writes
         return f"a {type(value).__name__} too long to show"
+
+
+def is_embedded(source: Any) -> bool:
+    """Whether a source asks for what comes with the package: nothing, or its name, as it stands in tables and runs."""
+    return source is None or (isinstance(source, str) and source == EMBEDDED)
 
 
 def choice(kind: str, value: Any, choices: Iterable[str]) -> str:

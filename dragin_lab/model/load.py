@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from dragin_lab.almanac import embedded_model_path
 from dragin_lab.core.episode import Write
-from dragin_lab.core.given import shown
+from dragin_lab.core.given import EMBEDDED, is_embedded, shown
 from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.model import batch, decode, memory, replay, score
@@ -53,7 +54,7 @@ class LanguageModel(TappedModel):
         """Load a causal language model.
 
         Args:
-            source: a folder, a Hugging Face id, or None for the embedded Almanac model.
+            source: a folder, a Hugging Face id, or None or "almanac" for the embedded model.
             dtype: name of a torch dtype; by default float32 on a CPU and bfloat16 on a GPU, whatever the files hold.
             device: default the first GPU, else the CPU.
             device_map: "auto", or a map from modules to devices, as transformers takes it, in place of ``device``;
@@ -69,16 +70,12 @@ class LanguageModel(TappedModel):
             ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a model that cannot
                 be captured, a failed check, a layer, head or dtype that does not exist.
         """
-        title = ""
-        if source is None:
-            from dragin_lab.almanac import embedded_model_path
-
-            source, title = embedded_model_path(), "almanac"
+        title = EMBEDDED if is_embedded(source) else ""
         where = choose_device(device)
         kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype is None else dtype
         if not isinstance(kind, str) or not isinstance(getattr(torch, kind, None), torch.dtype):
             raise ModelError(f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16")
-        name, folder = find_source(source)
+        name, folder = find_source(embedded_model_path() if source is None or title else source)
         placing = read_placing(device_map, quantization)
         expected = None if title else memory.estimate(name, getattr(torch, kind), where, *placing)
         if expected is not None and (expected.weights > memory.GIB or not expected.fits):

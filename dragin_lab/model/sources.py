@@ -75,7 +75,7 @@ def _look_on_hub(name: str) -> None:
         raise ModelError(
             f"model {name!r} is neither a folder nor in the local cache, and {constants.ENDPOINT} cannot be reached; "
             "give a folder, or connect once to fetch it"
-        ) from error
+        ) from None
 
 
 def read_placing(device_map: Any, quantization: Any) -> tuple[Any, Any]:

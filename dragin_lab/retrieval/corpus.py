@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from tqdm.auto import tqdm
 
-from dragin_lab.core.given import text
+from dragin_lab.core.given import EMBEDDED, is_embedded, text
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError
 from dragin_lab.files import as_path
@@ -49,7 +49,7 @@ class Corpus(Sequence[Passage]):
     def load(
         cls, source: Any = None, *, fields: str | Mapping[str, str] | None = None, progress: bool | None = None
     ) -> Corpus:
-        """Open a built corpus, or read a source into memory; ``None`` is the embedded one.
+        """Open a built corpus, or read a source into memory; ``None`` or "almanac" is the embedded one.
 
         Args:
             source: a folder that ``build`` made, whose passages stay on disk; or a JSON lines, CSV, TSV (DPR's
@@ -63,10 +63,10 @@ class Corpus(Sequence[Passage]):
             CorpusError: what is wrong, with file, row and field, and what would be accepted; nothing is repaired or
                 left out. A built corpus that is damaged or of another version.
         """
-        if source is None:
+        if is_embedded(source):
             from dragin_lab import almanac
 
-            return cls.from_passages(almanac.passages(), name="almanac")
+            return cls.from_passages(almanac.passages(), name=EMBEDDED)
         if isinstance(source, str | Path) and is_stored(path := as_path(source, CorpusError)):
             return cls(Stored(path), name=path.resolve().name, source=str(path))
         found = find_source(source, fields)

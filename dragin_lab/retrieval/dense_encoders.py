@@ -14,12 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dragin_lab.core.given import EMBEDDED
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import MissingPackageError, ModelError
 
 QUERY, PASSAGE = ("[", "]"), ("{", "}")
-#: The embedded model, whose hidden states make a poor encoder that needs no download.
-EMBEDDED = "almanac"
 _HUGE = 1 << 20  # tokenizers without a limit name an astronomical one
 
 
@@ -57,7 +56,7 @@ def open_encoder(model: str, device: str | None = None) -> Encoder:
     from dragin_lab.model.sources import find_source
 
     where = choose_device(device)
-    if model == EMBEDDED:
+    if model == EMBEDDED:  # its hidden states make a poor encoder, which needs no download
         from dragin_lab.almanac import embedded_model_path
 
         return SGPT(str(embedded_model_path()), EMBEDDED, where)

@@ -90,10 +90,10 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe:
     model, passages = config["model"], config["retriever"] or {}
     name, corpus = model["model"], passages.get("corpus")
     return Recipe(
-        None if name == "almanac" else name,
+        name,
         sample=model.get("decoding") == "sample",
         retriever=":".join(filter(None, (passages.get("kind"), passages.get("model")))) or None,
-        corpus=None if corpus == "almanac" else passages.get("folder") or corpus,
+        corpus=passages.get("folder") or corpus,
         **{key: model[key] for key in ("dtype", "layer", "heads") if model.get(key) is not None},
     )
 

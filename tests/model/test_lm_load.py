@@ -71,10 +71,9 @@ def test_a_model_in_memory_is_hashed_by_its_weights() -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
-def test_the_embedded_model_is_asked_for_when_no_source_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    almanac = pytest.importorskip("dragin_lab.almanac", reason="the embedded world is not in this tree")
-    monkeypatch.setattr(almanac, "embedded_model_path", lambda: SMALL, raising=False)
-    assert LanguageModel.load().name == "almanac"
+def test_the_embedded_model_is_asked_for_by_no_source_or_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragin_lab.model.load.embedded_model_path", lambda: SMALL)
+    assert LanguageModel.load().name == LanguageModel.load("almanac").name == "almanac"
 
 
 # -- bad input ----------------------------------------------------------------------------------------------------
