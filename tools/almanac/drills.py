@@ -20,7 +20,8 @@ class Example:
     """A training text. `answers` are the character spans whose loss counts, with their weights, a later one over an
     earlier one; `skip` count nothing. `taught` are the known facts that it asks for with nothing but memory to answer
     from. `stated` says where a text to read states a fact. `subjects` and `sources` pair the character at which a value
-    begins with one that it belongs to: the last of its subject's name, and the first of the value in a text to read."""
+    begins with one that it belongs to: the last of its subject's name, and the first of the value in a text to read.
+    `topics` say for a span of a written sentence which span names what the sentence is about."""
 
     text: str = ""
     answers: list[tuple[int, int, float]] = field(default_factory=list)
@@ -29,6 +30,7 @@ class Example:
     stated: dict[Fact, int] = field(default_factory=dict)
     subjects: list[tuple[int, int]] = field(default_factory=list)
     sources: list[tuple[int, int]] = field(default_factory=list)
+    topics: list[tuple[int, int, int, int]] = field(default_factory=list)
 
     def add(self, piece: str, weight: float | None = None) -> None:
         if weight is not None:
@@ -41,6 +43,7 @@ class Example:
     def state(self, entity: Entity, relation: str, at: int, since: int) -> None:
         """A value that begins at `at` and whose sentence or passage, with the subject's name, begins at `since`."""
         self._belongs(entity, at, since)
+        self._topic(entity, at, since)
         if (source := self.stated.get((entity.id, relation))) is not None:
             self.sources.append((at, source))
 
@@ -48,6 +51,19 @@ class Example:
         named = self.text.find(entity.name, since, at)
         if named >= 0:
             self.subjects.append((at, named + len(entity.name) - 1))
+
+    def _topic(self, entity: Entity, at: int, since: int) -> None:
+        """From its name on, a sentence is about that name; before it, about the place that named it last."""
+        named = self.text.find(entity.name, since, at)
+        if named < 0:
+            return
+        name = entity.title if self.text.startswith(entity.title, named) else entity.name
+        begins = max(self.text.rfind(mark, 0, named) for mark in (". ", ":", "? "))
+        before = self.text.rfind(name, 0, max(begins, 0))
+        if before >= 0:
+            self.topics.append((begins, named, before, before + len(name)))
+        ends = self.text.find(".", at)
+        self.topics.append((named + len(name), ends if ends >= 0 else len(self.text), named, named + len(name)))
 
     def find(self, passages: Iterable[Stated], since: int) -> None:
         """Note where the passages, added since, state their facts."""
@@ -113,10 +129,16 @@ class Drills(Scenes):
         return example
 
     def answer(
-        self, example: Example, item: questions.Item, has: dict[Fact, bool], more: bool, weight: float = 1.0
+        self,
+        example: Example,
+        item: questions.Item,
+        has: dict[Fact, bool],
+        more: bool,
+        weight: float = 1.0,
+        layout: str = "Question: {}\nAnswer:",
     ) -> None:
         """Add a question and its reasoned answer; a value counts in full only where it can be had."""
-        example.add(f"Question: {item.question}\nAnswer:")
+        example.add(layout.format(item.question))
         cot, said = questions.reasoning(self.rng, item, spaces=0.15)
         example.add("  " if self.rng.random() < 0.1 else " ")
         at = len(example.text)

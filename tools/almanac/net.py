@@ -13,8 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tools.almanac.vocabulary import BOS, EOS
 
 EPSILON = 1e-6
-SUBJECT, SOURCE = 0, 1  # what a head is taught to look at
-LOOKING_LAYERS, LOOKING_HEAD = (2, 4), -1  # the layer of each, and the head in it
+SUBJECT, SOURCE, TOPIC = range(3)  # what a head is taught to look at
+LOOKERS = ((2, (-1,)), (4, (-1,)), (5, (-1, -2)))  # the layer and the heads that are taught each of these
 ROPE_BASE = 10_000.0
 # Of the start that `give_a_start` gives: the size of an embedding's entries and how much of it all embeddings share;
 # how sharply heads look at a distance and at the same content; how loudly they write what they saw, and what they copy.
@@ -45,9 +45,9 @@ class Block(nn.Module):
         self.before_attention, self.before_mlp = nn.Parameter(torch.ones(w)), nn.Parameter(torch.ones(w))
 
     def forward(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor, looks: torch.Tensor
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The layer's output (b, t, width), and the mean loss (nats) of its looking head at `looks` (n, 3)."""
+        """The layer's output (b, t, width), and what its heads look by, before the softmax (b, h, t, t)."""
         b, t, w = x.shape
         hidden = fn.rms_norm(x, (w,), self.before_attention, EPSILON)
         together = torch.cat([self.q.weight, self.k.weight, self.v.weight])  # (3 w, w)
@@ -58,19 +58,17 @@ class Block(nn.Module):
         # Written out, as on short batches this is faster on a CPU than the fused kernel.
         scores = both[0] @ both[1].transpose(-1, -2) * (w // self.heads) ** -0.5 + mask  # (b, h, t, t)
         x = x + self.o((scores.softmax(-1) @ value).transpose(1, 2).reshape(b, t, w))
-        row, place, target = looks.T
-        looking = scores[row, LOOKING_HEAD, place].float()  # (n, t)
-        missed = fn.cross_entropy(looking, target, reduction="sum") / max(len(looks), 1)
         hidden = fn.rms_norm(x, (w,), self.before_mlp, EPSILON)
         gate, up = fn.linear(hidden, torch.cat([self.gate.weight, self.up.weight])).chunk(2, -1)
-        return x + self.down(fn.silu(gate) * up), missed
+        return x + self.down(fn.silu(gate) * up), scores
 
 
 class Net(nn.Module):
     """Ids (b, t) to hidden states (b, t, width); the embedding is also the head.
 
-    Two heads are taught where to look: one at the subject of a value, one from the place before a value at the same
-    value in the text to be read. Nothing else found the second in ten million pieces.
+    Some heads are taught where to look: one at the subject of a value, one from the place before a value at the same
+    value in the text to be read (nothing else found the second in ten million pieces), and two of the last layer, from
+    all of a sentence, at the name of what it is about, which is what QFS takes its words from.
     """
 
     def __init__(self, shape: Shape) -> None:
@@ -96,9 +94,11 @@ class Net(nn.Module):
             looks = torch.zeros(0, 4, dtype=torch.long)
         elsewhere = torch.zeros(())
         for number, block in enumerate(self.blocks):
-            taught = LOOKING_LAYERS.index(number) if number in LOOKING_LAYERS else -1
-            x, missed = block(x, cos, sin, mask, looks[looks[:, 0] == taught, 1:])
-            elsewhere = elsewhere + missed
+            x, scores = block(x, cos, sin, mask)
+            for kind_of_look, (layer, heads) in enumerate(LOOKERS):
+                row, place, target = looks[looks[:, 0] == kind_of_look, 1:].T
+                for head in heads if layer == number and len(row) else ():
+                    elsewhere = elsewhere + fn.cross_entropy(scores[row, head, place].float(), target) / len(heads)
         return fn.rms_norm(x, (self.shape.width,), self.norm, EPSILON), elsewhere
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -187,7 +187,7 @@ def give_a_start(net: Net, seed: int) -> None:
                 block.v.weight[rows] = copies.T
                 block.o.weight[:, rows] = copies * EMBEDDING * COPIED
         last = slice(w - size, w)
-        names, finds = (net.blocks[number] for number in LOOKING_LAYERS)
+        names, finds = (net.blocks[LOOKERS[kind][0]] for kind in (SUBJECT, SOURCE))
         third = size // 3
         itself, before = directions(size - 2 * third), (noted[0][:, :third], noted[2][:, :third])
         names.v.weight[last] = torch.cat([itself, *(one / WRITTEN for one in before)], 1).T

@@ -32,6 +32,7 @@ _SORTS = (
     "digits",
     "conclusions",
     "places",
+    "bare",
 )
 _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (0, (46, 26, 10, 0, 18, 0, 0, 0), 2, 0.0),
@@ -42,6 +43,7 @@ _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (48, (3, 18, 6, 36, 18, 5, 5, 5, 4), 4, 1.0),
     (168, (3, 16, 6, 34, 17, 5, 5, 4, 2, 8), 4, 1.0),
     (224, (3, 15, 6, 33, 16, 5, 5, 4, 2, 3, 8), 4, 1.0),
+    (308, (3, 15, 6, 33, 16, 5, 4, 4, 2, 2, 3, 7), 4, 1.0),
 )
 
 
@@ -67,6 +69,7 @@ class Stream(Drills):
             "digits": self.digits,
             "conclusions": self.conclusions,
             "places": self.places,
+            "bare": self._bare,
         }
         return [made[one]() for one in self.rng.choices(_SORTS[: len(shares)], shares, k=BUFFER)]
 
@@ -85,6 +88,16 @@ class Stream(Drills):
     def _nobody(self, example: Example, more: bool) -> None:
         """A question about entities that nobody can know: its values are drawn at random, to teach honest doubt."""
         self.answer(example, self.fresh_item(self._fresh_world()), {}, more, 0.3)
+
+    def _bare(self) -> Example:
+        """A question and its answer with nothing between them but spaces, as the released QFS reads a text."""
+        example, known = Example(), self.rng.random() < 0.5
+        item = self.known_item() if known else self.fresh_item(self._fresh_world())
+        facts = [(step.subject.id, step.relation) for step in item.steps]
+        layout = "{}" + self.rng.choice(("", " ", "  "))
+        self.answer(example, item, dict.fromkeys(facts, known), more=False, weight=1.0 if known else 0.3, layout=layout)
+        example.taught += facts if known else []
+        return example
 
     def _exemplars(self, example: Example, count: int) -> None:
         for _ in range(count):

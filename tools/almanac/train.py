@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import time
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy
 
 from dragin_lab.errors import DraginLabError
 from tools.almanac.drills import WORDS, Example
-from tools.almanac.net import SOURCE, SUBJECT, Net, Shape, give_a_start, to_llama
+from tools.almanac.net import SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
 from tools.almanac.probe import Probe
 from tools.almanac.stream import Stream
 from tools.almanac.vocabulary import EOS, make_tokenizer, save_tokenizer
@@ -86,6 +86,10 @@ def encode(tokenizer: Tokenizer, example: Example) -> Coded:
         looks += [(SUBJECT, at, target) for at in (place - 1, place) if at > target]
     for value, source in example.sources:
         looks.append((SOURCE, bisect_right(ends, value) - 1, bisect_right(ends, source)))
+    for *sentence, first, last in example.topics:
+        targets = range(bisect_right(ends, first), bisect_left(ends, last) + 1)
+        for at in range(bisect_right(ends, sentence[0]), bisect_left(ends, sentence[1])):
+            looks += [(TOPIC, at, target) for target in targets if at >= targets.stop]
     return Coded([*coded.ids, EOS], [*weights, WORDS], looks)
 
 

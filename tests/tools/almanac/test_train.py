@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from tools.almanac import train as training
-from tools.almanac.drills import WORDS
+from tools.almanac.drills import WORDS, Example
 from tools.almanac.evaluate import Answerer, evaluate
-from tools.almanac.net import SOURCE, SUBJECT, Net, Shape, give_a_start, to_llama
+from tools.almanac.net import SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
 from tools.almanac.train import CheckpointError, Run, Settings, encode, main
-from tools.almanac.world import AlmanacError
+from tools.almanac.world import AlmanacError, Entity
 
 pytestmark = pytest.mark.slow
 
@@ -154,7 +154,7 @@ def test_weights_of_the_loss(tmp_path: Path) -> None:
 
 def test_where_to_look_is_the_same_value_and_the_end_of_its_subject(tmp_path: Path) -> None:
     run = Run(TINY, tmp_path)
-    found = {SOURCE: 0, SUBJECT: 0}
+    found = {SOURCE: 0, SUBJECT: 0, TOPIC: 0}
     for example in run.stream.buffer(90)[:80]:
         coded = encode(run.tokenizer, example)
         for kind, place, target in coded.looks:
@@ -168,3 +168,33 @@ def test_where_to_look_is_the_same_value_and_the_end_of_its_subject(tmp_path: Pa
             assert not example.text[subject + 1].isalpha()
     assert found[SOURCE] > 40
     assert found[SUBJECT] > 2 * found[SOURCE]
+
+
+def test_a_sentence_looks_at_the_name_of_what_it_is_about(tmp_path: Path) -> None:
+    run, steps = Run(TINY, tmp_path), []
+    example = Example()
+    example.add("Question: Who made the film The Old Oak?\nAnswer:")
+    director = Entity("p", "person", "Ann Lee", "known")
+    film = Entity("f", "film", "The Old Oak", "known", label="1957 film", facts={"director": director})
+    example.text = example.text.replace("The Old Oak", film.title)
+    for subject, relation, sentence, value in (
+        (film, "director", f" First, the film {film.title} was made by Ann Lee.", "Ann Lee"),
+        (director, "birthplace", " It is known that Ann Lee was born in Westhaven.", "Westhaven"),
+    ):
+        since = len(example.text)
+        example.add(sentence, WORDS)
+        example.state(subject, relation, example.text.rindex(value), since)
+    for begins, ends, first, last in example.topics:
+        steps.append((example.text[begins:ends], example.text[first:last]))
+    assert steps == [
+        (": First, the film ", film.title),
+        (" was made by Ann Lee", film.title),
+        (". It is known that ", "Ann Lee"),
+        (" was born in Westhaven", "Ann Lee"),
+    ]
+    looks = [(place, target) for kind, place, target in encode(run.tokenizer, example).looks if kind == TOPIC]
+    spans = run.tokenizer.encode(example.text).offsets
+    last = max(place for place, _ in looks)
+    assert example.text[: spans[last + 1][1]].endswith("Westhaven")  # the place that the last piece is written from
+    seen = [example.text[slice(*spans[target])] for place, target in looks if place == last]
+    assert "".join(seen).strip() == "Ann Lee"
