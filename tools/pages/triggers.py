@@ -35,6 +35,7 @@ from dragin_lab.core.etc import EntropyTrend
 from dragin_lab.core.method import Method, exchanged
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Trace
+from dragin_lab.core.when_after import Probe
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import Benchmark, open_run
@@ -48,7 +49,7 @@ from dragin_lab.study.timing import Timing, timing
 from tools.pages.base import DOCS, ROOT, RUNS, Row, kept_rows, parser, say
 from tools.pages.triggers_page import HEADROOM_AT, Audit, Results, write_page, write_tables
 
-FORMAT = 1  # of what is below runs/triggers; another number starts again
+FORMAT = 2  # of what is below runs/triggers; another number starts again
 NEW_PIECES, TOP_N, TOP_K = 96, 10, 3
 BUDGETS = (0.5, 1.0, 1.5, 2.0)
 BLOCK = 50  # questions that all methods answer before the next ones, so that a draft that two share is written once
@@ -112,15 +113,23 @@ class Work:
     def _labs(self) -> dict[str, dl.Lab]:
         return {name: self.lab(name) for name in datasets.BENCHMARKS}
 
-    # -- the trigger that is fitted -----------------------------------------------------------------------------------
+    # -- the triggers that are fitted ---------------------------------------------------------------------------------
 
     def fitted(self) -> dl.When:
         """The fitted trigger, from its file where it was fitted before."""
-        path = self.folder / "fitted.json"
+        return self._fit("fitted", self.method("rind"), None)
+
+    def probe(self) -> dl.When:
+        """The linear probe, fitted as the other one is, on hidden states alone."""
+        silent = Probe(weights=(0.0,) * self.lm.model.config.hidden_size)  # so that the drafts keep their hidden states
+        return self._fit("linear-probe", self.method(silent), ["hidden"])
+
+    def _fit(self, name: str, method: Method, use: Sequence[str] | None) -> dl.When:
+        path = self.folder / f"{name}.json"
         if path.exists():
             return dl.trigger(path)
-        say("fit: development's drafts")
-        return fit_trigger(self.drafts(self.method("rind")), self.labels("dev"), output=path)
+        say(f"fit {name}: development's drafts")
+        return fit_trigger(self.drafts(method), self.labels("dev"), name=name, use=use, output=path)
 
     # -- methods at budgets -------------------------------------------------------------------------------------------
 
@@ -134,7 +143,8 @@ class Work:
         """Every trigger that has a threshold, by its name on the page."""
         trend_in_one_loop()
         in_one_loop = ("rind", "entropy", "margin", "attention", "trend", "probability", "capitalised", "random")
-        found = {name: self.method(name) for name in in_one_loop} | {"fitted": self.method(fitted)}
+        found = {name: self.method(name) for name in in_one_loop}
+        found |= {"probe": self.method(self.probe()), "fitted": self.method(fitted)}
         found |= {name: self.method(name, "question", "targ") for name in ("prefix-margin", "prefix-entropy")}
         return found | {"etc": self.method("entropy-trend", "qfs-etc", "etc")}
 

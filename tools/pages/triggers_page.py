@@ -39,6 +39,7 @@ FORMULAS = {
     "probability": ("mean 1 − p of the sentence; the rest is written again", "–"),
     "capitalised": ("1 − exp(mean log p) of runs of capitals and numbers", "–"),
     "random": ("a number drawn for each word", "–"),
+    "probe": ("w · h + b, fitted as below (Probing-RAG, arXiv 2410.13339)", "hidden states, labelled drafts once"),
     "fitted": ("logistic regression, below", "labelled drafts, once"),
     "prefix-margin": ("mean p2 / p1 of the first 20 pieces, once", "–"),
     "prefix-entropy": ("mean H of the first 20 pieces, once", "–"),
