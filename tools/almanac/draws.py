@@ -12,6 +12,8 @@ from tools.almanac.world import Almanac, AlmanacError, Entity, Value, World, mem
 class Draws:
     """Questions of the training split. Names of the world's unknown half never occur: they are never looked at."""
 
+    labelled = 0.06  # share of new films with a year in brackets after the title
+
     def __init__(self, almanac: Almanac, seed: int = 0) -> None:
         self.world, self.seed = almanac.known, seed
         self._films = [one for one in self.world.films if one.weight > 0]
@@ -71,7 +73,7 @@ class Draws:
 
         def pick(kind: str) -> Entity:
             made = {"film": world.film, "person": world.director, "town": world.town}[kind]()
-            if kind == "film" and self.rng.random() < 0.06:
+            if kind == "film" and self.rng.random() < self.labelled:
                 made.label = f"{text_of(world.value(made, 'year'))} film"
             return made
 

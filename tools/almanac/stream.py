@@ -19,6 +19,7 @@ _INSTRUCTIONS = (
 )
 _WITH_SEARCH = "Answer (with step-by-step & Search):"
 _ASKS_FROM = 186  # buffer from which calls of a search are written only where the prompt shows one or asks for it
+_LABELS_FROM = 352  # buffer from which more films have a label: it was left out now and then
 # From which buffer on: the shares of each sort of example; look-alikes in a drill, at most; length of passages.
 _SORTS = (
     "restate",
@@ -57,6 +58,7 @@ class Stream(Drills):
         self.rng = random.Random(f"almanac stream {self.seed} {index}")
         _, shares, most, self.long = next(one for one in reversed(_STAGES) if index >= one[0])
         self.asks = index >= _ASKS_FROM
+        self.labelled = Drills.labelled if index < _LABELS_FROM else 0.15
         made = {
             "restate": lambda: self.restate(most),
             "quiz": lambda: self.quiz(most),
