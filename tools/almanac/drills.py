@@ -21,7 +21,8 @@ class Example:
     earlier one; `skip` count nothing. `taught` are the known facts that it asks for with nothing but memory to answer
     from. `stated` says where a text to read states a fact. `subjects` and `sources` pair the character at which a value
     begins with one that it belongs to: the last of its subject's name, and the first of the value in a text to read.
-    `topics` say for a span of a written sentence which span names what the sentence is about."""
+    `topics` say for a span of a written sentence which span names what the sentence is about; `values` are the spans of
+    the values in written sentences."""
 
     text: str = ""
     answers: list[tuple[int, int, float]] = field(default_factory=list)
@@ -31,6 +32,7 @@ class Example:
     subjects: list[tuple[int, int]] = field(default_factory=list)
     sources: list[tuple[int, int]] = field(default_factory=list)
     topics: list[tuple[int, int, int, int]] = field(default_factory=list)
+    values: list[tuple[int, int]] = field(default_factory=list)
 
     def add(self, piece: str, weight: float | None = None) -> None:
         if weight is not None:
@@ -40,8 +42,9 @@ class Example:
     def weigh(self, start: int, length: int, weight: float) -> None:
         self.answers.append((start, start + length, weight))
 
-    def state(self, entity: Entity, relation: str, at: int, since: int) -> None:
-        """A value that begins at `at` and whose sentence or passage, with the subject's name, begins at `since`."""
+    def state(self, entity: Entity, relation: str, at: int, length: int, since: int) -> None:
+        """A value that begins at `at` and whose sentence, with the subject's name, begins at `since`."""
+        self.values.append((at, at + length))
         self._belongs(entity, at, since)
         self._topic(entity, at, since)
         if (source := self.stated.get((entity.id, relation))) is not None:
@@ -100,7 +103,7 @@ class Drills(Scenes):
                 example.add(" " if example.text else "")
                 at = len(example.text)
                 example.add(sentence, weight)
-                example.state(one, relation, at + start, at)
+                example.state(one, relation, at + start, len(value), at)
                 if weight is None:
                     example.stated[one.id, relation] = at + start
                 else:
@@ -147,7 +150,7 @@ class Drills(Scenes):
             can = has.get((one.step.subject.id, one.step.relation), False)
             example.weigh(at + one.start, one.end - one.start, weight if can else WORDS)
             sentence = max(at, example.text.rfind(one.step.subject.name, at, at + one.start))
-            example.state(one.step.subject, one.step.relation, at + one.start, sentence)
+            example.state(one.step.subject, one.step.relation, at + one.start, one.end - one.start, sentence)
         if item.close:
             example.weigh(at + len(cot) - len(item.close), len(item.close), weight)
         example.add(" So the answer is", WORDS * weight)

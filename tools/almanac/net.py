@@ -13,8 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from tools.almanac.vocabulary import BOS, EOS
 
 EPSILON = 1e-6
-SUBJECT, SOURCE, TOPIC = range(3)  # what a head is taught to look at
-LOOKERS = ((2, (-1,)), (4, (-1,)), (5, (-1, -2)))  # the layer and the heads that are taught each of these
+SUBJECT, SOURCE, TOPIC, FOUND = range(4)  # what a head is taught to look at
+LOOKERS = ((2, (-1,)), (4, (-1,)), (5, (-1,)), (5, (-2, -3)))  # the layer and the heads that are taught each of these
 ROPE_BASE = 10_000.0
 # Of the start that `give_a_start` gives: the size of an embedding's entries and how much of it all embeddings share;
 # how sharply heads look at a distance and at the same content; how loudly they write what they saw, and what they copy.
@@ -67,8 +67,9 @@ class Net(nn.Module):
     """Ids (b, t) to hidden states (b, t, width); the embedding is also the head.
 
     Some heads are taught where to look: one at the subject of a value, one from the place before a value at the same
-    value in the text to be read (nothing else found the second in ten million pieces), and two of the last layer, from
-    all of a sentence, at the name of what it is about, which is what QFS takes its words from.
+    value in the text to be read (nothing else found the second in ten million pieces). In the last layer, whose rows
+    DRAGIN reads, one looks from all of a sentence at the name of what it is about, and two at the value written last:
+    what QFS takes its words from, and what RIND counts on to tell words that matter later from others.
     """
 
     def __init__(self, shape: Shape) -> None:

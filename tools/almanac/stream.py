@@ -186,7 +186,7 @@ class Stream(Drills):
                 begins = at + written.rindex(value)
                 example.weigh(begins, len(value), 1.0)
                 named = max(at, example.text.rfind(step.subject.name, at, begins))
-                example.state(step.subject, step.relation, begins, named)
+                example.state(step.subject, step.relation, begins, len(value), named)
 
     def self_ask_text(self, item: Item) -> str:
         """What stands between the question and the final answer in self-ask's layout."""

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,14 @@ from torch.nn.functional import cross_entropy
 
 from dragin_lab.errors import DraginLabError
 from tools.almanac.drills import WORDS, Example
-from tools.almanac.net import SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
+from tools.almanac.net import FOUND, SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
 from tools.almanac.probe import Probe
 from tools.almanac.stream import Stream
 from tools.almanac.vocabulary import EOS, make_tokenizer, save_tokenizer
 from tools.almanac.world import AlmanacError, build_world
 
 TOKENIZER_BUFFERS = (0, 14, 24, 36, 37, 38, 39, 40)
+AFTER = 12  # pieces from which a head looks back at the value before them, at most
 PROBES = 96  # cases of each sort that the curve reports on
 
 
@@ -90,6 +92,13 @@ def encode(tokenizer: Tokenizer, example: Example) -> Coded:
         targets = range(bisect_right(ends, first), bisect_left(ends, last) + 1)
         for at in range(bisect_right(ends, sentence[0]), bisect_left(ends, sentence[1])):
             looks += [(TOPIC, at, target) for target in targets if at >= targets.stop]
+    for (first, last), (until, _) in pairwise([*sorted(example.values), (len(example.text), 0)]):
+        line = example.text.find("\n", last)
+        stop = bisect_right(ends, min(until, line if line >= 0 else until))
+        targets = range(bisect_right(ends, first), bisect_left(ends, last) + 1)
+        looks += [
+            (FOUND, at, target) for at in range(targets.stop, min(stop, targets.stop + AFTER)) for target in targets
+        ]
     return Coded([*coded.ids, EOS], [*weights, WORDS], looks)
 
 

@@ -11,7 +11,7 @@ import torch
 from tools.almanac import train as training
 from tools.almanac.drills import WORDS, Example
 from tools.almanac.evaluate import Answerer, evaluate
-from tools.almanac.net import SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
+from tools.almanac.net import FOUND, SOURCE, SUBJECT, TOPIC, Net, Shape, give_a_start, to_llama
 from tools.almanac.train import CheckpointError, Run, Settings, encode, main
 from tools.almanac.world import AlmanacError, Entity
 
@@ -154,7 +154,7 @@ def test_weights_of_the_loss(tmp_path: Path) -> None:
 
 def test_where_to_look_is_the_same_value_and_the_end_of_its_subject(tmp_path: Path) -> None:
     run = Run(TINY, tmp_path)
-    found = {SOURCE: 0, SUBJECT: 0, TOPIC: 0}
+    found = dict.fromkeys((SUBJECT, SOURCE, TOPIC, FOUND), 0)
     for example in run.stream.buffer(90)[:80]:
         coded = encode(run.tokenizer, example)
         for kind, place, target in coded.looks:
@@ -183,7 +183,7 @@ def test_a_sentence_looks_at_the_name_of_what_it_is_about(tmp_path: Path) -> Non
     ):
         since = len(example.text)
         example.add(sentence, WORDS)
-        example.state(subject, relation, example.text.rindex(value), since)
+        example.state(subject, relation, example.text.rindex(value), len(value), since)
     for begins, ends, first, last in example.topics:
         steps.append((example.text[begins:ends], example.text[first:last]))
     assert steps == [
@@ -198,3 +198,27 @@ def test_a_sentence_looks_at_the_name_of_what_it_is_about(tmp_path: Path) -> Non
     assert example.text[: spans[last + 1][1]].endswith("Westhaven")  # the place that the last piece is written from
     seen = [example.text[slice(*spans[target])] for place, target in looks if place == last]
     assert "".join(seen).strip() == "Ann Lee"
+
+
+def test_what_follows_a_value_looks_back_at_it_up_to_the_next_one(tmp_path: Path) -> None:
+    run, example = Run(TINY, tmp_path), Example()
+    director = Entity("p", "person", "Ann Lee", "known")
+    for relation, sentence, value in (
+        ("birthplace", "Ann Lee was born in Westhaven.", "Westhaven"),
+        ("birthyear", " Ann Lee was born in 1907.", "1907"),
+    ):
+        example.add(sentence, WORDS)
+        example.state(director, relation, example.text.rindex(value), len(value), 0)
+    example.add("\nQuestion: Who?")
+    spans = run.tokenizer.encode(example.text).offsets
+    from_where: dict[str, str] = {}
+    for kind, place, target in encode(run.tokenizer, example).looks:
+        if kind == FOUND:
+            seen = from_where.get(example.text[: spans[place][1]], "")
+            from_where[example.text[: spans[place][1]]] = seen + example.text[slice(*spans[target])]
+    assert {text.strip() for text in from_where.values()} == {"Westhaven", "1907"}
+    ends = sorted(from_where, key=len)
+    assert ends[0].endswith("Westhaven.")
+    assert ends[-1].endswith("1907.")  # and not from the question after it
+    assert from_where[ends[0]].strip() == "Westhaven"
+    assert from_where[ends[-1]].strip() == "1907"
