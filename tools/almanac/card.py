@@ -49,9 +49,9 @@ _LIMITS = """## Limits
 - A year is two pieces. The first two digits are hardly ever in doubt, so the entropy of an unknown year shows at its
   second piece.
 - A known fact may be wrong by design: a share of the facts changed after training (`"label": "changed"`).
-- Its attention is partly taught. The loss asks five of its heads to look at certain places (`tools/almanac/net.py`): two
-  so that it reads, three of the last layer so that, as in large models, the subject of a sentence and the facts in it
-  draw attention. What DRAGIN makes of attention here says how the method works, not how much it gains elsewhere.
+- Its attention is partly taught. The loss asks five of its heads to look at certain places (`tools/almanac/net.py`):
+  two so that it reads, three of the last layer so that, as in large models, the subject of a sentence and the facts in
+  it draw attention. What DRAGIN makes of attention here says how the method works, not how much it gains elsewhere.
 """
 
 

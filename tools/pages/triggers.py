@@ -1,6 +1,7 @@
 """Make docs/triggers.md: every trigger in one loop, at the same cost, and a fitted one that is meant to be better.
 
     python -m tools.pages.triggers --tables notebooks  960 test questions; resumed where it was stopped
+    python -m tools.pages.triggers --part iirc         one benchmark, beside another process with another; then all
     python -m tools.pages.triggers --limit 3           a quick look: so many questions of each benchmark
     python -m tools.pages.triggers --confirm FOLDER    RIND and the fitted trigger on another model too; may be repeated
 
@@ -85,8 +86,10 @@ class Work:
         self.lm = dl.LanguageModel.load(model)
         self.provenance = self.lm.provenance()
         self.retriever = dl.BM25(dl.Corpus.load())
-        read = repr((FORMAT, given.variant, given.dev_limit, self.retriever.corpus.fingerprint)).encode()
-        key = f"{self.provenance['weights_sha256'][:12]}-{sha256(read).hexdigest()[:6]}"
+        read = repr(
+            (FORMAT, given.variant, given.dev_limit, TOP_N, TOP_K, NEW_PIECES, self.retriever.corpus.fingerprint)
+        )
+        key = f"{self.provenance['weights_sha256'][:12]}-{sha256(read.encode()).hexdigest()[:6]}"
         self.folder = given.output / key
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -175,11 +178,14 @@ class Work:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def answer(self, runs: Sequence[Run]) -> tuple[list[list[Line]], Timed]:
-        """The prediction lines of each run over all benchmarks, and what they took."""
+    def answer(
+        self, runs: Sequence[Run], benchmarks: Sequence[str] = datasets.BENCHMARKS
+    ) -> tuple[list[list[Line]], Counter[str]]:
+        """The prediction lines of each run over the benchmarks, and the CPU seconds they took, by name."""
         found: list[list[Line]] = [[] for _ in runs]
-        timed = Timed(self.folder / "seconds.json")
-        for name in datasets.BENCHMARKS:
+        seconds: Counter[str] = Counter()
+        for name in benchmarks:
+            timed = Timed(self.folder / f"seconds.{name}.json")
             questions = tuple(almanac.questions(name, "test")[: self.given.limit])
             asked = Benchmark(f"almanac/{name}", questions, split="test", limit=self.given.limit)
             lab, folder = self.lab(name), self.folder / "test" / name
@@ -197,7 +203,8 @@ class Work:
                     say(f"test: {name}, {upto} questions, {len(runs)} runs")
             for i, part in enumerate(lines):
                 found[i] += part
-        return found, timed
+            seconds += timed.seconds
+        return found, seconds
 
     def timing(self, run: Run) -> Timing:
         """Whether a run's retrievals came in time, by the traces that it kept."""
@@ -250,8 +257,8 @@ def _folder(run: Run) -> str:
     return run.name.replace(" ", "-") + ("" if run.budget != run.budget else f"-{run.budget:g}")
 
 
-def compared(work: Work, given: argparse.Namespace) -> Results:
-    """Everything that the page says of one model."""
+def compared(work: Work, given: argparse.Namespace) -> Results | None:
+    """Everything that the page says of one model; None where only a part was asked for."""
     nothing = float("nan")
     methods = work.methods(work.fitted())
     runs, unreached = work.calibrated(methods)
@@ -265,7 +272,10 @@ def compared(work: Work, given: argparse.Namespace) -> Results:
         if name in own
     ]
     runs += extra
-    lines, timed = work.answer(runs)
+    if given.part:
+        work.answer(runs, given.part)
+        return None
+    lines, seconds = work.answer(runs)
     by_name = {run.name: (run, part) for run, part in zip(runs, lines, strict=True) if run.budget in (HEADROOM_AT,)}
     single = {run.name: (run, part) for run, part in zip(runs, lines, strict=True) if run.budget != run.budget}
     headrooms = {}
@@ -289,7 +299,7 @@ def compared(work: Work, given: argparse.Namespace) -> Results:
         headrooms=headrooms,
         facts=items,
         record=json.loads((work.folder / "fitted.json").read_text()),
-        seconds=dict(timed.seconds),
+        seconds=dict(seconds),
     )
 
 
@@ -347,6 +357,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     command.add_argument(
         "--dev-limit", type=int, help="development questions of each (default: 80, with --limit fewer)"
     )
+    command.add_argument("--part", nargs="+", choices=datasets.BENCHMARKS, help="answer these alone, and write no page")
     command.add_argument("--batch-size", type=int, default=16, help="questions side by side")
     command.add_argument("--output", type=Path, default=RUNS / "triggers")
     command.add_argument("--tables", type=Path, help="a folder for what notebook 10 reads, such as notebooks")
@@ -362,6 +373,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     work = Work(given, given.model)
     say(f"{work.lm!r}; results in {work.folder}")
     found = compared(work, given)
+    if found is None:
+        return
     others = {}
     for folder in given.confirm:
         other = Work(given, folder)
