@@ -28,8 +28,8 @@ def results(page: Any) -> Any:
             )
         )
     rows = {}
-    for method, right in (("wo-rag", (1.0, 0.0)), ("dragin", (1.0, 1.0))):
-        passages = [[fact.passage for fact in labels[1].facts]] if method == "dragin" else []
+    for method, right in (("wo-rag", (1.0, 0.0)), ("dragin", (1.0, 1.0)), ("dragin-sparing", (0.0, 1.0))):
+        passages = [[fact.passage for fact in labels[1].facts]] if method != "wo-rag" else []
         rows[method] = [
             {"qid": one.qid, "em": em, "retrievals": len(passages), "passages": passages, "pieces": 40}
             for one, em in zip(labels, right, strict=True)
@@ -43,7 +43,8 @@ def results(page: Any) -> Any:
         model={"model": "tiny", "weights_sha256": "0123456789abcdef", "dtype": "float32", "layer": 3},
         passages=2075, pipeline="a pipeline", dev_limit=5, best=needs.best_thresholds(items), facts=items,
         sentences=items, free=items, ends=["lost", "all right", "first wrong"], lost=1, asked=asked,
-        top_n={v: {"qfs": 5, "last-n": 10} for v in ("reference", "paper")}, thetas={"dragin": 1.5},
+        top_n={v: {"qfs": 5, "last-n": 10} for v in ("reference", "paper")},
+        thetas={"dragin": 1.5, "dragin-sparing": 2.5},
         tried={"dragin": {1.5: (0.5, 1.0)}}, answered={"iirc": rows}, labels={one.qid: one for one in labels},
     )  # fmt: skip
 
@@ -57,6 +58,8 @@ def test_page_says_what_was_found_and_keeps_its_reading(tmp_path: Path) -> None:
     assert "| wo-RAG | 0.500 [0.000, 1.000] |" in text
     assert "| DRAGIN | 1.000 [1.000, 1.000] |" in text
     assert "| DRAGIN − wo-RAG | +0.500 [+0.000, +1.000] |" in text
+    assert "| DRAGIN, at most 1.6 − wo-RAG | +0.000 [-1.000, +1.000] |" in text
+    assert "retrievals per question there: 2.5." in text.replace("\n", " ")
     assert "| qfs | 0.500 [0.000, 1.000] | 0.625 |" in text
     path.write_text(text.replace("Nothing written yet.", "Entropy is perfect here."), encoding="utf-8")
     page.write_page(path, results(page))

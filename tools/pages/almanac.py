@@ -28,7 +28,7 @@ from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.study import needs, needs_query
-from tools.pages.almanac_page import Results, write_page
+from tools.pages.almanac_page import SPARING, Results, write_page
 from tools.pages.base import DOCS, RUNS, Row, kept_rows, parser, say
 
 FORMAT = 3  # of the lines below runs/almanac; another number starts anew
@@ -38,12 +38,12 @@ CHUNK = 10  # questions of each benchmark for every method before the next ones,
 VARIANTS = ("reference", "paper")
 TOP_NS = (5, 10, 15, 25)
 THETAS = {
-    "dragin": (0.5, 1.0, 1.5, 2.0, 3.0, 4.0),
+    "dragin": (0.5, 1.0, 1.5, 2.0, 2.5, 2.6, 2.7, 2.8, 3.0, 3.5, 4.0),
     "dragin-paper": (0.1, 0.2, 0.4, 0.8, 1.2),
     "flare": (0.05, 0.1, 0.2, 0.4, 0.6),
     "flare-paper": (0.1, 0.2, 0.4, 0.6, 0.8),
 }
-METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-paper", "flare-paper")
+METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-sparing", "dragin-paper", "flare-paper")
 
 TopN = dict[str, dict[str, int]]  # variant -> what -> words or pieces of a query
 
@@ -136,7 +136,7 @@ class Work:
     # -- methods --------------------------------------------------------------------------------------------------
 
     def method(self, key: str, theta: float | None, top_n: TopN) -> Method:
-        name, _, variant = key.partition("-paper")
+        name = key.removesuffix("-paper").removesuffix("-sparing")
         variant = "paper" if key.endswith("-paper") else "reference"
         words = top_n[variant]["qfs"] if name == "dragin" else None
         return dl.method(name, variant=variant, threshold=theta, top_n=words, max_new_tokens=NEW_PIECES, top_k=3)
@@ -163,7 +163,7 @@ class Work:
             method = self.method(key, theta, top_n)
             rows = [r for b in datasets.BENCHMARKS for r in self.episodes("dev", b, self.given.dev_limit, key, method)]
             tried[theta] = (fmean(r["em"] for r in rows), fmean(r["retrievals"] for r in rows))
-        return max(tried, key=lambda theta: (tried[theta][0], -tried[theta][1])), tried
+        return best(tried), tried
 
     def test(self, methods: dict[str, Method]) -> dict[str, dict[str, list[Row]]]:
         """benchmark -> method -> rows, of the questions that every method has answered."""
@@ -183,6 +183,11 @@ class Work:
             common = min(map(len, done.values()))
             found[benchmark] = {key: rows[:common] for key, rows in done.items()}
         return found
+
+
+def best(tried: dict[float, tuple[float, float]]) -> float:
+    """θ with the best exact match, then with the fewest retrievals."""
+    return max(tried, key=lambda theta: (tried[theta][0], -tried[theta][1]))
 
 
 def prediction(trace: Trace) -> Row:
@@ -211,7 +216,7 @@ def main() -> None:
         "--needs-limit", type=int, help="test questions a benchmark for when and what (default: --limit)"
     )
     command.add_argument(
-        "--dev-limit", type=int, help="development questions a benchmark (default: 20, at most --limit)"
+        "--dev-limit", type=int, help="development questions a benchmark (default: 40, at most --limit)"
     )
     command.add_argument("--minutes", type=float, default=1e6, help="start no further test question after so long")
     command.add_argument("--output", type=Path, default=RUNS / "almanac")
@@ -219,7 +224,7 @@ def main() -> None:
     command.add_argument("--part", choices=("needs", "methods"), help="compute this part only, and write no page")
     given = command.parse_args()
     given.needs_limit = given.needs_limit or given.limit
-    given.dev_limit = given.dev_limit or min(20, given.limit)
+    given.dev_limit = given.dev_limit or min(40, given.limit)
 
     work = Work(given)
     say(f"{work.lm!r}; results in {work.folder}")
@@ -238,6 +243,8 @@ def main() -> None:
     if given.part != "needs":
         chosen = {key: work.choose_theta(key, top_n) for key in THETAS}
         thetas, tried = ({key: pair[at] for key, pair in chosen.items()} for at in (0, 1))
+        sparing = {theta: found for theta, found in tried["dragin"].items() if found[1] <= SPARING}
+        thetas["dragin-sparing"] = best(sparing)
         answered = work.test({key: work.method(key, thetas.get(key), top_n) for key in METHODS})
     if given.part is not None:
         return
