@@ -82,6 +82,8 @@ class Example:
 class Drills(Scenes):
     """Exercises of one skill each."""
 
+    labels_names = False  # whether a film that was chosen may have a label
+
     def _group(self, fresh: World, count: int) -> tuple[list[Entity], list[str]]:
         """Entities of one kind whose names look alike, and relations that all of them have a value for."""
         kind = self.rng.choices(("film", "person", "town"), (4, 4, 1))[0]
@@ -226,7 +228,10 @@ class Drills(Scenes):
                 given, found = questions.compare(*pair).rsplit(" ", 1)
                 found += "."
                 if sort == "name":
-                    title = self.rng.choice((fresh.film, fresh.person))().title
+                    named = self.rng.choice((fresh.film, fresh.person))()
+                    if self.labels_names and named.kind == "film" and self.rng.random() < 0.4:
+                        named.label = f"{self.rng.randint(1890, 2010)} film"
+                    title = named.title
                     chosen = self.rng.choice(("earlier", "later"))
                     given, found = f"{given} {found[:-1]}, so the {chosen} is {title}. So the answer is", f"{title}."
             example.add(f"{' ' if example.text else ''}{given}")

@@ -20,6 +20,7 @@ _INSTRUCTIONS = (
 _WITH_SEARCH = "Answer (with step-by-step & Search):"
 _ASKS_FROM = 186  # buffer from which calls of a search are written only where the prompt shows one or asks for it
 _LABELS_FROM = 352  # buffer from which more films have a label: it was left out now and then
+_LABELS_NAMES_FROM = 432  # and from which it is told to keep it in a conclusion
 # From which buffer on: the shares of each sort of example; look-alikes in a drill, at most; length of passages.
 _SORTS = (
     "restate",
@@ -45,6 +46,7 @@ _STAGES: tuple[tuple[int, tuple[int, ...], int, float], ...] = (
     (168, (3, 16, 6, 34, 17, 5, 5, 4, 2, 8), 4, 1.0),
     (224, (3, 15, 6, 33, 16, 5, 5, 4, 2, 3, 8), 4, 1.0),
     (308, (3, 15, 6, 33, 16, 5, 4, 4, 2, 2, 3, 7), 4, 1.0),
+    (432, (3, 15, 6, 33, 16, 5, 4, 4, 2, 7, 2, 4), 4, 1.0),
 )
 
 
@@ -59,6 +61,7 @@ class Stream(Drills):
         _, shares, most, self.long = next(one for one in reversed(_STAGES) if index >= one[0])
         self.asks = index >= _ASKS_FROM
         self.labelled = Drills.labelled if index < _LABELS_FROM else 0.15
+        self.labels_names = index >= _LABELS_NAMES_FROM
         made = {
             "restate": lambda: self.restate(most),
             "quiz": lambda: self.quiz(most),
