@@ -29,7 +29,7 @@ def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:
     assert triggers.options([]).dev_limit == 80
     work = triggers.Work.__new__(triggers.Work)
     work.given = given
-    methods = work.methods(WHENS.make("entropy"))
+    methods = work.methods(WHENS.make("entropy"), WHENS.make("prefix-entropy"))
     assert set(methods) == set(FORMULAS)
     assert len(methods) >= 10
     assert len({str(method) for method in methods.values()}) == len(methods) - 1  # the stand-in for the fitted one

@@ -142,12 +142,12 @@ class Work:
         shared = {"variant": self.given.variant, "max_new_tokens": NEW_PIECES, "top_k": TOP_K}
         return dl.method(name, when=when, what=what, **shared | words | settings)
 
-    def methods(self, fitted: dl.When) -> dict[str, Method]:
+    def methods(self, fitted: dl.When, probe: dl.When) -> dict[str, Method]:
         """Every trigger that has a threshold, by its name on the page."""
         trend_in_one_loop()
         in_one_loop = ("rind", "entropy", "margin", "attention", "trend", "probability", "capitalised", "random")
         found = {name: self.method(name) for name in in_one_loop}
-        found |= {"probe": self.method(self.probe()), "fitted": self.method(fitted)}
+        found |= {"probe": self.method(probe), "fitted": self.method(fitted)}
         found |= {name: self.method(name, "question", "targ") for name in ("prefix-margin", "prefix-entropy")}
         return found | {"etc": self.method("entropy-trend", "qfs-etc", "etc")}
 
@@ -260,7 +260,7 @@ def _folder(run: Run) -> str:
 def compared(work: Work, given: argparse.Namespace) -> Results | None:
     """Everything that the page says of one model; None where only a part was asked for."""
     nothing = float("nan")
-    methods = work.methods(work.fitted())
+    methods = work.methods(work.fitted(), work.probe())
     runs, unreached = work.calibrated(methods)
     oracle, gold = bounds(work.labels("test"))
     own = {run.name: run for run in runs if run.budget == HEADROOM_AT}
@@ -379,7 +379,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for folder in given.confirm:
         other = Work(given, folder)
         say(f"confirm: {other.lm!r}; results in {other.folder}")
-        methods = {name: method for name, method in work.methods(work.fitted()).items() if name in ("rind", "fitted")}
+        methods = {name: method for name, method in work.methods(work.fitted(), work.probe()).items() if name in ("rind", "fitted")}
         runs, unreached = other.calibrated(methods)
         runs.append(Run("wo-rag", float("nan"), dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_PIECES)))
         others[other.lm.name] = other.frontier(runs, other.answer(runs)[0], unreached)
