@@ -44,7 +44,7 @@ def results(page: Any) -> Any:
         passages=2075, pipeline="a pipeline", dev_limit=5, best=needs.best_thresholds(items), facts=items,
         sentences=items, free=items, ends=["lost", "all right", "first wrong"], lost=1, asked=asked,
         top_n={v: {"qfs": 5, "last-n": 10} for v in ("reference", "paper")},
-        thetas={"dragin": 1.5, "dragin-sparing": 2.5},
+        words={"dragin": 15, "dragin-paper": 10}, thetas={"dragin": 1.5, "dragin-sparing": 2.5},
         tried={"dragin": {1.5: (0.5, 1.0)}}, answered={"iirc": rows}, labels={one.qid: one for one in labels},
     )  # fmt: skip
 

@@ -43,9 +43,11 @@ THETAS = {
     "flare": (0.05, 0.1, 0.2, 0.4, 0.6),
     "flare-paper": (0.1, 0.2, 0.4, 0.6, 0.8),
 }
+WORDS_AT = {"dragin": 2.0, "dragin-paper": 0.4}  # θ at which lengths of QFS's queries are compared in DRAGIN's loop
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-sparing", "dragin-paper", "flare-paper")
 
 TopN = dict[str, dict[str, int]]  # variant -> what -> words or pieces of a query
+Tried = dict[Any, tuple[float, float]]  # setting -> exact match and retrievals on development
 
 
 class Work:
@@ -135,11 +137,11 @@ class Work:
 
     # -- methods --------------------------------------------------------------------------------------------------
 
-    def method(self, key: str, theta: float | None, top_n: TopN) -> Method:
+    def method(self, key: str, theta: float | None, words: dict[str, int]) -> Method:
         name = key.removesuffix("-paper").removesuffix("-sparing")
         variant = "paper" if key.endswith("-paper") else "reference"
-        words = top_n[variant]["qfs"] if name == "dragin" else None
-        return dl.method(name, variant=variant, threshold=theta, top_n=words, max_new_tokens=NEW_PIECES, top_k=3)
+        top_n = words.get(key.removesuffix("-sparing"))
+        return dl.method(name, variant=variant, threshold=theta, top_n=top_n, max_new_tokens=NEW_PIECES, top_k=3)
 
     def episodes(self, split: str, benchmark: str, limit: int, key: str, method: Method) -> list[Row]:
         template = self.templates[benchmark]
@@ -154,16 +156,22 @@ class Work:
         name = f"episodes.{split}.{benchmark}.{key}{theta}{words}"
         return self.each(name, self.questions[benchmark, split][:limit], work, until=split == "test")
 
-    def choose_theta(self, key: str, top_n: TopN) -> tuple[float, dict[float, tuple[float, float]]]:
-        """θ with the best exact match over all four development splits, then with fewer retrievals; and all tried."""
+    def on_development(self, key: str, methods: dict[Any, Method]) -> Tried:
+        """Exact match and retrievals per question over all four development splits, by what is tried."""
         tried = {}
         self.cache.clear()
-        for theta in THETAS[key]:
-            say(f"dev: {key}, θ {theta:g}")
-            method = self.method(key, theta, top_n)
+        for setting, method in methods.items():
+            say(f"dev: {key}, θ {method.threshold:g}, {method.top_n} words")
             rows = [r for b in datasets.BENCHMARKS for r in self.episodes("dev", b, self.given.dev_limit, key, method)]
-            tried[theta] = (fmean(r["em"] for r in rows), fmean(r["retrievals"] for r in rows))
-        return best(tried), tried
+            tried[setting] = (fmean(r["em"] for r in rows), fmean(r["retrievals"] for r in rows))
+        return tried
+
+    def choose_words(self) -> dict[str, int]:
+        """Words of DRAGIN's queries, by variant. What its loop asks at wordings counts too, unlike in ``what``."""
+        lengths = {
+            key: {n: self.method(key, theta, {key: n}) for n in TOP_NS} for key, theta in WORDS_AT.items()
+        }  # fmt: skip
+        return {key: best(self.on_development(key, methods)) for key, methods in lengths.items()}
 
     def test(self, methods: dict[str, Method]) -> dict[str, dict[str, list[Row]]]:
         """benchmark -> method -> rows, of the questions that every method has answered."""
@@ -185,9 +193,9 @@ class Work:
         return found
 
 
-def best(tried: dict[float, tuple[float, float]]) -> float:
-    """θ with the best exact match, then with the fewest retrievals."""
-    return max(tried, key=lambda theta: (tried[theta][0], -tried[theta][1]))
+def best(tried: Tried) -> Any:
+    """The setting with the best exact match, then with the fewest retrievals."""
+    return max(tried, key=lambda setting: (tried[setting][0], -tried[setting][1]))
 
 
 def prediction(trace: Trace) -> Row:
@@ -231,8 +239,7 @@ def main() -> None:
     if given.part != "methods":
         dev_items = _items(work.when("dev", given.dev_limit), "facts")
         test_rows = work.when("test", given.needs_limit)
-    top_n = work.choose_top_n()
-    if given.part != "methods":
+        top_n = work.choose_top_n()
         formulators = {f"{v} {w}": m for v in top_n for w, m in needs_query.formulators(v, top_n[v]).items()}
         asked = work.what(
             "test",
@@ -241,11 +248,14 @@ def main() -> None:
             "all-" + "-".join(str(n) for of in top_n.values() for n in of.values()),
         )
     if given.part != "needs":
-        chosen = {key: work.choose_theta(key, top_n) for key in THETAS}
-        thetas, tried = ({key: pair[at] for key, pair in chosen.items()} for at in (0, 1))
-        sparing = {theta: found for theta, found in tried["dragin"].items() if found[1] <= SPARING}
-        thetas["dragin-sparing"] = best(sparing)
-        answered = work.test({key: work.method(key, thetas.get(key), top_n) for key in METHODS})
+        words = work.choose_words()
+        tried = {
+            key: work.on_development(key, {theta: work.method(key, theta, words) for theta in grid})
+            for key, grid in THETAS.items()
+        }
+        thetas = {key: best(found) for key, found in tried.items()}
+        thetas["dragin-sparing"] = best({t: found for t, found in tried["dragin"].items() if found[1] <= SPARING})
+        answered = work.test({key: work.method(key, thetas.get(key), words) for key in METHODS})
     if given.part is not None:
         return
     write_page(
@@ -263,6 +273,7 @@ def main() -> None:
             lost=sum(len(row["free"]) for row in test_rows if row["ended"] == "lost"),
             asked={key: [needs_query.Asked(**a) for row in asked for a in row["asked"][key]] for key in formulators},
             top_n=top_n,
+            words=words,
             thetas=thetas,
             tried=tried,
             answered=answered,

@@ -60,6 +60,7 @@ class Results:
     lost: int  # facts read in texts before they were lost
     asked: Mapping[str, Sequence[Asked]]  # "variant what" -> queries
     top_n: Mapping[str, Mapping[str, int]]  # variant -> what
+    words: Mapping[str, int]  # of the queries of DRAGIN's methods
     thetas: Mapping[str, float]
     tried: Mapping[str, Mapping[float, tuple[float, float]]]
     answered: Mapping[str, Mapping[str, Sequence[Row]]]  # benchmark -> method -> rows
@@ -274,7 +275,8 @@ away or not. Reference variant unless said otherwise.
 
 θ: exact match (retrievals), over {found.dev_limit} development questions of each benchmark; the best is used above,
 with fewer retrievals where two are equal. *{NAMES["dragin-sparing"]}* has the best θ with at most {SPARING:g}
-retrievals per question there: {found.thetas["dragin-sparing"]:g}.
+retrievals per question there: {found.thetas["dragin-sparing"]:g}. DRAGIN's queries keep {found.words["dragin"]} words
+(reference) and {found.words["dragin-paper"]} (paper), chosen there in its loop too, at one θ.
 
 {markdown_table(("method", "tried", "used"), tried)}"""
 

@@ -379,7 +379,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for folder in given.confirm:
         other = Work(given, folder)
         say(f"confirm: {other.lm!r}; results in {other.folder}")
-        methods = {name: method for name, method in work.methods(work.fitted(), work.probe()).items() if name in ("rind", "fitted")}
+        methods = {
+            name: method
+            for name, method in work.methods(work.fitted(), work.probe()).items()
+            if name in ("rind", "fitted")
+        }
         runs, unreached = other.calibrated(methods)
         runs.append(Run("wo-rag", float("nan"), dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_PIECES)))
         others[other.lm.name] = other.frontier(runs, other.answer(runs)[0], unreached)
