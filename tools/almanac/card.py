@@ -106,6 +106,32 @@ def _exact_match(scores: dict[str, Any]) -> str:
     return _table(["benchmark", "questions", "n", "gold passages", "gold among three", "closed book"], rows)
 
 
+def _again(training: dict[str, Any]) -> str:
+    """How to make the model again, and what it is an average of."""
+    sizes = " ".join(f"--{name} {training[name]}" for name in ("layers", "width", "inner", "heads"))
+    command = f"python -m tools.almanac.train --output DIR --seed {training['seed']} {sizes} --workers 2"
+    averaged = training.get("averaged")
+    lines = []
+    for one in averaged or [training]:
+        steps = f"`{command} --steps {one['steps_done'] - one['decay']}`"
+        branch = f"the same with `--decay {one['decay']} --export MODEL` in place of `--steps`"
+        lines.append(f"{steps} from an empty DIR, then {branch}, trains it again.\n")
+    if averaged:
+        shares = " and ".join(
+            f"{one['share']:g} of one at {one['pieces'] / 1e6:.1f} million pieces" for one in averaged
+        )
+        lines[0] = (
+            f"Its weights are an average of two models of this run (`average.py`): {shares}; the shares were chosen on "
+            f"the development split. Models whose rate fell\nat different times make different mistakes, and their "
+            f"average makes fewer.\n\n{lines[0]}"
+        )
+    lines.append(
+        "What the heads are taught to look at was added on the way (`tools/almanac/README.md`), so a run from the start "
+        "gives a model of the same kind,\nnot these weights.\n"
+    )
+    return "\n".join(lines)
+
+
 def _means(groups: dict[str, dict[str, float]]) -> str:
     return _table(["facts", "n", "mean"], [[name, of["n"], f"{of['mean']:.3f}"] for name, of in groups.items()])
 
@@ -113,7 +139,6 @@ def _means(groups: dict[str, dict[str, float]]) -> str:
 def write_card(folder: Path) -> Path:
     """Write `README.md` of a model's folder. Raises `AlmanacError` naming the file that is missing or damaged."""
     training, scores = _load(folder / "training.json"), _load(folder / "scores.json")
-    sizes = " ".join(f"--{name} {training[name]}" for name in ("layers", "width", "inner", "heads"))
     parts = [
         _HEAD,
         "## Recipe\n",
@@ -126,9 +151,7 @@ def write_card(folder: Path) -> Path:
         f"({training['rate_rest']}); clip 1.0, bfloat16 with weights in float32.\n"
         f"The loss weighs the values of facts 1, other words of an answer {WORDS}, the rest nothing.\n",
         _DATA,
-        f"`python -m tools.almanac.train --output DIR --seed {training['seed']} {sizes} --workers 2 "
-        f"--steps {training['steps_done'] - training['decay']}`, then the same with `--decay {training['decay']} "
-        "--export MODEL` in place of `--steps`, trains it again.\n",
+        _again(training),
         "## Curve\n",
         "Teacher-forced, greedy: the share of values that are right in every piece: from memory about the known half,\n"
         "and read about the unknown half from the passage alone and with two look-alikes beside it; years compared\n"
