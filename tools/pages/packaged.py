@@ -30,7 +30,7 @@ from tools.pages.runs import PARTS, made
 ARCHIVE = Path(__file__).parents[2] / "notebooks" / f"almanac_runs{ENDING}"
 OUTPUT = RUNS / "packaged"
 TRACED = ("wo-rag", "flare", "dragin")
-THETAS = (0.5, 2.0, 2.5, 3.0, 6.0)
+THETAS = (0.5, 1.5, 2.5, 3.0, 6.0)
 
 
 def pack(folder: str | Path, files: Iterable[Path], path: str | Path) -> Path:
