@@ -37,7 +37,7 @@ from tools.pages.base import RUNS, parser, say
 OUTPUT = RUNS / "gallery"
 #: Chosen on development (docs/almanac.md, "Thresholds tried on development" and "What"), by variant.
 CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
-    "reference": {"dragin": {"threshold": 2.0, "top_n": 25}, "flare": {"threshold": 0.05}},
+    "reference": {"dragin": {"threshold": 2.0, "top_n": 25}, "flare": {"threshold": 0.1}},
     "paper": {"dragin": {"threshold": 0.2, "top_n": 5}, "flare": {"threshold": 0.6}},
 }
 #: Pieces of an answer, as in docs/almanac.md; self-ask's holds its questions too, and keeps its own default.
