@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragin_lab.core.trigger import WHENS
+from dragin_lab.core.what import DEFAULT_TOP_N
 from tools.pages import triggers
 from tools.pages.triggers_page import FORMULAS, READING
 
@@ -27,6 +28,7 @@ def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:
     given = triggers.options(["--limit", "3"])
     assert given.dev_limit == 10
     assert triggers.options([]).dev_limit == 80
+    assert triggers.TOP_N == DEFAULT_TOP_N  # with which notebook 10 asks
     work = triggers.Work.__new__(triggers.Work)
     work.given = given
     methods = work.methods(WHENS.make("entropy"), WHENS.make("prefix-entropy"))

@@ -48,6 +48,8 @@ _LIMITS = """## Limits
 - English of one kind: it knows the wordings of `tools/almanac/text.py` and no others.
 - A year is two pieces. The first two digits are hardly ever in doubt, so the entropy of an unknown year shows at its
   second piece.
+- Without passages, asked about names that it never met, it now and then writes FLARE-instruct's `[Search(...)]`, which
+  nobody asked for.
 - A known fact may be wrong by design: a share of the facts changed after training (`"label": "changed"`).
 - Its attention is partly taught. The loss asks five of its heads to look at certain places (`tools/almanac/net.py`):
   two so that it reads, three of the last layer so that, as in large models, the subject of a sentence and the facts in
