@@ -128,8 +128,8 @@ def _again(training: dict[str, Any]) -> str:
             f"average makes fewer.\n\n{lines[0]}"
         )
     lines.append(
-        "What the heads are taught to look at was added on the way (`tools/almanac/README.md`), so a run from the start "
-        "gives a model of the same kind,\nnot these weights.\n"
+        "What the heads are taught to look at was added on the way (`tools/almanac/README.md`), so a run from the "
+        "start gives a model of the same kind,\nnot these weights.\n"
     )
     return "\n".join(lines)
 

@@ -28,6 +28,8 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
 
+from filelock import FileLock
+
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Labelled
@@ -260,8 +262,9 @@ def _folder(run: Run) -> str:
 def compared(work: Work, given: argparse.Namespace) -> Results | None:
     """Everything that the page says of one model; None where only a part was asked for."""
     nothing = float("nan")
-    methods = work.methods(work.fitted(), work.probe())
-    runs, unreached = work.calibrated(methods)
+    with FileLock(work.folder / "calibrated.lock"):  # another process may answer another part
+        methods = work.methods(work.fitted(), work.probe())
+        runs, unreached = work.calibrated(methods)
     oracle, gold = bounds(work.labels("test"))
     own = {run.name: run for run in runs if run.budget == HEADROOM_AT}
     extra = [Run("wo-rag", nothing, dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_PIECES))]
