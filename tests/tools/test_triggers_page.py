@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from dragin_lab.core.trace import Question
 from dragin_lab.core.trigger import WHENS
 from dragin_lab.core.what import DEFAULT_TOP_N
-from tools.pages import triggers
+from tools.pages import first_world, triggers, triggers_work
 from tools.pages.triggers_page import FORMULAS, READING
 
 ROOT = Path(__file__).parents[2]
@@ -28,13 +30,44 @@ def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:
     given = triggers.options(["--limit", "3"])
     assert given.dev_limit == 10
     assert triggers.options([]).dev_limit == 80
-    assert triggers.TOP_N == DEFAULT_TOP_N  # with which notebook 10 asks
-    work = triggers.Work.__new__(triggers.Work)
+    assert triggers_work.TOP_N == DEFAULT_TOP_N  # with which notebook 10 asks
+    work = triggers_work.Work.__new__(triggers_work.Work)
     work.given = given
     methods = work.methods(WHENS.make("entropy"), WHENS.make("prefix-entropy"))
     assert set(methods) == set(FORMULAS)
     assert len(methods) >= 10
     assert len({str(method) for method in methods.values()}) == len(methods) - 1  # the stand-in for the fitted one
+
+
+def test_the_other_worlds_questions_are_answered_by_its_passages() -> None:
+    world = first_world.first_world()
+    dev, test = (world.questions(first_world.SET, split) for split in ("dev", "test"))
+    texts = [f"{one.title} {one.text}" for one in world.corpus]
+
+    def films(asked: Sequence[Question]) -> set[str]:
+        return {re.search(r"director of film (.+) born", one.text)[1] for one in asked if "born" in one.id}
+
+    assert len(films(dev)) == 40
+    assert len(films(test)) == 80
+    assert not films(dev) & films(test)
+    for one in (*dev, *test):
+        names = [name for name in films(dev) | films(test) if re.search(rf"\b{name}\b", one.text)]
+        own = [next(text for text in texts if text.startswith(name)) for name in names]
+        if "country" in one.id:
+            lands = [re.search(r"(?:from|made in) (\w+)", text)[1] for text in own]
+            assert one.golds == ("yes" if lands[0] == lands[1] else "no",)
+            continue
+        lives = []
+        for text in own:
+            director = re.search(r"irected by (\w+ \w+)", text)[1]
+            lives += [text for text in texts if text.startswith(director)]
+        assert len(lives) == len(names) == (1 if "born" in one.id else 2)
+        if "born" in one.id:
+            assert f"({one.golds[0]} - " in lives[0]
+        else:
+            ends = [int(re.search(r"- \d+ \w+ (\d{4})\)", life)[1]) for life in lives]
+            assert one.golds[0] in names
+            assert ends[names.index(one.golds[0])] == max(ends)
 
 
 def test_the_files_of_notebook_10_are_of_one_run() -> None:

@@ -3,7 +3,8 @@
     python -m tools.pages.triggers --tables notebooks  960 test questions; resumed where it was stopped
     python -m tools.pages.triggers --part iirc         one benchmark, beside another process with another; then all
     python -m tools.pages.triggers --limit 3           a quick look: so many questions of each benchmark
-    python -m tools.pages.triggers --confirm FOLDER    RIND and the fitted trigger on another model too; may be repeated
+
+Then RIND and the fitted trigger are held against each other on models of another world (``first_world``).
 
 What is computed goes into runs/triggers/, in a folder for these weights and settings; what is there is not computed
 again. Thresholds are found, and the trigger is fitted, on the development split; test is answered once.
@@ -14,249 +15,33 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
-from hashlib import sha256
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from shutil import copyfile
 from statistics import fmean
-from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
 
 from filelock import FileLock
 
 import dragin_lab as dl
-from dragin_lab import almanac
-from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.budget import NEVER, Calibrated, Calibration
-from dragin_lab.core.etc import EntropyTrend
+from dragin_lab.core.budget import Calibration
 from dragin_lab.core.method import Method, exchanged
-from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Trace
-from dragin_lab.core.when_after import Probe
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
-from dragin_lab.run.benchmark import Benchmark, open_run
-from dragin_lab.run.lines import Line
-from dragin_lab.study import needs
-from dragin_lab.study.fitting import LEAST, fit_trigger
-from dragin_lab.study.frontier import Frontier, Point
+from dragin_lab.study.fitting import LEAST
+from dragin_lab.study.frontier import Frontier
 from dragin_lab.study.headroom import Headroom
 from dragin_lab.study.oracle import bounds
-from dragin_lab.study.timing import Timing, timing
+from tools.pages import first_world
 from tools.pages.base import DOCS, ROOT, RUNS, Row, kept_rows, parser, say
 from tools.pages.triggers_page import HEADROOM_AT, Audit, Results, write_page, write_tables
+from tools.pages.triggers_work import NEW_PIECES, Run, Work
 
-FORMAT = 2  # of what is below runs/triggers; another number starts again
-NEW_PIECES, TOP_N, TOP_K = 96, 25, 3  # as development has them (docs/almanac.md)
-BUDGETS = (0.5, 1.0, 1.5, 2.0)
-BLOCK = 50  # questions that all methods answer before the next ones, so that a draft that two share is written once
 BYTE_LEVEL = str(ROOT / "tests" / "parity" / "models" / "almanac-prototype")
 FIXED_THETA = 1.0  # what the Dynamic RAG Toolbox has for every model
-
-
-def trend_in_one_loop() -> type[dl.When]:
-    """ETC's formula as a trigger of DRAGIN's loop, where ``entropy-trend`` brings ETC's own."""
-
-    @dl.when("trend", threshold=1.3, source="ETC §3 (arXiv 2511.09980), in DRAGIN's loop")
-    def trend(draft: dl.Draft) -> Any:
-        """Entropy's second difference turns (ETC's formula)."""
-        return EntropyTrend().score(draft)
-
-    return trend
-
-
-@dataclass(frozen=True)
-class Run:
-    """One method over all questions: its name on the page, and its budget; NaN for what has none."""
-
-    name: str
-    budget: float
-    method: Method
-
-
-class Work:
-    """A model, the questions and the folder of results."""
-
-    def __init__(self, given: argparse.Namespace, model: str | None) -> None:
-        self.given, self.pipeline = given, load_pipeline()
-        self.lm = dl.LanguageModel.load(model)
-        self.provenance = self.lm.provenance()
-        self.retriever = dl.BM25(dl.Corpus.load())
-        read = repr(
-            (FORMAT, given.variant, given.dev_limit, TOP_N, TOP_K, NEW_PIECES, self.retriever.corpus.fingerprint)
-        )
-        key = f"{self.provenance['weights_sha256'][:12]}-{sha256(read.encode()).hexdigest()[:6]}"
-        self.folder = given.output / key
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def lab(self, benchmark: str) -> dl.Lab:
-        """Almanac's prompt of a benchmark, with a cache of its own."""
-        return dl.Lab(
-            self.lm, retriever=self.retriever, exemplars=datasets.template(f"almanac/{benchmark}"), cache=True
-        )
-
-    def labels(self, split: str) -> list[Labelled]:
-        """The labels of a split's questions, of all benchmarks."""
-        return [one for name in datasets.BENCHMARKS for one in almanac.labels(name, split)]
-
-    def drafts(self, method: Method, *, retrieving: bool = False) -> Iterator[Trace]:
-        """Development's questions answered, benchmark by benchmark; without a retrieval where nobody asks for any."""
-        asked = method if retrieving else exchanged(method, threshold=NEVER)
-        for name in datasets.BENCHMARKS:
-            questions = almanac.questions(name, "dev")[: self.given.dev_limit]
-            traces = list(self._labs[name].ask_many(questions, asked, batch_size=self.given.batch_size))
-            place = {question.id: i for i, question in enumerate(questions)}
-            yield from sorted(traces, key=lambda trace: place[trace.question.id])
-
-    @cached_property
-    def _labs(self) -> dict[str, dl.Lab]:
-        return {name: self.lab(name) for name in datasets.BENCHMARKS}
-
-    # -- the triggers that are fitted ---------------------------------------------------------------------------------
-
-    def fitted(self) -> dl.When:
-        """The fitted trigger, from its file where it was fitted before."""
-        return self._fit("fitted", self.method("rind"), None)
-
-    def probe(self) -> dl.When:
-        """The linear probe, fitted as the other one is, on hidden states alone."""
-        silent = Probe(weights=(0.0,) * self.lm.model.config.hidden_size)  # so that the drafts keep their hidden states
-        return self._fit("linear-probe", self.method(silent), ["hidden"])
-
-    def _fit(self, name: str, method: Method, use: Sequence[str] | None) -> dl.When:
-        path = self.folder / f"{name}.json"
-        if path.exists():
-            return dl.trigger(path)
-        say(f"fit {name}: development's drafts")
-        return fit_trigger(self.drafts(method), self.labels("dev"), name=name, use=use, output=path)
-
-    # -- methods at budgets -------------------------------------------------------------------------------------------
-
-    def method(self, when: Any, what: str = "qfs", name: str = "dragin", **settings: Any) -> Method:
-        """A method with the settings that all of them share."""
-        words = {"top_n": TOP_N} if what == "qfs" else {}
-        shared = {"variant": self.given.variant, "max_new_tokens": NEW_PIECES, "top_k": TOP_K}
-        return dl.method(name, when=when, what=what, **shared | words | settings)
-
-    def methods(self, fitted: dl.When, probe: dl.When) -> dict[str, Method]:
-        """Every trigger that has a threshold, by its name on the page."""
-        trend_in_one_loop()
-        in_one_loop = ("rind", "entropy", "margin", "attention", "trend", "probability", "capitalised", "random")
-        found = {name: self.method(name) for name in in_one_loop}
-        found |= {"probe": self.method(probe), "fitted": self.method(fitted)}
-        found |= {name: self.method(name, "question", "targ") for name in ("prefix-margin", "prefix-entropy")}
-        return found | {"etc": self.method("entropy-trend", "qfs-etc", "etc")}
-
-    def calibrated(self, methods: Mapping[str, Method]) -> tuple[list[Run], list[str]]:
-        """Every method at every budget that it can reach, and what cannot be reached."""
-
-        def work(name: str) -> Row:
-            say(f"calibrate: {name}")
-            scores = Calibration.of(self.drafts(methods[name]), "almanac dev, all four")
-            row: Row = {"name": name, "runs": [], "unreached": []}
-            for amount in BUDGETS:
-                try:
-                    made = exchanged(methods[name], threshold=f"budget:{amount:g}", calibration=scores)
-                    row["runs"].append({"budget": amount, "threshold": made.threshold, "from": asdict(made.calibrated)})
-                except SettingError as error:
-                    row["unreached"].append(f"{name}: {error}")
-            return row
-
-        rows = kept_rows(self.folder / "calibrated.jsonl", list(methods), work)
-        runs = [
-            Run(row["name"], one["budget"], self._at(methods[row["name"]], one)) for row in rows for one in row["runs"]
-        ]
-        return runs, [said for row in rows for said in row["unreached"]]
-
-    @staticmethod
-    def _at(method: Method, found: Row) -> Method:
-        return replace(exchanged(method, threshold=found["threshold"]), calibrated=Calibrated(**found["from"]))
-
-    # -- answers ------------------------------------------------------------------------------------------------------
-
-    def answer(
-        self, runs: Sequence[Run], benchmarks: Sequence[str] = datasets.BENCHMARKS
-    ) -> tuple[list[list[Line]], Counter[str]]:
-        """The prediction lines of each run over the benchmarks, and the CPU seconds they took, by name."""
-        found: list[list[Line]] = [[] for _ in runs]
-        seconds: Counter[str] = Counter()
-        for name in benchmarks:
-            timed = Timed(self.folder / f"seconds.{name}.json")
-            questions = tuple(almanac.questions(name, "test")[: self.given.limit])
-            asked = Benchmark(f"almanac/{name}", questions, split="test", limit=self.given.limit)
-            lab, folder = self.lab(name), self.folder / "test" / name
-            with ExitStack() as stack:
-                options = {"batch_size": self.given.batch_size, "traces": None}
-                under_way = [
-                    stack.enter_context(open_run(lab, run.method, asked, folder / _folder(run), **options))
-                    for run in runs
-                ]
-                lines: list[list[Line]] = [[] for _ in runs]
-                for upto in [*range(BLOCK, len(questions), BLOCK), len(questions)]:
-                    for i, run in enumerate(runs):
-                        with timed.of(run.name):
-                            lines[i] = under_way[i](upto)
-                    say(f"test: {name}, {upto} questions, {len(runs)} runs")
-            for i, part in enumerate(lines):
-                found[i] += part
-            seconds += timed.seconds
-        return found, seconds
-
-    def timing(self, run: Run) -> Timing:
-        """Whether a run's retrievals came in time, by the traces that it kept."""
-        folders = [self.folder / "test" / name / _folder(run) / "traces" for name in datasets.BENCHMARKS]
-        return timing((Trace.load(path) for folder in folders for path in folder.iterdir()), self.labels("test"))
-
-    def items(self) -> list[needs.Item]:
-        """The facts of test's gold reasoning, scored by every trigger."""
-        found = []
-        for name in datasets.BENCHMARKS:
-            say(f"areas: {name}")
-            template = datasets.template(f"almanac/{name}")
-
-            def work(one: Labelled, template: Any = template) -> Row:
-                facts, _ = needs.forced_items(self.lm, one, template, self.pipeline)
-                return {"facts": [asdict(item) for item in facts]}
-
-            labels = almanac.labels(name, "test", min(self.given.needs_limit, self.given.limit))
-            found += kept_rows(self.folder / f"needs.{name}.jsonl", labels, work)
-        return [needs.Item(**item) for row in found for item in row["facts"]]
-
-    def frontier(self, runs: Sequence[Run], lines: Sequence[list[Line]], unreached: Sequence[str]) -> Frontier:
-        """The methods with a budget; without any retrieval all are alike."""
-        alone = next(part for run, part in zip(runs, lines, strict=True) if run.name == "wo-rag")
-        names = dict.fromkeys(run.name for run in runs if run.budget == run.budget)
-        points = [Point(name, 0.0, None, alone) for name in names]
-        for run, part in zip(runs, lines, strict=True):
-            if run.budget == run.budget:
-                points.append(Point(run.name, run.budget, run.method.threshold, part))
-        return Frontier(tuple(points), tuple(unreached))
-
-
-class Timed:
-    """CPU seconds by name, added up over starts of the script."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.seconds: Counter[str] = Counter(json.loads(path.read_text()) if path.exists() else {})
-
-    @contextmanager
-    def of(self, name: str) -> Iterator[None]:
-        """What is done inside counts for ``name``."""
-        begun = time.process_time()
-        yield
-        self.seconds[name] += time.process_time() - begun
-        self.path.write_text(json.dumps(self.seconds))
-
-
-def _folder(run: Run) -> str:
-    return run.name.replace(" ", "-") + ("" if run.budget != run.budget else f"-{run.budget:g}")
 
 
 def compared(work: Work, given: argparse.Namespace) -> Results | None:
@@ -306,6 +91,23 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
     )
 
 
+# -- another model and another world ----------------------------------------------------------------------------------
+
+
+def confirmed(work: Work, given: argparse.Namespace) -> dict[str, Frontier]:
+    """RIND and the trigger fitted on Almanac, on models of another world; only θ is calibrated again."""
+    fitted, probe = work.fitted(), work.probe()
+    found = {}
+    for folder in given.confirm:
+        other = Work(given, folder, first_world.first_world())
+        say(f"confirm: {other.lm!r}; results in {other.folder}")
+        methods = {name: other.methods(fitted, probe)[name] for name in ("rind", "fitted")}
+        runs, unreached = other.calibrated(methods)
+        runs.append(Run("wo-rag", float("nan"), dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_PIECES)))
+        found[other.lm.name] = other.frontier(runs, other.answer(runs)[0], unreached)
+    return found
+
+
 # -- the audit --------------------------------------------------------------------------------------------------------
 
 
@@ -352,7 +154,7 @@ def _audited(model: str, own: str, marker: str, traces: Sequence[Trace]) -> Audi
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     command = parser(__doc__)
     command.add_argument("--model", help="a folder or an id; default: the embedded model")
-    command.add_argument("--confirm", action="append", default=[], metavar="FOLDER", help="another model")
+    command.add_argument("--confirm", nargs="*", default=first_world.MODELS, help="models of the other world")
     command.add_argument("--byte-level", nargs="*", default=[BYTE_LEVEL], help="the audit's further models")
     command.add_argument("--variant", choices=("reference", "paper"), default="reference")
     command.add_argument("--limit", type=int, default=240, help="test questions of each benchmark")
@@ -378,23 +180,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = compared(work, given)
     if found is None:
         return
-    others = {}
-    for folder in given.confirm:
-        other = Work(given, folder)
-        say(f"confirm: {other.lm!r}; results in {other.folder}")
-        methods = {
-            name: method
-            for name, method in work.methods(work.fitted(), work.probe()).items()
-            if name in ("rind", "fitted")
-        }
-        runs, unreached = other.calibrated(methods)
-        runs.append(Run("wo-rag", float("nan"), dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_PIECES)))
-        others[other.lm.name] = other.frontier(runs, other.answer(runs)[0], unreached)
     audits, thetas = audit(given)
     if given.tables is not None:
         write_tables(given.tables / "almanac_triggers.json", found)
         copyfile(work.folder / "fitted.json", given.tables / "almanac_fitted.json")
-    write_page(given.page, replace(found, confirmed=others, audits=audits, thetas=thetas))
+    write_page(given.page, replace(found, confirmed=confirmed(work, given), audits=audits, thetas=thetas))
     say(f"wrote {given.page}")
 
 

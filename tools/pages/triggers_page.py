@@ -276,7 +276,12 @@ def _confirmed(found: Results) -> str:
         blocks.append(f"### `{model}`\n\n{markdown_table(head, rows)}\n\n{_against_rind(frontier)}")
     if not blocks:
         return ""
-    return "## On another model\n\nThe weights are those above; only θ was calibrated again.\n\n" + "\n\n".join(blocks)
+    told = (
+        "An early version of Almanac: 240 passages, questions on them (`tools/pages/first_world.py`), and models that "
+        "were taught a part of it.\nThe fitted trigger has the weights above; only θ was calibrated again, on questions "
+        "about other films."
+    )
+    return "\n\n".join(("## On models of another world", told, *blocks))
 
 
 # -- the audit --------------------------------------------------------------------------------------------------------
