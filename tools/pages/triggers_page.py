@@ -278,8 +278,8 @@ def _confirmed(found: Results) -> str:
         return ""
     told = (
         "An early version of Almanac: 240 passages, questions on them (`tools/pages/first_world.py`), and models that "
-        "were taught a part of it.\nThe fitted trigger has the weights above; only θ was calibrated again, on questions "
-        "about other films."
+        "were taught a part of it.\nThe fitted trigger has the weights above; only θ was calibrated again, on "
+        "questions about other films."
     )
     return "\n\n".join(("## On models of another world", told, *blocks))
 
