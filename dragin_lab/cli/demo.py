@@ -41,7 +41,7 @@ def run_demo(methods: Sequence[Method], limit: int, folder: Path, say: Callable[
     lab = Lab()
     questions = demo_questions()
     if limit > len(questions):
-        say(f"the embedded set has {len(questions)} questions, fewer than the {limit} asked for")
+        say(f"the embedded set has {counted(len(questions), 'question')}, fewer than the {limit} asked for")
     questions = questions[:limit]
     say(f"{lab.model!r}")
     say(f"{counted(len(questions), 'question')}, {len(Corpus.load()):,} passages, variant {methods[0].variant}\n")

@@ -74,7 +74,7 @@ def test_more_questions_than_there_are(command: Command, tmp_path: Path, monkeyp
     monkeypatch.setattr(demo, "demo_questions", lambda: questions)
     ran = command(*SHORT, "--limit", 5, "--output", tmp_path)
     assert ran.code == cli.DONE
-    assert "has 1 questions, fewer than the 5 asked for" in ran.out
+    assert "has 1 question, fewer than the 5 asked for" in ran.out
 
 
 def test_ctrl_c_keeps_the_rows_that_were_finished(
