@@ -193,10 +193,14 @@ class ReferenceLoop(Loop):
             hits &= ~spared
         table.hit[start:stop] = hits
         kept = " ".join(laid.sentences[:fired])
-        loudest = laid.words[start + int(seen.scores[fired].argmax())] if stop > start else None
+        most = int(seen.scores[fired].argmax()) if stop > start else None
+        loudest = None if most is None else laid.words[start + most]
+        reason = when.says_of_sentence(fired, seen.peaks[fired], loudest and loudest.text)
+        if most is not None and spared is not None and spared[most]:
+            reason += "; it is no content word, so the released code fires on it and leaves it out of the hits"
         decision = Decision(
             True,
-            when.says_of_sentence(fired, seen.peaks[fired], loudest and loudest.text),
+            reason,
             cut=_begin_of(laid.sentences, fired, made.text),
             piece=loudest and loudest.start,
             sentence=fired,

@@ -183,6 +183,8 @@ def test_content_words_are_looked_at_after_the_decision() -> None:
     say = Say(" It was far. Then he left it.", entropy={"Then": 9.0})
     driven = run(reference(top_n=2, max_new_tokens=9), say, Say(" So the answer is Li. He"))
     assert decision(driven).retrieve
+    assert decision(driven).reason.startswith("'Then' in sentence 2 scores ")
+    assert decision(driven).reason.endswith("the released code fires on it and leaves it out of the hits")
     assert not driven.trace.steps[0].words.hit.any()
     assert query(driven).text == "directed Ma?"  # no weights are left, so text order ranks the words
     assert query(driven).note == "no flagged word is left, so text order ranks the words"
@@ -190,6 +192,7 @@ def test_content_words_are_looked_at_after_the_decision() -> None:
     kept = run(reference(top_n=2, check_content_words=False), say, Say(" So the answer is Li. He"))
     assert kept.trace.steps[0].words.hit.tolist() == [word == "Then" for word in kept.trace.steps[0].words.text]
     assert query(kept).note == ""
+    assert decision(kept).reason.endswith("above θ 1.2")
 
 
 def test_the_first_firing_sentence_triggers() -> None:
