@@ -117,27 +117,28 @@ def cost_quality(
     return figure
 
 
-def frontier(table: pd.DataFrame | Any, *, quality: str = "em", title: str = "") -> Any:
-    """Exact match against retrievals per question, one line per method; a plotly figure.
+def frontier(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: str = "em", title: str = "") -> Any:
+    """Quality against cost per question, one line per method, with 95 % intervals; a plotly figure.
 
-    ``table`` is a ``study.frontier.Frontier``, or its table: one row per method and budget with ``method``,
-    ``retrievals`` and ``quality``. Errors as ``threshold_sweep``.
+    ``table`` is a ``study.frontier.Frontier``, or its table: one row per method and budget with ``method``, ``cost``
+    ("retrievals" or "pieces") and ``quality`` ("em" or "f1"). Errors as ``threshold_sweep``.
     """
-    rows = _rows(table, ("method", "retrievals", quality))
+    rows = _rows(table, ("method", cost, quality))
     if not len(rows):
         return message_figure("No method has a point yet.")
     figure = dressed(graph_objects().Figure())
-    for number, (name, own) in enumerate(rows.sort_values("retrievals").groupby("method", sort=False)):
-        about = [_said(row, quality) for _, row in own.iterrows()]
+    for number, (name, own) in enumerate(rows.sort_values(cost).groupby("method", sort=False)):
+        look, bars = style(number), _interval(own, quality)
         more: dict[str, Any] = {
-            "customdata": about,
-            "hovertemplate": f"{label(name)}<br>%{{x:.2f}} retrievals<br>%{{customdata}}<extra></extra>",
+            "customdata": [_said(row, quality) for _, row in own.iterrows()],
+            "hovertemplate": f"{label(name)}<br>%{{x:.2f}} {_axis(cost)}<br>%{{customdata}}<extra></extra>",
+            "error_y": bars and bars | {"color": look.faded(0.35), "thickness": 1},
         }
-        figure.add_trace(scatter(style(number), own["retrievals"], own[quality], label(name), **more))
-    figure.update_xaxes(title_text=_axis("retrievals"))
+        figure.add_trace(scatter(look, own[cost], own[quality], label(name), **more))
+    figure.update_xaxes(title_text=_axis(cost))
     figure.update_yaxes(title_text=_axis(quality))
     figure.update_layout(height=560, margin={"b": 150})
-    return titled(figure, title or f"{NAMES.get(quality, quality)} at the same cost{_questions(rows)}")
+    return titled(figure, title or f"{NAMES.get(quality, quality)} against {_axis(cost)}{_questions(rows)}")
 
 
 def pareto(cost: np.ndarray, quality: np.ndarray) -> np.ndarray:

@@ -178,6 +178,9 @@ def test_a_frontier_is_one_line_per_method():
     }
     assert figure.data[0].line.dash != figure.data[1].line.dash
     assert "200 questions" in figure.layout.title.text
+    assert [line.error_y.array is not None for line in figure.data] == [True, True]
+    other = views.frontier(sweep_table(method=["a", "b", "a"]), cost="pieces", quality="f1")
+    assert (other.layout.xaxis.title.text, other.layout.yaxis.title.text) == ("pieces per question", "F1")
     assert "No method has a point yet" in views.frontier(sweep_table(method="a")[:0]).layout.annotations[0].text
     with pytest.raises(SettingError, match="lacks the column 'method'"):
         views.frontier(sweep_table())

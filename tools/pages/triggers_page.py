@@ -97,7 +97,12 @@ def write_page(path: Path, found: Results) -> None:
     if path.exists() and READING[0] in (old := path.read_text(encoding="utf-8")):
         reading = old.split(READING[0])[1].split(READING[1])[0].strip()
     (path.parent / "pictures").mkdir(parents=True, exist_ok=True)
-    picture = save_image(drawn(found.frontier), path.parent / "pictures" / "triggers.png", height=620)
+    pictures = {
+        f"against_{cost}": save_image(
+            drawn(found.frontier, cost=cost), path.parent / "pictures" / name, height=620
+        ).name
+        for cost, name in (("retrievals", "triggers.png"), ("pieces", "triggers-pieces.png"))
+    }
     told = found.record["fitted_on"]
     parts = {
         "setting": _setting(found),
@@ -107,7 +112,7 @@ def write_page(path: Path, found: Results) -> None:
         "without": _exact_of(found.without),
         "oracle": f"{_exact_of(found.oracle)}, {fmean(line['retrievals'] for line in found.oracle):.2f} retrievals",
         "unreached": "\n".join(f"- {said}" for said in found.frontier.unreached) or "Every budget was reached.",
-        "picture": picture.name,
+        **pictures,
         "fitted": f"{told['traces']} development drafts with {told['pieces']:,} pieces, {told['missing']:,} of them of "
         "a value that the model could not know; "
         f"ROC area {told['area']:.3f} over pieces of questions left out of the fit",
