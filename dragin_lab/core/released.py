@@ -197,7 +197,7 @@ class ReferenceLoop(Loop):
         loudest = None if most is None else laid.words[start + most]
         reason = when.says_of_sentence(fired, seen.peaks[fired], loudest and loudest.text)
         if most is not None and spared is not None and spared[most]:
-            reason += "; it is no content word, so the released code fires on it and leaves it out of the hits"
+            reason += "; it is not a content word, so the released code fires on it but does not count it as a hit"
         decision = Decision(
             True,
             reason,

@@ -184,7 +184,7 @@ def test_content_words_are_looked_at_after_the_decision() -> None:
     driven = run(reference(top_n=2, max_new_tokens=9), say, Say(" So the answer is Li. He"))
     assert decision(driven).retrieve
     assert decision(driven).reason.startswith("'Then' in sentence 2 scores ")
-    assert decision(driven).reason.endswith("the released code fires on it and leaves it out of the hits")
+    assert decision(driven).reason.endswith("the released code fires on it but does not count it as a hit")
     assert not driven.trace.steps[0].words.hit.any()
     assert query(driven).text == "directed Ma?"  # no weights are left, so text order ranks the words
     assert query(driven).note == "no flagged word is left, so text order ranks the words"
