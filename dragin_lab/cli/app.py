@@ -26,6 +26,7 @@ from dragin_lab.cli.corpus_search import search
 from dragin_lab.cli.data import data
 from dragin_lab.cli.methods import methods
 from dragin_lab.cli.options import (
+    NUMBER,
     build_method,
     check_corpus,
     check_retriever,
@@ -106,7 +107,7 @@ for part in (index, search):
 @method_options
 @click.option(
     "--threshold",
-    type=float,
+    type=NUMBER,
     panel="Method",
     help="θ, from 0: on the RIND score for dragin (default 1.2), on 1 - p for flare (default 0.1; paper variant 0.2).",
 )
@@ -215,8 +216,8 @@ def doctor(**options: Any) -> None:
 @cli.command(short_help="Compare all methods on the embedded questions.")
 @click.option("--limit", type=int, default=10, show_default=True, help="How many questions.")
 @click.option("--output", default="runs/demo", show_default=True, help="Folder for the table and one trace.")
-@click.option("--threshold", type=float, help="θ of dragin, on the RIND score; default 1.2.")
-@click.option("--flare-threshold", type=float, help="θ of flare, on 1 - p; default 0.1 (paper variant 0.2).")
+@click.option("--threshold", type=NUMBER, help="θ of dragin, on the RIND score; default 1.2.")
+@click.option("--flare-threshold", type=NUMBER, help="θ of flare, on 1 - p; default 0.1 (paper variant 0.2).")
 @click.option("--top-n", type=int, help="Words of a query of dragin; default 25.")
 @size_options(96)
 @debug_option

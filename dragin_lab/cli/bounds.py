@@ -12,6 +12,7 @@ import rich_click as click
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.cli.options import (
+    NUMBER,
     Numbers,
     check_tap,
     corpus_option,
@@ -77,7 +78,7 @@ def budget(name: str, threshold: str, **options: Any) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="METHOD...")
 @click.option(
     "--budgets",
-    type=Numbers(click.FLOAT),
+    type=Numbers(NUMBER),
     default="0.5,1,1.5,2",
     show_default=True,
     panel="Method",

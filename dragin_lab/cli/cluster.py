@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from dragin_lab.cli.options import together
+from dragin_lab.cli.options import NUMBER, together
 
 if TYPE_CHECKING:
     from dragin_lab.run.cluster import Cluster
@@ -23,11 +23,11 @@ cluster_options = together(
         help="Workers, each with a model; default as many as there is room for.",
     ),
     click.option(
-        "--gpus-per-actor", type=float, panel="Cluster",
+        "--gpus-per-actor", type=NUMBER, panel="Cluster",
         help="GPUs of a worker: 0.5 puts two on one. Default 1 where the cluster has GPUs.",
     ),
     click.option(
-        "--cpus-per-actor", type=float, panel="Cluster", help="CPUs of a worker, and torch's threads there; default 1."
+        "--cpus-per-actor", type=NUMBER, panel="Cluster", help="CPUs of a worker, and torch's threads there; default 1."
     ),
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import rich_click as click
+from click.types import FloatParamType
 
 from dragin_lab.core.given import is_embedded
 from dragin_lab.core.method import METHODS, VARIANTS, WHATS, WHENS, Method
@@ -120,6 +121,15 @@ def define(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -
         except Exception as error:  # whatever a user's own file raises
             where = traceback.extract_tb(error.__traceback__)[-1]
             raise click.UsageError(f"--with {name}, line {where.lineno}: {type(error).__name__}: {error}") from error
+
+
+class _Number(FloatParamType):
+    """click's float, by a name that everybody knows."""
+
+    name = "number"
+
+
+NUMBER = _Number()
 
 
 class Numbers(click.ParamType):

@@ -12,6 +12,7 @@ import rich_click as click
 from dragin_lab.cli.cluster import check_cluster, cluster_options, open_cluster
 from dragin_lab.cli.methods import PerMethod, build_methods, published_settings
 from dragin_lab.cli.options import (
+    NUMBER,
     Names,
     benchmark_options,
     check_corpus,
@@ -54,7 +55,7 @@ from dragin_lab.study.runs import Runs
 @part_options(several=True)
 @click.option(
     "--threshold",
-    type=PerMethod(click.FLOAT),
+    type=PerMethod(NUMBER),
     multiple=True,
     panel="Method",
     help="θ, or several; where methods measure differently with their name, as in flare=0.1. Default: the method's.",

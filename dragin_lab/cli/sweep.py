@@ -8,6 +8,7 @@ import rich_click as click
 
 from dragin_lab.cli.cluster import cluster_options
 from dragin_lab.cli.options import (
+    NUMBER,
     Numbers,
     benchmark_options,
     build_method,
@@ -26,7 +27,7 @@ from dragin_lab.run.sweeps import TABLE_5, swept
 @method_options
 @click.option(
     "--threshold",
-    type=Numbers(click.FLOAT),
+    type=Numbers(NUMBER),
     panel="Method",
     help="Values of θ, between commas. Default with dragin, where --top-n is not swept: 1.0 to 1.4, as in Table 5.",
 )
