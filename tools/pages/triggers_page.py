@@ -1,4 +1,4 @@
-"""The page docs/triggers.md and its picture, from results; a reading that people write is kept."""
+"""The page docs/triggers.md and its pictures, from results; a reading that people write is kept."""
 
 from __future__ import annotations
 
@@ -92,17 +92,15 @@ class Results:
 
 
 def write_page(path: Path, found: Results) -> None:
-    """Write the page and its picture; what stands between the marks of ``READING`` in the page there is kept."""
+    """Write the page and its pictures; what stands between the marks of ``READING`` in the page there is kept."""
     reading = "Nothing written yet."
     if path.exists() and READING[0] in (old := path.read_text(encoding="utf-8")):
         reading = old.split(READING[0])[1].split(READING[1])[0].strip()
     (path.parent / "pictures").mkdir(parents=True, exist_ok=True)
-    pictures = {
-        f"against_{cost}": save_image(
-            drawn(found.frontier, cost=cost), path.parent / "pictures" / name, height=620
-        ).name
-        for cost, name in (("retrievals", "triggers.png"), ("pieces", "triggers-pieces.png"))
-    }
+    pictures = {}
+    for cost, name in (("retrievals", "triggers.png"), ("pieces", "triggers-pieces.png")):
+        drawing = drawn(found.frontier, cost=cost)
+        pictures[f"against_{cost}"] = save_image(drawing, path.parent / "pictures" / name, height=620).name
     told = found.record["fitted_on"]
     parts = {
         "setting": _setting(found),
