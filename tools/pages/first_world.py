@@ -2,16 +2,15 @@
 
 ``tests/parity/sets.json`` has the passages of 120 films and of their directors, and the two models beside it were
 taught some of them. The questions are made here, in the forms that those models were taught. A third of the films
-serve development, the others test; no film is in both.
+serve development and the others test; no film is in both, and none that an exemplar names is in either.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import dragin_lab as dl
 from dragin_lab.core.prompts import Exemplar
@@ -31,22 +30,22 @@ def first_world() -> World:
     """The passages, the two exemplars of the parity cases, and ``questions``."""
     given = json.loads((PARITY / "sets.json").read_text(encoding="utf-8"))["almanac"]
     exemplars = [Exemplar(one["question"], one["rationale"], one["answer"]) for one in given["exemplars"]]
-    asked = questions(given["passages"])
+    asked = questions({one["title"]: one["text"] for one in given["passages"]}, exemplars)
     return World("almanac-1", dl.Corpus.load(given["passages"]), {SET: exemplars}, lambda _, split: asked[split])
 
 
-def questions(passages: Sequence[dict[str, Any]]) -> dict[str, list[dl.Question]]:
-    """Development's and test's questions: where a director was born, who died later, whether countries are the same."""
-    texts = {passage["title"]: passage["text"] for passage in passages}
-    films = sorted(title for title, text in texts.items() if _DIRECTOR.search(text))
-    return {split: list(_asked(split, part, texts)) for split, part in (("dev", films[::3]), ("test", _others(films)))}
+def questions(texts: Mapping[str, str], exemplars: Sequence[Exemplar]) -> dict[str, list[dl.Question]]:
+    """Development's and test's questions: when a director was born, who died later, whether two countries are the same.
+
+    ``texts`` are the passages by their title.
+    """
+    films = [film for film in sorted(texts) if _DIRECTOR.search(texts[film])]
+    films = [film for film in films if not any(film in one.question for one in exemplars)]
+    parts = {"dev": films[::3], "test": [film for i, film in enumerate(films) if i % 3]}
+    return {split: list(_asked(split, part, texts)) for split, part in parts.items()}
 
 
-def _others(films: Sequence[str]) -> list[str]:
-    return [film for i, film in enumerate(films) if i % 3]
-
-
-def _asked(split: str, films: Sequence[str], texts: dict[str, str]) -> Iterator[dl.Question]:
+def _asked(split: str, films: Sequence[str], texts: Mapping[str, str]) -> Iterator[dl.Question]:
     lives = {film: _found(_LIFE, texts[_found(_DIRECTOR, texts[film])[0]]) for film in films}
     died = {film: datetime.strptime(life[1], "%d %B %Y") for film, life in lives.items()}
     country = {film: _found(_COUNTRY, texts[film])[0] for film in films}

@@ -1,4 +1,4 @@
-"""What docs/triggers.md computes with one model on one world: calibrated thresholds, answers, the facts in need.
+"""What docs/triggers.md computes with one model on one world: thresholds, answers, and the scores of facts.
 
 Everything is kept in a folder for these weights, settings and passages, and what is there is not computed again.
 """
@@ -23,6 +23,7 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.budget import NEVER, Calibrated, Calibration
 from dragin_lab.core.etc import EntropyTrend
 from dragin_lab.core.method import Method, exchanged
+from dragin_lab.core.records import fingerprint
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Trace
 from dragin_lab.core.when_after import Probe
@@ -84,10 +85,9 @@ class Work:
         self.lm = dl.LanguageModel.load(model)
         self.provenance = self.lm.provenance()
         self.retriever = dl.BM25(self.world.corpus)
-        read = repr(
-            (FORMAT, given.variant, given.dev_limit, TOP_N, TOP_K, NEW_PIECES, self.retriever.corpus.fingerprint)
-        )
-        key = f"{self.provenance['weights_sha256'][:12]}-{sha256(read.encode()).hexdigest()[:6]}"
+        asked = fingerprint(one for name in self.world.prompts for one in self._dev(name))
+        shared = (FORMAT, given.variant, TOP_N, TOP_K, NEW_PIECES, self.retriever.corpus.fingerprint, asked)
+        key = f"{self.provenance['weights_sha256'][:12]}-{sha256(repr(shared).encode()).hexdigest()[:6]}"
         self.folder = given.output / key
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -103,10 +103,13 @@ class Work:
         """Development's questions answered, benchmark by benchmark; without a retrieval where nobody asks for any."""
         asked = method if retrieving else exchanged(method, threshold=NEVER)
         for name in self.world.prompts:
-            questions = self.world.questions(name, "dev")[: self.given.dev_limit]
+            questions = self._dev(name)
             traces = list(self._labs[name].ask_many(questions, asked, batch_size=self.given.batch_size))
             place = {question.id: i for i, question in enumerate(questions)}
             yield from sorted(traces, key=lambda trace: place[trace.question.id])
+
+    def _dev(self, name: str) -> Sequence[dl.Question]:
+        return self.world.questions(name, "dev")[: self.given.dev_limit]
 
     @cached_property
     def _labs(self) -> dict[str, dl.Lab]:
