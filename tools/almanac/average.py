@@ -3,7 +3,8 @@
     python -m tools.almanac.average EARLIER LATER --share 0.7 --export MODEL
 
 Two models whose rate fell to 0 at different times make different mistakes; the average of their weights makes fewer
-(model soups, Wortsman et al. 2022, arXiv 2203.05482). ``--share`` is chosen on the development split.
+(model soups, Wortsman et al. 2022, arXiv 2203.05482). ``--share`` is chosen on the development split. Either may be an
+average itself.
 """
 
 from __future__ import annotations
@@ -42,13 +43,16 @@ def average(earlier: Path, later: Path, share: float, folder: Path) -> Path:
     weights = {name: ((1 - share) * old[name].float() + share * new[name].float()).to(new[name].dtype) for name in new}
     shutil.copytree(later, folder, ignore=shutil.ignore_patterns("README.md", "scores.json", "knowledge.json"))
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    parts = [
-        {"share": round(of, 6)} | {name: one[name] for name in SAID}
-        for of, one in ((1 - share, first), (share, second))
-    ]
+    parts = _parts(first, 1 - share) + _parts(second, share)
     path = folder / "training.json"
     path.write_text(json.dumps(second | {"averaged": parts}, indent=2) + "\n", encoding="utf-8")
     return folder
+
+
+def _parts(training: dict[str, Any], share: float) -> list[dict[str, Any]]:
+    """The trained models that a share of an average consists of: one, or those of an average itself."""
+    of = training.get("averaged") or [training | {"share": 1.0}]
+    return [{"share": round(share * one["share"], 6)} | {name: one[name] for name in SAID} for one in of]
 
 
 def _training(folder: Path) -> dict[str, Any]:

@@ -119,13 +119,11 @@ def _again(training: dict[str, Any]) -> str:
         branch = f"the same with `--decay {one['decay']} --export MODEL` in place of `--steps`"
         lines.append(f"{steps} from an empty DIR, then {branch}, trains it again.\n")
     if averaged:
-        shares = " and ".join(
-            f"{one['share']:g} of one at {one['pieces'] / 1e6:.1f} million pieces" for one in averaged
-        )
+        shares = ", ".join(f"{one['share']:g} of one at {one['pieces'] / 1e6:.1f} million pieces" for one in averaged)
         lines[0] = (
-            f"Its weights are an average of two models of this run (`average.py`): {shares}; the shares were chosen on "
-            f"the development split. Models whose rate fell\nat different times make different mistakes, and their "
-            f"average makes fewer.\n\n{lines[0]}"
+            f"Its weights are an average of {len(averaged)} models of this run (`average.py`), by shares chosen "
+            f"on the development split:\n{shares}. Models whose rate fell at different times make different "
+            f"mistakes, and their average makes fewer.\n\n{lines[0]}"
         )
     lines.append(
         "What the heads are taught to look at was added on the way (`tools/almanac/README.md`), so a run from the "

@@ -35,6 +35,14 @@ def test_weights_are_averaged_and_what_was_averaged_is_recorded(tmp_path: Path) 
     assert not (tmp_path / "c" / "scores.json").exists()  # they are the later model's
 
 
+def test_an_average_of_an_average_names_all_that_were_trained(tmp_path: Path) -> None:
+    first, second, third = (model(tmp_path / name, value) for name, value in (("a", 4.0), ("b", 8.0), ("c", 10.0)))
+    both = average(first, second, 0.5, tmp_path / "ab")
+    average(both, third, 0.75, tmp_path / "abc")
+    training = json.loads((tmp_path / "abc" / "training.json").read_text())
+    assert [(one["share"], one["steps_done"]) for one in training["averaged"]] == [(0.125, 4), (0.125, 8), (0.75, 10)]
+
+
 def test_models_that_do_not_belong_together_are_refused_by_name(tmp_path: Path) -> None:
     earlier, later = model(tmp_path / "a", 4.0), model(tmp_path / "b", 8.0, width=3)
     with pytest.raises(AlmanacError, match=r"differ in width; give two models of one training run"):
