@@ -27,6 +27,7 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
+from dragin_lab.errors import DraginLabError
 from dragin_lab.study import needs, needs_query
 from tools.pages.almanac_page import SPARING, Results, write_page
 from tools.pages.base import DOCS, RUNS, Row, kept_rows, parser, say
@@ -34,7 +35,7 @@ from tools.pages.base import DOCS, RUNS, Row, kept_rows, parser, say
 FORMAT = 3  # of the lines below runs/almanac; another number starts anew
 SHOTS = 2  # exemplars in a prompt: the model's context is short
 NEW_PIECES = 96
-CHUNK = 10  # questions of each benchmark for every method before the next ones, so that a stopped run is balanced
+CHUNK = 20  # questions side by side, of one benchmark for every method, before the next ones: a stopped run is balanced
 VARIANTS = ("reference", "paper")
 TOP_NS = (5, 10, 15, 25)
 THETAS = {
@@ -144,17 +145,21 @@ class Work:
         return dl.method(name, variant=variant, threshold=theta, top_n=top_n, max_new_tokens=NEW_PIECES, top_k=3)
 
     def episodes(self, split: str, benchmark: str, limit: int, key: str, method: Method) -> list[Row]:
-        template = self.templates[benchmark]
+        lab = dl.Lab(self.lm, retriever=self.retriever, exemplars=self.templates[benchmark], cache=self.cache)
+        asked = self.questions[benchmark, split][:limit]
+        ahead: dict[str, Row] = {}  # answered side by side, and not yet kept
 
         def work(question: Question) -> Row:
-            return prediction(
-                dl.Lab(self.lm, retriever=self.retriever, exemplars=template, cache=self.cache).ask(question, method)
-            )
+            if question.id not in ahead:
+                start = asked.index(question)
+                traces = lab.ask_many(asked[start : start + CHUNK], method, batch_size=CHUNK)
+                ahead.update((trace.question.id, prediction(trace)) for trace in traces)
+            return ahead.pop(question.id)
 
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
         words = "" if method.what.name != "qfs" else f".n{method.top_n}"
         name = f"episodes.{split}.{benchmark}.{key}{theta}{words}"
-        return self.each(name, self.questions[benchmark, split][:limit], work, until=split == "test")
+        return self.each(name, asked, work, until=split == "test")
 
     def on_development(self, key: str, methods: dict[Any, Method]) -> Tried:
         """Exact match and retrievals per question over all four development splits, by what is tried."""
@@ -199,6 +204,8 @@ def best(tried: Tried) -> Any:
 
 
 def prediction(trace: Trace) -> Row:
+    if trace.ended == "error":
+        raise DraginLabError(f"question {trace.question.id} failed: {trace.error}")
     count = trace.counters
     return {
         "qid": trace.question.id,
