@@ -39,7 +39,7 @@ CHUNK = 20  # questions side by side, of one benchmark for every method, before 
 VARIANTS = ("reference", "paper")
 TOP_NS = (5, 10, 15, 25)
 THETAS = {
-    "dragin": (0.5, 1.0, 1.5, 2.0, 2.5, 2.6, 2.7, 2.8, 3.0, 3.5, 4.0),
+    "dragin": (0.5, 1.0, 1.5, 2.0, 2.5, 2.6, 2.7, 2.8, 2.9, 3.0, 3.5, 4.0),
     "dragin-paper": (0.1, 0.2, 0.4, 0.8, 1.2),
     "flare": (0.05, 0.1, 0.2, 0.4, 0.6),
     "flare-paper": (0.1, 0.2, 0.4, 0.6, 0.8),

@@ -30,6 +30,7 @@ from tools.pages.runs import PARTS, made
 ARCHIVE = Path(__file__).parents[2] / "notebooks" / f"almanac_runs{ENDING}"
 OUTPUT = RUNS / "packaged"
 TRACED = ("wo-rag", "flare", "dragin")
+BATCH = 16  # questions side by side
 THETAS = (0.5, 1.5, 2.5, 3.0, 6.0)
 
 
@@ -53,7 +54,8 @@ def answer(each: int, output: Path) -> None:
         wanted = [("methods", method) for method in PARTS["methods"]()]
         wanted += [("thresholds", method) for method in sweep if name == "hotpotqa"]
         for part, method in wanted:
-            (record,) = lab.run(asked, method, output=output / part / asked.name, progress=False).records
+            folder = output / part / asked.name
+            (record,) = lab.run(asked, method, output=folder, batch_size=BATCH, progress=False).records
             say(f"{part}: {record!r}")
 
 
