@@ -6,7 +6,9 @@ EXTRAS := notebooks,corpora,dense,cluster,large,sharing,docs,dev
 CORE := .venv/.core
 LAB := .venv/.lab
 FULL := .venv/.full
-# Python compiles what it imports; compiling every module of torch beforehand takes longer than the demo.
+# Python compiles what it imports and keeps it, also where the shell forbids that, as images of Python often do:
+# compiling every module of torch beforehand takes longer than the demo.
+export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 # One worker per core and one thread per worker, set before torch is imported.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
