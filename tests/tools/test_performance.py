@@ -124,8 +124,10 @@ def test_an_episode_and_its_first_piece(tmp_path: Path, monkeypatch: pytest.Monk
     for one in found["episodes"]:
         fed, forwards = one["fed"], one["forwards"]
         assert fed["ours"] < fed["first"] < fed["naive"]  # nothing is read twice
-        assert forwards["ours"] <= forwards["first"] <= forwards["naive"]  # exemplars are read in one of their own
+        if one["retrievals"]:  # without one, nothing is written twice, and parts of a prompt are forwards of their own
+            assert forwards["ours"] <= forwards["first"] <= forwards["naive"]
         assert one["pieces_kept"] <= one["pieces_generated"] <= one["pieces_generated_naive"]
+    assert any(one["retrievals"] for one in found["episodes"])
     assert len(found["budgets"]) == 4
     found = ran("latency", tmp_path, monkeypatch, "--questions", 1, "--imports", 1)
     for one in found["asked"]:
