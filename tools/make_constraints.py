@@ -6,9 +6,9 @@ pyproject.toml changes:
 
     python tools/make_constraints.py
     python tools/make_constraints.py --newest pandas --newest ray    # resolve these two again
-    python tools/make_constraints.py --newest all                    # everything but torch
+    python tools/make_constraints.py --newest all                    # everything but what is held
 
-torch is only renewed when it is named: its CPU build, which the tests run on, often comes from an index of its own.
+What is held is only renewed when it is named.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ ROOT = Path(__file__).parents[1]
 CONSTRAINTS, ENVIRONMENT = ROOT / "constraints.txt", ROOT / "environment.yml"
 #: The extras of a full installation, in the order of environment.yml; ``export`` needs a browser.
 EXTRAS = ("notebooks", "corpora", "dense", "cluster", "large", "sharing", "docs", "dev")
+#: torch's CPU build, which the tests run on, often comes from an index of its own. With 4.25 or later of jsonschema
+#: Jupyter's servers and Ray's workers take two seconds longer to start: its new check of addresses builds a parser.
+HELD = ("torch", "jsonschema")
 
 
 def project() -> dict[str, Any]:
@@ -99,7 +102,7 @@ def main(args: Sequence[str] | None = None) -> None:
     now = pins(CONSTRAINTS.read_text(encoding="utf-8")) if CONSTRAINTS.is_file() else {}
     if unknown := renewed - {"all"} - set(now):
         parser.error(f"constraints.txt has no {', '.join(sorted(unknown))}; give names of packages it lists")
-    keep = {n: v for n, v in now.items() if n not in renewed and ("all" not in renewed or n == "torch")}
+    keep = {n: v for n, v in now.items() if n not in renewed and ("all" not in renewed or n in HELD)}
     CONSTRAINTS.write_text(constraints_text(resolve(keep)), encoding="utf-8")
     ENVIRONMENT.write_text(environment_text(project()), encoding="utf-8")
 
