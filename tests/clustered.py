@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from answering import DRAGIN, AnsweringModel, questions, recorded
+from ray_nodes import wait_for
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.episode import Write
@@ -36,15 +37,23 @@ class DyingModel(AnsweringModel):
 
 @dataclass(frozen=True)
 class ScriptedRecipe(Recipe):
-    """A scripted model. ``names`` is a file by which the first worker's has another name than the others'."""
+    """A scripted model. ``names`` is a file by which the first worker's has another name than the others'.
+
+    ``meet`` names a folder; none is ready before so many workers have shown up there.
+    """
 
     device: str | None = "cpu"
     seconds: float = 0.0
     deadly: tuple[int, ...] = ()
     once: str = ""
     names: str = ""
+    meet: tuple[str, int] = ("", 0)
 
     def open_model(self) -> Any:
+        folder, count = self.meet
+        if folder:
+            (Path(folder) / str(os.getpid())).touch()
+            wait_for(lambda: len(os.listdir(folder)) >= count)
         lm = DyingModel(self.deadly, self.once, self.seconds)
         if self.names and not _first(self.names):
             lm.name = "another"
@@ -73,5 +82,8 @@ def answer_on(cluster: Cluster, folder: Path, count: int, **options: Any) -> Run
 
 if __name__ == "__main__":
     address, folder, count, seconds, actors = sys.argv[1:]
-    with Cluster(address, ScriptedRecipe(seconds=float(seconds)), actors=int(actors)) as cluster:
+    met = Path(folder).with_name("met")
+    met.mkdir()
+    recipe = ScriptedRecipe(seconds=float(seconds), meet=(str(met), int(actors)))
+    with Cluster(address, recipe, actors=int(actors)) as cluster:
         answer_on(cluster, Path(folder), int(count))
