@@ -51,21 +51,24 @@ def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def fresh(folder: Path, *installs: Sequence[object], cwd: Path | None = None) -> Path:
-    """The Python of a new environment into which pip has installed these; skips where pip reaches no index."""
+def fresh(folder: Path, *installs: Sequence[object]) -> Path:
+    """The Python of a new environment into which pip has installed these."""
     run("-m", "venv", folder, cwd=folder.parent)
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    for wanted in installs:
+        install(python, *wanted, cwd=folder)
+    return python
+
+
+def install(python: Path, *wanted: object, cwd: Path) -> None:
+    """Have the environment's pip install these; skips where it reaches no index."""
     pip = [python, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
-    for wanted in installs:
-        command = [str(part) for part in (*pip, "--constraint", ROOT / "constraints.txt", *wanted)]
-        done = subprocess.run(
-            command, cwd=cwd or folder, env=environment, capture_output=True, text=True, encoding="utf-8"
-        )
-        if done.returncode != 0 and "connection" in done.stderr.lower():
-            pytest.skip(f"pip reaches no package index: {done.stderr.splitlines()[-1]}")
-        assert done.returncode == 0, done.stderr[-3000:]
-    return python
+    command = [str(part) for part in (*pip, "--constraint", ROOT / "constraints.txt", *wanted)]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, encoding="utf-8")
+    if done.returncode != 0 and "connection" in done.stderr.lower():
+        pytest.skip(f"pip reaches no package index: {done.stderr.splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 def test_it_holds_every_file_of_the_package(wheel: Path) -> None:
@@ -91,7 +94,9 @@ def test_it_declares_the_command(wheel: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # installs torch
-def test_the_demo_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+def test_the_demo_runs_in_an_environment_of_its_own_and_the_tour_in_binders(
+    wheel: Path, source: Path, tmp_path: Path
+) -> None:
     python = fresh(tmp_path / "environment", [wheel])
     where = "import dragin_lab; print(dragin_lab.__file__)"
     assert Path(run("-c", where, cwd=tmp_path, python=python).strip()).is_relative_to(tmp_path)
@@ -107,25 +112,11 @@ def test_the_demo_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path)
         "dragin.trace",
         "table.txt",
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)  # installs torch
-def test_the_tour_runs_in_the_environment_of_binder(source: Path, tmp_path: Path) -> None:
-    python = fresh(tmp_path / "environment", ["-r", "binder/requirements.txt", "papermill"], cwd=source)
-    tour = source / "notebooks" / "00_tour.ipynb"
-    run(
-        "-m",
-        "papermill",
-        "--no-progress-bar",
-        "--kernel",
-        "python3",
-        tour,
-        tmp_path / "out.ipynb",
-        cwd=tmp_path,
-        python=python,
-    )
-    cells = json.loads((tmp_path / "out.ipynb").read_text(encoding="utf-8"))["cells"]
+    install(python, "-r", "binder/requirements.txt", "papermill", cwd=source)  # the rest: torch is there already
+    out = tmp_path / "out.ipynb"
+    papermill = ("-m", "papermill", "--no-progress-bar", "--kernel", "python3")
+    run(*papermill, source / "notebooks" / "00_tour.ipynb", out, cwd=tmp_path, python=python)
+    cells = json.loads(out.read_text(encoding="utf-8"))["cells"]
     assert all(cell["execution_count"] for cell in cells if cell["cell_type"] == "code")
 
 
