@@ -85,10 +85,11 @@ def test_the_files_of_notebook_10_are_of_one_run() -> None:
 @pytest.mark.slow
 def test_it_runs_end_to_end_and_asks_nothing_twice(tmp_path: Path) -> None:
     page = tmp_path / "page" / "triggers.md"
-    command = ["--limit", "3", "--output", str(tmp_path / "runs"), "--page", str(page), "--tables", str(tmp_path)]
+    small = ["--limit", "1", "--dev-limit", "5", "--confirm", first_world.MODELS[-1]]
+    command = [*small, "--output", str(tmp_path / "runs"), "--page", str(page), "--tables", str(tmp_path)]
     triggers.main(command)
     text = page.read_text(encoding="utf-8")
-    assert "| questions | 12 test questions of Almanac |" in text
+    assert "| questions | 4 test questions of Almanac |" in text
     assert all(f"| `{name}` |" in text for name in FORMULAS)
     assert text.count("not its own") == 1  # the byte-level model with Llama-2's marker
     assert "$" not in text
