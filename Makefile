@@ -63,7 +63,7 @@ test-all: $(FULL)
 	$(PYTEST) --tier all $(BOOKS) notebooks tests
 
 test-browser: $(FULL)
-	$(BIN)/python -m pytest tests/browser
+	$(PYTEST) --dist loadgroup tests/browser
 
 ci: test-all test-browser
 

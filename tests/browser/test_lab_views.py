@@ -10,6 +10,8 @@ from lab import NARROW, WIDE, exported, write_notebook
 from shown import BAD, BAD_FIGURES, CARDS, FIGURES, RAN
 from tidy import card_problems, figure_problems, sideways
 
+pytestmark = pytest.mark.xdist_group("views")  # they look at one notebook, which the first of them runs
+
 HERE = Path(__file__).parent
 SETS = {"CARDS": CARDS, "FIGURES": FIGURES, "BAD": BAD, "BAD_FIGURES": BAD_FIGURES}
 #: Seen on pages of their own: no method has the name of the hostile trace's, and one long trace a notebook is enough.
