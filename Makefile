@@ -24,7 +24,7 @@ help:
 	@echo "make test-slow   set up, then run the slow tests"
 	@echo "make test-all    both of these"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
-	@echo "make ci      test-all, then test-browser"
+	@echo "make ci      test-all and test-browser, side by side"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
@@ -35,7 +35,7 @@ help:
 
 $(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"dragin_lab needs Python 3.11 or newer, this is {v.major}.{v.minor}; run make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv --upgrade-deps .venv  # the pip that Python brings takes twice as long to resolve
 	$(PIP) .
 	@touch $@
 
@@ -63,9 +63,11 @@ test-all: $(FULL)
 	$(PYTEST) --tier all $(BOOKS) notebooks tests
 
 test-browser: $(FULL)
-	$(PYTEST) --dist loadgroup tests/browser
+	$(PYTEST) tests/browser
 
-ci: test-all test-browser
+# Side by side, as many tests wait for a process or a page; what each says is printed when it ends.
+ci: $(FULL)
+	$(MAKE) --jobs 2 --output-sync=target test-all test-browser
 
 bench: $(FULL)
 	$(BIN)/python benchmarks/capture.py
