@@ -43,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
     if tier == "all":
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # what takes long does not come last
         return
     marks = {"slow", "hypothesis"} if tier == "slow" else {"slow"}
     kept = [item for item in items if any(map(item.get_closest_marker, marks)) == (tier == "slow")]

@@ -38,11 +38,11 @@ def status(page) -> str:
 
 
 def test_three_clicks_from_the_table_to_two_traces_side_by_side(page, picture):
-    assert status(page) == "40 of 40 questions"
+    assert status(page) == "200 of 200 questions"
     assert page.locator("tr[data-at]").count() < 100  # the others are drawn as they are seen
     page.get_by_label("outcome of dragin").select_option("right")
     page.get_by_label("outcome of wo-rag").select_option("wrong")
-    assert status(page) == "199 of 40 questions"
+    assert status(page) == "199 of 200 questions"
     page.locator('tr[data-at="0"]').click()
     assert page.locator(".q").inner_text() == "Who made thing 1?"
     left, right = page.locator(".two").nth(0).locator("> div").all()
@@ -107,13 +107,13 @@ def test_everything_by_key(page):
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.dataset.at") == "1"
     page.get_by_label("marked").check()
-    assert status(page) == "1 of 40 questions"
+    assert status(page) == "1 of 200 questions"
     page.locator('tr[data-at="0"]').press("Enter")
     page.get_by_label("note", exact=True).fill("odd")
     page.keyboard.press("Tab")
     page.reload()
     page.get_by_label("marked").check()
-    assert status(page) == "1 of 40 questions"  # kept by the browser
+    assert status(page) == "1 of 200 questions"  # kept by the browser
     with page.expect_download() as waiting:
         page.get_by_text("Save notes").click()
     assert json.loads(waiting.value.path().read_text()) == {"questions": {"q3": {"mark": True, "note": "odd"}}}
@@ -127,10 +127,10 @@ def test_search_sort_and_filters(page):
     page.get_by_label("search").fill("")
     page.wait_for_function("document.querySelector('.bar [role=status]').textContent.startsWith('200')")
     page.get_by_label("outcome of dragin").select_option("failed")
-    assert status(page) == "1 of 40 questions"
+    assert status(page) == "1 of 200 questions"
     page.get_by_label("outcome of dragin").select_option("")
     page.get_by_label("retrievals at least").fill("1")
-    assert status(page) == "199 of 40 questions"
+    assert status(page) == "199 of 200 questions"
     page.locator("thead button", has_text="dragin").click()
     page.locator("thead button", has_text="dragin").click()
     assert page.locator("thead button[aria-sort=descending]").count() == 1
