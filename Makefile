@@ -9,7 +9,8 @@ FULL := .venv/.full
 # Python compiles what it imports and keeps it, also where the shell forbids that, as images of Python often do:
 # compiling every module of torch beforehand takes longer than the demo.
 export PYTHONDONTWRITEBYTECODE :=
-PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
+# Without setuptools' ten lines on what an editable installation is.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt --editable
 # One worker per core and one thread per worker, set before torch is imported.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
