@@ -66,9 +66,9 @@ test-all: $(FULL)
 test-browser: $(FULL)
 	$(PYTEST) tests/browser
 
-# Side by side, as many tests wait for a process or a page; what each says is printed when it ends.
+# Side by side, as many tests wait for a process or a page.
 ci: $(FULL)
-	$(MAKE) --jobs 2 --output-sync=target test-all test-browser
+	$(MAKE) --jobs 2 test-all test-browser
 
 bench: $(FULL)
 	$(BIN)/python benchmarks/capture.py
