@@ -17,7 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent / "results"
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # for tools, which is not installed
+
+from tools.pages.base import CHOSEN, RESULTS  # noqa: F401
+
 MIB = 2**20
 
 

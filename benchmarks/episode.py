@@ -10,7 +10,7 @@ Interleaved, one question after another, ratios within a question:
 - plain: one ``generate`` of as many pieces as the answer has, behind the first prompt.
 
 Seconds depend on the machine; the pieces that each way feeds to a model, in how many forwards, do not, and stand beside
-them. The settings are the defaults and those that Almanac was tuned to (docs/almanac.md).
+them. The settings are the defaults and those that Almanac's development questions chose.
 
     python benchmarks/episode.py
 """
@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from common import begin, budget, machine, parser, write
+from common import CHOSEN, begin, budget, machine, parser, write
 from common import plain as generate
 from naive import Naive
 
@@ -36,10 +36,8 @@ from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}
-#: What Almanac's development questions chose for each variant.
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
-    "reference": {"default": {}, "tuned": {"threshold": 2.0, "top_n": 10}},
-    "paper": {"default": {}, "tuned": {"threshold": 0.8, "top_n": 15}},
+    variant: {"default": {}, "tuned": methods["dragin"]} for variant, methods in CHOSEN.items()
 }
 EXEMPLARS = 8
 WAYS = ("ours", "first", "naive", "plain")

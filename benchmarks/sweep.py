@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from common import begin, budget, machine, parser, write
+from common import CHOSEN, begin, budget, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab.model.load import LanguageModel
@@ -30,7 +30,6 @@ from dragin_lab.run.sweeps import TABLE_5, Sweep
 
 BUDGET = 1.6
 MIDDLE = 1.2
-EMBEDDED = {"reference": (2.0, 10), "paper": (0.8, 15)}  # θ and top-n that docs/almanac.md uses
 WAYS = ("one", "kept", "anew")
 
 
@@ -133,9 +132,9 @@ def main(given: Sequence[str] | None = None) -> None:
     )
     results = []
     for variant in args.variants.split(","):
-        theta, top_n = EMBEDDED[variant]
-        for scale in (theta / MIDDLE, 1.0):
-            results.append(measure(variant, scale, top_n, lm, retriever, asked, args.rounds))
+        chosen = CHOSEN[variant]["dragin"]
+        for scale in (chosen["threshold"] / MIDDLE, 1.0):
+            results.append(measure(variant, scale, chosen["top_n"], lm, retriever, asked, args.rounds))
             show(results[-1])
     found = {"sweeps": results, "budgets": budgets(results), "machine": machine(lm.device, lm.model.dtype)}
     write(args.out, found)

@@ -14,6 +14,13 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DOCS, RUNS, RESULTS = ROOT / "docs", ROOT / "runs", ROOT / "benchmarks" / "results"
 
+#: The embedded model's settings by variant, chosen on development (docs/almanac.md, "Thresholds tried on development"
+#: and "What").
+CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
+    "reference": {"dragin": {"threshold": 2.0, "top_n": 25}, "flare": {"threshold": 0.1}},
+    "paper": {"dragin": {"threshold": 0.2, "top_n": 5}, "flare": {"threshold": 0.6}},
+}
+
 Row = dict[str, Any]
 
 

@@ -32,14 +32,9 @@ from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.run.lines import summary
-from tools.pages.base import RUNS, parser, say
+from tools.pages.base import CHOSEN, RUNS, parser, say
 
 OUTPUT = RUNS / "gallery"
-#: Chosen on development (docs/almanac.md, "Thresholds tried on development" and "What"), by variant.
-CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
-    "reference": {"dragin": {"threshold": 2.0, "top_n": 25}, "flare": {"threshold": 0.1}},
-    "paper": {"dragin": {"threshold": 0.2, "top_n": 5}, "flare": {"threshold": 0.6}},
-}
 #: Pieces of an answer, as in docs/almanac.md; self-ask's holds its questions too, and keeps its own default.
 NEW_PIECES = 96
 #: The paper's five (Table 5), and others around the one that was chosen, which stands in the part ``methods``.
