@@ -147,7 +147,7 @@ def message_figure(said: str) -> Any:
     figure = dressed(go.Figure(), height=220, margin={"l": 24, "r": 24, "t": 24, "b": 24})
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)
-    lines = "<br>".join(map(label, textwrap.wrap(printable(said), 90)))
+    lines = "<br>".join(map(label, textwrap.wrap(printable(said), TITLE)))
     figure.add_annotation(text=lines, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5, font={"size": 14})
     return figure
 

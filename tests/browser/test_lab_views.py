@@ -45,8 +45,6 @@ def in_jupyterlab(notebook, picture):
         notebook.theme(theme)
         notebook.resize(width)
         for (kind, name), place in places.items():
-            if kind == "BAD_FIGURES" and width == NARROW:  # the line that stands in a figure's place is not folded
-                continue
             shown = notebook.outputs(place).first
             if kind in ("CARDS", "BAD"):
                 card = shown.locator(".dl-out > .dl")
