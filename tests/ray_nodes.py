@@ -26,10 +26,10 @@ os.environ.setdefault(_AUTH, "disabled")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 HERE = Path(__file__).parent
 _MARK = "DRAGIN_LAB_TEST_CLUSTER"
-_QUICK = {  # a dead node is noticed in seconds, and a busy machine's memory is nobody's business here
+_QUICK = {  # a dead node is noticed in seconds, and a busy machine neither ends workers nor lets them wait
     "RAY_health_check_initial_delay_ms": "5000", "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "5000", "RAY_health_check_failure_threshold": "4",
-    "RAY_memory_monitor_refresh_ms": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
+    "RAY_memory_monitor_refresh_ms": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "5", "RAY_worker_niceness": "0",
 }  # fmt: skip
 
 
