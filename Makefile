@@ -25,7 +25,7 @@ help:
 	@echo "make test-slow   set up, then run the slow tests"
 	@echo "make test-all    both of these"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
-	@echo "make ci      test-all and test-browser, side by side"
+	@echo "make ci      everything, the browser too"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
@@ -66,9 +66,9 @@ test-all: $(FULL)
 test-browser: $(FULL)
 	$(PYTEST) tests/browser
 
-# Side by side, as many tests wait for a process or a page.
+# In one more worker than there are cores, as many tests wait for a process or a page.
 ci: $(FULL)
-	$(MAKE) --jobs 2 test-all test-browser
+	$(PYTEST) --numprocesses $$(($$(nproc) + 1)) --tier all --override-ini norecursedirs=dist $(BOOKS) notebooks tests
 
 bench: $(FULL)
 	$(BIN)/python benchmarks/capture.py

@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tier = config.getoption("--tier")
     if tier == "all":
-        items.sort(key=lambda item: item.get_closest_marker("slow") is None)  # what takes long does not come last
+        items.sort(key=lambda item: not takes_long(item))  # a long one that comes last keeps the other workers waiting
         return
     marks = {"slow", "hypothesis"} if tier == "slow" else {"slow"}
     kept = [item for item in items if any(map(item.get_closest_marker, marks)) == (tier == "slow")]
@@ -51,6 +51,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left)
     config.stash[LEFT_OUT] = Counter(item.nodeid.partition("::")[0] for item in left)
     items[:] = kept
+
+
+def takes_long(item: pytest.Item) -> bool:
+    """Slow tests, notebooks and what is done in a browser."""
+    return "slow" in item.keywords or item.path.suffix == ".ipynb" or item.path.parent.name == "browser"
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -24,18 +24,23 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """Chromium without a window."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError as error:
-        pytest.skip(f"Playwright is not installed ({error}); run pip install 'dragin-lab[dev]'")
+def chromium() -> str:
+    """The program."""
+    pytest.importorskip("playwright", reason="Playwright is not installed; run pip install 'dragin-lab[dev]'")
     program = next((path for name in BROWSERS if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"no browser on the PATH ({', '.join(BROWSERS)}); on Debian: apt-get install chromium")
+    return program
+
+
+@pytest.fixture(scope="module")  # its loop runs until it is left, and other tests of this process run their own
+def browser(chromium: str) -> Iterator[Browser]:
+    """Chromium without a window."""
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         flags = ["--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-dev-shm-usage"]
-        running = playwright.chromium.launch(executable_path=program, args=flags)
+        running = playwright.chromium.launch(executable_path=chromium, args=flags)
         yield running
         running.close()
 
@@ -63,7 +68,7 @@ def open_notebook(lab: Server, new_page: Pages) -> Iterator[Callable[[str], Note
 
 
 @pytest.fixture(scope="session")
-def lab(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def lab(chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A JupyterLab on a copy of the notebooks."""
     root = tmp_path_factory.mktemp("notebooks")
     shutil.copytree(ROOT / "notebooks", root, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
