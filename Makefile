@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 EXTRAS := notebooks,corpora,dense,cluster,large,sharing,docs,dev
-# How far .venv is set up: what the demo runs, what the notebooks need beside it, everything.
+# How far .venv is set up: empty, what the demo runs, what the notebooks need beside it, everything.
+MADE := .venv/.made
 CORE := .venv/.core
 LAB := .venv/.lab
 FULL := .venv/.full
@@ -25,7 +26,7 @@ help:
 	@echo "make test-slow   set up, then run the slow tests"
 	@echo "make test-all    both of these"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
-	@echo "make ci      everything, the browser too"
+	@echo "make ci      all of these, the notebooks once"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
@@ -34,19 +35,22 @@ help:
 	@echo "make gallery set up, then make the runs and the executed notebooks of docs/gallery (hours)"
 	@echo "make clean   remove what the others made"
 
-$(CORE): pyproject.toml constraints.txt
+$(MADE):
 	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"dragin_lab needs Python 3.11 or newer, this is {v.major}.{v.minor}; run make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv --upgrade-deps .venv  # the pip that Python brings takes twice as long to resolve
+	@touch $@
+
+$(CORE): $(MADE) pyproject.toml constraints.txt
 	$(PIP) .
 	@touch $@
 
-$(LAB): $(CORE)
+$(LAB): $(MADE) pyproject.toml constraints.txt
 	$(PIP) '.[notebooks]'
-	@touch $@
+	@touch $(CORE) $@
 
-$(FULL): $(CORE)
+$(FULL): $(MADE) pyproject.toml constraints.txt
 	$(PIP) '.[$(EXTRAS)]'
-	@touch $(LAB) $@
+	@touch $(CORE) $(LAB) $@
 
 demo: $(CORE)
 	$(BIN)/dragin-lab demo
@@ -66,9 +70,11 @@ test-all: $(FULL)
 test-browser: $(FULL)
 	$(PYTEST) tests/browser
 
-# In one more worker than there are cores, as many tests wait for a process or a page.
+# In one more worker than there are cores, as many tests wait for a process or a page. The notebooks run once, under
+# nbmake; `make test-browser` runs them in JupyterLab as well.
 ci: $(FULL)
-	$(PYTEST) --numprocesses $$(($$(nproc) + 1)) --tier all --override-ini norecursedirs=dist $(BOOKS) notebooks tests
+	$(PYTEST) --numprocesses $$(($$(nproc) + 1)) --tier all $(BOOKS) --override-ini norecursedirs=dist \
+		--ignore tests/browser/test_lab_notebooks.py notebooks tests
 
 bench: $(FULL)
 	$(BIN)/python benchmarks/capture.py

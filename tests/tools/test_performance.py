@@ -120,7 +120,7 @@ def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_an_episode_and_its_first_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = ran("episode", tmp_path, monkeypatch, "--questions", 2, "--settings", "tuned", "--max-new-tokens", 24)
+    found = ran("episode", tmp_path, monkeypatch, "--questions", 1, "--settings", "tuned", "--max-new-tokens", 24)
     for one in found["episodes"]:
         fed, forwards = one["fed"], one["forwards"]
         assert fed["ours"] < fed["first"] < fed["naive"]  # nothing is read twice
