@@ -108,6 +108,16 @@ def test_a_gpu_script_that_can_be_tried_without_one(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.slow
+def test_a_batch_leaves_out_what_cannot_answer_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ("--questions", 2, "--batch-size", 2, "--rounds", 1, "--variants", "paper")
+    found = ran("batch", tmp_path, monkeypatch, "--methods", "wo-rag,entity-rag", *options)
+    assert [(one["method"], one["questions"], one["differences"]) for one in found["batch"]] == [("wo-rag", 2, [])]
+    assert "finds no entities" in found["left_out"]["entity-rag, paper"]  # the default pipeline, always without them
+    (tmp_path / "batch.json").rename(tmp_path / "same.json")
+    assert "- entity-rag, paper: left out." in section("same", tmp_path)
+
+
+@pytest.mark.slow
 def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ran(
         "growth", tmp_path, monkeypatch, "--contexts", 16, 32, "--pieces", 3, "--questions", 1, 2, "--rounds", 1,

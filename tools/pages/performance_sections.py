@@ -105,6 +105,7 @@ def _differences(found: Found) -> list[str]:
         for one in found["batch"]
         for place in one["differences"]
     ]
+    listed += [f"- {which}: left out. {why}" for which, why in found.get("left_out", {}).items()]
     return [*listed, ""] if listed else []
 
 
