@@ -81,12 +81,16 @@ class Pipeline:
         return not {"ner", "entity_ruler", "span_ruler"}.isdisjoint(self.nlp.pipe_names)
 
     def entities(self, text: str) -> list[tuple[int, int]]:
-        """Half-open character spans of the named entities. Raises ``SettingError`` where the pipeline finds none."""
+        """Half-open character spans of the named entities. Raises as ``require_entities``."""
+        self.require_entities()
+        return [(ent.start_char, ent.end_char) for ent in self.nlp(text).ents]
+
+    def require_entities(self) -> None:
+        """Raise ``SettingError`` where the pipeline finds no entities."""
         if not self.finds_entities:
             raise SettingError(
                 f"{self.name!r} finds no entities; give nlp=spacy.load('en_core_web_sm'), or use when='capitalised'"
             )
-        return [(ent.start_char, ent.end_char) for ent in self.nlp(text).ents]
 
     def names(self, text: str) -> list[tuple[int, int]]:
         """Half-open character spans of runs of capitalised words and numbers; a lone stop word does not count."""

@@ -61,6 +61,7 @@ class When(Part):
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
     needs: ClassVar[tuple[str, ...]] = ()  # what is captured beyond the default: "attention", "hidden", "hidden:12"
+    reads_entities = False  # whether the spaCy pipeline has to find entities
     gives: ClassVar[frozenset[str]] = frozenset({"text"})  # what a query may be made of
     looks = "draft"  # "clock": at nothing; "draft": at what was written; "prefix": at its start; "call": for calls
     form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)

@@ -111,7 +111,7 @@ class Entity(When):
     """An entity is improbable (DRAD): 1 - exp of its pieces' pooled log-probabilities, by sentence above θ."""
 
     name, source, measure = "entity", _DRAD, "1 − entity probability"
-    unit, cut, on_doubt = "sentence", "sentence", True
+    unit, cut, on_doubt, reads_entities = "sentence", "sentence", True, True
     thresholds: ClassVar = {"reference": 0.5, "paper": 0.5}
     threshold: float | None = None
     entity_solver: str = "avg"  # over an entity's log-probabilities: avg, max, min or first
@@ -156,6 +156,7 @@ class Capitalised(Entity):
     """As ``entity``, for runs of capitalised words and numbers: where the spaCy pipeline finds no entities."""
 
     name, source = "capitalised", f"{_DRAD}, with a stand-in for named entities"
+    reads_entities = False
 
     def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
         return draft.pipeline.names(draft.text)

@@ -148,7 +148,8 @@ class Lab:
     def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.
 
-        Raises ``SettingError`` where the method needs a model with attention and this one has none.
+        Raises ``SettingError`` where the method needs a model with attention or a pipeline that finds entities, and
+        has none.
         """
         if method.reads_attention and not getattr(self.model, "has_attention", True):
             free = [name for name in METHODS if not make_method(name).reads_attention]
@@ -156,6 +157,8 @@ class Lab:
                 f"method {method.name!r} looks at attention, and {self.model.name} has none; these need only "
                 f"probabilities: {', '.join(free)}"
             )
+        if method.when.reads_entities:
+            method.pipeline.require_entities()
         found = template_for(method, self.model, self.prompt or asked)
         return found if self.layout is None else replace(found, layout=self.layout)
 

@@ -32,7 +32,6 @@ from dragin_lab.core.stops import AnswerSentence
 from dragin_lab.core.trace import Continuation
 from dragin_lab.core.trigger import WHENS, When
 from dragin_lab.core.when import EveryN, EverySentence
-from dragin_lab.core.when_after import Entity
 from dragin_lab.core.words import Word, lay_sentences, reference_words
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.lab import Lab
@@ -86,7 +85,7 @@ def scoring(pipeline: Pipeline) -> list[When]:
     """The registered triggers that score pieces by what is captured by default, one's own and fitted ones too."""
     found = [WHENS.named(name) for name in WHENS.names()]
     drafts = [part for part in found if part.looks == "draft" and not part.needs]
-    usable = [part for part in drafts if part is not Entity or pipeline.finds_entities]
+    usable = [part for part in drafts if pipeline.finds_entities or not part.reads_entities]
     return [WHENS.make(part, threshold=0.0).resolved("paper") for part in usable]
 
 

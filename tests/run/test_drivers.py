@@ -12,7 +12,7 @@ import dragin_lab as dl
 from dragin_lab.core.method import method
 from dragin_lab.core.trace import Question
 from dragin_lab.data.templates import default_template
-from dragin_lab.errors import ModelError
+from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.retrieval.open import RetrieverError
 from dragin_lab.run.drivers import (
     Decided,
@@ -51,6 +51,13 @@ def test_events_come_in_order() -> None:
     assert isinstance(events[-1], Ended)
     assert events[-1].trace.answer == "Li"
     assert set(done[0].seconds) == {"draft", "search"}
+
+
+def test_a_trigger_that_needs_entities_is_refused_before_anything_is_written() -> None:
+    asked = model(LAST)
+    with pytest.raises(SettingError, match=r"finds no entities; give nlp=.* or use when='capitalised'"):
+        Lab(asked, retriever=ScriptedRetriever()).ask(QUESTION, "entity-rag")
+    assert not asked.prompts
 
 
 def test_kinds_of_pieces() -> None:
