@@ -19,20 +19,25 @@ from dragin_lab.core.trace import Continuation, Passage, Question, Trace
 
 QUESTION = "Who made it?"
 UNK, BOS, EOS, NEWLINE = 0, 1, 2, 13
-_SPECIAL = {"<unk>": UNK, "<s>": BOS, "</s>": EOS}
-_PIECE = re.compile(r" (?=</?s>|<unk>)|<unk>|</?s>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s")
+_PIECE = re.compile(r" (?=</?s>|<unk>|<\|)|<unk>|</?s>|<\|[a-z_]+\|>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s")
 
 
 class WordTokenizer:
     """Words, single digits and single marks, each with the space before it.
 
     ``marker="▁"`` behaves as SentencePiece vocabularies do (a text's first space is not there when it is decoded),
-    ``"Ġ"`` as byte-level ones do (it is).
+    ``"Ġ"`` as byte-level ones do (it is). ``eos`` is the end mark.
     """
 
-    def __init__(self, marker: str = "▁") -> None:
-        self.marker, self.chats = marker, True
-        self._strings = [*_SPECIAL, *(f"<filler {i}>" for i in range(3, NEWLINE)), "<0x0A>" if marker == "▁" else "Ċ"]
+    def __init__(self, marker: str = "▁", eos: str = "</s>") -> None:
+        self.marker, self.chats, self.end_marks = marker, True, (eos,)
+        self._strings = [
+            "<unk>",
+            "<s>",
+            eos,
+            *(f"<filler {i}>" for i in range(3, NEWLINE)),
+            "<0x0A>" if marker == "▁" else "Ċ",
+        ]
         self._ids = {piece: i for i, piece in enumerate(self._strings)}
 
     def cut(self, text: str) -> list[tuple[int, int, int]]:
@@ -57,7 +62,7 @@ class WordTokenizer:
         return ids if special else ids[1:]
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
-        pieces = [self._strings[i] for i in ids if special or i not in _SPECIAL.values()]
+        pieces = [self._strings[i] for i in ids if special or i not in (UNK, BOS, EOS)]
         text = "".join(pieces).replace(self._strings[NEWLINE], "\n").replace(self.marker, " ")
         return text.removeprefix(" ") if self.marker == "▁" else text
 
@@ -95,10 +100,11 @@ class ScriptedModel:
         *,
         looks: dict[str, float] | None = None,
         marker: str = "▁",
+        eos: str = "</s>",
         window: int | None = None,
     ) -> None:
         self.script = list(script)
-        self.tokenizer = WordTokenizer(marker)
+        self.tokenizer = WordTokenizer(marker, eos)
         self.context_window = window
         self.looks = looks or {}
         self.drafts: list[Write] = []
@@ -232,10 +238,12 @@ def drive(
     template: PromptTemplate = PromptTemplate(),  # noqa: B008 - frozen
     looks: dict[str, float] | None = None,
     marker: str = "▁",
+    eos: str = "</s>",
     window: int | None = None,
+    all_asked: bool = True,
 ) -> Driven:
-    """Run an episode on scripted answers, one request after the other."""
-    lm = ScriptedModel(script, looks=looks, marker=marker, window=window)
+    """Run an episode on scripted answers, one request after the other; ``all_asked`` insists that none is left."""
+    lm = ScriptedModel(script, looks=looks, marker=marker, eos=eos, window=window)
     retriever = ScriptedRetriever(*passages)
     trace = Trace(Question("q", question, golds), method.settings)
     asked = episode(method, trace, template, lm.tokenizer, window=window)
@@ -251,7 +259,7 @@ def drive(
             answer = lm.attend(request.ids)
         else:
             answer = retriever.search(request.query, request.k)
-    assert not lm.script, f"{len(lm.script)} answers were not asked for"
+    assert not (all_asked and lm.script), f"{len(lm.script)} answers were not asked for"
     return Driven(trace, lm, retriever)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from dragin_lab.errors import SettingError
 
@@ -16,11 +16,12 @@ ANSWER_PROMPT = " So the answer is "
 ANSWER_PIECES = 20
 
 _CUTS = ("Question:", "#10000000", "Note:")
-_ENDS = ("</s>", "<|endoftext|>")
+#: The end marks that the released code strips from an answer.
+RELEASED_ENDS = ("</s>", "<|endoftext|>")
 _STRIPPED = {
-    "2wikimultihopqa": (*_ENDS, "."),
-    "hotpotqa": (*_ENDS, "."),
-    "iirc": (*_ENDS, "\n", "."),
+    "2wikimultihopqa": (*RELEASED_ENDS, "."),
+    "hotpotqa": (*RELEASED_ENDS, "."),
+    "iirc": (*RELEASED_ENDS, "\n", "."),
     "strategyqa": (),
 }
 #: Benchmarks that an answer can be extracted for; each has its own rule.
@@ -47,6 +48,13 @@ def without_thoughts(text: str) -> str:
     """A text without what a thinking model thought."""
     for start, stop in reversed(thoughts(text)):
         text = text[:start] + text[stop:]
+    return text
+
+
+def without_end_marks(text: str, marks: Iterable[str]) -> str:
+    """A text without the model's end marks (``episode.Tokenizer.end_marks``)."""
+    for mark in marks:
+        text = text.replace(mark, "")
     return text
 
 
@@ -83,7 +91,7 @@ def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
     ``extract_answer`` makes something of any text, as the released code does: of nonsense it makes StrategyQA's "no".
     """
     found = text.partition(phrase)[2]
-    for end in _ENDS:
+    for end in RELEASED_ENDS:
         found = found.replace(end, " ")
     words = normalize_answer(found).split()
     return words[:1] in (["yes"], ["no"]) if rule == "strategyqa" else bool(words)

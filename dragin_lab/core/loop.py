@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction, without_thoughts
+from dragin_lab.core.answers import (
+    ANSWER_PIECES,
+    RELEASED_ENDS,
+    cut_prediction,
+    without_end_marks,
+    without_thoughts,
+)
 from dragin_lab.core.episode import Episode, Never, Search, Stop, Tokenizer, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
@@ -58,6 +64,18 @@ class Loop:
         """The prompt that asks for the answer, where the text has none."""
         return self.template.render(self.question, tail)
 
+    def request_answer(self, text: str) -> Episode[str]:
+        """Have the model complete ``text``, which ends by asking for the answer, as the released code does (§6.2)."""
+        made = yield from self._extract(text)
+        text += made.raw_text.strip()
+        return text if self.template.shape.closes else cut_prediction(text, at_start=True)
+
+    def _extract(self, text: str, stop: Stop | None = None) -> Episode[Continuation]:
+        prompt = self.trace.extraction_prompt = self.extraction_prompt(" " + text)
+        made = self.trace.extraction = yield Write(prompt, ANSWER_PIECES, stop or Never())
+        self.trace.notes.extend(self._overrun(made))
+        return made
+
     def retrieve(self, step: Step, query: Query) -> Episode[None]:
         """Cut the query to the pieces the variant sends, search, and record both."""
         query.sent = self.sendable(query.text)
@@ -88,12 +106,11 @@ class Loop:
         text = without_thoughts(self.trace.text).strip()
         text = text if form.closes else cut_prediction(text)  # passages that were put in may hold the marks of a cut
         if form.phrase not in text:
-            text += form.request
-            self.trace.extraction_prompt = self.extraction_prompt(" " + text)
-            made = self.trace.extraction = yield Write(self.trace.extraction_prompt, ANSWER_PIECES)
-            self.trace.notes.extend(self._overrun(made))
-            text = text + made.raw_text.strip()
-            text = text if form.closes else cut_prediction(text, at_start=True)
+            text = yield from self.request_answer(text + form.request)
+        marks = [mark for mark in self.tokenizer.end_marks if mark in text]
+        text = without_end_marks(text, marks)
+        if kept := [mark for mark in marks if mark not in RELEASED_ENDS]:
+            self.trace.notes.append(f"the released code keeps {', '.join(kept)} in the answer; it is read without")
         self.trace.answer, self.trace.readable = self.template.read(text), self.template.readable(text)
         if self.trace.question.golds:
             self.trace.scores = self.template.score(self.trace.answer, self.trace.question.golds)

@@ -30,7 +30,7 @@ class GateLoop(PaperLoop):
         step.words, step.decision, place = self.judge(made, step.prompt, False)
         if place is None:
             step.decision.certain = True  # no longer draft would be looked at
-            self._keep(step, made, len(made.text), ended=made.stopped == "eos")
+            self._keep(step, made, len(made.text), ended=made.closed)
         else:
             step.discarded = made.text
             yield from self._fetch(step, (yield from self.method.what.formulate(place)))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.answers import ANSWER_PIECES
+from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Episode, Stop
 from dragin_lab.core.loop import STANDS_IN, Loop
@@ -20,7 +20,16 @@ from dragin_lab.core.place import Place
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence, Watch, answer_end, lead
+from dragin_lab.core.stops import (
+    AnswerSentence,
+    AnyOf,
+    FirstSentence,
+    NextExample,
+    Watch,
+    answer_end,
+    lead,
+    next_example,
+)
 from dragin_lab.core.trace import Continuation, Decision, Passage, Prompt, Query, Step, Words
 from dragin_lab.core.trigger import Judgement
 from dragin_lab.core.when import Clock
@@ -93,7 +102,7 @@ class PaperLoop(Loop):
             draft, sentence = Draft(first, self.method.pipeline, self.question, self.text), (start, end)
             found = when.judge(draft)
         else:
-            ended = made.stopped in ("eos", "length") and made.decided is None
+            ended = (made.closed or made.stopped == "length") and made.decided is None
             draft = Draft(known, self.method.pipeline, self.question, self.text, ended or when.span == "draft")
             found = when.judge(draft, resumed=resumed, until=self._answer_end(known))
             sentence = (0, len(known.text))
@@ -195,10 +204,11 @@ class PaperLoop(Loop):
     ) -> Episode[Continuation]:
         left = self.method.max_new_tokens - self.written
         answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text, self.template.shape)
+        marks = self.template.example_marks
         made = yield from self.write(
             step,
             min(left, limit or left),
-            AnyOf((stop, answer)) if stop is not None else answer,
+            AnyOf(tuple(one for one in (NextExample(marks), stop, answer) if one is not None)),
             attention=self.method.keeps_attention or run_on,
             run_on=run_on,
             **options,
@@ -206,12 +216,28 @@ class PaperLoop(Loop):
         m = min(len(self.kept_ids), len(made.prompt_ids))
         if made.prompt_ids[len(made.prompt_ids) - m :].tolist() != self.kept_ids[len(self.kept_ids) - m :]:
             step.notes.append("the answer so far, encoded again, gives other ids than were generated")
-        return made
+        end = next_example(made.text, marks)
+        if end is None:
+            return made
+        step.notes.append(f"the model began another example, which was cut: {made.text[end:].strip()!r}")
+        return made.before(end)
 
     def _prompt(self, step: Step) -> Prompt:
         prompt = self._fitting(self.text, self.passages, self.method.max_new_tokens - self.written)
         step.notes.extend(prompt.notes)
         return prompt
+
+    def request_answer(self, text: str) -> Episode[str]:
+        """Have the model complete ``text``, which ends by asking for the answer; it ends with its line or sentence.
+
+        The space after the request is left to the model: byte-level vocabularies write it as part of the next word.
+        """
+        text = text.rstrip()
+        stop = AnswerSentence(self.method.pipeline, self.tokenizer, text, self.template.shape)
+        made = yield from self._extract(text, stop)
+        text += self._lead(made) + made.text.rstrip()
+        text = text[: answer_end(self.method.pipeline, text, ended=True, form=self.template.shape)]
+        return text if self.template.shape.closes else cut_prediction(text, at_start=True)
 
     def extraction_prompt(self, tail: str) -> Prompt:
         prompt = self._fitting(tail, None, ANSWER_PIECES)
@@ -239,19 +265,19 @@ class PaperLoop(Loop):
     def _keep(self, step: Step, made: Continuation, end: int, *, ended: bool = True) -> None:
         """Add the first ``end`` characters of what was written to the answer; with ``ended``, see if it ends there."""
         lead = self._lead(made) if end else ""  # the space goes with the word after it
-        whole = made.stopped in ("eos", "length") and not made.text[end:].strip()
+        whole = (made.closed or made.stopped == "length") and not made.text[end:].strip()
         new = self.text + lead + made.text[:end]
         if ended:
             form = self.template.shape
             close = answer_end(self.method.pipeline, new, ended=True, form=form)
-            over = form.closes or made.text[end:].strip() or made.stopped == "eos"
+            over = form.closes or made.text[end:].strip() or made.closed or made.stopped == "answer"
             if close is not None and (close < len(new) or over):
                 end = max(end - (len(new) - close), 0)
                 new = new[:close]
                 self.trace.ended = "answered"
         pieces = int((made.offsets[:, 0] < end).sum())
         step.kept, step.answer = new[len(self.text) :], new
-        if made is not step.continuation:
+        if step.continuation is None:
             written = step.draft.text if step.draft is not None else made.text
             step.discarded = written[end:]
             if step.decision is not None and step.discarded:
@@ -263,7 +289,7 @@ class PaperLoop(Loop):
         self.kept_ids += made.ids[:pieces].tolist()
         if not ended or self.trace.ended != "running":
             return
-        if whole and made.stopped == "eos":
+        if whole and made.closed:
             self.trace.ended = "answered"
         elif self.written >= self.method.max_new_tokens or (whole and not self._goes_on):
             self.trace.ended = "length"

@@ -23,6 +23,8 @@ __all__ = ["LAYOUTS", "Exemplar", "PromptTemplate"]
 
 LAYOUTS = ("dragin", "flare", "chat")
 Layout = Callable[[str, Sequence[Passage] | None, str], str]
+#: What begins a question in the package's own layouts.
+_QUESTION = "Question:"
 Metric = Callable[[str, Sequence[str]], float]
 
 
@@ -35,7 +37,9 @@ class PromptTemplate:
     last user turn of the model's own chat template (see ``chat.chat_prompt``), for which the template must be
     ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
     (``answers.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
-    ``preamble`` is text before the exemplars.
+    ``preamble`` is text before the exemplars. ``until`` are the texts with which another example would begin: there the
+    paper variant ends what the model writes, and cuts it. None is ``"\\nQuestion:"`` for the package's own layouts, and
+    nothing for a layout of your own.
 
     One's own functions may stand for three of them: a ``layout`` gives the prompt from question, passages (None for
     none) and the answer so far, with which it must end; an ``answer_rule`` gives the answer from the whole text; each
@@ -49,6 +53,7 @@ class PromptTemplate:
     form: str = "reasoning"
     preamble: str = ""
     metrics: tuple[Metric, ...] = ()
+    until: tuple[str, ...] | None = None
     chat: Chat | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -61,6 +66,11 @@ class PromptTemplate:
             text(label, getattr(self, label))
         examples = several("exemplars", self.exemplars, Exemplar, "give Exemplar(question, rationale, answer)")
         object.__setattr__(self, "exemplars", tuple(examples))
+        if self.until is not None:
+            remedy = "give the texts that begin an example, such as ('\\nQuestion:',)"
+            object.__setattr__(self, "until", tuple(several("until", self.until, str, remedy)))
+            if not all(mark.strip() for mark in self.until):
+                raise SettingError(f"until={self.until!r} holds an empty text, at which every answer would end")
         names = ["em", "f1", "precision", "recall", *map(named, self.metrics)]
         if twice := next((name for name in names if names.count(name) > 1), ""):
             raise SettingError(f"two scores are called {twice!r}; give the metric a function name of its own")
@@ -69,6 +79,13 @@ class PromptTemplate:
     def shape(self) -> Form:
         """The words of the form that answers are written in."""
         return FORMS[self.form]
+
+    @property
+    def example_marks(self) -> tuple[str, ...]:
+        """The texts with which another example would begin: ``until``, else those of the layout."""
+        if self.until is not None:
+            return self.until
+        return () if callable(self.layout) or self.shape.task else (f"\n{_QUESTION}",)
 
     def bound(self, tokenizer: Tokenizer) -> PromptTemplate:
         """The same template, in the chat layout with the tokenizer's chat template.
@@ -106,7 +123,7 @@ class PromptTemplate:
                 found = [("", "Search results:\n"), ("passages", numbered)]
             else:
                 found = [("", "Context:\n"), ("passages", numbered), ("", closing + "\n")]
-        found += [("", self.instruction + "Question: "), ("question", question)]
+        found += [("", f"{self.instruction}{_QUESTION} "), ("question", question)]
         if self.layout == "chat":
             return chat_prompt(self.chat, self.shape, self.preamble, self.exemplars, found, tail)
         exemplars = self.preamble + "".join(map(self.shape.exemplar, self.exemplars))
@@ -157,13 +174,17 @@ class PromptTemplate:
     @property
     def described(self) -> dict[str, Any]:
         """What decides prompts and answers, as plain data; functions by their names."""
-        return {
-            "exemplars": len(self.exemplars),
-            "instruction": self.instruction,
-            "layout": named(self.layout),
-            "answer_rule": named(self.answer_rule),
-            "form": self.form,
-        } | ({"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {})
+        return (
+            {
+                "exemplars": len(self.exemplars),
+                "instruction": self.instruction,
+                "layout": named(self.layout),
+                "answer_rule": named(self.answer_rule),
+                "form": self.form,
+            }
+            | ({} if self.until is None else {"until": self.until})
+            | ({"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {})
+        )
 
     def fit(
         self,

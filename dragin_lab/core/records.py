@@ -129,6 +129,8 @@ class Continuation:
     seconds: float = 0.0
     reused: int = 0  # prompt pieces that were not read again: all of them where the draft was `stored`
     stored: bool = False  # served from a store
+    cut: str = ""  # text written after ``text`` and cut off: the beginning of another example (``prompts.until``)
+    cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -139,6 +141,18 @@ class Continuation:
         text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
         attention = None if self.attention is None else self.attention[:, : n + 1, : len(self.prompt_ids) + n]
         return replace(self, **cut, text=text, raw_text=text, attention=attention)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the model ended its text: by an end mark, or by beginning another example."""
+        return self.stopped in ("eos", "example")
+
+    def before(self, end: int) -> Continuation:
+        """The same without what follows the character ``end``, where the model began another example."""
+        n = int((self.offsets[:, 0] < end).sum())
+        cut = self.text[end:]
+        kept = replace(self.beginning(n), text=self.text[:end], raw_text=self.text[:end], stopped="example")
+        return replace(kept, offsets=kept.offsets.clip(max=end), decided=None, cut=cut, cut_tokens=len(self) - n)
 
     def as_decided(self) -> Continuation:
         """The same draft as it would be had it ended where its outcome was known; itself where it did."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +12,10 @@ from dragin_lab.core.episode import SoFar, Stop, Tokenizer
 from dragin_lab.core.forms import FORMS, Form
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import When
+
+
+#: The rest of a line that says something, up to its break.
+_LINE = re.compile(r"[^\n]*[^\W_][^\n]*(?=\n)")
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,16 @@ class AnswerSentence:
 
 
 @dataclass(frozen=True)
+class NextExample:
+    """Stop once the model begins another example, as few-shot prompts invite it to (``PromptTemplate.until``)."""
+
+    marks: tuple[str, ...]
+
+    def reached(self, so_far: SoFar) -> str | None:
+        return "example" if next_example(so_far.text, self.marks) is not None else None
+
+
+@dataclass(frozen=True)
 class AnyOf:
     """Stop where the first of several stops is reached."""
 
@@ -79,6 +94,12 @@ class AnyOf:
 
     def reached(self, so_far: SoFar) -> str | None:
         return next((reason for stop in self.stops if (reason := stop.reached(so_far))), None)
+
+
+def next_example(text: str, marks: Sequence[str]) -> int | None:
+    """Where the text ends before another example begins (characters); None while none begins."""
+    places = [place for mark in marks if (place := text.find(mark)) >= 0]
+    return len(text[: min(places)].rstrip()) if places else None
 
 
 def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
@@ -89,7 +110,7 @@ def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
 
 
 def answer_end(pipeline: Pipeline, text: str, *, ended: bool, form: Form = FORMS["reasoning"]) -> int | None:
-    """Where the final answer ends in ``text``, by its mark or with its sentence; None while it has not.
+    """Where the final answer ends in ``text``: by its mark, or with its line or sentence; None while it has not.
 
     What a thinking model says before it answers is not its answer.
     """
@@ -100,5 +121,8 @@ def answer_end(pipeline: Pipeline, text: str, *, ended: bool, form: Form = FORMS
     if form.closes:
         close = text.find(form.closes, place)
         return None if close < 0 else close + len(form.closes)
+    after = place + len(form.phrase)
     spans = pipeline.spans(text) if ended else pipeline.complete(text)
-    return next((stop for _, stop in spans if stop > place + len(form.phrase)), None)
+    ends = [stop for _, stop in spans if stop > after][:1]
+    ends += [line.end() for line in [_LINE.search(text, after)] if line is not None]
+    return min(ends, default=None)

@@ -65,7 +65,7 @@ class Trace:
         return {
             "retrievals": self.retrievals_count,
             "drafts": len(made),
-            "generated": sum(len(c) for c in made),
+            "generated": sum(len(c) + c.cut_tokens for c in made),
             "discarded": sum(self._discarded_pieces(s) for s in self.steps),
             "reused": sum(c.reused for c in made),
         }

@@ -20,7 +20,7 @@ from dragin_lab.model.check import check_path
 from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tap import Tap
 from dragin_lab.model.taps import EagerTap, NoTap, lay
-from dragin_lab.model.tokenizer import HFTokenizer
+from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +106,7 @@ def capture(
         raise ModelError(f"{type(model).__name__} has no generate(); give a causal language model of transformers")
     if isinstance(vars(model).get("generate"), _Recording):
         raise ModelError("this model is being captured already; use the tape of the outer block")
-    pieces = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer or _saved_tokenizer(model))
+    pieces = HFTokenizer(getattr(tokenizer, "hf", tokenizer) or _saved_tokenizer(model), generation_ends(model))
     tape = Tape()
     tap = lay(model, layer, heads)
     if isinstance(tap, NoTap):

@@ -21,7 +21,7 @@ from dragin_lab.errors import ModelError
 from dragin_lab.model.prefixes import PARTS, Prefixes, unfit
 from dragin_lab.model.sources import weights_hash
 from dragin_lab.model.taps import NoTap, lay
-from dragin_lab.model.tokenizer import HFTokenizer
+from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
 
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _FAR = 8  # windows that a text may run over its model before it is refused
@@ -60,7 +60,7 @@ class TappedModel:
         if isinstance(alternatives, bool) or not isinstance(alternatives, int) or alternatives < 1:
             raise ModelError(f"alternatives={shown(alternatives)}: give a whole number of at least 1")
         self.model: Any = model.eval()
-        self.tokenizer = tokenizer if isinstance(tokenizer, HFTokenizer) else HFTokenizer(tokenizer)
+        self.tokenizer = HFTokenizer(getattr(tokenizer, "hf", tokenizer), generation_ends(model))
         self.device = _device_of(model)
         self.alternatives = alternatives
         self.sample = sample
@@ -70,8 +70,7 @@ class TappedModel:
         self.takes = frozenset(inspect.signature(model.forward).parameters)
         self.only_last = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
         self.cache_argument = _cache_argument(model, self.takes)
-        eos = getattr(model.generation_config, "eos_token_id", None)
-        self.eos: frozenset[int] = frozenset([] if eos is None else np.ravel(eos).tolist())
+        self.eos = self.tokenizer.ends
         self.tap = lay(model, layer, heads)
         self.layer = self.tap.layer
         self.embedded = False

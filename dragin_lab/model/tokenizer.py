@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import jinja2
@@ -18,9 +19,13 @@ class HFTokenizer:
 
     ``hf`` is the tokenizer of ``transformers`` itself. Text is decoded without cleaning up spaces, so that decoded
     text is exactly what the pieces say.
+
+    ``ends`` are the ids of the model's end marks: those given (the model's ``generation_config``), the tokenizer's own
+    EOS and what closes a turn in the chat template. A text decoded without special tokens holds none of them, whether
+    the vocabulary calls them special or not.
     """
 
-    def __init__(self, hf: Any) -> None:
+    def __init__(self, hf: Any, ends: Iterable[int] = ()) -> None:
         if not getattr(hf, "is_fast", False):
             raise ModelError(
                 f"the tokenizer {type(hf).__name__} has no fast encoding, so pieces cannot be found in the text again; "
@@ -28,7 +33,11 @@ class HFTokenizer:
             )
         self.hf = hf
         self._backend = hf.backend_tokenizer
-        self.silent = frozenset(int(i) for i in hf.all_special_ids)
+        special = frozenset(int(i) for i in hf.all_special_ids)
+        known = {int(i) for i in ends if 0 <= int(i) < len(hf)}
+        self.ends = frozenset(known | {int(i) for i in [hf.eos_token_id] if i is not None} | self._end_of_turn())
+        self.silent = special | self.ends
+        self._plain_ends = self.ends - special  # end marks that the vocabulary does not call special
         self.marker = find_marker(self)
         self._shown: dict[int, str] = {}
         self._openings: dict[str, list[int]] = {}
@@ -50,13 +59,35 @@ class HFTokenizer:
         return [int(i) for i in found["input_ids"]], offsets
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
-        """Text of ids, with special tokens written out or skipped."""
+        """Text of ids, with special tokens and end marks written out or skipped."""
+        ids = ids if special else self._without_plain_ends(ids)
         return str(self.hf.decode(list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False))
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; an id the vocabulary has no string for is written ``<id>``."""
         found = self.hf.convert_ids_to_tokens([int(i) for i in ids])
         return [f"<{i}>" if piece is None else piece for i, piece in zip(ids, found, strict=True)]
+
+    def _without_plain_ends(self, ids: Sequence[int]) -> Sequence[int]:
+        return [i for i in ids if i not in self._plain_ends] if self._plain_ends else ids
+
+    @cached_property
+    def end_marks(self) -> tuple[str, ...]:
+        """The model's end marks as they stand in a text, longest first: ``</s>``, ``<|im_end|>`` ..."""
+        return tuple(sorted({self.decode([i], special=True) for i in self.ends} - {""}, key=lambda m: (-len(m), m)))
+
+    def _end_of_turn(self) -> set[int]:
+        """The token that closes the assistant's turn in the chat template; empty where there is none."""
+        if not self.chats:
+            return set()
+        answer = "\ue000"  # private use: in no vocabulary, and no template strips it
+        turns = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": answer}]
+        try:
+            text = str(self.hf.apply_chat_template(turns, tokenize=False))
+        except (jinja2.TemplateError, TypeError, ValueError):
+            return set()  # ``chat`` says what is wrong with the template, where somebody uses it
+        closing = text.rpartition(answer)[2].lstrip() if answer in text else ""
+        return {i for i in self.encode(closing, special=False)[:1] if i in self.hf.added_tokens_decoder}
 
     @property
     def chats(self) -> bool:
@@ -100,7 +131,9 @@ class HFTokenizer:
 
     def spans(self) -> Spans:
         """An empty ``Spans`` on this tokenizer."""
-        return Spans(lambda ids: self._backend.decode(list(ids), skip_special_tokens=True), self.silent)
+        return Spans(
+            lambda ids: self._backend.decode(list(self._without_plain_ends(ids)), skip_special_tokens=True), self.silent
+        )
 
     def show(self, piece: int) -> str:
         """One piece as text for people, with its leading space."""
@@ -111,6 +144,12 @@ class HFTokenizer:
             text = pair[len(single) :] if pair.startswith(single) else single
             self._shown[piece] = text
         return text
+
+
+def generation_ends(model: Any) -> list[int]:
+    """Every id that ends a text by the model's generation config."""
+    ends = getattr(model.generation_config, "eos_token_id", None)
+    return [] if ends is None else [int(i) for i in np.ravel(ends)]
 
 
 def find_marker(tokenizer: HFTokenizer) -> str:

@@ -31,7 +31,7 @@ class StoredTokenizer:
     It decodes single pieces; it cannot encode, and raises ``NotStoredError`` for what it does not know.
     """
 
-    chats = False
+    chats, end_marks = False, ()
 
     def __init__(self, trace: Trace) -> None:
         self._pieces: dict[int, str] = {}
@@ -104,7 +104,7 @@ class StoredDraft:
         #: After how many pieces the outcome was known, and by what.
         self.known = len(made) if made.decided is None else made.decided
         self.reason = made.stopped if made.decided is None else made.decided_by
-        self.whole = made.stopped in ("eos", "length")
+        self.whole = made.closed or made.stopped == "length"
         #: Whether the order in which scores grew is known, not only where they ended.
         self.timed = made.attention is not None
         self._written = written_under

@@ -1,0 +1,133 @@
+"""End marks: all of a model's, found by themselves, in no text, whatever its vocabulary calls special."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import lm_tiny
+import pytest
+import torch
+import transformers as tf
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+import dragin_lab as dl
+from dragin_lab.core.episode import Write
+from dragin_lab.core.trace import Prompt
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.tokenizer import HFTokenizer
+
+#: Chat templates in the manner of six families: how a turn is written, and what ends it.
+CHATML = "<|im_start|>{role}\n{content}<|im_end|>\n"
+FAMILIES = {
+    "llama-3": ("<|start_header_id|>{role}<|end_header_id|>\n\n{content}<|eot_id|>", "<|eot_id|>"),
+    "gemma-3": ("<start_of_turn>{role}\n{content}<end_of_turn>\n", "<end_of_turn>"),
+    "qwen-3": (CHATML, "<|im_end|>"),
+    "phi-4": ("<|im_start|>{role}<|im_sep|>{content}<|im_end|>", "<|im_end|>"),
+    "mistral": (" {content}</s>", "</s>"),
+    "smollm2": (CHATML, "<|im_end|>"),
+}
+MARKS = (
+    "<|im_start|>", "<|im_sep|>", "<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>",
+    "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|im_end|>", "</s>",
+)  # fmt: skip
+
+
+def template_of(turn: str) -> str:
+    """A Jinja template that writes every turn like this."""
+    before, _, after = turn.partition("{content}")
+    before = before.replace("{role}", "{{ m['role'] }}")
+    return f"{{% for m in messages %}}{before}{{{{ m['content'] }}}}{after}{{% endfor %}}"
+
+
+@cache
+def tokenizer(family: str = "", *, special: bool = True, eos: str | None = None) -> tf.PreTrainedTokenizerFast:
+    """A byte-level tokenizer that knows all marks, as special tokens or as plain ones."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE({piece: i for i, piece in enumerate([*MARKS, *letters])}, []))
+    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    raw.decoder = decoders.ByteLevel()
+    raw.add_tokens([AddedToken(mark, special=special, normalized=False) for mark in MARKS])
+    hf = tf.PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=eos)
+    if family:
+        hf.chat_template = template_of(FAMILIES[family][0])
+    return hf
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_what_closes_a_turn_of_the_chat_template_ends_a_text(family: str) -> None:
+    assert HFTokenizer(tokenizer(family)).end_marks == (FAMILIES[family][1],)
+
+
+def test_every_end_of_the_generation_config_counts_beside_the_tokenizers_own() -> None:
+    ends = [MARKS.index(mark) for mark in ("<|eom_id|>", "<|end_of_text|>")]
+    marks = HFTokenizer(tokenizer("llama-3", eos="</s>"), ends).end_marks
+    assert set(marks) == {"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "</s>"}
+    assert list(marks) == sorted(marks, key=lambda mark: -len(mark))
+
+
+def test_a_template_that_refuses_or_drops_the_assistants_turn_ends_nothing() -> None:
+    for template in ("{{ raise_exception('no') }}", "{% for m in messages %}{{ '<|im_end|>' }}{% endfor %}"):
+        hf = tokenizer.__wrapped__()
+        hf.chat_template = template
+        assert HFTokenizer(hf).end_marks == ()
+
+
+@pytest.mark.parametrize("special", [True, False], ids=["special", "plain"])
+def test_no_decoded_text_holds_an_end_mark(special: bool) -> None:
+    wrapped = HFTokenizer(tokenizer("gemma-3", special=special))
+    ids = wrapped.encode("It is Bo.", special=False)
+    (end,) = wrapped.ends
+    assert wrapped.decode([*ids, end], special=False) == "It is Bo."
+    assert wrapped.decode([*ids, end], special=True) == "It is Bo.<end_of_turn>"
+    text, spans = wrapped.spans().all([*ids, end])
+    assert (text, spans[-1]) == ("It is Bo.", (9, 9))
+
+
+class Closing(torch.nn.Module):
+    """Makes a model write one mark and nothing else."""
+
+    def __init__(self, mark: int, size: int) -> None:
+        super().__init__()
+        self.register_buffer("logits", torch.nn.functional.one_hot(torch.tensor(mark), size).float() * 50)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.logits.expand(*hidden.shape[:-1], -1)
+
+
+def closing(mark: str, *, special: bool) -> LanguageModel:
+    """A model that closes its turn at once, with a mark that its generation config does not name."""
+    hf = tokenizer("gemma-3", special=special)
+    config = tf.LlamaConfig(vocab_size=len(hf), **lm_tiny._SMALL)
+    config.bos_token_id, config.eos_token_id, config.max_position_embeddings = None, None, 2048
+    model = tf.AutoModelForCausalLM.from_config(config).eval()
+    model.generation_config.eos_token_id = MARKS.index("</s>")
+    model.lm_head = Closing(MARKS.index(mark), len(hf))
+    return LanguageModel(model, hf, check=False)
+
+
+@pytest.mark.parametrize("special", [True, False], ids=["special", "plain"])
+@pytest.mark.parametrize("mark", ["<end_of_turn>", "</s>"])
+def test_a_draft_ends_at_any_end_mark_and_its_text_is_without(mark: str, special: bool) -> None:
+    lm = closing(mark, special=special)
+    write = Write(Prompt("Question: Who made it?"), 8)
+    batch = lm.batch(2)
+    for key in range(2):
+        batch.ask(key, write)
+    for draft in (lm.generate(write), *(continuation for _, continuation in batch.step())):
+        assert (draft.stopped, draft.text, draft.raw_text, len(draft)) == ("eos", "", mark, 1)
+
+
+@pytest.mark.parametrize("variant", ["paper", "reference"])
+def test_no_answer_holds_an_end_mark(variant: str) -> None:
+    lab = dl.Lab(closing("<end_of_turn>", special=False), retriever=lambda query, k: [])
+    trace = lab.ask("Who made it?", "dragin", variant=variant, threshold=0.1)
+    assert trace.answer == ""
+    assert ("<end_of_turn>" in trace.text) == (variant == "reference")
+
+
+def test_capture_gives_texts_without_end_marks() -> None:
+    lm = closing("<end_of_turn>", special=False)
+    ids = torch.tensor([lm.tokenizer.encode("Who?", special=False)])
+    with dl.capture(lm.model, lm.tokenizer) as tape:
+        lm.model.generate(ids, max_new_tokens=2, do_sample=False, attention_mask=torch.ones_like(ids))
+    assert tape.continuations[0].text == ""
