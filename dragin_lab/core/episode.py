@@ -114,8 +114,11 @@ class Tokenizer(Protocol):
 
     #: The string that marks a space at the start of a piece ("▁" or "Ġ"), or "" where the vocabulary has none.
     marker: str
-    #: What ends a text of the model, as it stands in one ("</s>", "<|im_end|>"); the longest first.
-    end_marks: tuple[str, ...]
+
+    @property
+    def end_marks(self) -> tuple[str, ...]:
+        """What ends a text of the model, as it stands in one ("</s>", "<|im_end|>"); the longest first."""
+        ...
 
     @property
     def chats(self) -> bool:

@@ -174,17 +174,18 @@ class PromptTemplate:
     @property
     def described(self) -> dict[str, Any]:
         """What decides prompts and answers, as plain data; functions by their names."""
-        return (
-            {
-                "exemplars": len(self.exemplars),
-                "instruction": self.instruction,
-                "layout": named(self.layout),
-                "answer_rule": named(self.answer_rule),
-                "form": self.form,
-            }
-            | ({} if self.until is None else {"until": self.until})
-            | ({"metrics": [named(metric) for metric in self.metrics]} if self.metrics else {})
-        )
+        described: dict[str, Any] = {
+            "exemplars": len(self.exemplars),
+            "instruction": self.instruction,
+            "layout": named(self.layout),
+            "answer_rule": named(self.answer_rule),
+            "form": self.form,
+        }
+        if self.until is not None:
+            described["until"] = self.until
+        if self.metrics:
+            described["metrics"] = [named(metric) for metric in self.metrics]
+        return described
 
     def fit(
         self,

@@ -13,7 +13,6 @@ from dragin_lab.core.forms import FORMS, Form
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import When
 
-
 #: The rest of a line that says something, up to its break.
 _LINE = re.compile(r"[^\n]*[^\W_][^\n]*(?=\n)")
 

@@ -125,7 +125,7 @@ def test_brackets_that_are_no_call_are_text() -> None:
 
 def test_a_text_without_an_answer_is_asked_for_one() -> None:
     driven = drive(instruct(), CALLS, Say(" Li Ek."), Say(" Li Ek."))
-    assert driven.lm.prompts[2] == SEARCH_CASE + " The film is by Li Ek. So the answer is "
+    assert driven.lm.prompts[2] == SEARCH_CASE + " The film is by Li Ek. So the answer is"
     assert driven.trace.answer == "Li Ek"
 
 

@@ -145,7 +145,7 @@ def test_the_prompt_of_the_extraction_fits_the_window_too() -> None:
     driven = drive(paper("wo-rag", max_new_tokens=8), *say, template=TEMPLATE, window=window)
     for draft in driven.lm.drafts:
         assert size(driven, draft.prompt.text) + draft.max_new_tokens <= window
-    assert driven.lm.prompts[1].endswith(CASE + " It is Bo So the answer is ")
+    assert driven.lm.prompts[1].endswith(CASE + " It is Bo So the answer is")
     assert any("dropped" in note for note in driven.trace.notes)
 
 

@@ -276,7 +276,7 @@ def test_the_limit_bounds_the_answer_over_all_drafts() -> None:
 
 def test_extraction_asks_after_the_answer() -> None:
     driven = drive(paper("wo-rag"), Say(" It is Li."), Say(" Li Ek."), golds=("Li",))
-    assert driven.lm.prompts[1] == CASE + " It is Li. So the answer is "
+    assert driven.lm.prompts[1] == CASE + " It is Li. So the answer is"
     assert driven.lm.drafts[1].max_new_tokens == 20
     assert driven.trace.extraction is not None
     assert driven.trace.answer == "Li Ek"
