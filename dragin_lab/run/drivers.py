@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.episode import Attend, Request, Retriever, Write
+from dragin_lab.core.episode import Retriever, Search, Write
 from dragin_lab.core.given import several, shown
 from dragin_lab.core.method import Method
-from dragin_lab.core.trace import Decision, Passage, Question, Step, Trace
+from dragin_lab.core.trace import Continuation, Decision, Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.many import side_by_side
-from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
-
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
+from dragin_lab.run.serving import Found, Running, opened, refused, search_all
 
 
 @dataclass(frozen=True)
@@ -94,8 +90,8 @@ class Stream:
 
 def stream(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Stream:
     """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
-    running = opened(lab, method, question, gold)
-    return Stream(serve(running, lab.writer, lab.retriever_for(method), lab.seed), running.trace)
+    running = opened(lab, method, question, lab.writer, gold)
+    return Stream(serve(running, lab.retriever_for(method)), running.trace)
 
 
 def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
@@ -139,20 +135,26 @@ def _one_by_one(lab: Lab, questions: Iterable[str | Question], method: Method) -
         yield trace
 
 
-def serve(running: Running, lm: LanguageModel, retriever: Retriever | None, seed: int) -> Generator[Event, None, None]:
+def serve(running: Running, retriever: Retriever | None) -> Generator[Event, None, None]:
     """Answer the episode's requests until it ends; a request that fails is thrown into it."""
     trace = running.trace
     news = _News(trace)
+    answer: Continuation | Found
     try:
-        running.send()
-        while running.request is not None:
+        running.go_on()
+        while (request := running.request) is not None:
             yield from news.of_steps(trace.steps[:-1])
-            try:
-                answer = yield from _answer(running.request, trace, lm, retriever, seed)
-            except Exception as error:  # noqa: BLE001 - whatever a model or a retriever raises belongs to the episode
-                running.fail(error)
+            step = trace.steps[-1].index if trace.steps else 0
+            if isinstance(request, Write):
+                answer = yield from _write(running, request, step)
             else:
-                running.send(answer)
+                assert isinstance(request, Search)
+                (answer,) = search_all(retriever, [request])
+                if not isinstance(answer, Exception):
+                    yield Retrieved(step, request.query, tuple(answer))
+            running.go_on(answer)
+        if running.failed is not None:
+            raise running.failed
         yield from news.of_steps(trace.steps)
         yield Ended(trace)
     except GeneratorExit:
@@ -184,25 +186,18 @@ class _News:
                 yield StepDone(step)
 
 
-def _answer(
-    request: Request, trace: Trace, lm: LanguageModel, retriever: Retriever | None, seed: int
-) -> Generator[Event, None, Any]:
-    if isinstance(request, Attend):
-        return lm.attend(request.ids)
-    step = trace.steps[-1].index if trace.steps else 0
-    if isinstance(request, Write):
-        kind = _kind(request, trace)
-        pieces = lm.stream(request, seed=seed_of_draft(seed, len(trace.continuations)))
+def _write(running: Running, request: Write, step: int) -> Generator[Event, None, Continuation | Exception]:
+    kind = _kind(request, running.trace)
+    try:
+        pieces = running.model.stream(request, seed=running.draft_seed)
         while True:
-            try:
-                made = next(pieces)
-            except StopIteration as stop:
-                return stop.value
-            yield PieceMade(step, kind, made.index, made.delta, made.entropy, made.logprob)
-    assert retriever is not None
-    found = retriever.search(request.query, request.k)
-    yield Retrieved(step, request.query, tuple(found))
-    return found
+            piece = next(pieces)
+            yield PieceMade(step, kind, piece.index, piece.delta, piece.entropy, piece.logprob)
+    except StopIteration as end:
+        continuation: Continuation = end.value
+        return continuation
+    except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
+        return error
 
 
 def _kind(request: Write, trace: Trace) -> str:

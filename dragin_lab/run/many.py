@@ -7,18 +7,16 @@ the slowest. What an episode asks and records is what it does alone.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from dragin_lab.core.episode import Attend, Retriever, Search, Write
+from dragin_lab.core.episode import Retriever, Search, Write
 from dragin_lab.core.method import Method
-from dragin_lab.core.trace import Passage, Question, Trace
+from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import explain
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.serving import Running, opened, refused, seed_of_draft
-
-Found = list[Passage] | Exception
+from dragin_lab.run.serving import Found, Running, opened, refused, search_all
 
 
 def side_by_side(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:
@@ -86,7 +84,7 @@ class _SideBySide:
 
     def _open(self, question: str | Question) -> Iterator[Trace]:
         try:
-            running = opened(self.lab, self.method, question)
+            running = opened(self.lab, self.method, question, self.batch)
         except Exception as error:  # noqa: BLE001 - the other questions are still answered
             yield refused(question, self.method, error)
             return
@@ -95,19 +93,10 @@ class _SideBySide:
 
     def _go_on(self, running: Running, answer: Any) -> Iterator[Trace]:
         """Give an episode its answer, or what it failed with, and pass on what it asks for next."""
-        try:
-            self._give(running, answer)
-            while isinstance(running.request, Attend):
-                try:
-                    answer = self.batch.attend(running.request.ids)
-                except Exception as error:  # noqa: BLE001 - belongs to the episode
-                    answer = error
-                self._give(running, answer)
-        except Exception:  # noqa: BLE001 - its trace says what
-            assert running.trace.ended == "error"
+        running.go_on(answer)
         request, trace = running.request, running.trace
         if isinstance(request, Write):
-            self.batch.ask(running, request, seed_of_draft(self.lab.seed, len(trace.continuations)))
+            self.batch.ask(running, request, running.draft_seed)
         elif isinstance(request, Search):
             self.searches.ask(running, request)
         else:
@@ -115,13 +104,6 @@ class _SideBySide:
             trace.provenance["batch"] = self.batch.describe()
             self.ended += 1
             yield trace
-
-    @staticmethod
-    def _give(running: Running, answer: Any) -> None:
-        if isinstance(answer, Exception):
-            running.fail(answer)
-        else:
-            running.send(answer)
 
     def cancel(self) -> list[Trace]:
         """Give up what is under way, and say what that was."""
@@ -167,22 +149,3 @@ class _Searches:
     def close(self) -> None:
         self._waiting = []
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-
-def search_all(retriever: Any, requests: Sequence[Search]) -> list[Found]:
-    """What each search finds or fails with; all together where the retriever has ``search_many``."""
-    numbers = {request.k for request in requests}
-    if len(requests) > 1 and len(numbers) == 1 and hasattr(retriever, "search_many"):
-        try:
-            found = retriever.search_many([request.query for request in requests], requests[0].k)
-            return [list(passages) for _, passages in zip(requests, found, strict=True)]
-        except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
-            warnings.warn(f"search_many failed ({error}); the queries are sent one by one", stacklevel=2)
-    return [_search(retriever, request) for request in requests]
-
-
-def _search(retriever: Any, request: Search) -> Found:
-    try:
-        return list(retriever.search(request.query, request.k))
-    except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
-        return error

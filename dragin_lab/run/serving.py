@@ -1,56 +1,70 @@
-"""What every driver does with an episode: open it, send it answers, mark how it ended."""
+"""What every driver does with an episode: open it, serve what it asks for, mark how it ended."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.episode import Episode, Request
+from dragin_lab.core.episode import Attend, Episode, Request, Search
 from dragin_lab.core.given import shown, text
 from dragin_lab.core.loops import episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.trace import Question, Trace
+from dragin_lab.core.trace import Passage, Question, Trace
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.lab import Lab
 
+Found = list[Passage] | Exception
+
 
 class Running:
-    """An episode under way: ``request`` is what it asks for, None before its first ``send`` and once it has ended.
+    """An episode under way. ``request`` is the draft or the search that it waits for; None before its begin and after
+    its end.
 
-    A failed request is thrown into it (``fail``). What it does not handle is recorded in its trace and raised.
+    ``model`` is a language model or a batch of one; it answers ``Attend`` at once. A request that fails is thrown into
+    the episode. An error that the episode does not handle ends it; the trace records it, and ``failed`` holds it.
     """
 
-    def __init__(self, episode: Episode[None], trace: Trace) -> None:
-        self.trace = trace
+    def __init__(self, episode: Episode[None], trace: Trace, model: Any, seed: int) -> None:
+        self.trace, self.model, self.seed = trace, model, seed
         self.request: Request | None = None
+        self.failed: Exception | None = None
         self._episode = episode
         self._started = self._asked = time.perf_counter()
 
-    def send(self, answer: Any = None) -> None:
-        """Answer the request; the first time, with nothing, begin."""
-        self._go_on(lambda: self._episode.send(answer))
+    def go_on(self, answer: Any = None) -> None:
+        """Answer the request, with an exception where it failed; the first time, with nothing, begin."""
+        self._turn(answer)
+        while isinstance(self.request, Attend):
+            try:
+                answer = self.model.attend(self.request.ids)
+            except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
+                answer = error
+            self._turn(answer)
 
-    def fail(self, error: Exception) -> None:
-        """Say that the request failed."""
-        self._go_on(lambda: self._episode.throw(error))
+    @property
+    def draft_seed(self) -> int:
+        """The next draft's own seed, so that it does not repeat the draws of the one before it."""
+        return int(np.random.SeedSequence([self.seed, len(self.trace.continuations)]).generate_state(1)[0])
 
-    def _go_on(self, turn: Callable[[], Request]) -> None:
+    def _turn(self, answer: Any) -> None:
         if self.request is not None and self.trace.steps:
             spent, kind = self.trace.steps[-1].seconds, self.request.kind
             spent[kind] = spent.get(kind, 0.0) + time.perf_counter() - self._asked
         self.request = None
         try:
-            self.request = turn()
+            failed = isinstance(answer, Exception)
+            self.request = self._episode.throw(answer) if failed else self._episode.send(answer)
         except StopIteration:
             pass
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whoever drives the episode decides whether to raise it
+            self.failed = error
             self.trace.ended, self.trace.error = "error", what_happened(error)
-            raise
         finally:
             self._asked = time.perf_counter()
             self.trace.seconds = self._asked - self._started
@@ -61,8 +75,10 @@ class Running:
         self._episode.close()
 
 
-def opened(lab: Lab, method: Method, question: str | Question, gold: str | Iterable[str] | None = None) -> Running:
-    """A question's episode, not started; ``gold`` replaces the question's own gold answers.
+def opened(
+    lab: Lab, method: Method, question: str | Question, model: Any, gold: str | Iterable[str] | None = None
+) -> Running:
+    """A question's episode, not started, for ``model`` to write; ``gold`` replaces the question's own gold answers.
 
     Raises ``SettingError`` for an empty question.
     """
@@ -73,7 +89,7 @@ def opened(lab: Lab, method: Method, question: str | Question, gold: str | Itera
             f"the exemplars given do not show what {method.name} writes, so its own stand in their place"
         )
     lm = lab.model
-    return Running(episode(method, trace, template, lm.tokenizer, window=lm.context_window), trace)
+    return Running(episode(method, trace, template, lm.tokenizer, window=lm.context_window), trace, model, lab.seed)
 
 
 def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Question:
@@ -111,9 +127,23 @@ def described(retriever: Any) -> dict[str, Any] | None:
     return None if retriever is None else dict(retriever.provenance())
 
 
-def seed_of_draft(seed: int, drafts: int) -> int:
-    """A seed of its own for each draft of an episode, so that a second one does not repeat the draws of the first."""
-    return int(np.random.SeedSequence([seed, drafts]).generate_state(1)[0])
+def search_all(retriever: Any, requests: Sequence[Search]) -> list[Found]:
+    """What each search finds or fails with; all together where the retriever has ``search_many``."""
+    numbers = {request.k for request in requests}
+    if len(requests) > 1 and len(numbers) == 1 and hasattr(retriever, "search_many"):
+        try:
+            found = retriever.search_many([request.query for request in requests], requests[0].k)
+            return [list(passages) for _, passages in zip(requests, found, strict=True)]
+        except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
+            warnings.warn(f"search_many failed ({error}); the queries are sent one by one", stacklevel=2)
+    return [_search(retriever, request) for request in requests]
+
+
+def _search(retriever: Any, request: Search) -> Found:
+    try:
+        return list(retriever.search(request.query, request.k))
+    except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
+        return error
 
 
 def what_happened(error: Exception) -> str:

@@ -113,6 +113,6 @@ def _stopped(lab: Lab, trace: Trace, step: Step) -> Trace:
     lm = lab.model
     text = f" {before.strip()}" if before.strip() else ""
     loop = PaperLoop(alone, found, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
-    for _ in serve(Running(whole(loop), found), lab.writer, None, lab.seed):
+    for _ in serve(Running(whole(loop), found, lab.writer, lab.seed), None):
         pass
     return found

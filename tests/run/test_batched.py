@@ -16,7 +16,7 @@ from dragin_lab.core.method import method
 from dragin_lab.core.trace import Continuation, Passage, Question, Trace
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.many import search_all
+from dragin_lab.run.serving import search_all
 
 SR = method("sr-rag")
 DRAGIN = method("dragin", variant="paper", what="question")
@@ -131,6 +131,19 @@ def test_of_many_one_may_fail() -> None:
     assert found[""].error.startswith("the question is empty")
     assert found["What was long?"].error == "too long"
     assert found["Who was it?"].scores["em"] == 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_failed_attention_map_ends_its_episode(batch_size: int) -> None:
+    class Blind(Model):
+        def attend(self, ids: Any) -> Any:
+            raise OSError("gone")
+
+    lm = Blind({"Who?": [LOUD], "Who was it?": [LOUD]})
+    how = method("dragin", variant="reference")
+    lab = Lab(lm, retriever=ScriptedRetriever())
+    traces = list(lab.ask_many(["Who?", "Who was it?"], how, batch_size=batch_size))
+    assert [(trace.ended, trace.error) for trace in traces] == [("error", "OSError: gone")] * 2
 
 
 def test_a_question_file_that_breaks_off_loses_no_answer() -> None:
