@@ -33,7 +33,7 @@ _WHERE = {
     "Prompt": "core.trace",
     "PromptTemplate": "core.prompts",
     "Question": "core.trace",
-    "Recipe": "run.cluster_worker",
+    "Recipe": "run.cluster",
     "Replay": "study.whatif",
     "Retriever": "core.episode",
     "Runs": "study.runs",

@@ -16,8 +16,7 @@ from scripted import ScriptedRetriever
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.trace import Continuation
-from dragin_lab.run.cluster import Cluster
-from dragin_lab.run.cluster_worker import Recipe
+from dragin_lab.run.cluster import Cluster, Recipe
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord
 
@@ -39,7 +38,7 @@ class DyingModel(AnsweringModel):
 class ScriptedRecipe(Recipe):
     """A scripted model. ``names`` is a file by which the first worker's has another name than the others'.
 
-    ``meet`` names a folder; none is ready before so many workers have shown up there.
+    ``meet`` names a folder; no worker is ready before so many have shown up there. ``loads`` False ends each of them.
     """
 
     device: str | None = "cpu"
@@ -48,8 +47,11 @@ class ScriptedRecipe(Recipe):
     once: str = ""
     names: str = ""
     meet: tuple[str, int] = ("", 0)
+    loads: bool = True
 
-    def open_model(self) -> Any:
+    def open(self) -> Lab:
+        if not self.loads:
+            os.kill(os.getpid(), signal.SIGKILL)
         folder, count = self.meet
         if folder:
             (Path(folder) / str(os.getpid())).touch()
@@ -57,10 +59,7 @@ class ScriptedRecipe(Recipe):
         lm = DyingModel(self.deadly, self.once, self.seconds)
         if self.names and not _first(self.names):
             lm.name = "another"
-        return lm
-
-    def open_retriever(self) -> Any:
-        return ScriptedRetriever()
+        return Lab(lm, retriever=ScriptedRetriever())
 
 
 def _first(path: str) -> bool:

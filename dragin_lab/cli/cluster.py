@@ -34,34 +34,31 @@ cluster_options = together(
 
 def check_cluster(options: dict[str, Any]) -> None:
     """Refuse what no cluster can be made of, before anything is loaded."""
+    pool = _pool(options)
     if options["ray"] is None:
-        for name in ("actors", "gpus_per_actor", "cpus_per_actor"):
-            if options[name] is not None:
-                raise click.UsageError(f"--{name.replace('_', '-')} says how a cluster is used; give --ray too")
+        for name in pool:
+            raise click.UsageError(f"--{name.replace('_', '-')} says how a cluster is used; give --ray too")
         return
     for name in ("device_map", "quantization"):
         if options[name] is not None:
             raise click.UsageError(
                 f"--{name.replace('_', '-')} and --ray: a worker loads its model whole; leave out one"
             )
-    from dragin_lab.run.cluster import check_address, check_numbers, import_ray
+    from dragin_lab.run.cluster import prepare_ray
 
-    check_numbers(options["actors"], options["gpus_per_actor"], options["cpus_per_actor"] or 1.0)
-    import_ray(local=options["ray"].strip() == "local")
-    check_address(options["ray"])
+    prepare_ray(options["ray"], **pool)
 
 
 def open_cluster(options: dict[str, Any], searching: bool) -> Cluster:
     """The cluster of the options, whose workers load what this process would have loaded."""
-    from dragin_lab.run.cluster import Cluster
-    from dragin_lab.run.cluster_worker import Recipe
+    from dragin_lab.run.cluster import Cluster, Recipe
 
-    heads = options["heads"]
-    recipe = Recipe(
-        **{name: options[name] for name in ("model", "dtype", "device", "layer", "retriever", "corpus")},
-        heads=None if heads is None else tuple(heads), sample=options["decoding"] == "sample", searches=searching,
-    )  # fmt: skip
-    return Cluster(
-        options["ray"], recipe, actors=options["actors"], gpus_per_actor=options["gpus_per_actor"],
-        cpus_per_actor=options["cpus_per_actor"] or 1.0,
-    )  # fmt: skip
+    named = {name: options[name] for name in ("model", "dtype", "device", "layer", "heads", "retriever", "corpus")}
+    recipe = Recipe(**named, sample=options["decoding"] == "sample", searches=searching)
+    return Cluster(options["ray"], recipe, **_pool(options))
+
+
+def _pool(options: dict[str, Any]) -> dict[str, Any]:
+    """What the options say about the workers."""
+    names = ("actors", "gpus_per_actor", "cpus_per_actor")
+    return {name: options[name] for name in names if options[name] is not None}

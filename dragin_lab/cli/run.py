@@ -34,7 +34,7 @@ from dragin_lab.files import as_path
 from dragin_lab.retrieval.choose import SERVERS
 from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.cluster_worker import ClusterError
+from dragin_lab.run.cluster import ClusterError
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunError, RunRecord, read_run
 from dragin_lab.run.runwriter import NotWrittenError

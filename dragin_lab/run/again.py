@@ -12,7 +12,7 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.cache import CacheAlone
-from dragin_lab.run.cluster_worker import Recipe
+from dragin_lab.run.cluster import Recipe
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Line, prediction
 from dragin_lab.run.rundir import RunError, RunRecord
@@ -67,10 +67,9 @@ class Rerun:
 
     def _part(self, kind: str) -> Any:
         if kind not in self._opened:
-            recorded, recipe = self.record.config[kind], recipe_of(self.record.config)
+            recorded = self.record.config[kind]
             like = (one._opened.get(kind) for one in self._others if one.record.config[kind] == recorded)
-            made = recipe.open_model if kind == "model" else recipe.open_retriever
-            opened = next(filter(None, like), None) or made()
+            opened = next(filter(None, like), None) or getattr(recipe_of(self.record.config).open(), kind)
             _hold_to(self.record, kind, recorded, opened)
             self._opened[kind] = opened
         return self._opened[kind]

@@ -1,85 +1,158 @@
-"""Questions answered on a Ray cluster: workers that load the model once each, and one process that writes the run.
+"""Questions answered on a Ray cluster: a pool of workers that load the model once each, and one process that writes.
 
     with dl.Cluster("10.0.0.5:6379", dl.Recipe(model="meta-llama/Llama-2-7b-chat-hf", corpus="/data/wiki")) as cluster:
         dl.Lab(cluster).run("hotpotqa", "dragin", output="runs/hotpotqa")
 
-A cluster stands in the model's place wherever benchmarks are run. A worker gets a recipe for its model and retriever,
-not the objects; what each has loaded is compared before it is asked anything. Workers send finished lines back. A
-worker that is lost is replaced, and what it had not finished is asked again, ``TRIES`` times at most. Only a cluster
-that is opened imports ray.
+A cluster stands in the model's place. A worker gets a recipe, not objects; what it has loaded is compared before it is
+asked anything. Ray's own ``max_restarts`` and ``max_task_retries`` are not used: they tie a question to its worker, and
+after the loss of a machine that worker may never find room again.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import socket
 import sys
-import time
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from dragin_lab import __version__
 from dragin_lab.core.frames import differences
+from dragin_lab.core.given import count, number
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Question
-from dragin_lab.errors import MissingPackageError, SettingError
-from dragin_lab.run.benchmark import Asking
-from dragin_lab.run.cluster_worker import ClusterError, Identity, Recipe, Worker, library
+from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
+from dragin_lab.files import as_path
+from dragin_lab.run.benchmark import Asking, finished
+from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished, record_of
-from dragin_lab.run.serving import refused, what_happened
+from dragin_lab.run.serving import described, refused, what_happened
 
-#: How often a question is asked whose worker was lost; how many workers in a row may end before they are ready.
+#: How often a question is asked whose worker was lost; how many workers in a row may be lost while they load.
 TRIES = 3
-#: Batches that a worker is given at once: when an episode ends, the next question should be there.
+#: Batches that a worker is given at once, so that the next question is there when an episode ends.
 AHEAD = 4
-#: Seconds until a warning says that no worker has room.
-PATIENCE = 10.0
-#: Seconds that an address is given to answer.
-ANSWERS_WITHIN = 5.0
-_TICK = 1.0
+
+
+class ClusterError(DraginLabError):
+    """A cluster that cannot be reached, or whose workers are not what they should be."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How every worker makes its model and its retriever.
+
+    The fields are arguments of ``Lab``; ``searches`` False opens no passages. A path is looked up on the worker's
+    machine. A subclass may open another lab, if workers can import it.
+    """
+
+    model: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    layer: int | str = "last"
+    heads: tuple[int, ...] | None = None
+    sample: bool = False
+    retriever: str | None = None
+    corpus: str | None = None
+    searches: bool = True
+
+    def open(self) -> Lab:
+        """A lab of them, which opens each when it is first needed."""
+        loading = {name: getattr(self, name) for name in ("dtype", "device", "layer", "heads", "sample")}
+        return Lab(self.model, self.corpus, retriever=self.retriever, **loading)
+
+    def absolute(self) -> Recipe:
+        """The same with absolute paths where a relative one exists here: a worker has another working folder."""
+        paths = {key: as_path(name) for key in ("model", "corpus") if (name := getattr(self, key)) is not None}
+        absolute: dict[str, Any] = {key: str(path.absolute()) for key, path in paths.items() if path.exists()}
+        return replace(self, **absolute)
+
+
+# -- a worker ---------------------------------------------------------------------------------------------------------
+
+
+class Identity(NamedTuple):
+    """What a worker has loaded: all of it that ``run.json`` records, and how it is shown to people."""
+
+    worker: str
+    recorded: dict[str, Any]  # library, model, retriever; the same for all workers
+    embedded: bool
+    shown: tuple[str, str]  # model, retriever
+
+
+class Worker:
+    """A model and a retriever, and who answers with them; ``threads`` of torch on a CPU. It needs no Ray."""
+
+    def __init__(self, recipe: Recipe, threads: int = 1) -> None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is loaded, so that all workers sum alike
+        self.recipe = recipe
+
+    def load(self) -> Identity:
+        """Load the model and the retriever. Raises ``ClusterError``, which names this worker."""
+        worker = f"the worker on {socket.gethostname()}, process {os.getpid()}"
+        try:
+            self.lab = self.recipe.open()
+            lm, retriever = self.lab.model, self.lab.retriever if self.recipe.searches else None
+        except Exception as error:
+            raise ClusterError(f"{worker}: {what_happened(error)}") from error
+        model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
+        recorded = {"library": library(), "model": model, "retriever": described(retriever)}
+        return Identity(worker, recorded, lm.embedded, (repr(lm), repr(retriever)))
+
+    def answer(
+        self, questions: Sequence[Question], method: Method, asked_with: Asking, options: dict[str, Any]
+    ) -> Iterator[Finished]:
+        """``benchmark.finished`` over these questions: each as its episode ends."""
+        yield from finished(self.lab.replace(**asked_with._asdict()), method, questions, **options)
+
+
+@cache
+def library() -> dict[str, str]:
+    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
+    digest, root = hashlib.sha256(), Path(__file__).parents[1]
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
+    return {"version": __version__, "source": digest.hexdigest()}
+
+
+# -- the pool ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)
-class _Member:
-    """A worker of the pool. ``task`` is what it was asked for, None where it has nothing to do."""
+class _Actor:
+    """A worker of the pool. ``task`` is what it is doing; None where it waits for questions."""
 
-    actor: Any
-    begun: Any  # ready once it has room
+    handle: Any
     task: Any
-    identity: Identity | None = None  # once it has loaded
-    questions: dict[str, Question] = field(default_factory=dict)  # given to it and not answered
-
-    def __str__(self) -> str:
-        return f"the worker on {self.identity.name}" if self.identity else "a worker"
-
-
-class _LostError(Exception):
-    """A worker that is gone, in one sentence of Ray's."""
+    identity: Identity | None = None  # None while it loads
+    questions: dict[str, Question] = field(default_factory=dict)  # sent to it and not answered
 
 
 @dataclass(frozen=True)
 class RemoteRetriever:
-    """The retriever of a cluster's workers; to be given with the cluster."""
+    """Stands for the retriever of a cluster's workers, which search for themselves."""
 
-    description: dict[str, Any]
+    recorded: dict[str, Any]
     shown: str
 
     def provenance(self) -> dict[str, Any]:
         """As the workers' retriever."""
-        return self.description
-
-    def search(self, query: str, k: int) -> Any:
-        """Not from here: ``SettingError``."""
-        raise SettingError("the retriever of a cluster searches on its workers only; open one here to search yourself")
+        return self.recorded
 
     def __repr__(self) -> str:
         return self.shown
 
 
-class Cluster:
+class Cluster(AbstractContextManager["Cluster"]):
     """Workers on a Ray cluster; a context manager that ends them.
 
     Args:
@@ -92,7 +165,7 @@ class Cluster:
         cpus_per_actor: also how many threads torch computes with on a CPU.
 
     Raises:
-        SettingError: an address or number that cannot be; a local cluster without room for one worker.
+        SettingError: an address or number that cannot be; a cluster without room for one worker.
         MissingPackageError: ray is not installed.
         ClusterError: nobody answers there; workers that differ from one another, or fail to load.
     """
@@ -106,48 +179,34 @@ class Cluster:
         gpus_per_actor: float | None = None,
         cpus_per_actor: float = 1.0,
     ) -> None:
-        check_numbers(actors, gpus_per_actor, cpus_per_actor)
-        self.address = check_address(address)
-        self.recipe = (recipe or Recipe()).absolute()
-        self._ray = import_ray(local=self.address == "local")
-        self._members: list[_Member] = []
+        self._ray = prepare_ray(address, actors, gpus_per_actor, cpus_per_actor)
+        self.address, self.recipe = address, (recipe or Recipe()).absolute()
+        self._actors: list[_Actor] = []
         self._first: Identity | None = None
-        self._failed = 0  # workers in a row that ended before they were ready
-        self._reason = ""  # of the last of them
-        self._asked = math.inf  # when the first worker was asked for, until a warning says that none has begun
-        self._ours = not self._ray.is_initialized()
-        if self._ours:
-            self._connect(max(os.cpu_count() or 1, math.ceil((actors or 1) * cpus_per_actor)))
-        elif self.address != "auto":
-            raise ClusterError(
-                f"this process is connected to Ray already, so it cannot connect to {self.address!r}; give 'auto' "
-                "for the cluster it is connected to, or call ray.shutdown() first"
-            )
-        try:
-            total = self._ray.cluster_resources()
-            if gpus_per_actor is None:
-                gpus_per_actor = 0.0 if self.recipe.device == "cpu" else min(1.0, total.get("GPU", 0.0))
-            self._need = {"CPU": cpus_per_actor, "GPU": gpus_per_actor}
-            if self.address == "local" and any(amount > total.get(name, 0) for name, amount in self._need.items()):
-                raise SettingError(f"a worker takes {_amounts(self._need)}, and this machine has {_amounts(total)}")
-            room = min(int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount)
-            self._wanted = actors or max(1, room)
-            self._new = self._ray.remote(Worker).options(num_cpus=cpus_per_actor, num_gpus=gpus_per_actor)
-        except BaseException:
+        self._lost_loading = 0  # workers in a row
+        self._connected_here = not self._ray.is_initialized()
+        if not self._connected_here and address != "auto":
+            raise ClusterError("this process is connected to Ray already; give 'auto', or call ray.shutdown() first")
+        if self._connected_here:
+            cpus = max(os.cpu_count() or 1, math.ceil((actors or 1) * cpus_per_actor))
+            local = {"num_cpus": cpus, "include_dashboard": False} if address == "local" else {}
+            try:
+                self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
+            except Exception as error:  # whatever Ray raises here, it has no class of its own
+                self.close()
+                raise ClusterError(
+                    f"no connection to Ray at {address!r}: {' '.join(str(error).split())[:600]}"
+                ) from error
+        total = self._ray.cluster_resources()
+        if gpus_per_actor is None:
+            gpus_per_actor = 0.0 if self.recipe.device == "cpu" else min(1.0, total.get("GPU", 0.0))
+        self._need = {"CPU": cpus_per_actor, "GPU": gpus_per_actor}
+        room = min(int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount)
+        if not room:
             self.close()
-            raise
-
-    def _connect(self, cpus: int) -> None:
-        local = {"num_cpus": cpus, "include_dashboard": False} if self.address == "local" else {}
-        try:
-            self._ray.init(address=self.address, log_to_driver=False, logging_level="ERROR", **local)
-        except Exception as error:  # whatever Ray raises here, it has no class of its own
-            self.close()
-            said = " ".join(str(error).split())[:600] or type(error).__name__
-            raise ClusterError(
-                f"no connection to Ray at {self.address!r}: {said} (a machine joins a cluster by 'ray start "
-                "--address=HEAD:PORT --num-cpus=0')"
-            ) from error
+            raise SettingError(f"a worker takes {_amounts(self._need)}, and the cluster has {_amounts(total)}")
+        self._wanted = actors or room
+        self._new = self._ray.remote(Worker).options(num_cpus=cpus_per_actor, num_gpus=gpus_per_actor)
 
     # -- what stands in a model's place -------------------------------------------------------------------------------
 
@@ -155,9 +214,9 @@ class Cluster:
     def identity(self) -> Identity:
         """What the workers have loaded; waits for the first of them."""
         while self._first is None:
-            self._fill(self._wanted)
-            for member in self._wait():
-                self._admit(member)
+            self._start_workers(self._wanted)
+            for actor in self._wait():
+                self._admit(actor)
         return self._first
 
     @property
@@ -168,12 +227,13 @@ class Cluster:
     @property
     def retriever(self) -> RemoteRetriever | None:
         """What the workers search with; None where the recipe opens none."""
-        found = self.identity.retriever
-        return None if found is None else RemoteRetriever(found, self.identity.shown[-1])
+        recorded = self.identity.recorded["retriever"]
+        return None if recorded is None else RemoteRetriever(recorded, self.identity.shown[1])
 
     def provenance(self) -> dict[str, Any]:
         """As the workers' model."""
-        return self.identity.model
+        model: dict[str, Any] = self.identity.recorded["model"]
+        return model
 
     def finish(
         self, questions: Iterable[Question], method: Method, asked_with: Asking, options: dict[str, Any]
@@ -185,202 +245,152 @@ class Cluster:
         for module in {type(part).__module__ for part in (method.when, method.what) if part.fingerprint}:
             if module != "__main__":  # which Ray sends whole as it is
                 self._ray.cloudpickle.register_pickle_by_value(sys.modules[module])
-        todo, lost = deque(questions), Counter[str]()
+        todo, losses = deque(questions), Counter[str]()
+        batch_size = options["batch_size"]
         try:
-            while todo or any(member.questions for member in self._members):
-                self._fill(len(todo) + sum(len(member.questions) for member in self._members))
-                for member in self._members:
-                    if member.identity and member.task is None and todo:
-                        some = self._share(todo, lost, options["batch_size"])
-                        member.questions = {q.id: q for q in some}
-                        member.task = member.actor.answer.remote(some, method, asked_with, options)
-                for member in self._wait():
-                    if member.identity:
-                        yield from self._collect(member, method, todo, lost)
+            while todo or any(actor.questions for actor in self._actors):
+                self._start_workers(len(todo) + sum(len(actor.questions) for actor in self._actors))
+                for actor in self._actors:
+                    if todo and actor.task is None:
+                        # A question that lost its worker is asked alone, as it may be to blame.
+                        alone = batch_size == 1 or losses[todo[0].id]
+                        share = 1 if alone else min(AHEAD * batch_size, math.ceil(len(todo) / len(self._actors)))
+                        actor.questions = {question.id: question for question in (todo.popleft() for _ in range(share))}
+                        batch = list(actor.questions.values())
+                        actor.task = actor.handle.answer.remote(batch, method, asked_with, options)
+                for actor in self._wait():
+                    if actor.identity is None:
+                        self._admit(actor)
                     else:
-                        self._admit(member)
+                        yield from self._collect(actor, method, todo, losses)
         finally:
-            for member in [member for member in self._members if member.questions]:
-                self._dismiss(member)
+            for actor in [actor for actor in self._actors if actor.questions]:
+                self._end(actor)
 
     def close(self) -> None:
         """End all workers, and leave the cluster."""
-        for member in list(self._members):
-            self._dismiss(member)
-        if self._ours:
+        for actor in list(self._actors):
+            self._end(actor)
+        if self._connected_here:
             self._ray.shutdown()
-
-    def __enter__(self) -> Cluster:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        workers = "1 worker" if self._wanted == 1 else f"{self._wanted} workers"
-        shown = self._first.shown[0] if self._first else "not loaded yet"
-        return f"Cluster({self.address}, {workers} of {_amounts(self._need)}, {shown})"
+        model = self._first.shown[0] if self._first else "not loaded yet"
+        return f"Cluster({self.address}, {self._wanted} × {_amounts(self._need)}, {model})"
 
     # -- workers ------------------------------------------------------------------------------------------------------
 
-    def _fill(self, questions: int) -> None:
-        """Ask for the workers that are missing, no more than there are questions."""
-        if self._failed >= TRIES and not self._members:
-            raise ClusterError(f"{self._failed} workers in a row ended before they were ready: {self._reason}")
-        while self._failed < TRIES and len(self._members) < min(self._wanted, questions):
-            actor = self._new.remote(self.recipe, max(1, int(self._need["CPU"])))
-            self._members.append(_Member(actor, actor.begin.remote(), actor.load.remote(library())))
-            self._asked = min(self._asked, time.monotonic())
+    def _start_workers(self, questions: int) -> None:
+        """Start the workers that are missing, no more than there are questions."""
+        while len(self._actors) < min(self._wanted, questions):
+            handle = self._new.remote(self.recipe, max(1, int(self._need["CPU"])))
+            self._actors.append(_Actor(handle, handle.load.remote()))
 
-    def _wait(self) -> list[_Member]:
-        """Wait a little for a worker that has something to say."""
-        waiting = {member.task: member for member in self._members if member.task is not None}
-        ready, _ = self._ray.wait(list(waiting), num_returns=1, timeout=_TICK, fetch_local=False)
-        if not ready and time.monotonic() - self._asked >= PATIENCE:
-            self._asked = math.inf
-            self._say_what_is_waited_for()
-        return [waiting[one] for one in ready]
+    def _wait(self) -> list[_Actor]:
+        """The workers that have something to report, at most one second later."""
+        tasks = {actor.task: actor for actor in self._actors if actor.task is not None}
+        ready, _ = self._ray.wait(list(tasks), num_returns=1, timeout=1.0)
+        return [tasks[task] for task in ready]
 
-    def _say_what_is_waited_for(self) -> None:
-        begun, _ = self._ray.wait([member.begun for member in self._members], timeout=0)
-        if not begun:
-            total, free = self._ray.cluster_resources(), self._ray.available_resources()
-            warnings.warn(
-                f"no worker has begun after {PATIENCE:g} seconds: each takes {_amounts(self._need)}, and of "
-                f"{_amounts(total)} in the cluster {_amounts(free)} are free. A machine has to join, or something else "
-                "to end there; Ctrl-C ends the waiting",
-                stacklevel=3,
-            )
-
-    def _admit(self, member: _Member) -> None:
-        """A worker has loaded: it must be like the first one."""
-        try:
-            member.identity, member.task = self._got(member, member.task), None
-        except _LostError as error:
-            self._failed, self._reason = self._failed + 1, str(error)
-            self._dismiss(member)
-            warnings.warn(f"a worker ended before it was ready ({error})", stacklevel=2)
-            return
-        self._first = self._first or member.identity
-        self._failed = 0
-        a, b = ({"model": one.model, "retriever": one.retriever} for one in (self._first, member.identity))
-        if found := differences(a, b):
-            raise ClusterError(
-                f"{member} is not like the first (first → this one): {'; '.join(found[:5])}. "
-                "All machines need the same model, passages and libraries"
-            )
-
-    def _collect(
-        self, member: _Member, method: Method, todo: deque[Question], lost: Counter[str]
-    ) -> Iterator[Finished]:
-        """Take the next answer of a worker; where it was lost, put what it had back in front of the queue."""
-        try:
-            reference = next(member.task, None)
-            if reference is None:
-                member.task = None
-                return
-            found = self._got(member, reference)
-        except _LostError as error:
-            left = list(member.questions.values())
-            self._dismiss(member)
-            again = "its question is asked again" if len(left) == 1 else f"{len(left)} questions are asked again"
-            warnings.warn(f"{member} was lost ({error}); {again}", stacklevel=2)
-            for question in reversed(left):
-                lost[question.id] += 1
-                if lost[question.id] < TRIES:
-                    todo.appendleft(question)
-                else:
-                    why = ClusterError(f"the worker that answered it was lost {TRIES} times: {error}")
-                    yield record_of(refused(question, method, why))
-            return
-        del member.questions[found.line["qid"]]
-        yield found
-
-    def _got(self, member: _Member, reference: Any) -> Any:
-        """The value of a reference; ``_LostError`` where the worker is gone, ``ClusterError`` for what it raised."""
-        errors = self._ray.exceptions
+    def _get(self, reference: Any) -> Any:
+        """The value of a reference. Raises ``ClusterError`` where the worker failed, ``RayError`` where it is gone."""
         try:
             return self._ray.get(reference)
-        except errors.RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, Exception) else error
+        except self._ray.exceptions.RayTaskError as error:
+            failed = isinstance(error.cause, ClusterError)
+            raise error.cause if failed else ClusterError(f"a worker failed: {what_happened(error.cause)}") from error
+
+    def _admit(self, actor: _Actor) -> None:
+        """A worker has loaded: it must have this process's library and the first worker's model and passages."""
+        try:
+            identity: Identity = self._get(actor.task)
+        except self._ray.exceptions.RayError as error:
+            self._end(actor)
+            self._lost_loading += 1
+            if self._lost_loading == TRIES:
+                raise ClusterError(
+                    f"{TRIES} workers in a row were lost before they were ready: {_reason(error)}"
+                ) from error
+            warnings.warn(f"a worker was lost before it was ready ({_reason(error)})", stacklevel=2)
+            return
+        expected = (self._first or identity).recorded | {"library": library()}
+        if unlike := differences(expected, identity.recorded):
             raise ClusterError(
-                str(cause) if isinstance(cause, ClusterError) else f"{member}: {what_happened(cause)}"
-            ) from error
-        except errors.RayError as error:
-            raise _LostError(_in_one_sentence(str(error)) or type(error).__name__) from error
+                f"{identity.worker} differs from the others (expected → its own): {'; '.join(unlike[:5])}. "
+                "All machines need the same model, passages and libraries"
+            )
+        self._first, self._lost_loading = self._first or identity, 0
+        actor.identity, actor.task = identity, None
 
-    def _share(self, todo: deque[Question], lost: Counter[str], batch_size: int) -> list[Question]:
-        """The next questions for a worker; one alone where a worker was lost with it, as it may be to blame."""
-        each = math.ceil(len(todo) / len(self._members))
-        most = 1 if batch_size == 1 or lost[todo[0].id] else min(AHEAD * batch_size, each)
-        return [todo.popleft() for _ in range(most)]
+    def _collect(
+        self, actor: _Actor, method: Method, todo: deque[Question], losses: Counter[str]
+    ) -> Iterator[Finished]:
+        """The next answer of a worker. Where the worker is gone, its questions go back to the front of the queue."""
+        try:
+            reference = next(actor.task, None)
+            if reference is None:  # it has sent all of them
+                actor.task = None
+                return
+            answer: Finished = self._get(reference)
+        except self._ray.exceptions.RayError as error:
+            assert actor.identity is not None
+            self._end(actor)
+            warnings.warn(
+                f"{actor.identity.worker} was lost ({_reason(error)}); what it had is asked again", stacklevel=2
+            )
+            losses.update(actor.questions.keys())
+            for question in reversed(actor.questions.values()):
+                if losses[question.id] < TRIES:
+                    todo.appendleft(question)
+                else:
+                    why = ClusterError(f"the worker that answered it was lost {TRIES} times: {_reason(error)}")
+                    yield record_of(refused(question, method, why))
+        else:
+            del actor.questions[answer.line["qid"]]
+            yield answer
 
-    def _dismiss(self, member: _Member) -> None:
-        self._members.remove(member)
-        self._ray.kill(member.actor)
+    def _end(self, actor: _Actor) -> None:
+        self._actors.remove(actor)
+        self._ray.kill(actor.handle)
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def import_ray(*, local: bool) -> Any:
-    """Ray, for a cluster on this machine or another; ``MissingPackageError`` where it is not installed."""
+def prepare_ray(
+    address: str, actors: int | None = None, gpus_per_actor: float | None = None, cpus_per_actor: float = 1.0
+) -> Any:
+    """Check what a cluster is described by, and import ray; raises as ``Cluster``, before anything is started."""
+    count("actors", 1 if actors is None else actors)
+    for name, amount, least in (("gpus_per_actor", gpus_per_actor or 0, 0), ("cpus_per_actor", cpus_per_actor, 0.01)):
+        if number(name, amount, least) > 1 and amount % 1:
+            raise SettingError(f"{name}={amount:g}: give a whole number, or a fraction below 1")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
-    if local:  # Ray then listens on 127.0.0.1 alone; it reads this when it is imported
+    if address == "local":  # Ray then listens on 127.0.0.1 alone; it reads this when it is imported
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
         import ray
     except ImportError as error:
         raise MissingPackageError("a cluster needs ray; pip install 'dragin_lab[cluster]'") from error
+    if address not in ("local", "auto"):
+        host, _, port = address.rpartition(":")
+        if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise SettingError(f"address {address!r}: give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or 'local'")
+        try:  # Ray itself tries for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
+        except OSError as error:
+            start = f"start a cluster there ('ray start --head --port={port}'), or give the address that it printed"
+            raise ClusterError(f"nobody answers at {address}; {start}") from error
     return ray
 
 
-def check_numbers(actors: int | None, gpus_per_actor: float | None, cpus_per_actor: float) -> None:
-    """Raise ``SettingError`` for what no worker can be made of."""
-    if actors is not None and (isinstance(actors, bool) or actors != int(actors) or actors < 1):
-        raise SettingError(
-            f"actors={actors}: give a whole number of at least 1, or leave it out for all there is room for"
-        )
-    if gpus_per_actor is not None and (
-        not gpus_per_actor >= 0 or (gpus_per_actor > 1 and gpus_per_actor != int(gpus_per_actor))
-    ):
-        raise SettingError(f"gpus_per_actor={gpus_per_actor:g}: give 0, a fraction such as 0.5, or a whole number")
-    if not 0 < cpus_per_actor < math.inf or (cpus_per_actor > 1 and cpus_per_actor != int(cpus_per_actor)):
-        raise SettingError(f"cpus_per_actor={cpus_per_actor:g}: give a whole number, or a fraction above 0")
+def _amounts(resources: dict[str, float]) -> str:
+    return f"{resources.get('CPU', 0.0):g} CPU and {resources.get('GPU', 0.0):g} GPU"
 
 
-def check_address(given: str) -> str:
-    """The address; raises at once where nothing can be there, as Ray itself tries for minutes."""
-    address = given.strip()
-    if address in ("local", "auto"):
-        return address
-    host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise SettingError(
-            f"address {address!r}: give the head's HOST:PORT, such as 10.0.0.5:6379, from a machine of the cluster "
-            "(or send the command there with 'ray job submit'), 'auto' for the cluster of this machine, or 'local' to "
-            "start one here"
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWERS_WITHIN).close()
-    except OSError as error:
-        raise ClusterError(
-            f"nobody answers at {address}; start a cluster there ('ray start --head --port={port}'), or give the "
-            "address that 'ray start' printed"
-        ) from error
-    return address
-
-
-def _in_one_sentence(said: str) -> str:
-    """What Ray says of a lost worker: pages with a traceback, of which one line tells what happened."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    dead = "The actor is dead because "
-    told = [line for line in lines if line.startswith(dead)] or lines[-1 if "creation task" in said else 0 :]
-    return told[0].removeprefix(dead).split(" Some common causes")[0][:300] if told else ""
-
-
-def _amounts(of: dict[str, float]) -> str:
-    shown = {name: of.get(name, 0.0) for name in ("CPU", "GPU")}
-    return " and ".join(
-        f"{amount:g} {name}{'s' * (amount != 1)}" for name, amount in shown.items() if amount or name == "CPU"
-    )
+def _reason(error: Exception) -> str:
+    """The sentence of Ray's pages on a lost worker that says what happened."""
+    return str(error).rpartition("The actor is dead because ")[2].partition(" Some common causes")[0].strip()[:300]
