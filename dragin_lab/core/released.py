@@ -62,7 +62,7 @@ class ReferenceLoop(Loop):
             self.scheduled(step, when.reason)
             yield from self.retrieve(step, query)
             last = yield from self._write_again(step, " " + text, _STRAY, stop, when.pieces)
-            chunk = last.raw_text.strip()
+            chunk = last.raw_text.strip()  # of which FS-RAG takes the first sentence: stripped, then split
             if when.sentences and not (chunk := self._first_sentence(chunk)):
                 self.trace.ended = "stalled"
                 return
@@ -104,7 +104,7 @@ class ReferenceLoop(Loop):
     # -- steps -------------------------------------------------------------------------------------------------------
 
     def _first_sentence(self, text: str) -> str:
-        return next(iter(self.method.pipeline.split(text.strip())), "")
+        return next(iter(self.method.pipeline.split(text)), "")
 
     def _write_again(
         self, step: Step, tail: str, closing: str, stop: Stop | None = None, most: int | None = None

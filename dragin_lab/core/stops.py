@@ -29,7 +29,7 @@ class FirstSentence:
 
     def reached(self, so_far: SoFar) -> str | None:
         text = so_far.text if self.tokenizer is None else self.tokenizer.decode(so_far.ids, special=True)
-        return "sentence" if self.pipeline.complete(text.lstrip()) else None
+        return "sentence" if self.pipeline.complete(text) else None
 
 
 @dataclass(frozen=True)

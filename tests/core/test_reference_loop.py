@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import spacy
 from scripted import Driven, Say, drive
+from spacy.language import Language
+from spacy.tokens import Doc
 
 from dragin_lab.core import loops
 from dragin_lab.core.episode import Episode
@@ -123,6 +126,25 @@ def test_a_special_token_in_a_sentence_does_not_end_it_early() -> None:
     script = [Say(" It was.<unk> far off. He left"), Say(" So the answer is Bo.")]
     driven = run(reference("fs-rag"), *script)
     assert driven.trace.steps[0].kept == "It was.<unk> far off."
+
+
+@Language.component("splits_by_opening")
+def splits_by_opening(doc: Doc) -> Doc:
+    """As a statistical pipeline may: white space at the start of a text changes where its sentences end."""
+    ends = {".", ","} if len(doc) and doc[0].is_space else {"."}
+    for token in doc:
+        token.is_sent_start = token.i > 0 and doc[token.i - 1].text in ends
+    return doc
+
+
+def test_dragin_splits_a_continuation_as_written_and_fs_rag_a_stripped_one() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("splits_by_opening")
+    rewritten = Say("\n It is by Li, they say. So it")
+    dragin = run(reference(nlp=nlp), DRAFT, rewritten, Say(" So the answer is Li."))
+    assert dragin.trace.steps[0].kept == "It was far. It is by Li,"
+    fs_rag = run(reference("fs-rag", nlp=nlp), rewritten, Say(" So the answer is Li."))
+    assert fs_rag.trace.steps[0].kept == "It is by Li, they say."
 
 
 # -- looking ahead: DRAGIN --------------------------------------------------------------------------------------------
