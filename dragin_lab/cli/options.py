@@ -177,7 +177,7 @@ layout_option = click.option(
     help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
 )  # fmt: skip
 model_options = together(
-    click.option("--model", panel="Model", help="A folder or a Hugging Face id; default the embedded model."),
+    click.option("--model", panel="Model", help="A folder, GGUF file or Hugging Face id; default the embedded model."),
     click.option("--device", panel="Model", help="cpu or cuda; default the first GPU, else the CPU."),
     click.option(
         "--dtype", panel="Model", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."

@@ -18,6 +18,7 @@ from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.model import batch, decode, memory, replay, score
 from dragin_lab.model.check import ALONE, WHOLE, Check, run_checks
+from dragin_lab.model.gguf import convert, find_gguf
 from dragin_lab.model.sources import find_source, load_pair, read_placing, said, weight_files
 from dragin_lab.model.tapped import TappedModel
 
@@ -54,7 +55,8 @@ class LanguageModel(TappedModel):
         """Load a causal language model.
 
         Args:
-            source: a folder, a Hugging Face id, or None or "almanac" for the embedded model.
+            source: a folder, a GGUF file or the folder of one, a Hugging Face id, or None or "almanac" for the
+                embedded model. A GGUF file is converted once and kept in the user's cache (``gguf.convert``).
             dtype: name of a torch dtype; by default float32 on a CPU and bfloat16 on a GPU, whatever the files hold.
             device: default the first GPU, else the CPU.
             device_map: "auto", or a map from modules to devices, as transformers takes it, in place of ``device``;
@@ -67,15 +69,20 @@ class LanguageModel(TappedModel):
             check: let the model check itself (``check``) and refuse it where that fails.
 
         Raises:
-            ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a model that cannot
-                be captured, a failed check, a layer, head or dtype that does not exist.
+            ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a GGUF file that cannot
+                be converted, a model that cannot be captured, a failed check, a layer, head or dtype that does not
+                exist.
         """
         title = EMBEDDED if is_embedded(source) else ""
         where = choose_device(device)
         kind = ("bfloat16" if where.type == "cuda" else "float32") if dtype is None else dtype
         if not isinstance(kind, str) or not isinstance(getattr(torch, kind, None), torch.dtype):
             raise ModelError(f"dtype={shown(dtype)} is not a dtype of torch; give float32, bfloat16 or float16")
-        name, folder = find_source(embedded_model_path() if source is None or title else source)
+        source = embedded_model_path() if source is None or title else source
+        file, digest = find_gguf(source), ""
+        if file is not None:
+            source, digest = convert(file, getattr(torch, kind))
+        name, folder = find_source(source)
         placing = read_placing(device_map, quantization)
         expected = None if title else memory.estimate(name, getattr(torch, kind), where, *placing)
         if expected is not None and (expected.weights > memory.GIB or not expected.fits):
@@ -88,11 +95,12 @@ class LanguageModel(TappedModel):
             heads=heads,
             alternatives=alternatives,
             sample=sample,
-            name=title or (folder.resolve().name if folder else name),
-            files=weight_files(name, folder),
+            name=title or (file.name if file else folder.resolve().name if folder else name),
+            files=[file] if file else weight_files(name, folder),
             check=check,
         )
         loaded.embedded = bool(title)
+        loaded._hash = digest
         return loaded
 
     # -- drafts and maps ------------------------------------------------------------------------------------------

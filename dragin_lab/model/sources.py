@@ -33,12 +33,14 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
     path, name = as_path(source, ModelError), str(source)
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise ModelError(f"{path} is not a model: it has no config.json; give the folder of a saved model")
+            raise ModelError(
+                f"{path} is not a model: it has no config.json and no GGUF file; give the folder of a saved model"
+            )
         if not any(found for pattern in _WEIGHTS for found in path.glob(pattern)):
             raise ModelError(f"{path} has a config.json but no weights (*.safetensors); copy them there")
         return str(path), path
     if path.exists():
-        raise ModelError(f"{path} is a file; give the folder of a saved model, or a Hugging Face id")
+        raise ModelError(f"{path} is a file; give the folder of a saved model, a GGUF file, or a Hugging Face id")
     looks_like_path = name.startswith(("/", ".", "~")) or name.count("/") > 1 or "\\" in name
     if looks_like_path:
         raise ModelError(f"no folder {name!r}; give the folder of a saved model, or a Hugging Face id")
@@ -96,7 +98,7 @@ def load_pair(
     """Model (in eval mode, on its device or as ``device_map`` says) and tokenizer of a checked source."""
     placing = {"device_map": device_map, "quantization_config": quantization}
     given = {key: value for key, value in placing.items() if value is not None}
-    with _readable(name, "causal language model"):
+    with readable(name, "causal language model"):
         # Code that comes with a model is never run, and nobody is asked whether it should be.
         AutoConfig.from_pretrained(name, trust_remote_code=False)
         try:
@@ -106,19 +108,19 @@ def load_pair(
                 f"the tokenizer of {name} has no fast encoding or cannot be loaded ({said(error)}); "
                 "use a model folder with a sound tokenizer.json"
             ) from error
-        model = _weights(AutoModelForCausalLM, name, "causal language model", dtype=dtype, **given)
+        model = load_weights(AutoModelForCausalLM, name, "causal language model", dtype=dtype, **given)
     return (model if given else model.to(device)).eval(), HFTokenizer(tokenizer)
 
 
 def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:
     """A model without its head, for its hidden states (in eval mode, float32, on its device), and its tokenizer."""
-    with _readable(name, "encoder"):
+    with readable(name, "encoder"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = _weights(AutoModel, name, "model", dtype=torch.float32)
+        model = load_weights(AutoModel, name, "model", dtype=torch.float32)
     return model.to(device).eval(), tokenizer
 
 
-def _weights(auto: Any, name: str, kind: str, **options: Any) -> Any:
+def load_weights(auto: Any, name: str, kind: str, **options: Any) -> Any:
     """The model, refused where its files lack a weight."""
     model, info = auto.from_pretrained(name, output_loading_info=True, trust_remote_code=False, **options)
     lost = sorted({*info.get("missing_keys", ()), *map(str, info.get("mismatched_keys", ()))})
@@ -144,14 +146,26 @@ def said(error: Exception) -> str:
 
 
 @contextmanager
-def _readable(name: str, kind: str) -> Iterator[None]:
-    """Errors of loading as ``ModelError``; no progress bar and no warnings, as what matters is checked afterwards."""
+def quiet() -> Iterator[None]:
+    """No progress bar and no warnings of transformers, as what matters is checked afterwards."""
     level = hf_logging.get_verbosity()
     bar = hf_logging.is_progress_bar_enabled()
     hf_logging.set_verbosity_error()
     hf_logging.disable_progress_bar()
     try:
         yield
+    finally:
+        hf_logging.set_verbosity(level)
+        if bar:
+            hf_logging.enable_progress_bar()
+
+
+@contextmanager
+def readable(name: str, kind: str) -> Iterator[None]:
+    """Load in silence, with errors as ``ModelError``."""
+    try:
+        with quiet():
+            yield
     except ModelError:
         raise
     except SafetensorError as error:
@@ -159,10 +173,6 @@ def _readable(name: str, kind: str) -> Iterator[None]:
     except _LOADING as error:
         article = "an" if kind == "encoder" else "a"
         raise ModelError(f"{name} cannot be loaded as {article} {kind}: {said(error)}") from error
-    finally:
-        hf_logging.set_verbosity(level)
-        if bar:
-            hf_logging.enable_progress_bar()
 
 
 def weight_files(name: str, folder: Path | None) -> list[Path]:

@@ -34,7 +34,7 @@ class Lab:
     """What every question is asked with. Immutable; ``replace`` makes another.
 
     Args:
-        model: a folder or a Hugging Face id, a ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
+        model: a folder, GGUF file or Hugging Face id, a ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
         corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, or the cluster's.
         exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a benchmark's name for
             this package's own set, or "published:NAME". None is the benchmark's own, else the model's default.

@@ -1,0 +1,166 @@
+"""GGUF files: converted once by transformers into a plain folder in the user's cache, and loaded from there.
+
+A conversion is kept per content and dtype. The content is told by its SHA-256, which provenance states anyway: a copy
+of a file need not be converted again, and a changed file of the same name, size and date is not mistaken for the old.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import struct
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from filelock import FileLock
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from dragin_lab.errors import ModelError
+from dragin_lab.files import as_path, user_cache
+from dragin_lab.model.sources import load_weights, quiet, readable, said, weights_hash
+
+_MAGIC = b"GGUF"
+_MANIFEST = "converted.json"
+_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
+#: What transformers and gguf raise for a file that ends early or states what cannot be.
+_DAMAGE = (
+    OSError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    RuntimeError,
+    ArithmeticError,
+    MemoryError,
+    struct.error,
+)
+
+
+def find_gguf(source: str | os.PathLike[str]) -> Path | None:
+    """The GGUF file that a path names, or the only one in a folder without ``config.json``; None for anything else.
+
+    Raises ``ModelError`` for a ``.gguf`` file that is missing or is none, for one part of a split model, and for a
+    folder with several.
+    """
+    path = as_path(source, ModelError)
+    if path.is_dir():
+        files = [] if (path / "config.json").is_file() else sorted(path.glob("*.gguf"))
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files)
+            raise ModelError(f"{path} holds {len(files)} GGUF files ({names}); give the path of one of them")
+        path = files[0] if files else path
+    if path.suffix.lower() != ".gguf":
+        return None
+    if not path.is_file():
+        raise ModelError(f"no file {str(source)!r}; give the path of a GGUF file")
+    if _PART.search(path.name):
+        raise ModelError(f"{path} is one part of a model; join its parts with llama-gguf-split --merge")
+    with path.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            raise ModelError(f"{path} is not a GGUF file: it does not begin with GGUF; fetch it again")
+    return path
+
+
+def convert(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
+    """The folder with the file's model in ``dtype`` and its tokenizer, and the file's SHA-256 (hex).
+
+    It is converted where the cache has no sound conversion by this version of transformers; other processes wait.
+
+    Raises:
+        ModelError: a package is missing; the file is damaged or of an architecture that transformers does not convert;
+            the cache cannot be written.
+    """
+    digest = weights_hash(None, [file])
+    folder = user_cache() / "models" / f"{digest[:32]}-{str(dtype).removeprefix('torch.')}"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")):
+            if not _is_sound(folder):
+                _fill(file, dtype, folder)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(
+            f"{file.name}: its conversion cannot be saved in {folder.parent} ({said(error)}); make room there, or set "
+            "XDG_CACHE_HOME to another folder"
+        ) from error
+    return folder, digest
+
+
+def _is_sound(folder: Path) -> bool:
+    """Whether a conversion is there, whole, and by this version of transformers."""
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        return bool(manifest == _manifest(folder))
+    except (OSError, ValueError):
+        return False
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """What tells a whole conversion: weights by their size, as hashing them takes longer than loading; else SHA-256."""
+    files = sorted(path for path in folder.iterdir() if path.name != _MANIFEST)
+    return {
+        "transformers": transformers.__version__,
+        "files": {
+            path.name: path.stat().st_size
+            if path.suffix == ".safetensors"
+            else hashlib.sha256(path.read_bytes()).hexdigest()
+            for path in files
+        },
+    }
+
+
+def _fill(file: Path, dtype: torch.dtype, folder: Path) -> None:
+    """Convert a file into ``folder``, which appears whole or not at all; the caller holds the lock."""
+    missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+    if missing:
+        raise ModelError(f"{file.name} needs {' and '.join(missing)}; run pip install 'dragin-lab[gguf]'")
+    print(f"{file.name}: converting it once, into {folder}", file=sys.stderr, flush=True)
+    model, tokenizer = _read(file, dtype)
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        with quiet():
+            model.save_pretrained(partial)
+            tokenizer.save_pretrained(partial)
+        (partial / _MANIFEST).write_text(json.dumps(_manifest(partial)), encoding="utf-8")
+        if folder.exists():
+            shutil.rmtree(folder)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _read(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
+    folder, name = str(file.parent.resolve()), file.name
+    with readable(file.name, "causal language model"):
+        try:
+            AutoConfig.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
+            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
+        except _DAMAGE as error:
+            if "not supported" in str(error):
+                raise ModelError(
+                    f"{file.name}: {said(error).rstrip('.')} by transformers {transformers.__version__}; "
+                    "give the folder or Hugging Face id of the same model"
+                ) from error
+            raise ModelError(
+                f"{file.name} cannot be read as GGUF ({said(error)}); it may be cut short: compare its size, or fetch "
+                "it again"
+            ) from error
+        # Where there are kernels for it, newer versions of transformers would leave the weights packed.
+        newer = hasattr(transformers, "GgufConfig")
+        unpack = {"quantization_config": transformers.GgufConfig(dequantize=True)} if newer else {}
+        model = load_weights(
+            AutoModelForCausalLM, folder, "causal language model", gguf_file=name, dtype=dtype, **unpack
+        )
+    if getattr(model, "hf_quantizer", None) is not None:
+        model.hf_quantizer.remove_quantization_config(model)  # the weights are plain by now, and saved as such
+    return model, tokenizer

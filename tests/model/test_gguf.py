@@ -1,0 +1,183 @@
+"""GGUF files: converted once, loaded as the folder they were made from, and bad ones refused in a line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import gguf_files
+import lm_tiny
+import numpy as np
+import pytest
+import torch
+
+import dragin_lab as dl
+from dragin_lab.core.episode import Write
+from dragin_lab.errors import ModelError
+from dragin_lab.model import gguf
+from dragin_lab.model.load import LanguageModel
+
+pytest.importorskip("gguf")
+pytest.importorskip("accelerate")
+
+SOURCE = lm_tiny.PARITY / "almanac-prototype"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of the user; the folder that conversions go to."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "dragin_lab" / "models"
+
+
+@pytest.fixture(scope="module")
+def source() -> LanguageModel:
+    return LanguageModel.load(SOURCE)
+
+
+@pytest.fixture(scope="module")
+def written(source: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
+    return gguf_files.write_gguf(path, source.model, source.tokenizer.hf.backend_tokenizer)
+
+
+@pytest.fixture
+def file(written: Path, tmp_path: Path) -> Path:
+    """A file of its own, alone in its folder."""
+    (tmp_path / "models").mkdir()
+    return Path(shutil.copy(written, tmp_path / "models"))
+
+
+def refused(source: Any, match: str) -> None:
+    with pytest.raises(ModelError, match=match) as caught:
+        LanguageModel.load(source)
+    assert len(str(caught.value).splitlines()) == 1
+    assert len(str(caught.value)) < 600
+
+
+def count_conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    read, files = gguf._read, []
+
+    def counted(file: Path, dtype: torch.dtype) -> Any:
+        files.append(file)
+        return read(file, dtype)
+
+    monkeypatch.setattr(gguf, "_read", counted)
+    return files
+
+
+def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: Path) -> None:
+    lm = dl.Lab(str(file)).model
+    draft = Write(dl.Prompt("Question: Who is Bo?\nAnswer:"), 20, attention=True)
+    theirs, ours = source.generate(draft), lm.generate(draft)
+    assert ours.ids.tolist() == theirs.ids.tolist()
+    assert ours.text == theirs.text
+    np.testing.assert_allclose(ours.entropy, theirs.entropy, atol=1e-4)
+    assert (lm.tokenizer.marker, lm.eos) == (source.tokenizer.marker, source.eos)
+
+
+def test_provenance_names_the_file_and_its_content(file: Path) -> None:
+    facts = LanguageModel.load(file).provenance()
+    assert facts["model"] == "tiny.gguf"
+    assert facts["weights_sha256"] == gguf.weights_hash(None, [file])
+    assert LanguageModel.load(file, dtype="bfloat16").provenance() | {"dtype": "float32"} == facts
+
+
+def test_a_file_is_converted_once_whatever_its_name_and_date(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    conversions = count_conversions(monkeypatch)
+    LanguageModel.load(file)
+    os.utime(file, (1, 1))
+    LanguageModel.load(file.rename(file.with_name("other.gguf")))
+    assert len(conversions) == 1
+    assert LanguageModel.load(file.with_name("other.gguf"), dtype="bfloat16").model.dtype == torch.bfloat16
+    assert len(conversions) == 2
+
+
+def test_another_file_of_the_same_name_size_and_date_is_converted_anew(file: Path) -> None:
+    before = LanguageModel.load(file)
+    stat, content = file.stat(), bytearray(file.read_bytes())
+    content[-4:] = np.float32(0.5).tobytes()
+    file.write_bytes(content)
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    after = LanguageModel.load(file)
+    assert any(not torch.equal(a, b) for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("damage", ["weights", "tokenizer", "config", "missing", "manifest", "killed", "version"])
+def test_a_damaged_conversion_is_made_again(
+    file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    LanguageModel.load(file)
+    (folder,) = (path for path in cache.iterdir() if path.is_dir())
+    if damage == "weights":
+        weights = folder / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-100])
+    elif damage in ("tokenizer", "config"):
+        path = folder / {"tokenizer": "tokenizer.json", "config": "config.json"}[damage]
+        path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))  # of the same size, and readable
+    elif damage == "missing":
+        (folder / "generation_config.json").unlink()
+    elif damage == "manifest":
+        (folder / "converted.json").write_text("{")
+    elif damage == "killed":
+        folder.rename(folder.with_suffix(".partial"))
+    else:
+        monkeypatch.setattr(gguf.transformers, "__version__", "99.0")
+    conversions = count_conversions(monkeypatch)
+    LanguageModel.load(file)
+    LanguageModel.load(file)
+    assert len(conversions) == 1
+    assert sorted(path.suffix for path in cache.iterdir()) == ["", ".lock"]
+
+
+def test_a_folder_with_one_gguf_file_loads_and_with_several_lists_them(file: Path) -> None:
+    assert LanguageModel.load(file.parent).name == "tiny.gguf"
+    shutil.copy(file, file.with_name("tiny.Q8_0.gguf"))
+    refused(file.parent, r"holds 2 GGUF files \(tiny\.Q8_0\.gguf, tiny\.gguf\); give the path of one")
+    shutil.copytree(SOURCE, file.parent, dirs_exist_ok=True, copy_function=shutil.copyfile)
+    assert LanguageModel.load(file.parent).name == "models"  # a saved model comes first
+
+
+@pytest.mark.parametrize("missing", [("gguf",), ("accelerate",), ("gguf", "accelerate")])
+def test_an_error_names_the_missing_packages(
+    file: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name in missing else object())
+    refused(file, rf"tiny\.gguf needs {' and '.join(missing)}; run pip install 'dragin-lab\[gguf\]'")
+
+
+def test_files_that_are_no_gguf(file: Path) -> None:
+    refused(file.with_name("nowhere.gguf"), "no file .*nowhere.gguf'; give the path")
+    refused("nowhere.gguf", "no file 'nowhere.gguf'")
+    file.write_bytes(b"PK\x03\x04" + file.read_bytes())
+    refused(file, "is not a GGUF file: .* fetch it again")
+    file.write_bytes(b"")
+    refused(file, "is not a GGUF file")
+    refused(shutil.copy(file, file.with_name("big-00001-of-00003.gguf")), "one part of a model; join .* --merge")
+
+
+@pytest.mark.parametrize("share", [0.0000005, 0.000002, 0.0003, 0.003, 0.01, 0.5, 0.9999])
+def test_a_truncated_file_says_what_to_do(file: Path, cache: Path, share: float) -> None:
+    whole = file.read_bytes()
+    file.write_bytes(whole[: max(4, int(len(whole) * share))])
+    refused(file, "tiny.gguf cannot be read as GGUF .*compare its size, or fetch it again")
+    assert not [path for path in cache.iterdir() if path.suffix != ".lock"]
+
+
+def test_an_architecture_that_is_not_converted(source: LanguageModel, tmp_path: Path) -> None:
+    tokenizer = source.tokenizer.hf.backend_tokenizer
+    path = gguf_files.write_gguf(tmp_path / "new.gguf", source.model, tokenizer, architecture="of-tomorrow")
+    refused(path, "architecture of-tomorrow is not supported yet by transformers .*; give the folder or Hugging Face")
+
+
+def test_a_cache_that_cannot_be_written_says_where_and_what_to_do(file: Path, cache: Path) -> None:
+    cache.parent.parent.write_text("a file in the way")
+    refused(file, "tiny.gguf: its conversion cannot be saved in .*; make room there, or set XDG_CACHE_HOME")
+
+
+def test_the_command_line_takes_a_gguf_file(file: Path, command: Any) -> None:
+    ran = command("ask", "Who is Bo?", "--model", file, "--method", "wo-rag", "--max-new-tokens", "8")
+    assert ran.code == 0, ran.err
+    command.refused("ask", "Who?", "--model", file.with_name("no.gguf"), says=("no file", "give the path"))
