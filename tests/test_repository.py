@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -93,6 +97,22 @@ def test_workflows_run_what_a_person_would() -> None:
         assert yaml.safe_load(text)
         assert not [name for name in re.findall(r"make ([\w-]+)", text) if f"\n{name}:" not in MAKEFILE]
     assert "run: .ci/run\n" in (ROOT / ".github/workflows/tests.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("beside", [(), ("data",), ("data", "models")])
+def test_ci_uses_the_real_data_beside_the_checkout(tmp_path: Path, beside: tuple[str, ...]) -> None:
+    (tmp_path / "project" / ".ci").mkdir(parents=True)
+    run = shutil.copy(ROOT / ".ci" / "run", tmp_path / "project" / ".ci")
+    for name in beside:
+        (tmp_path / "shared" / name).mkdir(parents=True)
+    for name, does in (("make", 'echo "$DRAGIN_LAB_DATA,$DRAGIN_LAB_MODELS"'), ("chromium", ":")):
+        command = tmp_path / name
+        command.write_text(f"#!/bin/sh\n{does}\n", encoding="utf-8")
+        command.chmod(0o755)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("DRAGIN_LAB_")}
+    environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
+    printed = subprocess.run([run], env=environment, check=True, capture_output=True, text=True).stdout.strip()
+    assert printed == ",".join(str(tmp_path / "shared" / n) if n in beside else "" for n in ("data", "models"))
 
 
 def test_the_cards_have_the_headers_of_the_hub() -> None:

@@ -16,6 +16,7 @@ from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
 from dragin_lab.core.method import PAPERS
 from dragin_lab.core.trace import Trace
+from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 
@@ -66,7 +67,9 @@ def test_a_real_question(command: Command, tmp_path: Path, model: str, method: s
     trace = Trace.load(path)
     assert trace.ended in ("answered", "length", "stalled")
     assert "".join("".join(s.kept for s in trace.steps).split()) == "".join(trace.text.split())
-    assert all(s.passages for s in trace.steps if s.query is not None)
+    # FLARE as released may ask for "of of of"; there is nothing to find in stop words, and the step says so.
+    assert all(s.passages or not terms(s.query.sent) for s in trace.steps if s.query is not None)
+    assert all(s.passages or "found 0" in " ".join(s.notes) for s in trace.steps if s.query is not None)
     assert set(trace.scores) == {"em", "f1", "precision", "recall"}
     longest = 0
     for made in trace.continuations:

@@ -20,6 +20,7 @@ from dragin_lab.core.trace import Passage, Trace
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.cache import Cache, cached
 from dragin_lab.run.lab import Lab
+from tools import real
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-4  # on attention and entropy, which the recording rounds to 6 digits
@@ -41,7 +42,9 @@ def lines(name: str) -> list[dict]:
 
 CASES = lines("cases.jsonl")
 EXPECTED = {row["id"]: row for row in lines("expected.jsonl")}
-SETS = json.loads((HERE / "sets.json").read_text(encoding="utf-8"))
+SETS: dict[str, dict] = {}
+for path in (HERE / "sets.json", HERE / "real" / "sets.json"):
+    SETS |= json.loads(path.read_text(encoding="utf-8"))
 
 
 @Language.component("parity_tags")
@@ -66,11 +69,11 @@ def tagged() -> Language:
 
 
 def model_folder(name: str) -> Path | None:
-    """A set's model: ours lie beside this file, the third is used where it is found."""
+    """A set's model: two are beside this file, the others are used where they are."""
     folder = Path(SETS[name]["model"])
     data = Path(os.environ.get("DRAGIN_LAB_DATA", "data"))
     models = Path(os.environ.get("DRAGIN_LAB_MODELS", "models"))
-    places = [HERE / folder, models / folder.name, data / folder, data.parent / folder]
+    places = [HERE / folder, models / folder.name, data / folder, data.parent / folder, real.SMOLLM2.folder / folder]
     return next((place for place in places if place.is_dir()), None)
 
 
@@ -79,7 +82,9 @@ def language_model(name: str) -> LanguageModel:
     """A set's model; a draft that several settings begin with is written once."""
     folder = model_folder(name)
     if folder is None:
-        pytest.skip(f"the model of set {name!r} is not here; DRAGIN_LAB_MODELS names a folder that holds it")
+        pytest.skip(
+            f"the model of set {name!r} is not here: DRAGIN_LAB_MODELS names a folder with it, or run make real"
+        )
     return cached(LanguageModel.load(folder, dtype="float32"), Cache())
 
 
@@ -141,10 +146,14 @@ def assert_same_answer(trace: Trace, expected: dict) -> None:
 def test_same_as_released_code(case: dict) -> None:
     expected = EXPECTED[case["id"]]
     assert expected["text"] is not None, "a case where the released code raised wants a test of its own"
-    trace = answer(case, tagged())
+    assert_same_episode(answer(case, tagged()), expected)
+
+
+def assert_same_episode(trace: Trace, expected: dict) -> None:
+    """The same answer, and for DRAGIN the same in every round."""
     assert_same_answer(trace, expected)
     rounds = expected["rounds"]
-    assert len(rounds) == (len(trace.steps) if case["method"] == "dragin" else 0)
+    assert len(rounds) == (len(trace.steps) if trace.method["name"] == "dragin" else 0)
     for step, theirs in zip(trace.steps, rounds, strict=bool(rounds)):
         assert step.draft is not None
         assert step.decision is not None
