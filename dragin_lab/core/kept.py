@@ -61,7 +61,7 @@ def origins(trace: Trace) -> list[Origin]:
         start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
         if size := common(body, trace.text[start : start + len(body)]):
             place = start + size
-            found.append(Origin(start, place, at, made, step, with_passages(step, made)))
+            found.append(Origin(start, place, at, made, step, with_passages(step, name)))
     return found
 
 
@@ -80,11 +80,13 @@ def arrivals(trace: Trace) -> list[tuple[int, Step]]:
     return found
 
 
-def with_passages(step: Step, made: Continuation) -> bool:
-    """Whether retrieved passages stood in the prompt of what a step wrote."""
-    if made is step.continuation:
-        return bool(step.passages)
-    return step.prompt is not None and "passages" in step.prompt.spans
+def with_passages(step: Step, name: str) -> bool:
+    """Whether retrieved passages stood in the prompt of a step's ``"draft"`` or ``"continuation"``."""
+    prompt = step.passages_prompt if name == "continuation" else step.prompt
+    if name == "continuation" and step.query is not None:
+        # Not every prompt marks its passages: custom layouts and ETC's prompts do not.
+        return len(step.passages) > (0 if prompt is None else prompt.dropped.get("passages", 0))
+    return prompt is not None and "passages" in prompt.spans
 
 
 def sentence_end(step: Step, number: int | None, start: int) -> int | None:

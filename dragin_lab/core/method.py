@@ -62,7 +62,8 @@ class Method:
     def settings(self) -> dict[str, Any]:
         """Everything a trace records about the method, as plain data."""
         loop = {"name": self.name, "variant": self.variant, "when": self.when.name, "what": self.what.name}
-        loop |= {key: getattr(self, key) for key in _LOOP} | {"threshold": self.threshold, "measure": self.when.measure}
+        loop |= {key: getattr(self, key) for key in _LOOP} | {"threshold": self.threshold}
+        loop |= {"measure": self.when.measure, "unit": self.when.unit_in(self.variant)}
         own = {part.name: part.fingerprint for part in (self.when, self.what) if part.fingerprint}
         parts = self.when.settings | self.what.settings
         found = {"calibrated": self.calibrated.record} if self.calibrated is not None else {}

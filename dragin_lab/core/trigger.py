@@ -84,6 +84,10 @@ class When(Part):
         found: float | None = getattr(self, "threshold", None)
         return found
 
+    def unit_in(self, variant: str) -> str:
+        """What a variant compares with θ: each "word", each "sentence", or the "draft" as a whole."""
+        return self.unit
+
     @property
     def span(self) -> str:
         """How far the paper variant writes before it judges: "word" (while it writes), "sentence" or "draft"."""

@@ -103,6 +103,9 @@ class Probability(When):
     threshold: float | None = None
     sentence_solver: str = "avg"  # reference variant
 
+    def unit_in(self, variant: str) -> str:
+        return "sentence" if variant == "reference" else self.unit
+
     def resolved(self, variant: str) -> When:
         if self.sentence_solver not in ("avg", "max", "min"):
             raise SettingError(f"sentence_solver {self.sentence_solver!r} does not exist; one of avg, max, min")

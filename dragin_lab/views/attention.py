@@ -19,6 +19,7 @@ from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.views.figures import COLOURS, INK, dressed, graph_objects, label, message_figure, titled
 from dragin_lab.views.frame import opened
+from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import clip, count
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def attention_map(
     assert made is not None
     assert prompt is not None
     heads = _heads(found, made.attention)
-    fired = with_rows[0].decision.piece if with_rows[0].decision is not None and made is with_rows[0].draft else None
+    decision, by_word = with_rows[0].decision, scale_of(found).unit == "word"
+    fired = decision.piece if decision is not None and made is with_rows[0].draft and by_word else None
     return _figure(written_map(made, prompt, fired, heads, max_words), _about(found, with_rows[0]))
 
 

@@ -50,10 +50,15 @@ class Canvas:
         key = (id(step), id(made))
         if key not in self._looks:
             judged = made is step.draft
-            fired = step.decision.piece if judged and step.decision is not None else None
+            words, decision = (step.words, step.decision) if judged else (Words(), None)
             reference = self.trace.method.get("variant") == "reference"
-            self._looks[key] = Look.of(made, step.words if judged else Words(), self.scale, fired, reference)
+            self._looks[key] = Look.of(made, words, self.scale, decision, reference)
         return self._looks[key]
+
+    @property
+    def fresh(self) -> bool:
+        """Whether any part of the answer was written with passages in view."""
+        return any(origin.with_passages for origin in origins(self.trace))
 
     def room_of(self, made: Continuation) -> int:
         """How many pieces of a continuation may be drawn one by one."""

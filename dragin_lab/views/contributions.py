@@ -60,5 +60,12 @@ def _told(when: Logistic, trace: Trace, step: Step) -> Told:
         inside = np.arange(start, min(stop, len(score)))
         if len(inside):
             loudest = inside[score[inside].argmax()]
-            rows.append((text.strip("▁Ġ \n") or text, bool(hit), float(score[loudest]), added[loudest].tolist()))
+            rows.append(
+                (
+                    text.strip("▁Ġ \n") or text,
+                    bool(hit) and when.unit == "word",
+                    float(score[loudest]),
+                    added[loudest].tolist(),
+                )
+            )
     return Told(step, rows[:MAX_WORDS], max(len(rows) - MAX_WORDS, 0))

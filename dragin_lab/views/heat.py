@@ -88,6 +88,12 @@ class Scale:
     top: float  # the largest value of the trace
     threshold: float = math.nan  # NaN: the trigger has none
     note: str = ""  # which words are judged, for the legend
+    unit: str = "word"  # what is compared with θ: each "word", each "sentence", or the "draft"
+
+    @property
+    def word_threshold(self) -> float:
+        """θ where the score of a word is compared with it; NaN where that of a sentence or of a draft is."""
+        return self.threshold if self.unit == "word" else math.nan
 
     def levels(self, values: np.ndarray) -> np.ndarray:
         """The level (0 to ``LEVELS``) of each value (n,); 0, the bare background, for zero and for not measured."""
@@ -100,7 +106,7 @@ class Scale:
 
     def bounds(self) -> list[float]:
         """Where the levels end: ascending numbers from 0 to the top, or to θ where nothing lies above it."""
-        top, theta = self.top if self.top > 0 else 1.0, self.threshold
+        top, theta = self.top if self.top > 0 else 1.0, self.word_threshold
         if not (math.isfinite(theta) and theta > 0):
             return [float(b) for b in np.linspace(0, top, LEVELS + 1)]
         below = np.linspace(0, theta, BELOW + 1)
@@ -149,9 +155,11 @@ def scale_of(trace: Trace) -> Scale:
     """The measure that colours a trace: the trigger's score where its words have one, else what was captured."""
     scored = [s.words.score for s in trace.steps if s.draft is not None and np.isfinite(s.words.score).any()]
     if scored:
-        unit = "sentence" if trace.method.get("variant") == "reference" else "word"
-        note = f"Judging ends with the first {unit} that fires; a darker word after it is not a hit."
-        return Scale("score", score_name(trace), largest(scored), threshold_of(trace), note)
+        unit, theta, note = str(trace.method.get("unit") or "word"), threshold_of(trace), ""
+        if unit == "word" and any(_passed_over(s.words, theta) for s in trace.steps):
+            first = "sentence" if trace.method.get("variant") == "reference" else "word"
+            note = f"Judging ends with the first {first} that fires; a darker word after it is not a hit."
+        return Scale("score", score_name(trace), largest(scored), theta, note, unit)
     made = trace.continuations
     products = [np.asarray(c.entropy, np.float64) * c.received for c in made]
     if largest(products) > 0:
@@ -160,6 +168,11 @@ def scale_of(trace: Trace) -> Scale:
     if largest(entropies) > 0:
         return Scale("entropy", "entropy in nats", largest(entropies))
     return Scale("none", "nothing", 0.0)
+
+
+def _passed_over(words: Words, theta: float) -> bool:
+    """Whether a word scores above θ that is neither a hit nor a stop word."""
+    return bool((~words.hit & ~words.stop & (words.score > theta)).any())
 
 
 def largest(arrays: Iterable[np.ndarray], none: float = 0.0) -> float:

@@ -50,10 +50,11 @@ def _text(trace: Trace, most: int) -> str:
     axes = strip.axes_of([canvas.look(made, step) for step, _, made in shown])
     attention = axes.received if axes.read != axes.read else axes.read
     tops = f"entropy {num(axes.entropy)} nats, attention {num(attention)}, {axes.score_name} {num(axes.score)}"
-    out = [*sections.opening(trace), f"Full bars     {tops}; θ {num(axes.threshold)}", ""]
+    out = [*sections.opening(trace), f"Full bars     {tops}; θ {num(canvas.scale.threshold)}", ""]
     for step, name, made in shown:
         look = canvas.look(made, step)
         out.append(f"Step {step.index + 1}: {name}, {sections.about(trace, step, name)}")
+        out += [f"⟦{unit.name}⟧  {unit.verdict}" for unit in look.units]
         for start, stop, left_out in windowed(look, canvas.room_of(made), 0, len(made.text)):
             if left_out:
                 out += [f"… {count(stop - start, 'more character')}", ""]

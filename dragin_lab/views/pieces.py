@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from math import isfinite
 
 import numpy as np
 
-from dragin_lab.core.trace import Continuation, Words
+from dragin_lab.core.trace import Continuation, Decision, Words
 from dragin_lab.views.heat import Scale, piece_words
-from dragin_lab.views.html import num, percent
+from dragin_lab.views.html import num, percent, short
 
 _MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
@@ -38,6 +39,9 @@ class Cell:
     level: int  # of colour, 0 to 9
     hit: bool  # whether its word is flagged
     fired: bool  # whether it holds the piece that fired
+    unit: int = -1  # the judged unit it belongs to, -1 for none
+    begins: bool = False  # whether it is the first one of its unit
+    ends: bool = False  # whether it is the last one
 
     @property
     def special(self) -> bool:
@@ -66,6 +70,59 @@ def extents(made: Continuation) -> list[Extent]:
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A sentence, or a whole draft, whose score was compared with θ. It covers the pieces ``first`` to ``last``."""
+
+    name: str  # "sentence 2", "draft"
+    first: int
+    last: int
+    score: float  # NaN: not measured
+    threshold: float  # NaN: the trigger has none
+
+    @property
+    def above(self) -> bool:
+        """Whether it fires."""
+        return self.score > self.threshold
+
+    @property
+    def verdict(self) -> str:
+        """``0.446 > θ 0.3``."""
+        if not isfinite(self.score):
+            return "not scored"
+        sign = "" if math.isnan(self.threshold) else f" {'>' if self.above else '≤'} θ {short(self.threshold)}"
+        return short(self.score) + sign
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.verdict}"
+
+
+def judged_units(words: Words, decision: Decision | None, scale: Scale) -> list[Unit]:
+    """The sentences of a draft, or the draft, with the scores that were compared with θ; none where words were."""
+    if scale.unit == "word" or decision is None:
+        return []
+    alone = len(decision.peaks) == 1
+    units = []
+    for number, score in enumerate(decision.peaks):
+        inside = words.spans[slice(None) if alone else words.sentence == number]
+        if len(inside):
+            name = scale.unit if alone else f"{scale.unit} {number + 1}"
+            units.append(Unit(name, int(inside[0, 0]), int(inside[-1, 1]), score, scale.threshold))
+    return units
+
+
+def _bracketed(cells: list[Cell]) -> list[Cell]:
+    """The same cells, the first and the last one of each unit marked."""
+    inside = [at for at, cell in enumerate(cells) if cell.unit >= 0 and cell.text]
+    out = list(cells)
+    for before, at, after in zip([-1, *inside], inside, [*inside[1:], -1], strict=False):
+        own = cells[at].unit
+        begins, ends = before < 0 or cells[before].unit != own, after < 0 or cells[after].unit != own
+        if begins or ends:
+            out[at] = replace(cells[at], begins=begins, ends=ends)
+    return out
+
+
 #: The cells of one flagged word, or of what lies between two (word -1), each with the text before it.
 Run = tuple[int, list[tuple[str, Cell]]]
 
@@ -82,23 +139,31 @@ class Look:
     cells: list[Cell]
     fired: int | None = None  # the piece that fired, where one did
     reference: bool = False  # whether the reference variant judged it
+    units: list[Unit] = field(default_factory=list)  # the sentences or the draft that were judged as a whole
     _alternatives: dict[int, str] = field(default_factory=dict)
     _judgements: dict[int, str] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, made: Continuation, words: Words, scale: Scale, fired: int | None = None, reference: bool = False
+        cls, made: Continuation, words: Words, scale: Scale, decision: Decision | None = None, reference: bool = False
     ) -> Look:
         """The look of a continuation; ``words`` are empty where nothing judged it."""
         values, owner = scale.values(made, words), piece_words(made, words)
-        levels, word_of, hits = scale.levels(values).tolist(), owner.tolist(), words.hit.tolist()
+        levels, word_of = scale.levels(values).tolist(), owner.tolist()
+        by_word = scale.unit == "word"
+        hits = (words.hit & by_word).tolist()
+        fired = decision.piece if decision is not None and by_word else None
+        units = judged_units(words, decision, scale)
+        unit_of = np.full(len(made) + 1, -1)
+        for number, unit in enumerate(units):
+            unit_of[unit.first : unit.last] = number
         cells = []
         for extent in extents(made):
-            _, _, first, last, _ = extent
-            word = word_of[first]
+            start, stop, first, last, _ = extent
+            word, unit_here = word_of[first], int(unit_of[first]) if start < stop else -1
             here = fired is not None and first <= fired < last
-            cells.append(Cell(*extent, word, max(levels[first:last]), word >= 0 and hits[word], here))
-        return cls(made, words, scale, values, owner, cells, fired, reference)
+            cells.append(Cell(*extent, word, max(levels[first:last]), word >= 0 and hits[word], here, unit_here))
+        return cls(made, words, scale, values, owner, _bracketed(cells), fired, reference, units)
 
     @cached_property
     def judged(self) -> bool:
@@ -172,6 +237,8 @@ class Look:
             lines.append(self.judgement(cell.word))
         elif self.scale.kind != "score" and np.isfinite(self.values[i]):
             lines.append(f"{self.scale.name} {num(self.values[i])}")
+        if cell.unit >= 0:
+            lines.append(str(self.units[cell.unit]))
         other = self.alternatives(i)
         return "\n".join([*lines, f"likeliest: {other}"] if other else lines)
 
@@ -179,7 +246,8 @@ class Look:
         """What the trigger measured on a word, and its flags."""
         if word not in self._judgements:
             w = self.words
-            flags = [flag for flag, on in (("stop word", w.stop[word]), ("HIT", w.hit[word])) if on]
+            hit = w.hit[word] and self.scale.unit == "word"
+            flags = [flag for flag, on in (("stop word", w.stop[word]), ("HIT", hit)) if on]
             self._judgements[word] = "   ".join([f"word “{w.text[word]}”", *self.reckoned(word), *flags])
         return self._judgements[word]
 
@@ -257,7 +325,9 @@ def windowed(look: Look, room: int, start: int, stop: int) -> list[tuple[int, in
     n, offsets = len(look.made), look.made.offsets
     if n <= room:
         return [(start, stop, 0)]
-    focus = look.fired if look.fired is not None else next((c.first for c in look.cells if c.hit), 0)
+    above = next((unit.first for unit in look.units if unit.above), None)
+    focus = above if above is not None else look.fired
+    focus = next((c.first for c in look.cells if c.hit), 0) if focus is None else focus
     first = max(0, min(focus - room // 2, n - room)) if focus >= room else 0
     left = int(offsets[first, 0]) if first else 0
     right = int(offsets[first + room, 0]) if first + room < n else len(look.made.text)

@@ -42,7 +42,9 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     paper.put("Method", (method, ""))
     if model:
         paper.put("Model", (model, ""))
-    paper.put("Marks", ("⟦hit⟧   ~[thrown away]~   ◆n passages of step n came in", _DIM))
+    unit = canvas.scale.unit
+    judged = "⟦hit⟧" if unit == "word" else f"⟦the {unit} that is judged⟧ its score against θ"
+    paper.put("Marks", (f"{judged}   ~[thrown away]~   ◆n passages of step n came in", _DIM))
     paper.put("Ended", (ended, ""))
     if trace.ended == "error":
         paper.put("Error", (sections.error_line(trace), _BOLD))
@@ -74,7 +76,8 @@ def _answer(canvas: Canvas) -> Iterator[Run]:
         if step.query is not None and origin.made is step.continuation and step.index not in said:
             said.add(step.index)
             yield _mark(trace.text, origin.start, step), _BOLD
-        yield from _runs(canvas.look(origin.made, step), origin.at, origin.at + origin.stop - origin.start)
+        look, end = canvas.look(origin.made, step), origin.at + origin.stop - origin.start
+        yield from _runs(look, origin.at, end, brackets=False)
         place = origin.stop
         if step.query is not None and step.continuation is None:
             yield _mark(trace.text, place, step), _BOLD
@@ -89,16 +92,22 @@ def _mark(text: str, place: int, step: Step) -> str:
     return f"{' ' if before.strip() else ''}◆{step.index + 1}{' ' if after.strip() else ''}"
 
 
-def _runs(look: Look, start: int, stop: int, base: str = "") -> Iterator[Run]:
-    """The characters ``start`` to ``stop`` of a look as styled runs, hits in ⟦ ⟧; ``base`` is the style of the rest."""
+def _runs(look: Look, start: int, stop: int, base: str = "", *, brackets: bool = True) -> Iterator[Run]:
+    """The characters ``start`` to ``stop`` of a look as styled runs; ``base`` is the style of the rest.
+
+    Hits stand in ⟦ ⟧, and so do units that were judged as a whole, with their scores.
+    """
     runs, rest = look.runs(start, stop, special=False)
     for word, inside in runs:
         for number, (before, cell) in enumerate(inside):
             bare = cell.text.lstrip() if word >= 0 and number == 0 else cell.text
             yield before + cell.text[: len(cell.text) - len(bare)], ""
-            if word >= 0 and number == 0:
+            if (word >= 0 and number == 0) or (brackets and cell.begins):
                 yield "⟦", _BOLD
             yield bare, ";".join(s for s in (_BOLD if word >= 0 else base, _HEAT[cell.level]) if s)
+            if brackets and cell.ends:
+                unit = look.units[cell.unit]
+                yield f"⟧ {unit.verdict} ", _BOLD if unit.above else ""
         if word >= 0:
             yield "⟧", _BOLD
     yield rest, ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
@@ -12,11 +12,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dragin_lab.core.kept import before_after, kept_of, resumed
+from dragin_lab.core.kept import before_after, kept_of, resumed, with_passages
 from dragin_lab.views import sections, strip
 from dragin_lab.views.heat import BELOW, ramp_css
 from dragin_lab.views.html import attempt, classes, clip, clipped, count, esc, num, percent, printable, short
-from dragin_lab.views.pieces import Cell, Look, windowed
+from dragin_lab.views.pieces import Cell, Look, Unit, windowed
 
 SNIP = '<i class="snip" title="cut here"><b>✂</b></i>'
 GEM = Markup('<span class="gem" aria-hidden="true">◆</span>')
@@ -39,7 +39,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     tools = (num, short, percent, count, clip, clipped, classes, safely, id, zip)
-    shared = (*tools, windowed, kept_of, resumed, before_after, pieces, columns)
+    shared = (*tools, windowed, kept_of, resumed, before_after, with_passages, pieces, columns)
     made.globals |= {tool.__name__: tool for tool in shared} | {
         "sections": sections,
         "strips": strip,
@@ -67,32 +67,59 @@ def _css(cell: Cell, **flags: bool) -> str:
     return f' class="{" ".join(names)}"' if names else ""
 
 
-def pieces(look: Look, inside: list[tuple[str, Cell]], tips: bool) -> Markup:
-    """Cells within a text with the text before each but the first: coloured, with figures on hover (``tips``)."""
+def pieces(look: Look, inside: list[tuple[str, Cell]], tips: bool, brackets: bool = True) -> Markup:
+    """Cells within a text with the text before each but the first: coloured, with figures on hover (``tips``).
+
+    A sentence or a draft that was judged as a whole stands in brackets, with its score after it.
+    """
     out: list[str] = []
     for before, cell in inside:
         css = _css(cell, sp=cell.special, fired=cell.fired)
         tip = f' data-i="{escape(printable(look.about(cell)))}"' if tips else ""
         body = escape(printable(cell.text.replace("\n", "↵\n")))
-        out += [escape(printable(before)) if out else "", f"<span{css}{tip}>{body}</span>" if css or tip else body]
+        opens = bracket(look.units[cell.unit]) if brackets and cell.begins else ""
+        closes = bracket(look.units[cell.unit], closing=True) if brackets and cell.ends else ""
+        shown = f"<span{css}{tip}>{body}</span>" if css or tip else body
+        out += [escape(printable(before)) if inside[0][1] is not cell else "", opens, shown, closes]
     return Markup("".join(out))
 
 
-def columns(look: Look, line: list[strip.Column], axes: strip.Axes) -> Markup:
-    """A line of cells over their bars."""
+def bracket(unit: Unit, *, closing: bool = False) -> Markup:
+    """What stands before a judged unit, or after it: its bracket and its score against θ."""
+    css = "bracket above" if unit.above else "bracket"
+    if not closing:
+        return Markup(f'<bdi class="{css}">[</bdi>')
+    return Markup(f'<bdi class="{css}">]</bdi><bdi class="{css} tag">{esc(unit)}</bdi>')
+
+
+def columns(look: Look, cols: Sequence[strip.Column], axes: strip.Axes) -> Markup:
+    """Cells over their bars, word by word; a judged unit between its name and score and its last cell's edge."""
     out: list[str] = []
     judged = look.judged
-    for col in line:
+    for col in cols:
         cell, bars, first = col.cell, strip.bars(look, col, axes), col.cell.hit and col.opens
-        flags = {"w": col.opens, "s": col.stop and judged, "gone": col.gone}
-        names = " ".join([n for n, on in flags.items() if on] + ["over"] * (judged and col.score > axes.threshold))
+        unit = look.units[cell.unit] if cell.unit >= 0 else None
+        flags = {"w": col.opens, "s": col.stop and judged, "gone": col.gone, "over": judged and col.over(axes)}
+        if unit is not None:
+            flags |= {"in": True, "end": cell.ends, "above": unit.above}
+        names = " ".join(n for n, on in flags.items() if on)
         css, style = f' class="{names}"' if names else "", f' style="{bars}"' if bars else ""
         focus, sign = (' tabindex="0"', f'{GEM}<bdi class="vh">hit: </bdi>') if first else ("", "")
         inner = _css(cell, hit=cell.hit, fired=cell.fired, sp=cell.special)
         snip = SNIP if col.snip else ""
         tip = escape(printable(look.about(cell)))
+        if col.opens or cell.begins:
+            out.append("</span>" if out else "")
+            out.append(_unit_label(unit) if unit is not None and cell.begins else "")
+            out.append("<span>")
         out.append(f'{snip}<i{css}{style} data-i="{tip}"{focus}><b{inner}>{sign}{escape(col.text)}</b></i>')
-    return Markup("".join(out))
+    return Markup("".join([*out, "</span>"]))
+
+
+def _unit_label(unit: Unit) -> str:
+    value, _, limit = unit.verdict.partition(" ")
+    css = "unit above" if unit.above else "unit"
+    return f'<b class="{css}">{esc(unit.name)}<small>{esc(value)}</small><small>{esc(limit)}</small></b>'
 
 
 @cache

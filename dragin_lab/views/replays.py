@@ -172,5 +172,4 @@ def look_of(outcome: Outcome, scale: Scale, step: Step, turn: Turn) -> tuple[Loo
     decision, cut = turn.decision, len(made.text)
     if decision is not None and decision.retrieve and decision.cut is not None:
         cut = min(decision.cut, cut)
-    fired = None if decision is None else decision.piece
-    return Look.of(made, turn.words, scale, fired, outcome.method.variant == "reference"), cut
+    return Look.of(made, turn.words, scale, decision, outcome.method.variant == "reference"), cut

@@ -106,7 +106,7 @@ def outcome(trace: Trace, step: Step) -> tuple[str, str]:
 def about(trace: Trace, step: Step, name: str) -> str:
     """What a step's draft or continuation is, in a few words."""
     if name == "continuation":
-        return "written with passages in view" if step.passages else "written on"
+        return "written with passages in view" if with_passages(step, name) else "written on"
     return outcome(trace, step)[1]
 
 
@@ -295,7 +295,7 @@ def about_draft(step: Step, colours: str) -> list[str]:
     made = step.draft
     assert made is not None
     said = []
-    if with_passages(step, made):
+    if with_passages(step, "draft"):
         said.append("Written with retrieved passages in view.")
     if made.decided is not None and made.decided < len(made):
         pieces = count(made.decided, "piece")
@@ -309,13 +309,20 @@ def about_continuation(step: Step, colours: str) -> str:
     """How certain a continuation is, beside the sentence that it replaces."""
     made, kept = step.continuation, kept_of(step)
     assert made is not None
-    how = "Written with the passages in view" if step.passages else "Written"
+    how = "Written with the passages in view" if with_passages(step, "continuation") else "Written without passages"
     said = f"{how}: mean entropy {num(mean_entropy(made, 0, kept.continuation or len(made.text)))} nats"
     before, _ = before_after(step)
     if before and step.draft is not None and kept.draft is not None:
         old = mean_entropy(step.draft, kept.draft, kept.draft + len(before))
         said += f"; {num(old)} in the sentence it replaces"
     return said + (". The trigger does not judge it, so it has no colour." if colours == "score" else ".")
+
+
+def part_title(step: Step, part: str) -> tuple[str, str]:
+    """The title of a part of a step, and the question that the part answers."""
+    title, asks = PARTS[part]
+    changes = part != "continuation" or with_passages(step, part)
+    return title, asks if changes else "what the model wrote next"
 
 
 def rough(step: Step, part: str) -> str:

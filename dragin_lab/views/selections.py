@@ -12,7 +12,9 @@ from dragin_lab.core.kept import sentence_end
 from dragin_lab.core.trace import Query, Step, Trace
 from dragin_lab.core.words import word_starts
 from dragin_lab.errors import SettingError
+from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import num
+from dragin_lab.views.pieces import judged_units
 
 
 @dataclass(frozen=True)
@@ -26,15 +28,17 @@ class Token:
     chosen: bool = False
     hit: bool = False
     fired: bool = False  # the word with the piece that spoke for the draft
+    opens: bool = False  # whether it begins the sentence or the draft that fired
+    closes: str = ""  # where it ends it: the score of that unit against θ
 
     def share(self, top: float) -> float:
         """Its weight as a share of the largest one."""
         return self.weight / top if top > 0 and math.isfinite(self.weight) else 0.0
 
     def __str__(self) -> str:
-        if self.hit:
-            return f"⟦{self.text}⟧"
-        return f"{'✓' if self.chosen else ''}{self.text}({num(self.weight)})" if self.weighed else self.text
+        weighed = f"{'✓' * self.chosen}{self.text}({num(self.weight)})" if self.weighed else self.text
+        opens, closes = "⟦" * (self.hit or self.opens), "⟧" * (self.hit or bool(self.closes))
+        return f"{opens}{weighed}{closes} {self.closes}".rstrip()
 
 
 def source(trace: Trace, step: Step) -> list[tuple[str, str]]:
@@ -52,7 +56,7 @@ def _drafted(trace: Trace, step: Step) -> str:
     if draft is None or decision is None:
         return ""
     cut = len(draft.text) if decision.cut is None else decision.cut
-    reached = [cut, *(stop for _, stop in hit_spans(step))]
+    reached = [cut, *(stop for _, stop in hit_spans(step)), *(fired_unit(trace, step) or ())[1:2]]
     if trace.method.get("variant") == "reference":
         reached.append(sentence_end(step, decision.sentence, cut) or len(draft.text))
     return draft.text[: max(reached)]
@@ -72,19 +76,34 @@ def hit_spans(step: Step) -> list[tuple[int, int]]:
     return [(stop - len(text[start:stop].lstrip()), stop) for start, stop in spans]
 
 
+def fired_unit(trace: Trace, step: Step) -> tuple[int, int, str] | None:
+    """The characters of the sentence or draft that fired as a whole, and its score against θ; None where a word did."""
+    if step.draft is None:
+        return None
+    units = judged_units(step.words, step.decision, scale_of(trace))
+    unit = next((unit for unit in units if unit.above), None)
+    if unit is None:
+        return None
+    start, stop = (int(at) for at in (step.draft.offsets[unit.first, 0], step.draft.offsets[unit.last - 1, 1]))
+    return start, stop, unit.verdict
+
+
 def tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
     """The words of the source text in order with their weights, and the candidates that were not found in it.
 
     A query's candidates stand in text order, so each is looked for after the one before it; a hit is not one.
     """
     query = step.query or Query("", "")
-    spans = hit_spans(step)
+    spans, unit = hit_spans(step), fired_unit(trace, step)
     fired = step.decision.piece if step.decision is not None else None
     spoke = int(step.draft.offsets[fired, 1]) if step.draft is not None and fired is not None else -1
     words: list[Token] = []
+    within: list[int] = []  # the words of the unit that fired
     for part, text in source(trace, step):
         for start, stop in pairwise([*sorted(word_starts(text)), len(text)]):
             hit = part == "draft" and any(a < stop and b > start for a, b in spans)
+            if part == "draft" and unit is not None and start < unit[1] and stop > unit[0] and text[start:stop].strip():
+                within.append(len(words))
             words.append(Token(text[start:stop].strip(), part, hit=hit, fired=hit and start < spoke <= stop))
     place, lost = 0, []
     for word, weight, chosen in zip(query.words, query.weights.tolist(), query.chosen.tolist(), strict=True):
@@ -94,6 +113,10 @@ def tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
             place = found + 1
         elif word:
             lost.append(word)
+    if unit is not None and within:
+        words = [replace(word, hit=False, fired=False) for word in words]
+        words[within[0]] = replace(words[within[0]], opens=True)
+        words[within[-1]] = replace(words[within[-1]], closes=unit[2])
     return words, lost
 
 

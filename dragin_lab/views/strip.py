@@ -1,6 +1,6 @@
 """Pieces as columns on one axis: the text on top, under it rows for entropy, attention, stop flag and score with θ.
 
-A line holds as many columns as fit into ``LINE`` characters, so that every line has its own labels. Bars are heights,
+A page breaks the columns into as many lines as its width needs, and repeats the labels for each. Bars are heights,
 flags are signs, θ is a line: nothing is told by colour alone.
 """
 
@@ -18,7 +18,7 @@ from dragin_lab.views.heat import largest
 from dragin_lab.views.html import printable, short
 from dragin_lab.views.pieces import Cell, Look
 
-LINE = 56  # characters of a line
+NARROWEST = 16  # characters of a line in the narrowest card, of 330 px
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -56,7 +56,11 @@ class Column:
     stop: bool
     gone: bool  # thrown away
     snip: bool  # whether it is the first one thrown away after others that were kept
-    width: int  # characters of a line: at least two, and one for the sign of a hit
+    width: int  # characters of a line of text: at least two, and one for each sign beside it
+
+    def over(self, axes: Axes) -> bool:
+        """Whether its score is above θ."""
+        return self.score > axes.threshold
 
 
 def attention_of(look: Look) -> np.ndarray:
@@ -72,7 +76,7 @@ def attention_of(look: Look) -> np.ndarray:
 def axes_of(looks: Sequence[Look]) -> Axes:
     """The scales of all strips of a view."""
     scored = looks[0].scale if looks and looks[0].scale.kind == "score" else None
-    theta = scored.threshold if scored else math.nan
+    theta = scored.word_threshold if scored else math.nan
     score = max(scored.top, 0.0 if math.isnan(theta) else 1.25 * theta) if scored else math.nan
     return Axes(
         entropy=_top(look.made.entropy for look in looks),
@@ -99,7 +103,7 @@ def columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
         spaced = cell.start > 0 and made.text[cell.start - 1].isspace()
         opens = not out or (cell.word != out[-1].cell.word if cell.word >= 0 else spaced)
         shown = printable(cell.text.replace("\n", "↵"))
-        width = max(2, terminal_width(shown)) + (cell.hit and opens)
+        width = max(2, terminal_width(shown)) + (cell.hit and opens) + cell.begins + cell.ends
         most = [_most(values[inside]) for values in (entropy, attention, score)]
         stop_word, gone = cell.word >= 0 and stops[cell.word], cut is not None and cell.start >= cut
         snip = gone and bool(out) and not out[-1].gone
@@ -132,6 +136,11 @@ def lines(cols: Sequence[Column], limit: int) -> Iterator[list[Column]]:
         place = end
     if line:
         yield line
+
+
+def most_lines(look: Look, cols: Sequence[Column]) -> int:
+    """Into how many lines a page breaks these columns at most."""
+    return sum(1 for _ in lines(cols, NARROWEST)) + len(look.units)
 
 
 def direction(text: str) -> str:
@@ -171,13 +180,14 @@ def strip_text(look: Look, cols: Sequence[Column], axes: Axes, width: int) -> li
             rows |= {"stop word": [], "score": [], "above θ": []}
         for col in line:
             shown = ("◆" if col.cell.hit and col.opens else "") + col.text
+            shown = "⟦" * col.cell.begins + shown + "⟧" * col.cell.ends
             signs = {
                 "pieces": shown + " " * (col.width - terminal_width(shown)),
                 "entropy": _block(col.entropy, axes.entropy) * col.width,
                 "attention": _block(col.attention, full) * col.width,
                 "stop word": ("●" if col.stop else "").ljust(col.width),
                 "score": _block(col.score, axes.score) * col.width,
-                "above θ": ("^" if col.score > axes.threshold else " ") * col.width,
+                "above θ": ("^" if col.over(axes) else " ") * col.width,
             }
             for name, row in rows.items():
                 row.append(" " * col.opens + signs[name])

@@ -1,5 +1,5 @@
 // Ask and watch: pieces appear coloured as they are made; a button stops.
-const KINDS = { draft: "draft", continuation: "written with passages", answer: "extraction of the answer" };
+const KINDS = { draft: "draft", continuation: "written on", answer: "extraction of the answer", query: "what it asked and found" };
 
 function render({ model, el }) {
   const data = model.get("data");
@@ -75,19 +75,19 @@ function render({ model, el }) {
 
   let shownRun = 0;
   let parts = {};
-  const part = (step, kind) => {
+  const part = (step, kind, fresh) => {
     const key = `${step}/${kind}`;
     if (!parts[key]) {
       const inner = make("div", {});
       const title = kind === "answer" ? "Answer" : `Step ${step + 1}`;
-      const row = make("section", { class: "row", "data-part": kind, "data-step": step }, make("h4", {}, title, make("small", {}, KINDS[kind] || kind)), inner);
+      const row = make("section", { class: "row", "data-part": kind, "data-step": step }, make("h4", {}, title, make("small", {}, fresh && kind === "continuation" ? "written with passages" : KINDS[kind])), inner);
       parts[key] = inner;
       live.append(row);
     }
     return parts[key];
   };
-  const textOf = (step, kind) => {
-    const box = part(step, kind);
+  const textOf = (step, kind, fresh) => {
+    const box = part(step, kind, fresh);
     let text = box.querySelector(".txt");
     if (!text) {
       live.querySelectorAll(".dl-caret").forEach((node) => node.classList.remove("dl-caret"));
@@ -101,7 +101,7 @@ function render({ model, el }) {
       if (!n.text) return;
       const span = make("span", { class: n.level ? `h${n.level} dl-cell` : "dl-cell", "data-i": n.about });
       const lead = n.text.length - n.text.trimStart().length;
-      const text = textOf(n.step, n.of);
+      const text = textOf(n.step, n.of, n.fresh);
       if (lead && lead < n.text.length && !n.text.includes("\n")) { text.append(n.text.slice(0, lead)); span.textContent = n.text.slice(lead); } else span.textContent = n.text;
       text.append(span);
     },
@@ -114,7 +114,8 @@ function render({ model, el }) {
           const first = c.h && !(i && n.cells[i - 1].h && n.cells[i - 1].w === c.w);
           const gone = n.retrieve && n.cut !== null && c.at >= n.cut;
           const css = ["dl-cell", c.l ? `h${c.l}` : "", c.h ? "hit" : "", c.f ? "fired" : "", gone ? "gone" : ""].join(" ");
-          text.append(c.b, make("span", { class: css, "data-i": c.about }, first ? "◆ " : "", c.t));
+          text.append(c.b, c.u && c.u[2] ? bracket("[", c.u[1]) : "", make("span", { class: css, "data-i": c.about }, first ? "◆ " : "", c.t));
+          if (c.u && c.u[3]) text.append(bracket("]", c.u[1]), bracket(c.u[0], c.u[1], "tag"));
         });
       }
       const box = part(n.step, "draft");
@@ -127,7 +128,6 @@ function render({ model, el }) {
     done: () => {},
     ended: () => live.querySelectorAll(".dl-caret").forEach((node) => node.classList.remove("dl-caret")),
   };
-  KINDS.query = "what it asked and found";
 
   function heard(message) {
     if (message.kind !== "news") return;

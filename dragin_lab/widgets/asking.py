@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
+from dragin_lab.core.kept import with_passages
 from dragin_lab.core.method import METHODS, VARIANTS, method
 from dragin_lab.core.trace import Question, Step, Trace
 from dragin_lab.data.datasets import demo_questions
@@ -150,6 +151,7 @@ class AskLive(Running):
                 "is": "piece",
                 "step": event.step,
                 "of": event.kind,
+                "fresh": event.kind != "answer" and with_passages(trace.steps[event.step], event.kind),
                 "text": printable(event.text).replace("\n", "↵\n"),
                 "level": int(level) if event.entropy > CERTAIN else 0,
                 "about": f"entropy {event.entropy:.3f}   probability {np.exp(event.logprob):.2f}",
@@ -206,16 +208,17 @@ def _judged(step: Step, trace: Trace) -> list[dict[str, Any]]:
     made, words = step.draft, step.words
     if made is None or not len(words) or not np.isfinite(words.score).any():
         return []
-    fired = None if step.decision is None else step.decision.piece
     scale = scale_of(Trace(trace.question, trace.method, [step]))
-    look = Look.of(made, words, scale, fired, trace.method.get("variant") == "reference")
+    look = Look.of(made, words, scale, step.decision, trace.method.get("variant") == "reference")
     place, out = 0, []
     for cell in look.cells:
         if cell.text:
             before, place = printable(made.text[place : cell.start]), max(place, cell.stop)
             text, figures = printable(cell.text).replace("\n", "↵\n"), look.about(cell)
             flags = {"l": cell.level, "h": cell.hit, "f": cell.fired, "w": cell.word, "at": cell.start}
-            out.append({"b": before, "t": text, "about": figures, **flags})
+            unit = look.units[cell.unit] if cell.unit >= 0 else None
+            judged = None if unit is None else [str(unit), unit.above, cell.begins, cell.ends]
+            out.append({"b": before, "t": text, "about": figures, "u": judged, **flags})
     return out
 
 

@@ -25,6 +25,9 @@ const drawn = (html, css = "") => {
   return node;
 };
 
+// Around a sentence or a draft that was judged as a whole.
+const bracket = (text, above, css = "") => make("bdi", { class: `bracket ${above ? "above" : ""} ${css}` }, text);
+
 const figure = (value) => {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const size = Math.abs(value);

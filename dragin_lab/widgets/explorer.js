@@ -42,8 +42,8 @@ function render({ model, el }) {
   const move = (to) => () => to();
   const back = make("button", { type: "button", class: "dl-button", onclick: move(() => step(-1)), "aria-label": "Previous piece" }, "← piece");
   const on = make("button", { type: "button", class: "dl-button", onclick: move(() => step(1)), "aria-label": "Next piece" }, "piece →");
-  const hit = make("button", { type: "button", class: "dl-button", onclick: move(() => nextHit()) }, "next hit ◆");
-  const keys = make("span", { class: "soft" }, "← → pieces · ↑ ↓ texts · H next hit · Home End");
+  const hit = make("button", { type: "button", class: "dl-button", onclick: move(() => nextHit()) }, data.next);
+  const keys = make("span", { class: "soft" }, `← → pieces · ↑ ↓ texts · H ${data.next} · Home End`);
   body.append(
     tabs,
     make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, keys), words, side), said),
@@ -58,11 +58,13 @@ function render({ model, el }) {
       words.replaceChildren();
       t.cells.forEach((c, i) => {
         if (c.b) words.append(c.b);
+        if (c.u && c.u[2]) words.append(bracket("[", c.u[1]));
         const css = [c.l ? `h${c.l}` : "", c.x || "", "dl-cell"].join(" ").trim();
         const name = `${c.h ? "hit: " : ""}${c.t}`;
         words.append(
           make("span", { class: css, role: "option", id: `${id}-p${i}`, "data-piece": i, "aria-selected": "false", "aria-label": name, onclick: () => show(text, i, true) }, c.t),
         );
+        if (c.u && c.u[3]) words.append(bracket("]", c.u[1]), bracket(c.u[0], c.u[1], "tag"));
       });
       if (!t.cells.length) words.append(make("span", { class: "soft" }, "nothing was written"));
       words.setAttribute("aria-label", `${t.title}: pieces`);
@@ -71,7 +73,7 @@ function render({ model, el }) {
         tab.setAttribute("aria-selected", String(i === which));
         tab.tabIndex = i === which ? 0 : -1;
       });
-      hit.disabled = !t.cells.some((c) => c.h);
+      hit.disabled = !t.cells.some((c) => c.j);
     }
     select(at === null ? t.start : at);
     if (focus) words.focus({ preventScroll: true });
@@ -123,6 +125,7 @@ function render({ model, el }) {
     } else {
       rows.push(make("p", { class: "soft" }, t.unjudged));
     }
+    if (c.u) rows.push(make("p", {}, `Judged as a whole: ${c.u[0]}`));
     if (c.g) rows.push(make("p", { class: "soft" }, "✂ thrown away"));
     if (c.o.length) {
       rows.push(make("h4", {}, "Likeliest pieces here"));
@@ -153,7 +156,7 @@ function render({ model, el }) {
   const nextHit = () => {
     const cells = data.texts[text].cells;
     const order = cells.map((_, i) => (piece + 1 + i) % cells.length);
-    const found = order.find((i) => cells[i].h);
+    const found = order.find((i) => cells[i].j);
     if (found !== undefined) select(found);
   };
   const actions = {

@@ -66,12 +66,13 @@ def explored(trace: Trace, *, most: int = PIECES) -> dict[str, Any]:
     return {
         "error": "",
         "head": head(trace),
-        "legend": macro("parts.html", "legend", canvas.scale, rest, hint),
+        "legend": macro("parts.html", "legend", canvas.scale, rest, hint=hint),
         "score": canvas.scale.name,
-        "theta": _figure(canvas.scale.threshold),
+        "theta": _figure(canvas.scale.word_threshold),
+        "next": "next hit ◆" if canvas.scale.unit == "word" else f"next {canvas.scale.unit} above θ",
         "tops": {"e": _figure(axes.entropy), "a": _figure(axes.received), "s": _figure(axes.score)},
         "texts": texts,
-        "start": next((i for i, t in enumerate(texts) if any(c["f"] for c in t["cells"])), 0),
+        "start": next((i for i, t in enumerate(texts) if any(c["f"] or c["j"] for c in t["cells"])), 0),
     }
 
 
@@ -92,7 +93,7 @@ def _text(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> dict[
         "about": sections.about(canvas.trace, step, name),
         "pieces": len(made),
         "cells": drawn,
-        "start": next((i for i, c in enumerate(drawn) if c["f"]), 0),
+        "start": next((i for i, c in enumerate(drawn) if c["f"] or (look.units and c["j"])), 0),
         "rows": made.attention is not None,
         "second": look.second_reading,
         "unjudged": "This piece belongs to no judged word." if draft else "No trigger judged this text.",
@@ -113,6 +114,7 @@ def _cell(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
             "m": printable("; ".join(look.reckoned(cell.word))),
         }
     likeliest = zip(made.alternative_ids[i : i + 1].ravel().tolist(), look.likeliest(i), strict=False)
+    unit = look.units[cell.unit] if cell.unit >= 0 else None
     css = {"hit": cell.hit, "fired": cell.fired, "gone": gone, "sp": cell.special}
     return {
         "b": printable(before),
@@ -126,6 +128,8 @@ def _cell(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
         "p": _figure(math.exp(float(made.logprob[i]))),
         "w": about,
         "h": cell.hit,
+        "j": cell.hit or (unit is not None and unit.above and cell.begins),
+        "u": None if unit is None else [str(unit), unit.above, cell.begins, cell.ends],
         "f": cell.fired,
         "g": gone,
         "o": [[_named(printable(name)), _figure(p), number == taken] for number, (name, p) in likeliest],

@@ -108,7 +108,7 @@ def test_a_file_that_holds_no_trace_says_so_in_place(view, tmp_path):
 
 def _columns(trace: Trace) -> tuple[Look, list[Column]]:
     step = trace.steps[0]
-    look = Look.of(step.draft, step.words, scale_of(trace), step.decision.piece, trace.method["variant"] == "reference")
+    look = Look.of(step.draft, step.words, scale_of(trace), step.decision, trace.method["variant"] == "reference")
     return look, columns(look, 0, len(step.draft.text), step.decision.cut)
 
 
