@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lab import NARROW, PHONE, WIDE
-from shown import BAD, CARDS, FIGURES, RAN, page_of
+from shown import BAD, CARDS, FIGURES, RAN, page_of, samples
 from tidy import card_problems, figure_problems, sideways
 
 from dragin_lab import views
@@ -180,3 +180,26 @@ def test_the_export_button_gives_pictures_and_data(name, new_page, tmp_path, pic
     assert menu.get_by_role("status").text_content() == ""
     page.emulate_media(media="print")
     assert not menu.is_visible()
+
+
+@pytest.mark.parametrize("width", [PHONE, WIDE, 1600])
+def test_a_heatmap_fills_the_width_of_its_page(width, new_page, saved, picture):
+    page = new_page(scripts=False)
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(saved(page_of(views.heatmap(samples.long_trace(60)))))
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.screenshot(path=picture(f"heatmap-{scheme}-{width}"), full_page=True)
+    strip = page.locator(".strip").first
+    room = strip.locator(".cols").bounding_box()
+    boxes = [column.bounding_box() for column in strip.locator(".cols i").all()]
+    lines: dict[float, float] = {}
+    for box in boxes:
+        lines[box["y"]] = max(lines.get(box["y"], 0), box["x"] + box["width"])
+    full = [right - room["x"] for right in list(lines.values())[:-1]]
+    assert min(full, default=room["width"]) > room["width"] - 90, "a line ends where the next word has no room"
+    assert room["x"] + room["width"] > width - 60
+    labels = [label.bounding_box()["y"] for label in strip.locator(".names > div > div").all()]
+    shown = [y for y in labels if y < boxes[-1]["y"] + 1]
+    assert len(shown) == len(lines), "each line has its labels"
+    assert shown == pytest.approx(list(lines), abs=2)
