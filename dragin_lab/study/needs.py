@@ -89,6 +89,18 @@ def scoring(pipeline: Pipeline) -> list[When]:
     return [WHENS.make(part, threshold=0.0).resolved("paper") for part in usable]
 
 
+def left_out(items: Iterable[Item]) -> dict[str, str]:
+    """The triggers of drafts without a score on these items, and why: what they read is not captured for them."""
+    scored = set(triggers_of(items))
+    reasons = {}
+    for name in WHENS.names():
+        part = WHENS.named(name)
+        if part.looks == "draft" and name not in scored and (part.needs or part.reads_entities):
+            reads = ("hidden states" if "hidden" in part.needs[0] else part.needs[0]) if part.needs else "entities"
+            reasons[name] = f"reads {reads}"
+    return reasons
+
+
 def piece_scores(
     made: Continuation, alone: np.ndarray, marker: str, decoded: Sequence[str], pipeline: Pipeline, n: int = 16
 ) -> dict[str, np.ndarray]:

@@ -142,7 +142,8 @@ def _described(figure: Any) -> str:
     titles = [still.plain(figure.layout[name].title.text or "") for name in ("xaxis", "yaxis")]
     series = dict.fromkeys(still.plain(s.name) for s in figure.data if s.name)
     notes = [still.plain(note.text) for note in figure.layout.annotations]
-    shown = [_unmarked(str(figure.layout.title.text or "")), " against ".join(filter(None, titles[::-1])), *notes]
+    title = str(figure.layout.title.text or "")
+    shown = [_unmarked(title), " ".join(still.titles(title)[1]), " against ".join(filter(None, titles[::-1])), *notes]
     return ". ".join([*filter(None, shown), *([f"Series: {', '.join(series)}"] if series else [])]).replace("\n", " ")
 
 

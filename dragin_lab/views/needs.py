@@ -72,7 +72,8 @@ def needs_curves(
     figure.update_yaxes(title_text="precision", row=1, col=2, **span)
     facts = f"{count(int(labels.sum()), 'fact')} missing, {int((~labels).sum()):,} known"
     figure.update_layout(height=590, margin={"b": 160})
-    titled(figure, title or f"Does a trigger fire where it is needed? {facts}", top=90)
+    said = _left_out(items) if triggers is None else ""
+    titled(figure, title or f"Does a trigger fire where it is needed? {facts}", said, top=90)
     return figure
 
 
@@ -114,7 +115,8 @@ def score_distributions(
             figure.update_xaxes(title_text="score", **place)
         figure.update_yaxes(tickformat=".0%", rangemode="tozero", **place)
     figure.update_layout(height=200 + 170 * rows, margin={"b": 110}, barmode="overlay", bargap=0)
-    titled(figure, title or "Scores of known and of missing facts", top=90)
+    said = _left_out(items) if triggers is None else ""
+    titled(figure, title or "Scores of known and of missing facts", said, top=90)
     return figure
 
 
@@ -142,6 +144,14 @@ def _one_sided(items: Sequence[Item], positive: Callable[[Item], bool]) -> str |
             f"All {len(items):,} facts are {kind}; a trigger is judged by how it tells known facts from missing ones."
         )
     return None
+
+
+def _left_out(items: Sequence[Item]) -> str:
+    """Which triggers have no curve here, and why; "" where all have one."""
+    from dragin_lab.study.needs import left_out
+
+    named = [f"{name.replace('-', ' ')} ({why})" for name, why in left_out(items).items()]
+    return f"Not scored on these facts: {', '.join(named)}." if named else ""
 
 
 def _named(name: str) -> str:

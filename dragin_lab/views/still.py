@@ -45,7 +45,7 @@ def picture(figure: Any, kind: str, width: int, height: int, scale: float) -> by
         )
     layout = figure.layout
     drawn: Any = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
-    lines, small = _titles(str(layout.title.text or ""))
+    lines, small = titles(str(layout.title.text or ""))
     top = 24 + 22 * len(lines) + 17 * len(small)
     for number, line in enumerate(lines + small):
         size = 16 if number < len(lines) else 12
@@ -80,7 +80,7 @@ def plain(text: object) -> str:
     return unescape(re.sub(r"<[^>]*>", "", str(text).replace("<br>", "\n")))
 
 
-def _titles(text: str) -> tuple[list[str], list[str]]:
+def titles(text: str) -> tuple[list[str], list[str]]:
     """The lines of a title, and the smaller ones under it."""
     parts = [part for part in text.split("<br>") if part]
     small = [part for part in parts if part.startswith("<sup>")]

@@ -252,6 +252,17 @@ def test_triggers_are_listed_best_first_and_clocks_are_points():
     assert recall.y[0] == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("draw", [views.needs_curves, views.score_distributions])
+def test_triggers_that_are_not_scored_are_named_with_the_reason(draw, tmp_path):
+    figure = draw(make_items())
+    assert "probe (reads hidden states)" in figure.layout.title.text
+    page = views.save_html(tmp_path / "page.html", figure).read_text()
+    assert re.search(r'aria-label="[^"]*Not scored on these facts: [^"]*probe \(reads hidden states\)', page)
+    scored = [dataclasses.replace(i, scores={**i.scores, "probe": 0.0}) for i in make_items()]
+    assert "probe (" not in draw(scored).layout.title.text
+    assert "Not scored" not in draw(make_items(), triggers=["entropy"]).layout.title.text, "the reader chose"
+
+
 def test_histograms_hold_every_fact_and_show_theta():
     items = make_items()
     figure = views.score_distributions(items, thresholds={"entropy": 3.0})
