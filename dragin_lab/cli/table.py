@@ -7,7 +7,7 @@ from typing import Any
 import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option
-from dragin_lab.cli.outputs import check_writable, counted, terminal_width
+from dragin_lab.cli.outputs import check_writable, terminal_width
 from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import paper
 from dragin_lab.study.runs import Runs
@@ -90,17 +90,14 @@ def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, f
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--html", metavar="FILE", help="Write the page to this file; default runs.html.", default="runs.html")
 @click.option("--where", metavar="TEXT", help="Only questions that match, such as 'dragin wrong and flare right'.")
-@click.option("--notes", metavar="FILE", help="First put the notes that such a page saved into the run directories.")
 @debug_option
-def browse(runs: tuple[str, ...], html: str, where: str | None, notes: str | None) -> None:
+def browse(runs: tuple[str, ...], html: str, where: str | None) -> None:
     """Write one page that opens offline: every question of the RUNs with the outcome and the cause by each method, to
-    search, sort and filter; a click opens two traces side by side, with marks and notes.
+    search, sort and filter; a click opens two traces side by side.
     """
     from dragin_lab.views.browsing import browse_page
 
     check_writable(html)
     found = Runs.load(runs)
-    if notes is not None:
-        click.echo(f"{counted(found.add_notes(notes), 'note')} added", err=True)
     chosen = found if where is None else found.where(where)
     click.echo(f"page written to {browse_page(chosen).save(html)}", err=True)

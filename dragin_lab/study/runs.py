@@ -17,7 +17,6 @@ from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.again import Rerun
 from dragin_lab.run.lines import TIMING, Line, own_metrics, readable, value_of
-from dragin_lab.run.notes import read_notes, read_saved, write_notes
 from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
@@ -96,7 +95,7 @@ class Runs:
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """``questions`` without causes, types and notes: what needs no trace, and is there at once."""
+        """``questions`` without causes and types: what needs no trace, and is there at once."""
         import pandas as pd
 
         rows = []
@@ -125,8 +124,7 @@ class Runs:
 
         dataset, qid, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, pieces,
         seconds, ended, readable, metrics of one's own; then cause and why (of wrong answers, ``causes``), type (where
-        labels say it), mark and note (``mark``). Wrong answers are looked up in their traces, which takes some
-        milliseconds each.
+        labels say it). Wrong answers are looked up in their traces, which takes some milliseconds each.
         """
         frame = self.outcomes.copy()
         keys = list(zip(frame["dataset"], frame["qid"], strict=True))
@@ -135,8 +133,6 @@ class Runs:
         for column, part in (("cause", "kind"), ("why", "why")):
             frame[column] = [getattr(cause, part, None) for cause in causes]
         frame["type"] = [getattr(label, "type", None) for label in labels]
-        for part in ("mark", "note"):
-            frame[part] = [self.notes.get(key, {}).get(part) or None for key in keys]
         return frame
 
     # -- tables -------------------------------------------------------------------------------------------------------
@@ -287,35 +283,6 @@ class Runs:
             judge = self.judge(record.config["dataset"]["name"])
             self._causes[at] = judge.cause(line, self.kept_trace(record, qid)) if wrong else None
         return self._causes[at]
-
-    # -- notes --------------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def notes(self) -> dict[Key, dict[str, Any]]:
-        """What was marked and noted on questions, as the run directories keep it."""
-        found = (((d, qid), note) for (d, _), r in self._by.items() for qid, note in read_notes(r.folder).items())
-        return dict(found)
-
-    def mark(self, qid: str, note: str | None = None, *, mark: bool = True, dataset: str | None = None) -> None:
-        """Mark a question, and write a note on it, in the folders of its runs. ``mark=False`` takes the mark away."""
-        asked = [at for at, lines in self._lines.items() if dataset in (None, at[0]) and qid in lines]
-        if not asked:
-            raise SettingError(f"no run has a question {qid!r}; ids are in .questions")
-        for d, name in asked:
-            told = {"mark": mark, "note": self.notes.get((d, qid), {}).get("note", "") if note is None else note}
-            write_notes(self._by[d, name].folder, {qid: told})
-            self.notes[d, qid] = told
-        self.__dict__.pop("questions", None)
-
-    def add_notes(self, path: str | Path) -> int:
-        """Put the notes that an explorer's page saved into the run directories; how many there are.
-
-        Raises ``RunError`` for a file that is not one, ``SettingError`` for a question that no run has.
-        """
-        told = read_saved(path)
-        for dataset, qid, mark, note in told:
-            self.mark(qid, note, mark=mark, dataset=dataset)
-        return len(told)
 
     # -- files --------------------------------------------------------------------------------------------------------
 

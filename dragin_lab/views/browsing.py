@@ -1,7 +1,7 @@
 """The batch explorer: every question of some runs in one offline page, from the table to two traces side by side.
 
 All data is in the page as JSON; ``templates/browse.js`` draws the rows that are seen. ``widgets.browse`` shows the same
-in a notebook, where marks and notes go into the run directories.
+in a notebook.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def browse_still(runs: Runs) -> View:
 
 
 def script() -> str:
-    """What draws the explorer: ``browse(root, data, save)``."""
+    """What draws the explorer: ``browse(root, data)``."""
     return (resources.files("dragin_lab.views") / "templates" / "browse.js").read_text(encoding="utf-8")
 
 
@@ -60,13 +60,11 @@ def browse_data(runs: Runs) -> dict[str, Any]:
         judge = runs.judge(dataset)
         for qid in dict.fromkeys(qid for of in lines.values() for qid in of):
             first = next(of[qid] for of in lines.values() if qid in of)
-            note = runs.notes.get((dataset, qid), {})
             label = judge.label(qid, first["question"])
             questions.append(
                 {
                     "set": dataset, "id": qid, "q": printable(first["question"]), "gold": first["gold"],
-                    "type": "" if label is None else label.type, "mark": bool(note.get("mark")),
-                    "note": note.get("note", ""), "needs": _needs(label, judge.titles.get(qid, ())),
+                    "type": "" if label is None else label.type, "needs": _needs(label, judge.titles.get(qid, ())),
                     "by": [
                         _answer(runs, runs.run_of(dataset, name), lines[name][qid], name, dataset, passages)
                         if qid in lines[name] else None for name in runs.names
@@ -76,7 +74,6 @@ def browse_data(runs: Runs) -> dict[str, Any]:
     return {
         "methods": list(runs.names), "sets": list(runs.datasets), "causes": CAUSES, "questions": questions,
         "passages": [[id, printable(title), printable(clip(text, PASSAGE_CHARS)[0])] for id, title, text in passages],
-        "folders": [str(record.folder) for record in runs.records],
     }  # fmt: skip
 
 

@@ -70,8 +70,8 @@ def live(lab: Lab, question: str | Question, method: str, others: Mapping[str, L
 def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browse:
     """Every question of some runs as a table to search and filter, and two traces side by side.
 
-    ``runs`` are ``Runs`` or what ``Runs.load`` takes. Marks and notes go into the run directories; ``save(path)``
-    writes the same as one page that opens offline. Without widgets: ``views.browse_page(runs)``.
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes; ``save(path)`` writes the same as one page that opens
+    offline. Without widgets: ``views.browse_page(runs)``.
     Raises ``MissingPackageError`` without anywidget, ``RunError`` for a folder without runs.
     """
     _need("browse", "views.browse_page(runs)")

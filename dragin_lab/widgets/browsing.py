@@ -1,12 +1,10 @@
-"""``browse``: the batch explorer in a notebook, whose marks and notes go into the run directories."""
+"""``browse``: the batch explorer in a notebook."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from dragin_lab.errors import DraginLabError
 from dragin_lab.study.runs import Runs
 from dragin_lab.views import browsing
 from dragin_lab.views.frame import View
@@ -23,16 +21,6 @@ class Browse(Card):
         self.runs = runs
         self._still = partial(browsing.browse_still, runs)
         super().__init__(data={"runs": browsing.browse_data(runs)})
-        self.on_msg(self._heard)
-
-    def _heard(self, _: Any, content: Any, __: Any) -> None:
-        if not isinstance(content, dict) or content.get("kind") != "note":
-            return
-        try:
-            self.runs.mark(content["id"], content["note"], mark=bool(content["mark"]), dataset=content["set"])
-            self.send({"error": ""})
-        except DraginLabError as error:
-            self.send({"error": str(error)})
 
     def save(self, path: str | Path) -> Path:
         """Write the explorer as one page; raises ``ViewError`` where the file cannot be written."""

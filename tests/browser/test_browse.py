@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from answering import AnsweringModel, answer
-from lab import NARROW, WIDE
+from lab import NARROW, PHONE, WIDE
+from run_folders import write_run
 from tidy import card_problems, sideways
 
 import dragin_lab as dl
 from dragin_lab.core.method import method
 from dragin_lab.run.benchmark import open_benchmark
+from dragin_lab.run.lines import PREDICTION, decode, encode
 from dragin_lab.views import browse_page
 from dragin_lab.views.html import printable
 
@@ -102,21 +102,36 @@ def test_everything_by_key(page):
     assert page.locator(".q").inner_text() == "Who made thing 2?"
     page.keyboard.press("n")
     assert page.locator(".q").inner_text() == "Who made thing 3?"
-    page.keyboard.press("m")
     page.keyboard.press("p")
     page.keyboard.press("Escape")
     assert page.evaluate("document.activeElement.dataset.at") == "1"
-    page.get_by_label("marked").check()
-    assert status(page) == "1 of 200 questions"
-    page.locator('tr[data-at="0"]').press("Enter")
-    page.get_by_label("note", exact=True).fill("odd")
-    page.keyboard.press("Tab")
-    page.reload()
-    page.get_by_label("marked").check()
-    assert status(page) == "1 of 200 questions"  # kept by the browser
-    with page.expect_download() as waiting:
-        page.get_by_text("Save notes").click()
-    assert json.loads(waiting.value.path().read_text()) == {"questions": {"q3": {"mark": True, "note": "odd"}}}
+
+
+LONG = "When was the city where the director of the film The Lantern of the Western Shore was born founded by settlers?"
+
+
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_a_question_has_the_width_that_the_methods_leave_and_is_not_cut(width, new_page, tmp_path, picture):
+    for name in ("dragin", "wo-rag"):
+        folder = write_run(tmp_path, name, "mine", [1.0, 0.0, 1.0])
+        lines = (folder / "predictions.jsonl").read_text().splitlines()
+        texts = [encode([decode(line.encode(), PREDICTION) | {"question": LONG, "readable": True}]) for line in lines]
+        (folder / "predictions.jsonl").write_bytes(b"".join(texts))
+    opened = new_page()
+    opened.set_viewport_size({"width": width, "height": 900})
+    opened.goto(browse_page(tmp_path).save(tmp_path / "runs.html").as_uri())
+    for scheme in ("light", "dark"):
+        opened.emulate_media(color_scheme=scheme)
+        opened.screenshot(path=picture(f"browse-questions-{scheme}-{width}"))
+    asked = opened.locator("td .asked").first
+    assert asked.inner_text() == asked.get_attribute("title") == LONG
+    assert asked.evaluate("node => node.scrollHeight <= node.clientHeight")
+    if width == WIDE:
+        table = opened.locator(".grid table").bounding_box()
+        assert asked.bounding_box()["width"] > 0.6 * table["width"]
+    rows = [row.bounding_box() for row in opened.locator("tr[data-at]").all()]
+    assert rows[1]["y"] - rows[0]["y"] == pytest.approx(81 if width == PHONE else 47, abs=1)
+    assert sideways(opened) <= 0
 
 
 def test_search_sort_and_filters(page):

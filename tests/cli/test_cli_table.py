@@ -103,17 +103,12 @@ def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) ->
     command.refused("compare", "dragin", "flare", tmp_path, says=("method 'flare' does not exist",))
 
 
-def test_the_explorer_is_a_page_and_takes_notes_back(command: Command, tmp_path: Path) -> None:
+def test_the_explorer_is_a_page(command: Command, tmp_path: Path) -> None:
     for method in ("dragin", "sr-rag"):
         write_run(tmp_path, method, "mine", [1.0, 0.0, 1.0, float(method == "dragin")])
-    page, notes = tmp_path / "r.html", tmp_path / "notes.json"
+    page = tmp_path / "r.html"
     assert command("browse", tmp_path, "--html", page).code == cli.DONE
     assert '"id":"q0"' in page.read_text()
-    notes.write_text('{"mine": {"q1": {"mark": true, "note": "odd"}}}')
-    ran = command("browse", tmp_path, "--html", page, "--notes", notes, "--where", "sr-rag wrong")
-    assert ran.err.startswith("1 note added\n")
-    assert '"note":"odd"' in page.read_text()
+    assert command("browse", tmp_path, "--html", page, "--where", "sr-rag wrong").code == cli.DONE
     assert '"id":"q0"' not in page.read_text()
-    notes.write_text("[]")
-    command.refused("browse", tmp_path, "--html", page, "--notes", notes, says=("not the notes",))
     command.refused("browse", tmp_path, "--html", tmp_path / "x" / "r.html", says=("does not exist",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from run_folders import read_config, write_config, write_run
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import decode, encode
-from dragin_lab.run.notes import NOTES
 from dragin_lab.run.rundir import RunError
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.tables.shown import FORMATS
@@ -48,7 +46,7 @@ def test_one_row_per_question_and_method(runs: dl.Runs) -> None:
     assert frame.loc[0, ["qid", "method", "gold", "retrievals", "ended"]].tolist() == [
         "q0", "dragin", "Bo", 0, "answered",
     ]  # fmt: skip
-    assert set(frame.columns) >= {"em", "f1", "pieces", "seconds", "readable", "cause", "why", "type", "mark", "note"}
+    assert set(frame.columns) >= {"em", "f1", "pieces", "seconds", "readable", "cause", "why", "type"}
     assert frame["cause"].notna().tolist() == [not em for em in (*A, *B)]
 
 
@@ -142,22 +140,6 @@ def test_data_sets_stand_beside_each_other(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="in several data sets"):
         runs.record("q0", "dragin")
     assert runs.record("q0", "dragin", "two")[0].folder == tmp_path / "two" / "dragin"
-
-
-def test_marks_and_notes_come_back(runs: dl.Runs, tmp_path: Path) -> None:
-    runs.mark("q1", "look again")
-    assert runs.questions.query("qid == 'q1'")["note"].tolist() == ["look again"] * 2
-    kept = json.loads((tmp_path / "mine" / "flare" / NOTES).read_text())
-    assert kept == {"q1": {"mark": True, "note": "look again"}}
-    again = dl.Runs.load(tmp_path)
-    assert again.notes["mine", "q1"]["note"] == "look again"
-    again.mark("q1", "", mark=False)
-    assert dl.Runs.load(tmp_path).notes == {}
-    with pytest.raises(SettingError, match="no run has a question 'q9'"):
-        runs.mark("q9")
-    (tmp_path / "mine" / "flare" / NOTES).write_text("[")
-    with pytest.raises(RunError, match="mend it, or move it away"):
-        dl.Runs.load(tmp_path).notes  # noqa: B018 - reading is what fails
 
 
 def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> None:

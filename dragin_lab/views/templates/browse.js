@@ -1,6 +1,5 @@
-// The batch explorer: browse(root, data, save) draws it into `root`. `save(set, id, note)` keeps a mark or a note; null: the page
-// keeps them in the browser and writes them to a file. Text never becomes HTML.
-const browse = (root, data, save) => {
+// The batch explorer: browse(root, data) draws it into `root`. Text never becomes HTML.
+const browse = (root, data) => {
   const el = (name, attributes = {}, ...inner) => {
     const node = document.createElement(name);
     for (const [key, value] of Object.entries(attributes)) {
@@ -13,12 +12,6 @@ const browse = (root, data, save) => {
     return node;
   };
   const { methods, questions, passages } = data;
-  const shelf = `dragin_lab notes ${data.folders.join(" ")}`;
-  if (!save) {
-    let kept = {};
-    try { kept = JSON.parse(localStorage.getItem(shelf) || "{}"); } catch { /* a browser that keeps nothing */ }
-    for (const one of questions) Object.assign(one, (kept[one.set] || {})[one.id] || {});
-  }
   const verdict = (one) => !one ? "none" : one.end === "error" ? "failed" : one.u ? "unreadable" : one.em === null ? "answered" : one.em >= 1 ? "right" : "wrong";
   const hasOutcome = (one, want) => verdict(one) === want || (want === "wrong" && ["unreadable", "failed"].includes(verdict(one)));
   const SIGNS = { right: "✓ right", wrong: "✗ wrong", unreadable: "? unreadable", failed: "! failed", answered: "answered", none: "–" };
@@ -27,12 +20,12 @@ const browse = (root, data, save) => {
   const types = [...new Set(questions.map((one) => one.type).filter(Boolean))].sort();
 
   // -- what is chosen -------------------------------------------------------------------------------------------------
-  const state = { text: "", type: "", set: "", cause: "", marked: false, least: 0, by: methods.map(() => ""), sort: null, down: false, open: null, pair: [0, Math.min(1, methods.length - 1)] };
+  const state = { text: "", type: "", set: "", cause: "", least: 0, by: methods.map(() => ""), sort: null, down: false, open: null, pair: [0, Math.min(1, methods.length - 1)] };
   let shown = questions;
   const words = new Map();
   const haystack = (one) => {
     if (!words.has(one)) {
-      const parts = [one.q, one.id, one.note, ...one.gold];
+      const parts = [one.q, one.id, ...one.gold];
       for (const a of one.by) if (a) parts.push(a.a, ...a.text.map((s) => s[1]), ...a.steps.flatMap((s) => [s.q, ...s.p.flatMap((p) => passages[p].slice(1))]));
       words.set(one, parts.join("\n").toLowerCase());
     }
@@ -42,7 +35,7 @@ const browse = (root, data, save) => {
   const choose = () => {
     const wanted = state.text.toLowerCase().split(/\s+/).filter(Boolean);
     shown = questions.filter((one) =>
-      (!state.set || one.set === state.set) && (!state.type || one.type === state.type) && (!state.marked || one.mark || one.note)
+      (!state.set || one.set === state.set) && (!state.type || one.type === state.type)
       && state.by.every((want, i) => !want || hasOutcome(one.by[i], want))
       && (!state.cause || one.by.some((a, i) => a && a.c === state.cause && (!state.by.some(Boolean) || state.by[i])))
       && (!state.least || one.by.some((a, i) => a && a.n >= state.least && (!state.by.some(Boolean) || state.by[i])))
@@ -59,7 +52,8 @@ const browse = (root, data, save) => {
   const pick = (label, key, values) => el("select", { "aria-label": label, onchange: (e) => { state[key] = e.target.value; choose(); } }, option("", `${label}: any`), values.map((v) => option(v, v)));
 
   // -- the table ------------------------------------------------------------------------------------------------------
-  const ROW = 47;
+  // The question takes the width that the methods leave. A row holds two lines of it, on a narrow page four.
+  const height = () => (grid.clientWidth < 760 ? 81 : 47);
   const status = el("span", { class: "soft", role: "status" });
   const body = el("tbody");
   const heads = [];
@@ -76,28 +70,29 @@ const browse = (root, data, save) => {
   };
   const outcomes = ["right", "wrong", "unreadable", "failed"].filter((v) => questions.some((one) => one.by.some((a) => hasOutcome(a, v))));
   const head = el("tr", {}, el("th", { scope: "col" }, sorter("q", "question")), types.length ? el("th", { scope: "col", class: "type", style: "width:110px" }, sorter("type", "type")) : null,
-    methods.map((name, i) => el("th", { scope: "col", style: `width:${methods.length > 4 ? "112px" : "17%"}` }, sorter(i, name),
+    methods.map((name, i) => el("th", { scope: "col", style: "width:128px" }, sorter(i, name),
       el("select", { "aria-label": `outcome of ${name}`, onchange: (e) => { state.by[i] = e.target.value; choose(); } }, option("", "any"), outcomes.map((v) => option(v, v))))));
-  const grid = el("div", { class: "grid", tabindex: "-1" }, el("table", { style: `min-width:${360 + 112 * methods.length}px` }, el("thead", {}, head), body));
+  const grid = el("div", { class: "grid", tabindex: "-1" }, el("table", { style: `min-width:${210 + 128 * methods.length}px` }, el("thead", {}, head), body));
   const cell = (a) => a ? el("td", {}, el("div", {}, el("b", { class: CSS[verdict(a)] }, SIGNS[verdict(a)]), el("span", { class: "c" }, ` ${a.n} ◆`, a.c ? ` · ${a.c}` : ""))) : el("td", {}, "–");
   const row = (one, at) => el("tr", { "data-at": at, tabindex: "0", "aria-label": `open: ${one.q}`, onclick: () => open(at), onkeydown: (e) => {
     if (e.key === "Enter" || e.key === " ") { e.preventDefault(); open(at); }
     const by = { ArrowDown: 1, ArrowUp: -1 }[e.key];
     if (by) { e.preventDefault(); focus(at + by); }
-  } }, el("td", {}, el("div", {}, one.mark || one.note ? el("span", { class: "mark", title: one.note || "marked" }, "★ ") : null, one.q)), types.length ? el("td", { class: "type" }, el("div", {}, one.type.replaceAll("_", " "))) : null, one.by.map(cell));
-  const pad = (height) => el("tr", { "aria-hidden": "true" }, el("td", { class: "pad", colspan: methods.length + 2, style: `height:${height}px` }));
+  } }, el("td", {}, el("div", { class: "asked", title: one.q, dir: "auto" }, one.q)), types.length ? el("td", { class: "type" }, el("div", {}, one.type.replaceAll("_", " "))) : null, one.by.map(cell));
+  const pad = (height) => el("tr", { "aria-hidden": "true" }, el("td", { class: "pad", colspan: methods.length + 1 + Boolean(types.length), style: `height:${height}px` }));
   const rows = (all = false) => {
-    const first = all ? 0 : Math.max(0, Math.floor(grid.scrollTop / ROW) - 10);
-    const last = all ? Math.min(shown.length, 2000) : Math.min(shown.length, first + Math.ceil((grid.clientHeight || 700) / ROW) + 24);
+    const first = all ? 0 : Math.max(0, Math.floor(grid.scrollTop / height()) - 10);
+    const last = all ? Math.min(shown.length, 2000) : Math.min(shown.length, first + Math.ceil((grid.clientHeight || 700) / height()) + 24);
     const focused = body.contains(document.activeElement) ? document.activeElement.dataset.at : null;
-    body.replaceChildren(pad(first * ROW), ...shown.slice(first, last).map((one, i) => row(one, first + i)), pad(all ? 0 : (shown.length - last) * ROW));
+    body.replaceChildren(pad(first * height()), ...shown.slice(first, last).map((one, i) => row(one, first + i)), pad(all ? 0 : (shown.length - last) * height()));
     if (focused !== null) body.querySelector(`[data-at="${focused}"]`)?.focus({ preventScroll: true });
   };
   const focus = (at) => {
     if (at < 0 || at >= shown.length) return;
-    if (!body.querySelector(`[data-at="${at}"]`)) { grid.scrollTop = at * ROW - 200; rows(); }
+    if (!body.querySelector(`[data-at="${at}"]`)) { grid.scrollTop = at * height() - 200; rows(); }
     body.querySelector(`[data-at="${at}"]`)?.focus();
   };
+  new ResizeObserver(() => rows()).observe(grid);
   let drawing = 0;
   grid.addEventListener("scroll", () => { cancelAnimationFrame(drawing); drawing = requestAnimationFrame(() => rows()); });
   addEventListener("beforeprint", () => rows(true));
@@ -105,27 +100,8 @@ const browse = (root, data, save) => {
   let typing = 0;
   const search = el("input", { type: "search", placeholder: "search questions, answers, queries, passages", "aria-label": "search", oninput: (e) => { clearTimeout(typing); state.text = e.target.value; typing = setTimeout(choose, 120); } });
   const bar = el("div", { class: "bar" }, search, data.sets.length > 1 ? pick("data set", "set", data.sets) : null, types.length ? pick("type", "type", types) : null, causes.length ? pick("cause", "cause", causes) : null,
-    el("label", {}, "retrievals at least ", el("input", { type: "number", min: 0, style: "width:4em", oninput: (e) => { state.least = Number(e.target.value) || 0; choose(); } })),
-    el("label", {}, el("input", { type: "checkbox", onchange: (e) => { state.marked = e.target.checked; choose(); } }), " marked"), status,
-    save ? null : el("button", { type: "button", title: "for: dragin-lab browse RUN --notes FILE", onclick: () => download() }, "Save notes"));
+    el("label", {}, "retrievals at least ", el("input", { type: "number", min: 0, style: "width:4em", oninput: (e) => { state.least = Number(e.target.value) || 0; choose(); } })), status);
   const list = el("div", {}, bar, grid);
-
-  // -- marks and notes ------------------------------------------------------------------------------------------------
-  const notes = () => {
-    const found = {};
-    for (const one of questions) if (one.mark || one.note) (found[one.set] ||= {})[one.id] = { mark: one.mark, note: one.note };
-    return found;
-  };
-  const keep = (one) => {
-    words.delete(one);
-    if (save) save(one.set, one.id, { mark: one.mark, note: one.note });
-    else try { localStorage.setItem(shelf, JSON.stringify(notes())); } catch { /* as above */ }
-  };
-  const download = () => {
-    const url = URL.createObjectURL(new Blob([JSON.stringify(notes(), null, 1)], { type: "application/json" }));
-    el("a", { href: url, download: "notes.json" }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
-  };
 
   // -- sentence beside sentence (views/alignment.py) ------------------------------------------------------------------
   const trigrams = (text) => { const flat = ` ${text.toLowerCase().split(/\s+/).join(" ")} `; const out = new Set(); for (let i = 0; i + 3 <= flat.length; i++) out.add(flat.slice(i, i + 3)); return out; };
@@ -190,9 +166,8 @@ const browse = (root, data, save) => {
     const [i, j] = state.pair;
     const [a, b] = [one.by[i], one.by[j]];
     const chooser = (k) => el("select", { "aria-label": k ? "right" : "left", onchange: (e) => { state.pair[k] = Number(e.target.value); open(at); } }, methods.map((name, n) => option(String(n), name, String(state.pair[k]))));
-    const star = el("button", { type: "button", "aria-pressed": String(one.mark), title: "key: m", onclick: () => { one.mark = !one.mark; keep(one); open(at); } }, one.mark ? "★ marked" : "☆ mark");
     const step = (by, said) => el("button", { type: "button", disabled: at + by < 0 || at + by >= shown.length, onclick: () => open(at + by) }, said);
-    const tools = el("div", { class: "tell", tabindex: "0", role: "group", "aria-label": "keys: n next, p previous, m mark, Escape back" }, el("button", { type: "button", onclick: close }, "← all questions"), step(-1, "‹ previous (p)"), step(1, "next (n) ›"), el("span", { class: "soft", role: "status" }, `${at + 1} of ${shown.length}`), star);
+    const tools = el("div", { class: "tell", tabindex: "0", role: "group", "aria-label": "keys: n next, p previous, Escape back" }, el("button", { type: "button", onclick: close }, "← all questions"), step(-1, "‹ previous (p)"), step(1, "next (n) ›"), el("span", { class: "soft", role: "status" }, `${at + 1} of ${shown.length}`));
     const slots = a && b ? align(a.text, b.text) : (a || b || { text: [] }).text.map((_, n) => (a ? [n, null] : [null, n]));
     const flat = (s) => s.replace(/\s+/g, " ").trim();
     const differ = slots.map(([x, y]) => x === null || y === null || flat(a.text[x][1]) !== flat(b.text[y][1]));
@@ -200,8 +175,7 @@ const browse = (root, data, save) => {
     const lines = slots.map(([x, y], n) => el("div", { class: `two${n === first ? " first" : ""}` }, n === first ? el("div", { class: "vh2" }, "first difference") : null,
       side(one, a, x, y === null || !differ[n] ? null : b.text[y][1]), side(one, b, y, x === null || !differ[n] ? null : a.text[x][1])));
     detail.replaceChildren(tools,
-      el("div", { class: "head" }, el("div", { class: "eye" }, `${one.set} · ${one.id}${one.type ? ` · ${one.type}` : ""}`), el("h3", { class: "q", dir: "auto" }, one.q), el("p", {}, el("span", { class: "soft" }, "gold: "), one.gold.join(" or ") || "nobody knows"),
-        el("textarea", { "aria-label": "note", placeholder: "a note on this question", onchange: (e) => { one.note = e.target.value; keep(one); } }, one.note)),
+      el("div", { class: "head" }, el("div", { class: "eye" }, `${one.set} · ${one.id}${one.type ? ` · ${one.type}` : ""}`), el("h3", { class: "q", dir: "auto" }, one.q), el("p", {}, el("span", { class: "soft" }, "gold: "), one.gold.join(" or ") || "nobody knows")),
       el("div", { class: "two" }, [[a, 0], [b, 1]].map(([x, k]) => el("div", {}, chooser(k), about(x)))),
       one.needs.length ? el("div", { class: "head wide needs" }, el("table", { class: "need" }, el("thead", {}, el("tr", {}, ["needed", methods[i], methods[j]].map((name) => el("th", { scope: "col" }, name)))),
         el("tbody", {}, one.needs.map((need) => el("tr", {}, el("td", {}, need[0]), el("td", {}, found(a, need)), el("td", {}, found(b, need))))))) : "",
@@ -220,8 +194,8 @@ const browse = (root, data, save) => {
   };
   const detail = el("div", { hidden: true });
   detail.addEventListener("keydown", (e) => {
-    if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("textarea, select")) return;
-    const does = { n: () => open(state.open + 1), p: () => open(state.open - 1), ArrowRight: () => open(state.open + 1), ArrowLeft: () => open(state.open - 1), m: () => { shown[state.open].mark = !shown[state.open].mark; keep(shown[state.open]); open(state.open); }, Escape: close }[e.key];
+    if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("select")) return;
+    const does = { n: () => open(state.open + 1), p: () => open(state.open - 1), ArrowRight: () => open(state.open + 1), ArrowLeft: () => open(state.open - 1), Escape: close }[e.key];
     if (!does) return;
     e.preventDefault();
     e.stopPropagation();
