@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 from dragin_lab.errors import CorpusError, DraginLabError, SettingError
 
 LOCK = ".lock"  # in a folder that one process at a time may write to
+#: Bytes of a run's file: those of about a million predictions.
+LARGEST = 2**30
 
 _REMEDIES = {
     errno.ENOSPC: "free some space, or save it on another disk",
@@ -39,6 +42,27 @@ def as_path(given: Any, error: type[DraginLabError] = SettingError) -> Path:
             raise error(f"{str(given)[:60]!r} … is not a path: {refused.strerror}; choose a shorter name") from None
     except (TypeError, ValueError, RuntimeError) as refused:  # ValueError: \0, half a character; the last: no such home
         raise error(f"{str(given)[:60]!r} is not a path ({refused}); give the name of a file or a folder") from None
+    return path
+
+
+def inside(folder: Path, *names: str, error: type[DraginLabError], most: int = LARGEST) -> Path:
+    """The path of a file in a folder that may come from someone else, before it is read or written.
+
+    The file may be missing, and links within the folder are followed. Raises ``error`` for a link that leads out of the
+    folder, for a pipe, socket or device, and for a file of more than ``most`` bytes.
+    """
+    path = folder.joinpath(*names)
+    target = Path(os.path.realpath(path))
+    if not target.is_relative_to(os.path.realpath(folder)):
+        raise error(f"{path}: is a link that leads out of its folder, to {target}; replace it by the file itself")
+    try:
+        status = target.stat()
+    except OSError:  # it is missing, or whoever opens it says why it cannot be
+        return path
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise error(f"{path}: is a pipe, a socket or a device; replace it by a regular file")
+    if stat.S_ISREG(status.st_mode) and status.st_size > most:
+        raise error(f"{path}: has {status.st_size:,} bytes, and at most {most:,} are read; give a smaller file")
     return path
 
 
@@ -72,7 +96,8 @@ def write_whole(path: str | Path, data: bytes) -> None:
 def clear_drafts(folder: Path) -> None:
     """Remove what ``write_whole`` left in a folder where it was killed; to be called while nobody else writes there."""
     for draft in folder.glob(f".{'[0-9a-f]' * 16}.tmp"):
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # what stays there does no harm
+            draft.unlink()
 
 
 @contextmanager

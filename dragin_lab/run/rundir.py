@@ -22,8 +22,9 @@ from urllib.parse import quote
 
 from dragin_lab.core.given import several
 from dragin_lab.core.trace import Trace
+from dragin_lab.core.tracefile import LARGEST as LARGEST_TRACE
 from dragin_lab.errors import DraginLabError, TraceFileError
-from dragin_lab.files import as_path
+from dragin_lab.files import LARGEST, as_path, inside
 from dragin_lab.run.archive import ENDING, unpacked
 from dragin_lab.run.lines import COUNT, PREDICTION, TEXT, Line, Rules, check, checksum, decode, of_type, parse
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 _ANOTHER = "run again in another folder"
+LARGEST_JSON = 2**26  # bytes of a file that is one piece of JSON
 
 _DICT = of_type(dict, "a group of entries")
 _CONFIG: Rules = {
@@ -85,7 +87,7 @@ class RunRecord:
 
     def trace(self, qid: str) -> Trace:
         """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
-        found = Trace.load(path := self.folder / TRACES / trace_name(qid))
+        found = Trace.load(path := file_of(self.folder, TRACES, trace_name(qid), most=LARGEST_TRACE))
         if found.question.id != qid:
             raise TraceFileError(f"{path}: is the trace of question {found.question.id!r}; it was renamed or exchanged")
         return found
@@ -93,6 +95,11 @@ class RunRecord:
     def __repr__(self) -> str:
         asked = self.config["dataset"]["questions"]
         return f"RunRecord({self.folder}, {len(self.predictions)} of {asked} questions, {len(self.failed)} failed)"
+
+
+def file_of(folder: Path, *names: str, most: int = LARGEST) -> Path:
+    """A file of a run directory, before it is read or written; ``RunError`` for one that may not be (``inside``)."""
+    return inside(folder, *names, error=RunError, most=most)
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -151,7 +158,7 @@ def read_run(folder: str | Path) -> RunRecord:
 def read_config(path: Path) -> dict[str, Any]:
     """``run.json`` without its checksum. Raises ``RunError`` for a file that is damaged or of an unknown format."""
     try:
-        config = parse(path.read_bytes())
+        config = parse(file_of(path.parent, path.name, most=LARGEST_JSON).read_bytes())
         if not isinstance(config, dict) or type(config.get("format")) is not int:
             raise RunError(f"{path}: was not written by dragin_lab (it has no format); give another folder")
         if not 1 <= config["format"] <= FORMAT:
@@ -183,7 +190,7 @@ def read_lines(path: Path, rules: Rules, version: int = FORMAT) -> tuple[dict[st
     lines have one id, neither counts. Raises ``RunError`` for a file that cannot be read.
     """
     try:
-        data = path.read_bytes()
+        data = file_of(path.parent, path.name).read_bytes()
     except FileNotFoundError:
         return {}, []
     except OSError as error:

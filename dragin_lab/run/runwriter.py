@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from filelock import FileLock, Timeout
 
 from dragin_lab.core.frames import differences
+from dragin_lab.core.tracefile import LARGEST as LARGEST_TRACE
 from dragin_lab.core.tracefile import save_trace
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path, clear_drafts, not_saved, remedy, write_whole
@@ -27,6 +28,7 @@ from dragin_lab.run.rundir import (
     TRACES,
     RunError,
     config_sum,
+    file_of,
     read_config,
     read_lines,
     trace_name,
@@ -117,7 +119,7 @@ class RunFolder(RunInMemory):
         self._lock.release()
 
     def _take_lock(self) -> None:
-        path = self.folder / LOCK
+        path = file_of(self.folder, LOCK)
         try:
             self._lock.acquire()
         except Timeout:
@@ -135,7 +137,7 @@ class RunFolder(RunInMemory):
         if line["qid"] in self.done:
             return
         for name, record, known in ((TIMINGS, timing, self._timings), (PREDICTIONS, line, self.done)):
-            _append(self.folder / name, encode([record]))
+            _append(file_of(self.folder, name), encode([record]))
             known[record["qid"]] = record
 
     def lacks_trace(self, qid: str) -> bool:
@@ -151,7 +153,7 @@ class RunFolder(RunInMemory):
         if found := differences(before, line):
             warnings.warn(f"{line['qid']}: answered otherwise than before ({found[0]}); no trace is kept", stacklevel=3)
             return
-        path = self._kept / trace_name(line["qid"])
+        path = file_of(self.folder, TRACES, trace_name(line["qid"]), most=LARGEST_TRACE)
         if self._traces:
             _writing(self._kept, lambda: self._kept.mkdir(exist_ok=True))
             trace.save(path)
@@ -190,8 +192,11 @@ class RunFolder(RunInMemory):
         return damaged
 
     def _open(self) -> None:
-        kept = self._kept.iterdir() if self._kept.is_dir() else ()
-        self._room = TRACE_SPACE - sum(file.stat().st_size for file in kept)
+        traces = list(os.scandir(self._kept)) if file_of(self.folder, TRACES).is_dir() else []
+        for entry in traces:
+            if entry.is_symlink() or not entry.is_file():  # the question of a bad one may come late in the run
+                file_of(self.folder, TRACES, entry.name)
+        self._room = TRACE_SPACE - sum(entry.stat(follow_symlinks=False).st_size for entry in traces)
         if not (self.folder / CONFIG).exists():
             if (self.folder / PREDICTIONS).exists():
                 raise RunError(f"{self.folder}: holds {PREDICTIONS} but no {CONFIG}; give another folder")
@@ -231,12 +236,12 @@ class RunFolder(RunInMemory):
     def _write_config(self) -> None:
         written = self.config | {"sum": config_sum(self.config)}
         text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
-        path = self.folder / CONFIG
+        path = file_of(self.folder, CONFIG)
         _writing(path, lambda: write_whole(path, text.encode("utf-8", errors="backslashreplace")))
 
     def _rewrite(self, name: str, lines: Mapping[str, Line], order: Sequence[str] | None = None) -> None:
         """Replace a file whole by these lines; not where it holds them already."""
-        path = self.folder / name
+        path = file_of(self.folder, name)
         data = encode(lines[qid] for qid in (self.qids if order is None else order) if qid in lines)
         with suppress(OSError):
             if path.read_bytes() == data:
