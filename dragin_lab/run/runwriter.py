@@ -185,9 +185,9 @@ class RunFolder(RunInMemory):
     def _read(self, version: int) -> list[str]:
         """Have what was answered in ``done``, all but what failed; what is wrong with damaged lines."""
         lines, damaged = read_lines(self.folder / PREDICTIONS, PREDICTION, version)
-        if strange := [qid for qid in lines if qid not in set(self.qids)]:
+        if strange := lines.keys() - set(self.qids):
             where = self.folder / PREDICTIONS
-            raise RunError(f"{where}: the id {strange[0]!r} is not one of this run's questions; delete its line")
+            raise RunError(f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its line")
         self.done = {qid: line for qid, line in lines.items() if line["ended"] != "error"}
         return damaged
 

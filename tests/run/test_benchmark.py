@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from answering import DRAGIN, AnsweringModel, answer, questions, recorded
 from command import PATIENCE, environment
-from run_folders import read_config, write_config
+from run_folders import read_config, write_config, write_run
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.method import exchanged, method
@@ -190,6 +190,21 @@ def test_a_run_cut_at_any_byte_ends_with_the_same_bytes(whole: Path, tmp_path: P
         lm = answer(folder, 4)
         assert lm.asked == list(range(1 + data[:place].count(b"\n"), 5))  # what was whole is not asked again
         assert (folder / "predictions.jsonl").read_bytes() == data
+
+
+def test_to_resume_takes_the_same_work_for_each_recorded_line(tmp_path: Path) -> None:
+    class Counted(str):
+        hashed = 0
+
+        def __hash__(self) -> int:
+            Counted.hashed += 1
+            return super().__hash__()
+
+    folder = write_run(tmp_path, em=[1.0] * 100, asked=1000)
+    asked = [Counted(f"q{i}") for i in range(1000)]
+    with RunFolder(folder, read_config(folder), asked) as run:
+        assert len(run.done) == 100
+    assert Counted.hashed < 10 * len(asked)
 
 
 def test_what_was_finished_out_of_order_is_put_in_order(whole: Path, tmp_path: Path) -> None:
