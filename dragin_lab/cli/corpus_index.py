@@ -6,7 +6,7 @@ import rich_click as click
 
 from dragin_lab.cli.options import check_corpus, debug_option
 from dragin_lab.cli.outputs import RunFailedError
-from dragin_lab.core.method import without_secrets
+from dragin_lab.core.given import without_secrets
 from dragin_lab.errors import BrokenOffError
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from dragin_lab.core.budget import Budget, Calibrated, Calibration
 from dragin_lab.core.call import Call
-from dragin_lab.core.given import choice, count
+from dragin_lab.core.given import choice, count, without_secrets
 from dragin_lab.core.parts import Entry, Registry
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trace import Trace
@@ -312,8 +312,3 @@ def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     loop = {key: settings[key] for key in _LOOP if key in settings}
     made = method(settings["name"], variant=settings["variant"], nlp=pipeline, **parts, **loop)
     return replace(made, calibrated=Calibrated(**settings["calibrated"])) if "calibrated" in settings else made
-
-
-def without_secrets(address: str) -> str:
-    """An address without the user and password in it, for messages, records and paths."""
-    return re.sub(r"//[^/]*@", "//", address)

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 
 from dragin_lab import __version__
-from dragin_lab.core.method import without_secrets
+from dragin_lab.core.given import without_secrets
 from dragin_lab.errors import SettingError
 
 #: How often a request is sent in all; the first pause between in seconds, which then doubles, and the longest that a
@@ -51,16 +51,21 @@ def _pool(proxy: str | None) -> urllib3.PoolManager:
     return urllib3.ProxyManager(address, proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None)
 
 
-def server_address(text: str, server: str, form: str) -> tuple[urllib3.util.Url, str, str]:
-    """The parts of a server's address, and the user and password in it; ``SettingError`` for what is no address."""
+def parse_server(address: str, server: str, form: str) -> urllib3.util.Url:
+    """The parts of a server's address without credentials; ``SettingError`` for anything else."""
     try:
-        url = urllib3.util.parse_url(text)
+        url = urllib3.util.parse_url(address)
     except urllib3.exceptions.LocationParseError:
         url = urllib3.util.Url()
     if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
-        raise SettingError(f"{without_secrets(text)} is not an address of {server}; give {form}")
-    user, _, password = (url.auth or "").partition(":")
-    return url, unquote(user), unquote(password)
+        raise SettingError(f"{without_secrets(address)} is not an address of {server}; give {form}")
+    return url
+
+
+def parse_credentials(credentials: str) -> tuple[str, str]:
+    """The user and the password in "user:password", whose characters may be percent-encoded."""
+    user, _, password = credentials.partition(":")
+    return unquote(user), unquote(password)
 
 
 def reason(error: urllib3.exceptions.HTTPError) -> str:

@@ -7,8 +7,7 @@ import importlib.util
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dragin_lab.core.given import instance
-from dragin_lab.core.method import without_secrets
+from dragin_lab.core.given import instance, without_secrets
 from dragin_lab.errors import MissingPackageError, SettingError
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from typing import Any
 
 import urllib3
 
-from dragin_lab.core.given import instance
-from dragin_lab.core.method import without_secrets
+from dragin_lab.core.given import instance, split_credentials
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
@@ -58,13 +57,12 @@ class Address:
         Credentials come from the address (``http://user:password@host``), from ``ELASTICSEARCH_API_KEY``, or from
         ``ELASTICSEARCH_USER`` and ``ELASTICSEARCH_PASSWORD``.
         """
-        url, user, password = web.server_address(
-            instance("address", text, str, f"give {_FORM}").removeprefix("elasticsearch:"), "Elasticsearch", _FORM
-        )
+        credentials, bare = split_credentials(instance("address", text, str, f"give {_FORM}"))
+        url = web.parse_server(bare.removeprefix("elasticsearch:"), "Elasticsearch", _FORM)
         path, _, index = (url.path or "").rstrip("/").rpartition("/")
         if not re.fullmatch(r"[^A-Z\s#\\*?\"<>|,:_+-][^A-Z\s#\\*?\"<>|,:]*", index := index or INDEX):
-            raise SettingError(f"{without_secrets(text)}: {index!r} is not the name of one index; give {_FORM}")
-        return cls(f"{url.scheme}://{url.netloc}{path}", index, _secret(user, password))
+            raise SettingError(f"{bare}: {index!r} is not the name of one index; give {_FORM}")
+        return cls(f"{url.scheme}://{url.netloc}{path}", index, _secret(*web.parse_credentials(credentials)))
 
     def __str__(self) -> str:
         return f"{self.server}/{self.index}"

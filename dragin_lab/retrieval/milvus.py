@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.given import instance
+from dragin_lab.core.given import instance, split_credentials
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import web
 from dragin_lab.errors import MissingPackageError, SearchServerError, SettingError
@@ -65,14 +65,15 @@ class Address:
 
         Credentials come from the address (``http://user:password@host``) or from ``MILVUS_TOKEN``.
         """
-        uri, _, collection = instance("address", text, str, f"give {_FORMS}").removeprefix("milvus:").partition("#")
+        credentials, bare = split_credentials(instance("address", text, str, f"give {_FORMS}"))
+        uri, _, collection = bare.removeprefix("milvus:").partition("#")
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", collection := collection or "passages"):
             raise SettingError(f"collection {collection!r}: give letters, digits and _, not beginning with a digit")
         if uri.endswith(".db") and "://" not in uri:
             return cls(str(as_path(uri)), collection, file=as_path(uri))
-        url, user, password = web.server_address(uri, "Milvus", _FORMS)
+        url = web.parse_server(uri, "Milvus", _FORMS)
         port = url.port or (443 if url.scheme == "https" else 19530)
-        token = ":".join(part for part in (user, password) if part) or os.environ.get("MILVUS_TOKEN", "")
+        token = ":".join(filter(None, web.parse_credentials(credentials))) or os.environ.get("MILVUS_TOKEN", "")
         return cls(f"{url.scheme}://{url.host}:{port}{(url.path or '').rstrip('/')}", collection, token)
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dragin_lab.core.given import several
+from dragin_lab.core.given import several, without_secrets
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Advance, Placed
@@ -69,14 +69,14 @@ def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> S
         return table(str(source), source)
     path = as_path(source, CorpusError)
     if not path.exists():
-        raise CorpusError(f"{source}: no such file or folder")
+        raise CorpusError(f"{without_secrets(str(source))}: no such file or folder")
     if path.is_dir():
         beir = next((path / name for name in _BEIR if (path / name).is_file()), None)
         if beir is not None:
             return table(path.resolve().name, beir, "BEIR", beir.stat().st_size)
         return table(path.name, path) if tabular.is_tabular(path) else _folder(path)
     if not tabular.is_tabular(path):
-        raise CorpusError(f"{source}: cannot tell by its name what this is; give {_ACCEPTED}")
+        raise CorpusError(f"{without_secrets(str(source))}: cannot tell by its name what this is; give {_ACCEPTED}")
     if not (size := path.stat().st_size):
         raise CorpusError(f"{path}: is empty")
     return table(path.name, path, size=size)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from dragin_lab import __version__
 from dragin_lab.core.frames import differences
-from dragin_lab.core.given import count, number
+from dragin_lab.core.given import count, number, without_secrets
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
@@ -47,7 +47,7 @@ class ClusterError(DraginLabError):
     """A cluster that cannot be reached, or whose workers are not what they should be."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recipe:
     """How every worker makes its model and its retriever.
 
@@ -64,6 +64,11 @@ class Recipe:
     retriever: str | None = None
     corpus: str | None = None
     searches: bool = True
+
+    def __repr__(self) -> str:
+        values = {key.name: getattr(self, key.name) for key in fields(self)}
+        bare = {name: without_secrets(value) if isinstance(value, str) else value for name, value in values.items()}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in bare.items())})"
 
     def open(self) -> Lab:
         """A lab of them, which opens each when it is first needed."""

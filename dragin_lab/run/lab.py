@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.given import choice, several, shown
+from dragin_lab.core.given import choice, several, shown, without_secrets
 from dragin_lab.core.method import METHODS, Method, exchanged
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
@@ -168,8 +168,9 @@ class Lab:
 
     def __repr__(self) -> str:
         parts = {key: self.__dict__.get(key, self._given[key]) for key in ("model", "retriever")}
-        shown = [f"{key}={value!r}" for key, value in parts.items() if value is not None]
-        shown += [f"corpus={self._given['corpus']!r}"] * (self._given["corpus"] is not None)
+        parts["corpus"] = self._given["corpus"]
+        bare = {key: without_secrets(value) if isinstance(value, str) else value for key, value in parts.items()}
+        shown = [f"{key}={value!r}" for key, value in bare.items() if value is not None]
         shown += [] if self.prompt is None else [f"exemplars={len(self.prompt.exemplars)}"]
         shown += [f"layout={self.layout!r}"] * (self.layout is not None)
         shown += [f"seed={self.seed}"] * (self.seed != 0) + [f"cache={self.cache!r}"] * (self.cache is not None)

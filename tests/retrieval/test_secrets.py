@@ -1,0 +1,70 @@
+"""Passwords in addresses: no message, name or record shows one, whatever characters it holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from dragin_lab.core.given import split_credentials, without_secrets
+from dragin_lab.core.method import method, run_label
+from dragin_lab.errors import DraginLabError
+from dragin_lab.retrieval import elasticsearch, milvus
+from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.run.cluster import Recipe
+from dragin_lab.run.lab import Lab
+
+PASSWORDS = (
+    "s3cret",
+    "s3cret/more",
+    "s3cret@more",
+    "12/s3cret",
+    "s3cret//more",
+    "s3cret#more",
+    "s3cret?more",
+    "s3cret:more",
+)
+ADDRESSES = [f"{scheme}ann:{password}@host:9200/wiki" for scheme in ("http://", "") for password in PASSWORDS]
+
+
+@pytest.mark.parametrize("kind", ["", "elasticsearch:", "milvus:", "dense:", "hub:"])
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_credentials_end_at_the_last_at_sign(kind: str, address: str) -> None:
+    scheme, _, rest = address.rpartition("ann:")
+    assert split_credentials(kind + address) == (f"ann:{rest.rpartition('@')[0]}", f"{kind}{scheme}host:9200/wiki")
+
+
+@pytest.mark.parametrize(
+    "name", ["/data/me@home/p.jsonl", "org/model@v2", "dense:org/model@v2", "milvus:./me@home/a:b@c.db", "bm25", ""]
+)
+def test_a_name_with_an_at_sign_is_no_address(name: str) -> None:
+    assert split_credentials(name) == ("", name)
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_neither_a_lab_nor_a_recipe_nor_a_refusal_shows_a_password(address: str) -> None:
+    shown = [without_secrets(address), run_label(method("dragin"), f"elasticsearch:{address}")]
+    for kind in ("elasticsearch:", "milvus:", ""):
+        lab, recipe = Lab(retriever=kind + address), Recipe(retriever=kind + address, corpus=address)
+        shown += [repr(lab), repr(lab.replace(seed=1)), repr(Lab(corpus=address)), repr(recipe)]
+    refused = (
+        lambda: open_retriever(address),
+        lambda: open_retriever(f"bm25:{address}"),
+        lambda: open_retriever("bm25", address),
+        lambda: elasticsearch.Address.parse(address.replace("/wiki", "/a,b")),
+        lambda: elasticsearch.Address.parse(address.replace("/wiki", "?x=1")),
+        lambda: milvus.Address.parse(f"{address}#a-b"),
+        lambda: milvus.Address.parse(f"{address}?x=1"),
+    )
+    for refuse in refused:
+        with pytest.raises(DraginLabError) as caught:
+            refuse()
+        shown.append(f"{caught.value} {caught.value.__cause__}")
+    assert [line for line in shown if "s3cret" in line or "more" in line or "ann:" in line] == []
+
+
+@pytest.mark.parametrize("password", PASSWORDS)
+def test_a_password_is_sent_as_it_was_written(password: str) -> None:
+    address = elasticsearch.Address.parse(f"elasticsearch:http://ann:{password}@host:9200/wiki")
+    plain = elasticsearch.Address.parse(f"http://ann:{password.translate({47: '%2F', 64: '%40'})}@host:9200/wiki")
+    assert (str(address), address.secret) == ("http://host:9200/wiki", plain.secret)
+    there = milvus.Address.parse(f"milvus:http://ann:{password}@host/base#dense")
+    assert (str(there), there.token) == ("milvus:http://host:19530/base#dense", f"ann:{password}")
