@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.errors import CorpusError, DraginLabError, SettingError
+from dragin_lab.text import split_credentials
 
 LOCK = ".lock"  # in a folder that one process at a time may write to
 #: Bytes of a run's file: those of about a million predictions.
@@ -31,17 +32,23 @@ _REMEDIES = {
 
 
 def as_path(given: Any, error: type[DraginLabError] = SettingError) -> Path:
-    """The path that a caller gave, with ``~`` expanded; raises ``error`` for what no file can be called."""
+    """The path that a caller gave, with ``~`` expanded.
+
+    Raises ``error`` for what no file can be called, and for an address with a password, which it leaves out.
+    """
+    credentials, text = split_credentials(str(given))
+    if credentials and not os.path.lexists(str(given)):
+        raise error(f"{text[:60]!r} was given with a user and a password; no file has those; give the name of a file")
     try:
         path = Path(given).expanduser()
-        if not str(given).strip():
+        if not text.strip():
             raise ValueError("it is empty")
         path.lstat()
     except OSError as refused:
         if refused.errno == errno.ENAMETOOLONG:
-            raise error(f"{str(given)[:60]!r} … is not a path: {refused.strerror}; choose a shorter name") from None
+            raise error(f"{text[:60]!r} … is not a path: {refused.strerror}; choose a shorter name") from None
     except (TypeError, ValueError, RuntimeError) as refused:  # ValueError: \0, half a character; the last: no such home
-        raise error(f"{str(given)[:60]!r} is not a path ({refused}); give the name of a file or a folder") from None
+        raise error(f"{text[:60]!r} is not a path ({refused}); give the name of a file or a folder") from None
     return path
 
 

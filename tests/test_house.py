@@ -18,7 +18,7 @@ HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly"}
 #: From the ground up: a room imports from the rooms before it, type hints included.
 ROOMS = ("core", "almanac", "data", "model", "retrieval", "run", "study", "views", "widgets", "cli")
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
-SHARED = ("errors", "files", "progress")
+SHARED = ("text", "errors", "files", "progress")
 DOORS = ("dragin_lab", "dragin_lab.__main__")
 #: What may import torch or transformers at any depth.
 TORCH = ("model/", "retrieval/dense")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from dragin_lab.cli.options import NUMBER, together
+from dragin_lab.text import split_credentials, without_secrets
 
 if TYPE_CHECKING:
     from dragin_lab.run.cluster import Cluster
@@ -44,6 +45,8 @@ def check_cluster(options: dict[str, Any]) -> None:
             raise click.UsageError(
                 f"--{name.replace('_', '-')} and --ray: a worker loads its model whole; leave out one"
             )
+    if split_credentials(options["ray"])[0]:
+        raise click.UsageError(f"--ray {without_secrets(options['ray'])}: Ray takes no password; leave it out")
     from dragin_lab.run.cluster import prepare_ray
 
     prepare_ray(options["ray"], **pool)

@@ -6,8 +6,8 @@ import rich_click as click
 
 from dragin_lab.cli.options import check_corpus, debug_option
 from dragin_lab.cli.outputs import RunFailedError
-from dragin_lab.core.given import without_secrets
 from dragin_lab.errors import BrokenOffError
+from dragin_lab.text import without_secrets
 
 
 @click.command(short_help="Build the index of a corpus that a retriever searches.")

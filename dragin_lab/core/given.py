@@ -5,12 +5,12 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dragin_lab.errors import SettingError
+from dragin_lab.text import without_secrets
 
 EMBEDDED = "almanac"  # the name of the model and the passages that come with the package
 
@@ -20,7 +20,8 @@ _SHORT.maxstring = _SHORT.maxother = 60
 
 
 def shown(value: Any) -> str:
-    """A value for a message: in one line and cut, however large or deeply nested it is."""
+    """A value for a message: in one line and cut, however large or deeply nested it is; an address without password."""
+    value = without_secrets(value) if isinstance(value, str) else value
     try:
         return " ".join(_SHORT.repr(value).split())
     except ValueError:  # a whole number of more digits than Python writes
@@ -92,27 +93,3 @@ def several(name: str, values: Any, kind: Any, remedy: str, *, alone: bool = Fal
     if isinstance(values, str | bytes | Mapping) or hasattr(values, "columns") or not isinstance(values, Iterable):
         raise SettingError(f"{name} {shown(values)} is {type(values).__name__}; {remedy}")
     return [instance(f"number {i} of {name},", value, kind, remedy) for i, value in enumerate(values, 1)]
-
-
-#: What stands before the credentials in an address: the kind of a retriever or corpus, and the scheme of a URL.
-_BEFORE_CREDENTIALS = re.compile(
-    r"(?:(?:elasticsearch|milvus|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE
-)
-
-
-def split_credentials(address: str) -> tuple[str, str]:
-    """The credentials in an address ("user:password", or ""), and the address without them.
-
-    They end at the last "@", so a password may hold any character. Without a scheme, only "user:password@host" has
-    credentials: a path or a Hub id that holds "@" is left as it is.
-    """
-    before, at, after = address.rpartition("@")
-    kept = _BEFORE_CREDENTIALS.match(before).group()  # type: ignore[union-attr]  # it matches an empty text too
-    credentials = before[len(kept) :]
-    is_name = not kept.endswith("//") and (":" not in credentials or credentials.startswith(("/", ".", "~")))
-    return ("", address) if not at or is_name else (credentials, kept + after)
-
-
-def without_secrets(address: str) -> str:
-    """An address without the user and password in it, for messages, records and paths."""
-    return split_credentials(address)[1]

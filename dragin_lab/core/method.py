@@ -10,7 +10,7 @@ from typing import Any
 
 from dragin_lab.core.budget import Budget, Calibrated, Calibration
 from dragin_lab.core.call import Call
-from dragin_lab.core.given import choice, count, without_secrets
+from dragin_lab.core.given import choice, count
 from dragin_lab.core.parts import Entry, Registry
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trace import Trace
@@ -18,6 +18,7 @@ from dragin_lab.core.trigger import WHENS, When
 from dragin_lab.core.what import WHATS, What
 from dragin_lab.core.when import Clock
 from dragin_lab.errors import SettingError
+from dragin_lab.text import without_secrets
 
 VARIANTS = ("reference", "paper")
 #: The paper's methods (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (when, what).

@@ -18,6 +18,7 @@ import urllib3
 from dragin_lab.data import web
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import not_saved
+from dragin_lab.text import split_credentials
 
 CHUNK = 1 << 16
 
@@ -61,18 +62,20 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
 
     Bytes go to ``PATH.part``, which a cut connection, a full disk or Ctrl-C leave in place, so that the next call asks
     only for the rest. Without a checksum, which tells whether that belongs to the same file, or where the server sends
-    no ranges, it starts again. After ``web.TRIES`` connections without progress it gives up.
+    no ranges, it starts again. After ``web.TRIES`` connections without progress it gives up. ``user:password@`` in the
+    address goes into the header Authorization, and into no message.
 
     Raises:
         FetchError: the server refuses or cannot be reached; the disk is full; the checksum is wrong.
     """
+    credentials, url = split_credentials(url)
     if not re.fullmatch(r"https?://[^/\s]\S*", url):
         raise FetchError(f"{url}: is not a web address; it must begin with http:// or https:// and hold no space")
     part, most, idle = part_of(path), _length(part_of(path)), 0
     try:
         while True:
             try:
-                _transfer(url, part, checksum is not None, advance)
+                _transfer(url, credentials, part, checksum is not None, advance)
                 break
             except _CutError as error:
                 idle = 0 if _length(part) > most else idle + 1
@@ -91,10 +94,12 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
         raise FetchError(f"{not_saved(path, error)}; {_kept(part)}then run it again") from None
 
 
-def _transfer(url: str, part: Path, checked: bool, advance: Advance) -> None:
+def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Advance) -> None:
     """Append to the part what it lacks, over one connection. Raises ``_CutError`` where that ended too early."""
     have = _length(part) if checked else 0
     asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
+    if credentials:
+        asked |= urllib3.make_headers(basic_auth=":".join(web.parse_credentials(credentials)))
     try:
         response = web.request("GET", url, asked, redirects=5, preload_content=False)
     except urllib3.exceptions.LocationValueError as error:  # a port that is not a number

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import urllib3
 
 from dragin_lab import __version__
-from dragin_lab.core.given import without_secrets
 from dragin_lab.errors import SettingError
+from dragin_lab.text import without_secrets
 
 #: How often a request is sent in all; the first pause between in seconds, which then doubles, and the longest that a
 #: server may ask for by ``Retry-After``; seconds without an answer after which a request counts as lost.

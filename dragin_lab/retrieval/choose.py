@@ -7,8 +7,9 @@ import importlib.util
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dragin_lab.core.given import instance, without_secrets
+from dragin_lab.core.given import instance
 from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.text import without_secrets
 
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever

@@ -20,13 +20,14 @@ from typing import Any
 
 import urllib3
 
-from dragin_lab.core.given import instance, split_credentials
+from dragin_lab.core.given import instance
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import spread
+from dragin_lab.text import split_credentials
 
 INDEX, TITLE, TEXT = "wiki", "title", "txt"
 #: Most hits of one search (``index.max_result_window``), and queries per request.

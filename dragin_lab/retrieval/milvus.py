@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.given import instance, split_credentials
+from dragin_lab.core.given import instance
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import web
 from dragin_lab.errors import MissingPackageError, SearchServerError, SettingError
@@ -29,6 +29,7 @@ from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.sparse import Hit, best, larger, query_vectors
+from dragin_lab.text import split_credentials
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder

@@ -19,7 +19,7 @@ import warnings
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from dragin_lab import __version__
 from dragin_lab.core.frames import differences
-from dragin_lab.core.given import count, number, without_secrets
+from dragin_lab.core.given import count, number
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
@@ -36,6 +36,7 @@ from dragin_lab.run.benchmark import Asking, finished
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished, record_of
 from dragin_lab.run.serving import described, refused, what_happened
+from dragin_lab.text import without_secrets
 
 #: How often a question is asked whose worker was lost; how many workers in a row may be lost while they load.
 TRIES = 3

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.given import choice, several, shown, without_secrets
+from dragin_lab.core.given import choice, several, shown
 from dragin_lab.core.method import METHODS, Method, exchanged
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
@@ -28,6 +28,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.open import as_retriever
 from dragin_lab.run.cache import Cache, as_cache, cached
+from dragin_lab.text import without_secrets
 
 
 class Lab:

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Callable
 
 from markupsafe import Markup, escape
 
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-
-
-def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
-
-
-def printable(text: object) -> str:
-    """Text without control characters (shown as their pictures: ␛) or lone surrogates (shown as �)."""
-    return _UNSAFE.sub(_picture, str(text))
+from dragin_lab.text import printable as printable  # for the other views too
 
 
 def esc(text: object) -> Markup:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,11 @@ def test_an_empty_file_and_a_redirect(web: Web, tmp_path: Path) -> None:
     download(web.url("nothing"), tmp_path / "e")
     assert (tmp_path / "e").read_bytes() == b""
     assert bring(web.url("moved/file"), tmp_path / "f") == SUM
+
+
+def test_user_and_password_go_into_a_header(web: Web, tmp_path: Path) -> None:
+    bring(web.url("file").replace("http://", "http://ann:s3cret/%40@"), tmp_path / "file")
+    assert b64decode(web.asked[0]["authorization"].removeprefix("Basic ")) == b"ann:s3cret/@"
 
 
 def test_the_proxy_of_the_environment_is_asked(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

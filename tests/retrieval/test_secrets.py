@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dragin_lab.core.given import split_credentials, without_secrets
 from dragin_lab.core.method import method, run_label
 from dragin_lab.errors import DraginLabError
 from dragin_lab.retrieval import elasticsearch, milvus
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.run.cluster import Recipe
 from dragin_lab.run.lab import Lab
+from dragin_lab.text import split_credentials, without_secrets
 
 PASSWORDS = (
     "s3cret",

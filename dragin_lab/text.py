@@ -1,0 +1,43 @@
+"""Text from users, files, servers and models before it is shown: without control characters and without passwords."""
+
+from __future__ import annotations
+
+import re
+
+#: Control characters, half characters, and what reverses the order in which a terminal or a page shows the rest.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: What stands before the credentials in an address: the kind of a retriever or corpus, and the scheme of a URL.
+_BEFORE_CREDENTIALS = re.compile(
+    r"(?:(?:elasticsearch|milvus|dense|hub):)?(?:(?:[a-z][a-z0-9+.-]*:)?//)?", re.IGNORECASE
+)
+
+
+def printable(text: object) -> str:
+    """Text in which control characters are pictures (␛), and half characters and overrides of the direction are �.
+
+    It has as many characters as before. Line ends and tabs stay.
+    """
+    return _UNSAFE.sub(_picture, str(text))
+
+
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return chr(0x2400 + code) if code < 0x20 else "\u2421" if code == 0x7F else "\ufffd"
+
+
+def split_credentials(address: str) -> tuple[str, str]:
+    """The credentials in an address ("user:password", or ""), and the address without them.
+
+    They end at the last "@", so a password may hold any character. Without a scheme, only "user:password@host" has
+    credentials: a path or a Hub id that holds "@" is left as it is.
+    """
+    before, at, after = address.rpartition("@")
+    kept = _BEFORE_CREDENTIALS.match(before).group()  # type: ignore[union-attr]  # it matches an empty text too
+    credentials = before[len(kept) :]
+    is_name = not kept.endswith("//") and (":" not in credentials or credentials.startswith(("/", ".", "~")))
+    return ("", address) if not at or is_name else (credentials, kept + after)
+
+
+def without_secrets(address: str) -> str:
+    """An address without the user and password in it, for messages, records and paths."""
+    return split_credentials(address)[1]
