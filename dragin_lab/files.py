@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from dragin_lab.errors import CorpusError, DraginLabError, SettingError
 from dragin_lab.text import split_credentials
@@ -17,6 +18,7 @@ from dragin_lab.text import split_credentials
 LOCK = ".lock"  # in a folder that one process at a time may write to
 #: Bytes of a run's file: those of about a million predictions.
 LARGEST = 2**30
+UNPACK_LIMIT = "DRAGIN_LAB_UNPACK_GB"  # the variable that says how many gigabytes an archive may unpack to; default 2
 
 _REMEDIES = {
     errno.ENOSPC: "free some space, or save it on another disk",
@@ -78,26 +80,54 @@ def user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dragin_lab"
 
 
-def write_whole(path: str | Path, data: bytes) -> None:
+def check_unpacked(archive: Path, sizes: Iterable[int], error: type[DraginLabError]) -> None:
+    """Raise ``error`` once files of these sizes (bytes) take more than the gigabytes that ``UNPACK_LIMIT`` allows.
+
+    A small file counts as a block of a disk, so that their number is limited too.
+    """
+    text = os.environ.get(UNPACK_LIMIT, "2")
+    try:
+        limit = float(text) * 1e9
+    except ValueError:
+        raise error(f"{UNPACK_LIMIT}={text!r} is not a number; give gigabytes, such as 8") from None
+    total = 0
+    for size in sizes:
+        total += max(size, 4096)
+        if total > limit:
+            raise error(
+                f"{archive}: unpacks to more than {limit / 1e9:g} GB and was not unpacked; if you trust it, set "
+                f"{UNPACK_LIMIT} to more"
+            )
+
+
+def write_whole(path: str | Path, data: bytes | IO[bytes]) -> None:
     """Write a file under another name and rename it, so that an old file is replaced whole or not at all.
 
-    Anything but a regular file (a pipe, a terminal) is written to directly. Raises ``OSError``; see ``not_saved``.
+    ``data`` is bytes, or an open file that is copied piece by piece. Anything but a regular file (a pipe, a terminal)
+    is written to directly. Raises ``OSError``; see ``not_saved``.
     """
     if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
         with open(path, "wb") as file:
-            file.write(data)
+            _copy(data, file)
         return
     target = Path(os.path.realpath(path))  # through a link, not over it
     draft = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         with draft.open("xb") as file:
-            file.write(data)
+            _copy(data, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, target)
     finally:
         with suppress(OSError):  # it is not there, or the error that is under way says more
             draft.unlink()
+
+
+def _copy(data: bytes | IO[bytes], file: IO[bytes]) -> None:
+    if isinstance(data, bytes):
+        file.write(data)
+    else:
+        shutil.copyfileobj(data, file)
 
 
 def clear_drafts(folder: Path) -> None:

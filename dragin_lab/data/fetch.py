@@ -7,6 +7,7 @@ trusted the first time and compared with that checksum from then on.
 
 from __future__ import annotations
 
+import lzma
 import re
 import tarfile
 import zipfile
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple
 
 import yaml
 
@@ -23,7 +25,7 @@ from dragin_lab.data.datasets import data_folder
 from dragin_lab.data.download import Advance, FetchError, WrongFileError, checksum_of, difference, download
 from dragin_lab.data.exemplars import published_file
 from dragin_lab.data.published import read_published, to_yaml
-from dragin_lab.files import not_saved, write_whole
+from dragin_lab.files import check_unpacked, not_saved, write_whole
 
 SUMS = "SHA256SUMS"
 
@@ -186,39 +188,61 @@ def unpack(archive: Path, targets: tuple[Path, ...]) -> None:
 
     Raises:
         WrongFileError: a damaged archive; a member that is missing, or there more than once.
-        FetchError: a disk that is full.
+        FetchError: a disk that is full; members that are too large (``files.check_unpacked``).
     """
     try:
         with _members(archive) as members:
+            wanted: list[_Member] = []
             for target in targets:
-                found = [read for name, read in members if PurePosixPath(name).name == target.name]
-                if len(found) != 1:
-                    count = "no file" if not found else f"{len(found)} files"
+                matches = [member for member in members if PurePosixPath(member.name).name == target.name]
+                if len(matches) != 1:
+                    count = "no file" if not matches else f"{len(matches)} files"
                     raise WrongFileError(
                         f"{archive}: holds {count} named {target.name}; give the address of the released one"
                     )
-                with _saving(target):
-                    write_whole(target, found[0]())
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+                wanted += matches
+            check_unpacked(archive, (member.size for member in wanted), FetchError)
+            for target, member in zip(targets, wanted, strict=True):
+                with _saving(target), member.open() as data:
+                    write_whole(target, data)
+    except _UNSOUND as error:
         why = " ".join(str(error).split())
         raise WrongFileError(f"{archive}: is not a sound archive ({why}); run it again") from None
 
 
+#: What is raised by reading a damaged archive.
+_UNSOUND = (
+    zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, RuntimeError, NotImplementedError,
+    ValueError,
+)  # fmt: skip
+
+
+class _Member(NamedTuple):
+    """A file in an archive; ``size`` is in bytes, unpacked."""
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes]]
+
+
 @contextmanager
-def _members(archive: Path) -> Iterator[list[tuple[str, Callable[[], bytes]]]]:
-    """The files in an archive: their names, and functions that read them."""
+def _members(archive: Path) -> Iterator[list[_Member]]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
-            yield [(info.filename, partial(packed.read, info)) for info in packed.infolist() if not info.is_dir()]
+            yield [
+                _Member(info.filename, info.file_size, partial(packed.open, info))
+                for info in packed.infolist()
+                if not info.is_dir()
+            ]
         return
     with tarfile.open(archive) as tar:
 
-        def read(info: tarfile.TarInfo) -> bytes:
+        def opened(info: tarfile.TarInfo) -> IO[bytes]:
             member = tar.extractfile(info)
             assert member is not None  # it is a file
-            return member.read()
+            return member
 
-        yield [(info.name, partial(read, info)) for info in tar.getmembers() if info.isfile()]
+        yield [_Member(info.name, info.size, partial(opened, info)) for info in tar if info.isfile()]
 
 
 @contextmanager

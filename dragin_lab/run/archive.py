@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from hashlib import sha256
+import shutil
+from hashlib import file_digest
 from pathlib import Path
 
 from dragin_lab.errors import DraginLabError
-from dragin_lab.files import user_cache
+from dragin_lab.files import check_unpacked, user_cache
 
 ENDING = ".tar.xz"
 
@@ -18,18 +19,30 @@ class PackedRunsError(DraginLabError):
 def unpacked(path: Path) -> Path:
     """The folder that holds what is in an archive: below the user's cache, under a name made of its content.
 
-    Raises ``PackedRunsError`` for a file that is not such an archive.
+    Raises ``PackedRunsError`` for a file that is not such an archive, or that unpacks to too much
+    (``files.check_unpacked``); nothing of it stays then.
     """
-    import tarfile  # where an archive is read, and not with every command
+    import lzma  # where an archive is read, and not with every command
+    import tarfile
+
+    from filelock import FileLock
 
     try:
-        name = sha256(path.read_bytes()).hexdigest()[:16]
+        with path.open("rb") as file:
+            name = file_digest(file, "sha256").hexdigest()[:16]
         folder = user_cache() / "runs" / name
-        if not (folder / ".whole").exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with tarfile.open(path, "r:xz") as archive:
-                archive.extractall(folder, filter="data")
-            (folder / ".whole").touch()
-    except (OSError, EOFError, tarfile.TarError) as error:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = folder.with_name(f"{name}.part")
+        with FileLock(folder.with_name(f"{name}.lock")):
+            if not folder.exists():
+                shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+                try:
+                    with tarfile.open(path, "r:xz") as archive:
+                        check_unpacked(path, (member.size for member in archive), PackedRunsError)
+                        archive.extractall(draft, filter="data")
+                    draft.rename(folder)
+                finally:
+                    shutil.rmtree(draft, ignore_errors=True)
+    except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
         raise PackedRunsError(f"{path}: cannot be unpacked ({error}); get it again, or give a folder of runs") from None
     return folder

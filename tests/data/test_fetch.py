@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tarfile
 import time
+import tracemalloc
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -267,6 +268,24 @@ def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match=r"holds no file named dev\.json"):
         fetch.unpack(archive, (tmp_path / "dev.json",))
     assert names(tmp_path) == ["archive"]
+
+
+@pytest.mark.parametrize("pack", [zipped, tarred])
+def test_members_are_copied_piece_by_piece_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[..., bytes]
+) -> None:
+    archive, target = tmp_path / "archive", tmp_path / "dev.json"
+    archive.write_bytes(pack({"dev.json": bytes(30_000_000), "other": bytes(10)}))
+    monkeypatch.setenv("DRAGIN_LAB_UNPACK_GB", "0.02")
+    with pytest.raises(FetchError, match=r"unpacks to more than 0\.02 GB .* set DRAGIN_LAB_UNPACK_GB to more"):
+        fetch.unpack(archive, (target,))
+    assert names(tmp_path) == ["archive"]
+    monkeypatch.setenv("DRAGIN_LAB_UNPACK_GB", "0.04")
+    tracemalloc.start()
+    fetch.unpack(archive, (target,))
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+    assert target.stat().st_size == 30_000_000
 
 
 def test_archives_that_are_refused(web: Web, command: Command) -> None:
