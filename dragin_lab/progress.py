@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
+from dragin_lab.text import printable
+
 #: Seconds between two plain lines.
 EVERY = 30.0
 
@@ -33,7 +35,7 @@ class Progress:
         file: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.name, self.total = name, total
+        self.name, self.total = printable(name), total
         self.done = self.made = self.failed = 0
         self._exact: list[float] = []
         for line in earlier:
@@ -44,7 +46,7 @@ class Progress:
         live = self._file.isatty() or (file is None and in_notebook())
         # Where a terminal does not know its size, tqdm takes it for too small and shows nothing.
         shape: Any = {"ncols": max(40, min(100, shutil.get_terminal_size((100, 24)).columns - 1)), "nrows": 24}
-        self._bar = _bar(desc=name, total=total, initial=self.done, file=self._file, **shape) if live else None
+        self._bar = _bar(desc=self.name, total=total, initial=self.done, file=self._file, **shape) if live else None
         self._show_scores()
 
     def add(self, line: dict[str, Any]) -> None:

@@ -50,6 +50,7 @@ from dragin_lab.cli.outputs import (
     coloured,
     counted,
     deliver,
+    echo,
     make_folder,
     report_findings,
     warn_of_overrun,
@@ -241,7 +242,7 @@ def demo(limit: int, output: str, threshold: float | None, flare_threshold: floa
     from dragin_lab.cli.demo import run_demo
 
     try:
-        failures = run_demo(chosen, limit, folder, click.echo)
+        failures = run_demo(chosen, limit, folder, echo)
     except TraceFileError as error:
         raise RunFailedError(str(error)) from error
     if failures:
@@ -295,15 +296,15 @@ def follow(events: Stream) -> None:
     try:
         for event in events:
             if live and isinstance(event, PieceMade):
-                click.secho(event.text, nl=False, err=True, dim=dim)
+                echo(event.text, nl=False, err=True, dim=dim)
             elif live and isinstance(event, Decided):  # on a draft; the next one begins on a line of its own
                 why = f"\n  retrieving: {event.decision.reason}" if event.decision.retrieve else ""
-                click.secho(why, err=True, dim=dim)
+                echo(why, err=True, dim=dim)
             elif live and isinstance(event, Retrieved):
-                click.secho(f"  {len(event.passages)} passages for: {event.query}", err=True, dim=dim)
+                echo(f"  {len(event.passages)} passages for: {event.query}", err=True, dim=dim)
     finally:
         if live:
-            click.echo("\n", err=True)
+            echo("\n", err=True)
 
 
 def reason(error: Exception) -> str:
@@ -368,7 +369,7 @@ def _status(args: list[str]) -> int:
 def _complain(error: BaseException, args: list[str], code: int, text: str | None = None) -> int:
     if "--debug" in args:
         traceback.print_exception(error)
-    click.echo(f"error: {text or error}" if code != INTERRUPTED else "\ninterrupted", err=True)
+    echo(f"error: {text or error}" if code != INTERRUPTED else "\ninterrupted", err=True)
     return code
 
 
@@ -378,8 +379,8 @@ def _warn(
 ) -> None:  # fmt: skip
     """Show our own warnings; those of libraries are for ``--debug``."""
     if Path(filename).is_relative_to(Path(__file__).parents[1]):
-        click.echo(f"warning: {message}", err=True)
+        echo(f"warning: {message}", err=True)
 
 
 def _warn_all(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
-    click.echo(f"warning: {message} ({category.__name__}, {filename})", err=True)
+    echo(f"warning: {message} ({category.__name__}, {filename})", err=True)

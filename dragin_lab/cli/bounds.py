@@ -24,7 +24,7 @@ from dragin_lab.cli.options import (
     together,
     with_option,
 )
-from dragin_lab.cli.outputs import frame_text
+from dragin_lab.cli.outputs import echo, frame_text
 from dragin_lab.core.method import METHODS, VARIANTS, Method, method
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
@@ -71,7 +71,7 @@ def budget(name: str, threshold: str, **options: Any) -> None:
     lab, questions = _opened(options)
     found = calibrate(lab, questions(options["split"]), named(name, options["variant"]), threshold)
     told = {"method": str(found), "threshold": found.threshold} | found.settings["calibrated"]
-    click.echo(json.dumps(told, indent=1))
+    echo(json.dumps(told, indent=1))
 
 
 @click.command(short_help="Compare methods at the same budgets.")
@@ -103,9 +103,9 @@ def frontier(
     lab, questions = _opened(options)
     methods = {name: named(name, options["variant"]) for name in names}
     found = compared(lab, questions(options["split"]), methods, questions(calibration), budgets=budgets)
-    click.echo(frame_text(found.table))
+    echo(frame_text(found.table))
     for line in found.unreached:
-        click.echo(line, err=True)
+        echo(line, err=True)
     if output is not None:
         write_whole(output, found.table.to_csv(index=False).encode())
 
@@ -127,7 +127,7 @@ def needs(**options: Any) -> None:
     labels = _labelled(options)
     lab, questions = _opened(options)
     found = detection(lab.replace(exemplars=questions(options["split"]).template), labels)
-    click.echo(frame_text(found))
+    echo(frame_text(found))
 
 
 @click.command(short_help="Tell which retrievals came in time.")
@@ -141,7 +141,7 @@ def timing(name: str, **options: Any) -> None:
     lab, questions = _opened(options)
     asked = questions(options["split"])
     traces = lab.replace(exemplars=asked.template).ask_many(asked.questions, named(name, options["variant"]))
-    click.echo(json.dumps(asdict(counted(traces, labels))))
+    echo(json.dumps(asdict(counted(traces, labels))))
 
 
 @click.command(short_help="Tell what each retrieval made right or wrong.")
@@ -154,7 +154,7 @@ def benefit(name: str, **options: Any) -> None:
     lab, questions = _opened(options)
     found = counted(lab, questions(options["split"]), named(name, options["variant"]))
     told = {"asked": found.asked} | {key: value for key, value in asdict(found).items() if key != "gain"}
-    click.echo(json.dumps(told | {"gain": str(found.gain or "none")}))
+    echo(json.dumps(told | {"gain": str(found.gain or "none")}))
 
 
 @click.command(short_help="Divide what a method lacks into when, what and reading.")
@@ -168,8 +168,8 @@ def headroom(name: str, **options: Any) -> None:
     lab, questions = _opened(options)
     made = named(name, options["variant"])
     found = divided(lab, questions(options["split"]), labels, made)
-    click.echo(frame_text(found.table))
-    click.echo("of what is lacking: " + ", ".join(f"{part} {value:+.3f}" for part, value in found.parts.items()))
+    echo(frame_text(found.table))
+    echo("of what is lacking: " + ", ".join(f"{part} {value:+.3f}" for part, value in found.parts.items()))
 
 
 JUDGING = (budget, frontier, headroom, needs, timing, benefit)

@@ -11,7 +11,7 @@ import rich_click as click
 from dragin_lab.cli.corpus_index import build_index
 from dragin_lab.cli.data import bring
 from dragin_lab.cli.options import Name, check_retriever, debug_option, load_retriever
-from dragin_lab.cli.outputs import RunFailedError, report_findings
+from dragin_lab.cli.outputs import RunFailedError, echo, report_findings
 from dragin_lab.errors import BrokenOffError, DraginLabError
 from dragin_lab.files import as_path
 
@@ -54,15 +54,13 @@ def build(source: str, out: str, fields: str | None, expect: int | None, force: 
         raise RunFailedError(str(error)) from error
     stored = sum(path.stat().st_size for path in made.folder.rglob("*") if path.is_file())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # KiB on Linux
-    click.echo(f"{len(made):,} passages in {made.folder}")
-    click.echo(f"fingerprint {made.about['fingerprint']}")
-    click.echo(f"{stored >> 20:,} MiB on disk, at most {peak:,} MiB in memory", err=True)
+    echo(f"{len(made):,} passages in {made.folder}")
+    echo(f"fingerprint {made.about['fingerprint']}")
+    echo(f"{stored >> 20:,} MiB on disk, at most {peak:,} MiB in memory", err=True)
     if cut := made.about["cut"]:
-        click.echo(
-            f"cut into passages of {cut['words']} words, {cut['overlap']} of them shared with the next", err=True
-        )
+        echo(f"cut into passages of {cut['words']} words, {cut['overlap']} of them shared with the next", err=True)
     for warning in made.about["warnings"]:
-        click.echo(warning, err=True)
+        echo(warning, err=True)
     if spec is not None:
         build_index(out, spec)
 
@@ -110,7 +108,7 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
     from dragin_lab.data.fetch import ORIGINS
 
     count = ORIGINS[name].passages
-    click.echo(f"its {count:,} passages: dragin-lab corpus build {path} --out FOLDER --expect {count}", err=True)
+    echo(f"its {count:,} passages: dragin-lab corpus build {path} --out FOLDER --expect {count}", err=True)
 
 
 def _look_at_retriever(path: Path, spec: str) -> Iterator[tuple[str, bool]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import rich_click as click
 
 from dragin_lab.cli.options import check_corpus, debug_option
-from dragin_lab.cli.outputs import RunFailedError
+from dragin_lab.cli.outputs import RunFailedError, echo
 from dragin_lab.errors import BrokenOffError
 from dragin_lab.text import without_secrets
 
@@ -48,7 +48,7 @@ def build_index(corpus: str, spec: str, **options: object) -> None:
     except BrokenOffError as error:
         raise RunFailedError(str(error)) from error
     except KeyboardInterrupt:
-        click.echo("\nwhat was done is kept; run it again to continue", err=True)
+        echo("\nwhat was done is kept; run it again to continue", err=True)
         raise
-    click.echo(f"{built!r}")
-    click.echo(f"search it with --corpus {corpus} --retriever {without_secrets(spec)}", err=True)
+    echo(f"{built!r}")
+    echo(f"search it with --corpus {corpus} --retriever {without_secrets(spec)}", err=True)

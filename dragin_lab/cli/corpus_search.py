@@ -16,6 +16,7 @@ from dragin_lab.cli.options import (
     load_retriever,
     retriever_option,
 )
+from dragin_lab.cli.outputs import echo
 
 
 @click.command(short_help="Search a corpus, and print what is found.")
@@ -42,14 +43,14 @@ def search(query: str, corpus: str | None, retriever: str | None, top_k: int, as
     opened = load_retriever(corpus, retriever)
     found = opened.search(query, top_k)
     if not as_json:
-        click.echo(f"{opened!r}", err=True)
+        echo(f"{opened!r}", err=True)
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     for rank, passage in enumerate(found, 1):
         if as_json:
             line = {"rank": rank, "id": passage.id, "score": passage.score}
-            click.echo(json.dumps(line | {"title": passage.title, "text": passage.text}, ensure_ascii=False))
+            echo(json.dumps(line | {"title": passage.title, "text": passage.text}))
             continue
-        click.echo(f"{rank}. {passage.score:.4f}  {passage.id}  {passage.title}".rstrip())
-        click.echo(textwrap.fill(passage.text, width, initial_indent="   ", subsequent_indent="   "))
+        echo(f"{rank}. {passage.score:.4f}  {passage.id}  {passage.title}".rstrip())
+        echo(textwrap.fill(passage.text, width, initial_indent="   ", subsequent_indent="   "))
     if not found:
-        click.echo("nothing was found: no passage holds a term of the query", err=True)
+        echo("nothing was found: no passage holds a term of the query", err=True)

@@ -8,7 +8,7 @@ from typing import Any
 import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option, download_bar
-from dragin_lab.cli.outputs import RunFailedError
+from dragin_lab.cli.outputs import RunFailedError, echo
 
 NAMES = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc", "exemplars")
 
@@ -38,7 +38,7 @@ def fetch(name: str, url: str | None, sha256: str | None, again: bool) -> None:
 
     if name in datasets.BENCHMARKS:
         try:
-            click.echo(f"questions that can be answered: {len(datasets.load(name)):,}", err=True)
+            echo(f"questions that can be answered: {len(datasets.load(name)):,}", err=True)
         except datasets.DataError as error:
             raise RunFailedError(str(error)) from error
 
@@ -54,9 +54,9 @@ def bring(name: str, folder: Path | None = None, **options: Any) -> tuple[Path, 
     except FetchError as error:
         raise RunFailedError(str(error)) from error
     except KeyboardInterrupt:
-        click.echo(f"\nwhat came so far is kept in {folder or folder_of(name)}; run it again to go on", err=True)
+        echo(f"\nwhat came so far is kept in {folder or folder_of(name)}; run it again to go on", err=True)
         raise
     for path in fetched.files:
-        click.echo(path)
-    click.echo(fetched.note, err=True)
+        echo(path)
+    echo(fetched.note, err=True)
     return fetched.files

@@ -9,7 +9,7 @@ from typing import Any
 import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option, with_option
-from dragin_lab.cli.outputs import table_text
+from dragin_lab.cli.outputs import echo, table_text
 from dragin_lab.core.method import METHODS, Method, choice
 from dragin_lab.core.method import method as make_method
 from dragin_lab.data.presets import SOURCES, find_preset
@@ -151,4 +151,4 @@ def methods() -> None:
             (one.name, ", ".join(f"{key}={value}" for key, value in one.settings.items()), one.line, one.source)
             for one in entries
         ]
-        click.echo(table_text((title, "settings", "what it does", "source"), rows, left=True) + "\n")
+        echo(table_text((title, "settings", "what it does", "source"), rows, left=True) + "\n")

@@ -14,6 +14,7 @@ import rich_click as click
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.rundir import CONFIG
+from dragin_lab.text import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,12 @@ WIDE = 160  # columns, where the output is not a terminal
 
 class RunFailedError(Exception):
     """Something failed after the work had begun; what was done is kept."""
+
+
+def echo(text: object, *, err: bool = False, nl: bool = True, **style: Any) -> None:
+    """Print text from anywhere (``printable``), in a ``style`` of ``click.style``; all commands print with this."""
+    shown = printable(text)
+    click.echo(click.style(shown, **style) if style else shown, err=err, nl=nl)
 
 
 def check_writable(path: str | None) -> None:
@@ -75,7 +82,7 @@ def deliver(trace: Trace, save: str | None, html: str | None) -> bool:
     except RunFailedError as error:
         wrong.append(str(error))
     for line in [*done, *(f"error: {line}" for line in wrong)]:
-        click.echo(line, err=True)
+        echo(line, err=True)
     if closed is not None:
         raise closed
     return not wrong
@@ -176,7 +183,7 @@ def report_findings(findings: Iterable[tuple[str, bool]]) -> int:
     """Print what was checked, and count what is wrong."""
     bad = 0
     for line, good in findings:
-        click.echo(f"{'ok   ' if good else 'FAIL '} {line}")
+        echo(f"{'ok   ' if good else 'FAIL '} {line}")
         bad += not good
     return bad
 
@@ -186,7 +193,7 @@ def warn_of_overrun(trace: Trace, window: int | None) -> None:
     if window is None or longest <= window:
         return
     drops = "" if trace.method["variant"] == "paper" else ", or use --variant paper, which drops what does not fit"
-    click.echo(
+    echo(
         f"warning: prompt and text grew to {longest:,} pieces and the model's window holds {window:,}, so what it "
         f"wrote means little;\nlower --top-k, shorten the passages or the question{drops}",
         err=True,

@@ -27,7 +27,7 @@ from dragin_lab.cli.options import (
     size_options,
     use_one_thread,
 )
-from dragin_lab.cli.outputs import RunFailedError, counted, make_folder, terminal_width
+from dragin_lab.cli.outputs import RunFailedError, counted, echo, make_folder, terminal_width
 from dragin_lab.core.method import METHODS, Method, label, run_label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
@@ -170,26 +170,26 @@ def _execute(
     if searching and options["corpus"] is None and not (spec or "").startswith(tuple(SERVERS)):
         for one in dict.fromkeys(one for _, one in wanted):
             if not one.name.startswith("almanac/"):
-                click.echo(f"warning: the embedded passages hold nothing on {one.name}; give --corpus", err=True)
+                echo(f"warning: the embedded passages hold nothing on {one.name}; give --corpus", err=True)
     runs = [(m, one, root / one.name / run_label(m, spec)) for m, one in wanted]
     for m, one, folder in runs:  # before any work is done
         check_run(lab, m, one, folder, traces=options["traces"])
     for part in [lab.model, *([lab.retriever] if searching else [])]:  # all are opened before anything is said
-        click.echo(f"{part!r}")
-    click.echo(f"{counted(len(runs), 'run')} below {root}")
+        echo(f"{part!r}")
+    echo(f"{counted(len(runs), 'run')} below {root}")
     for m, one, folder in runs:
         if (record := _read(folder)) is not None and (there := len(record.predictions) - len(record.failed)):
-            click.echo(f"{one.name} {call(m)}: {there:,} of {len(one.questions):,} were already there")
+            echo(f"{one.name} {call(m)}: {there:,} of {len(one.questions):,} were already there")
     try:
         for one in dict.fromkeys(one for _, one, _ in runs):
             mine = [(m, folder, f"{one.name} {call(m)}") for m, its, folder in runs if its is one]
             run_together(lab, one, mine, batch_size=options["batch_size"], traces=options["traces"])
         if lab.cache is not None and options["store_folder"] is not None and lab.cache.counts.drafts:
-            click.echo(f"\n{lab.cache.counts}")
+            echo(f"\n{lab.cache.counts}")
     except (ClusterError, NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command continues from there") from error
     except KeyboardInterrupt:
-        click.echo(f"\nwhat was finished is kept below {root}; the same command continues from there", err=True)
+        echo(f"\nwhat was finished is kept below {root}; the same command continues from there", err=True)
         raise
     finally:
         records = _report(runs)
@@ -217,7 +217,7 @@ def _report(runs: Sequence[tuple[Method, Benchmark, Path]]) -> list[RunRecord]:
         records = [_read(folder) for _, its, folder in runs if its is one]
         if mine := [record for record in records if record is not None and record.predictions]:
             found += mine
-            click.echo(f"\n{Runs(mine).table().show(width=terminal_width())}")
+            echo(f"\n{Runs(mine).table().show(width=terminal_width())}")
     return found
 
 

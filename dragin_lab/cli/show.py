@@ -8,7 +8,7 @@ from pathlib import Path
 import rich_click as click
 
 from dragin_lab.cli.options import debug_option
-from dragin_lab.cli.outputs import check_apart, check_writable, print_trace, table_text, write_page
+from dragin_lab.cli.outputs import check_apart, check_writable, echo, print_trace, table_text, write_page
 from dragin_lab.files import as_path
 
 
@@ -38,7 +38,7 @@ def show(trace: str, qid: str | None, name: str | None, html: str | None) -> Non
     if html is None:
         print_trace(loaded)
     else:
-        click.echo(write_page(loaded, html), err=True)
+        echo(write_page(loaded, html), err=True)
 
 
 def show_question(folder: str, qid: str, name: str | None, html: str | None) -> None:
@@ -52,7 +52,7 @@ def show_question(folder: str, qid: str, name: str | None, html: str | None) -> 
     for one in names:
         found = runs.trace(qid, one)
         if html is not None:
-            click.echo(write_page(found, html), err=True)
+            echo(write_page(found, html), err=True)
         else:
             print_trace(found)
 
@@ -69,4 +69,4 @@ def list_traces(folder: Path) -> None:
     ]
     if not found:
         raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
-    click.echo(table_text(("trace", "question"), found, left=True))
+    echo(table_text(("trace", "question"), found, left=True))

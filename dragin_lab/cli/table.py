@@ -7,7 +7,7 @@ from typing import Any
 import rich_click as click
 
 from dragin_lab.cli.options import Name, debug_option
-from dragin_lab.cli.outputs import check_writable, terminal_width
+from dragin_lab.cli.outputs import check_writable, echo, terminal_width
 from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import paper
 from dragin_lab.study.runs import Runs
@@ -61,13 +61,13 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any)
             raise click.UsageError(
                 f"give run directories, or the number of a table of the paper, 1 to {len(paper.TITLES)}"
             )
-        click.echo(Runs.load(runs).table(compare=compare).show(form, width=terminal_width()))
+        echo(Runs.load(runs).table(compare=compare).show(form, width=terminal_width()))
         return
     number = click.IntRange(1, max(paper.TITLES)).convert(int(runs[0]), None, None)
     made = make_table(number, runs[1:], compare=compare, **options)
-    click.echo(made.show(form, width=terminal_width()))
+    echo(made.show(form, width=terminal_width()))
     if made.missing:
-        click.echo("\n" + "\n".join(made.missing), err=True)
+        echo("\n" + "\n".join(made.missing), err=True)
 
 
 @click.command(short_help="Test one method against another on the questions that both answered.")
@@ -83,7 +83,7 @@ def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, f
     """
     found = Runs.load(runs)
     chosen = found if where is None else found.where(where)
-    click.echo(chosen.compare(first, second).table.show(form, width=terminal_width()))
+    echo(chosen.compare(first, second).table.show(form, width=terminal_width()))
 
 
 @click.command(short_help="Write a page to explore runs in: which questions, why wrong, side by side.")
@@ -100,4 +100,4 @@ def browse(runs: tuple[str, ...], html: str, where: str | None) -> None:
     check_writable(html)
     found = Runs.load(runs)
     chosen = found if where is None else found.where(where)
-    click.echo(f"page written to {browse_page(chosen).save(html)}", err=True)
+    echo(f"page written to {browse_page(chosen).save(html)}", err=True)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
-from command import Command
+import json
+import re
+import sys
+from pathlib import Path
 
+import pytest
+from command import ROOT, Command
+from run_folders import read_config, write_config, write_run
+
+from dragin_lab.cli.app import follow
+from dragin_lab.cli.outputs import echo
 from dragin_lab.data import web
+from dragin_lab.run.drivers import PieceMade, Retrieved
 
 ADDRESSES = ("http://ann:12/s3cret@127.0.0.1:9/wiki", "ann:s3cret@more@127.0.0.1:9/wiki")
 
@@ -38,7 +47,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
     ],
 )
 def test_no_message_shows_a_password(
-    run: Command, tmp_path: object, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], address: str
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], address: str
 ) -> None:
     monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -54,3 +63,72 @@ def test_no_message_of_the_dense_retriever_shows_a_password(run: Command, addres
     ran = run("ask", "Who?", "--retriever", f"dense:{address}")
     assert ran.code
     assert "s3cret" not in ran.err + ran.out
+
+
+# -- what was written to be shown on somebody's terminal --------------------------------------------------------------
+
+#: The title of the window, colours in seven and eight bits, a bell, what came before struck out, reversed text.
+HOSTILE = "\x1b]0;x\x07 \x1b[31m \x9b31m \x08\x7f \u202egnp.exe\u2066 \r"
+UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def shown(run: Command, *args: object) -> str:
+    """What a command prints, which must be something and nothing that a terminal obeys."""
+    ran = run(*args)
+    text = ran.out + ran.err
+    assert "gnp.exe" in text
+    assert not UNSAFE.search(text)
+    return text
+
+
+def test_the_command_line_prints_through_one_function() -> None:
+    files = sorted((ROOT / "dragin_lab" / "cli").glob("*.py"))
+    others = [file.name for file in files if re.search(r"click\.s?echo|(?<!\.)\bprint\(", file.read_text("utf-8"))]
+    assert others == ["outputs.py"]
+
+
+def test_every_control_character_is_replaced_and_line_ends_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    every = "".join(map(chr, [*range(0xA0), *range(0x2000, 0x2070)]))
+    echo(every + "\ud800", err=True)
+    text = capsys.readouterr().err
+    assert not UNSAFE.search(text)
+    assert "\t\n" in text
+    assert len(text) == len(every) + 2
+
+
+def test_passages_cannot_write_to_the_terminal(run: Command, tmp_path: Path) -> None:
+    passage = {"id": f"a{HOSTILE}", "title": HOSTILE, "text": f"Ada {HOSTILE}"}
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(json.dumps(passage) + "\n")
+    shown(run, "corpus", "search", "Ada", "--corpus", corpus)
+    ran = run("corpus", "search", "Ada", "--corpus", corpus, "--json")
+    assert not UNSAFE.search(ran.out)
+    assert {key: json.loads(ran.out)[key] for key in ("id", "title")} == {key: passage[key] for key in ("id", "title")}
+
+
+def test_a_run_cannot_write_to_the_terminal(run: Command, tmp_path: Path) -> None:
+    folder = write_run(tmp_path, dataset=HOSTILE)
+    shown(run, "table", tmp_path)
+    with (folder / "predictions.jsonl").open("ab") as file:
+        file.write(b"damaged\n")
+    shown(run, "table", tmp_path)
+    write_config(folder, read_config(folder) | {"seed": HOSTILE})
+    shown(run, "table", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "command", [("ask", "Who?", "--corpus"), ("ask", "Who?", "--exemplars"), ("show",), ("table",)]
+)
+def test_the_name_of_a_file_cannot_write_to_the_terminal(run: Command, command: tuple[str, ...]) -> None:
+    shown(run, *command, f"./{HOSTILE}.jsonl")
+
+
+def test_a_model_cannot_write_to_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    follow([PieceMade(0, "draft", 0, HOSTILE, 0.0, 0.0), Retrieved(0, HOSTILE, ())])  # type: ignore[arg-type]
+    text = capsys.readouterr().err
+    assert text.count("gnp.exe") == 2
+    assert not UNSAFE.search(re.sub(r"\x1b\[(0|22)m", "", text))
