@@ -49,12 +49,17 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
 
 
 def unique(placed: Iterable[tuple[str, Question]]) -> list[Question]:
-    """Questions, given with their places; ``DataError`` for an id that was used before."""
+    """Questions, given with their places; ``DataError`` for an id that was used before, and for half a character."""
     places: dict[str, str] = {}
     questions = []
     for place, question in placed:
         if (first := places.setdefault(question.id, place)) != place:
             raise DataError(f"{place}: the id {question.id!r} was used before, at {first}; give every question its own")
+        try:
+            "".join((question.id, question.text, *question.golds)).encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(str(error.object)[error.start]):04x}"
+            raise DataError(f"{place}: holds half a character, {half}; write the whole one, or leave it out") from None
         questions.append(question)
     return questions
 

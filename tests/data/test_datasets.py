@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +199,30 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
 def test_what_is_wrong_with_questions_of_ones_own(tmp_path: Path, rows: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         load(lines(tmp_path, *rows))
+
+
+@pytest.mark.parametrize("field", ["id", "question", "answer"])
+def test_half_a_character_is_refused_with_its_line(tmp_path: Path, field: str) -> None:
+    rows = [{"id": str(i), "question": "Who?", "answer": "Bo"} for i in range(3)]
+    rows[1][field] += "\ud83d"
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=r"mine\.jsonl, line 2: holds half a character, \\ud83d"):
+        load(path)
+    with pytest.raises(DataError, match=r"row 2: holds half a character"):
+        load(rows)
+
+
+def test_questions_take_the_memory_that_the_page_says(tmp_path: Path) -> None:
+    path = tmp_path / "many.jsonl"
+    path.write_text("".join(f'{{"question": "Who directed the film {i}?", "answer": "Bo {i}"}}\n' for i in range(5000)))
+    tracemalloc.start()
+    questions = load(path)
+    each = tracemalloc.get_traced_memory()[0] / len(questions)
+    tracemalloc.stop()
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "runs.md").read_text(encoding="utf-8")
+    [told] = re.findall(r"held in memory, well under (\d) KB each", page)
+    assert each < 1000 * int(told) / 2
 
 
 def test_questions_of_every_usual_source(tmp_path: Path) -> None:
