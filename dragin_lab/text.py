@@ -1,8 +1,16 @@
-"""Text from users, files, servers and models before it is shown: without control characters and without passwords."""
+"""Text from users, files, servers and models before it is shown or handed on.
+
+Without control characters, without passwords, with nothing that a page takes for markup or a spreadsheet for a formula.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: Control characters, half characters, and what reverses the order in which a terminal or a page shows the rest.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -41,3 +49,27 @@ def split_credentials(address: str) -> tuple[str, str]:
 def without_secrets(address: str) -> str:
     """An address without the user and password in it, for messages, records and paths."""
     return split_credentials(address)[1]
+
+
+def json_in_html(value: Any) -> str:
+    """JSON that can stand in a ``<script>``: nothing in it begins a tag or a comment."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def csv_text(frame: pd.DataFrame, *, index: bool = False) -> str:
+    """A DataFrame as CSV in which no text is a formula: one that begins with = + - @ gets an apostrophe before it.
+
+    Numbers stay numbers, those in a text too.
+    """
+    plain = frame.map(_no_formula).rename(columns=_no_formula, index=_no_formula)
+    return str(plain.to_csv(index=index, lineterminator="\n"))
+
+
+def _no_formula(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -31,6 +31,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.files import write_whole
 from dragin_lab.run.benchmark import Benchmark, open_benchmark
 from dragin_lab.run.lab import Lab
+from dragin_lab.text import csv_text
 
 shared_options = together(
     with_option,
@@ -107,7 +108,7 @@ def frontier(
     for line in found.unreached:
         echo(line, err=True)
     if output is not None:
-        write_whole(output, found.table.to_csv(index=False).encode())
+        write_whole(output, csv_text(found.table).encode())
 
 
 def _labelled(options: dict[str, Any]) -> list[Labelled]:

@@ -25,6 +25,7 @@ from dragin_lab.study.sentence import OUTCOMES, flags_of, sentence
 from dragin_lab.study.tables.means import means_table
 from dragin_lab.study.tables.shown import Table
 from dragin_lab.study.versus import Comparison
+from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -289,6 +290,8 @@ class Runs:
     def save(self, path: str | Path, *, compare: str | None = None) -> Path:
         """Write ``questions`` (.csv, .parquet) or the table (.tex, .md, .txt), by the name's ending; return the path.
 
+        In a .csv a text that begins with = + - @ gets an apostrophe before it, so that no spreadsheet computes it.
+
         Raises ``SettingError`` for another ending, ``RunError`` where the file cannot be written.
         """
         target = as_path(path)
@@ -296,7 +299,7 @@ class Runs:
         if kind not in _SAVED:
             raise SettingError(f"{path}: a name ends in one of {', '.join(f'.{one}' for one in _SAVED)}")
         write: dict[str, Callable[[], bytes]] = {
-            "csv": lambda: self.questions.to_csv(index=False).encode(),
+            "csv": lambda: csv_text(self.questions).encode(),
             "parquet": lambda: self.questions.to_parquet(index=False),
         }
         data = write[kind]() if kind in write else (self.table(compare=compare).show(_TABLES[kind]) + "\n").encode()

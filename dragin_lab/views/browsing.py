@@ -6,7 +6,6 @@ in a notebook.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import partial
 from importlib import resources
@@ -23,6 +22,7 @@ from dragin_lab.run.lines import Line, readable
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.study.causes import CAUSES
 from dragin_lab.study.runs import Runs
+from dragin_lab.text import json_in_html
 from dragin_lab.views.frame import View, view
 from dragin_lab.views.html import clip, esc, printable
 from dragin_lab.views.rendering import render
@@ -33,7 +33,7 @@ PASSAGE_CHARS = 900  # of a passage in the page
 def browse_page(runs: Runs | str | Path | Iterable[str | Path]) -> View:
     """The explorer as a view: ``save`` writes the page. Arguments and errors as for ``Runs.load``."""
     found = runs if isinstance(runs, Runs) else Runs.load(runs)
-    data = Markup(json.dumps(browse_data(found), ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/"))
+    data = Markup(json_in_html(browse_data(found)))
     card = partial(render, "browse.html", data=data, script=Markup(script()), table=found.table())
     title = f"{', '.join(found.names)} on {', '.join(found.datasets)}"
     return view("The explorer", "runs", title, card, lambda: str(found.table()), "browse")

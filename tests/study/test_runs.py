@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +18,7 @@ from dragin_lab.run.lines import decode, encode
 from dragin_lab.run.rundir import RunError
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.tables.shown import FORMATS
+from dragin_lab.text import csv_text
 
 A = (1.0, 0.0, 1.0, 1.0)
 B = (0.0, 1.0, 1.0, 0.0)
@@ -181,3 +184,19 @@ def test_saving_by_the_names_ending(runs: dl.Runs, tmp_path: Path) -> None:
         runs.save(tmp_path / "t.doc")
     with pytest.raises(RunError, match="create the folder first"):
         runs.save(tmp_path / "none" / "t.md")
+
+
+def test_no_text_in_a_csv_is_a_formula_and_numbers_stay(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"=a": ["=1+1", "+x", "-1.5", "@b", "\tc", "-"], "n": [-1.0, 2, 3, 4, 5, 6]}, index=[*"-=cdef"]
+    )
+    read = pd.read_csv(StringIO(csv_text(frame, index=True)), index_col=0)
+    assert read.columns.tolist() == ["'=a", "n"]
+    assert read["'=a"].tolist() == ["'=1+1", "'+x", "-1.5", "'@b", "'\tc", "'-"]
+    assert read["n"].tolist() == frame["n"].tolist()
+    assert read.index.tolist() == ["'-", "'=", *"cdef"]
+    folder = write_run(tmp_path, dataset="=evil")
+    runs = dl.Runs.load(folder)
+    texts = runs.save(tmp_path / "a.csv").read_text(), runs.table().show("csv")
+    assert "'=evil" in texts[0]
+    assert not any(re.search(r"(^|,)=evil", text, re.MULTILINE) for text in texts)

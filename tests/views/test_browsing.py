@@ -53,8 +53,11 @@ def test_the_page_is_whole_and_holds_what_nobody_may_read_as_html(folder: Path, 
     assert held(page) == browse_data(dl.Runs.load(folder))
     assert "means per question" in page
     assert not re.search(r'(src|href)="http', page)
-    odd = write_run(tmp_path, "dragin", "</script><b>", [1.0, 0.0])
-    assert held(browse_page(odd).page())["sets"] == ["</script><b>"]
+    odd = write_run(tmp_path, "dragin", name := "</script><b><!--<script>", [1.0, 0.0])
+    page = browse_page(odd).page()
+    assert held(page)["sets"] == [name]
+    [data] = re.findall(r'class="browse-data">(.*?)</script>', page, re.DOTALL)
+    assert "<" not in data
 
 
 def test_what_stands_in_has_means_and_causes(folder: Path) -> None:

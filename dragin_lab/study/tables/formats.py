@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 
 from dragin_lab.study.tables.cells import Cell, Cells
+from dragin_lab.text import csv_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -247,7 +248,7 @@ def to_csv(table: Cells) -> str:
         "; ".join([*(table.marks[mark] for mark in of), *([f"paper: {row.note}"] if row.note else [])])
         for row, of in zip(table.rows, marks, strict=True)
     ]
-    return str(frame.to_csv(lineterminator="\n")).rstrip("\n")
+    return csv_text(frame, index=True).rstrip("\n")
 
 
 def to_frame(table: Cells) -> pd.DataFrame:

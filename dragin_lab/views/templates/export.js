@@ -13,7 +13,9 @@
     const [head, body] = [url.slice(0, url.indexOf(",")), url.slice(url.indexOf(",") + 1)];
     return head.endsWith("base64") ? Uint8Array.from(atob(body), (one) => one.charCodeAt(0)) : decodeURIComponent(body);
   };
-  const csv = (rows) => "\ufeff" + rows.map((row) => row.map((cell) => /[",\n]/.test(cell ?? "") ? `"${String(cell).replaceAll('"', '""')}"` : cell ?? "").join(",")).join("\n") + "\n";
+  // A text that a spreadsheet would compute gets an apostrophe before it; numbers stay.
+  const plain = (cell) => (/^[=+\-@\t\r]/.test(cell ?? "") && Number.isNaN(Number(cell)) ? `'${cell}` : cell);
+  const csv = (table) => "\ufeff" + table.map((cells) => cells.map(plain)).map((row) => row.map((cell) => /[",\n]/.test(cell ?? "") ? `"${String(cell).replaceAll('"', '""')}"` : cell ?? "").join(",")).join("\n") + "\n";
   const bare = (view) => {
     const copy = view.cloneNode(true);
     copy.querySelectorAll(".dl-export, script").forEach((node) => node.remove());
