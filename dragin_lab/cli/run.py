@@ -36,7 +36,7 @@ from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cluster import ClusterError
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.rundir import RunError, RunRecord, read_run
+from dragin_lab.run.rundir import RunError, RunRecord, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
 from dragin_lab.run.sweeps import run_together
 from dragin_lab.study.runs import Runs
@@ -186,6 +186,8 @@ def _execute(
             run_together(lab, one, mine, batch_size=options["batch_size"], traces=options["traces"])
         if lab.cache is not None and options["store_folder"] is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")
+    except RunStoppedError as error:
+        raise RunFailedError(str(error)) from error
     except (ClusterError, NotWrittenError, TraceFileError) as error:
         raise RunFailedError(f"{error}\nThe same command continues from there") from error
     except KeyboardInterrupt:

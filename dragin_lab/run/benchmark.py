@@ -26,13 +26,15 @@ from dragin_lab.files import as_path
 from dragin_lab.progress import Progress
 from dragin_lab.run.drivers import ask_many
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.lines import Finished, Line, record_of
-from dragin_lab.run.rundir import CONFIG, FORMAT
+from dragin_lab.run.lines import Finished, Line, record_of, search_error
+from dragin_lab.run.rundir import CONFIG, FORMAT, RunStoppedError
 from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
 from dragin_lab.run.serving import described
 
 _QUESTIONS = "give a benchmark, or a list of texts, of Question or of dictionaries with question and answer"
 _SPLITS = ("train", "dev", "test")
+#: Questions in a row whose search fails with the same error before a run stops.
+EQUAL_FAILURES = 5
 
 
 class Asking(NamedTuple):
@@ -128,7 +130,8 @@ def open_run(
     """A run under way: call what this yields with n to answer the first n questions, with None for all.
 
     It returns the predictions so far, in the order of the questions. ``folder`` None records them in memory alone.
-    Progress is shown under ``title``, and not without one. For the rest see ``Lab.run``.
+    Progress is shown under ``title``, and not without one. ``RunStoppedError`` where every search fails. For the rest
+    see ``Lab.run``.
     """
     asking = lab.replace(exemplars=lab.template(method, asked.template))
     qids = [q.id for q in asked.questions]
@@ -137,7 +140,7 @@ def open_run(
         todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
         earlier = list(run.done.values())
         ended = finished(asking, method, todo, traces=traces, batch_size=batch_size)
-        for one in _shown(ended, title if todo else "", len(qids), earlier):
+        for one in _shown(_while_searches_answer(ended, len(todo)), title if todo else "", len(qids), earlier):
             run.add(*one)
         run.finish()
         return [run.done[qid] for qid in qids if qid in run.done]
@@ -153,6 +156,21 @@ def open_run(
             kept = f"{len(run.done):,} of {len(qids):,} answers are kept in {folder}; the same call goes on from there"
             explain(interrupt, kept if folder is not None else "nothing is kept, as no folder was given")
             raise
+
+
+def _while_searches_answer(ended: Iterable[Finished], count: int) -> Iterator[Finished]:
+    """The ``count`` episodes; ``RunStoppedError`` once ``EQUAL_FAILURES`` in a row failed in a search, all alike."""
+    alike, before = 0, None
+    for number, one in enumerate(ended, 1):
+        yield one
+        error = search_error(one.line)
+        alike = 0 if error is None else alike + 1 if error == before else 1
+        before = error
+        if alike >= EQUAL_FAILURES and number < count:
+            raise RunStoppedError(
+                f"stopped, as the last {alike} questions failed with the same error: {error}\n"
+                "What was answered is kept; run it again when the search answers"
+            )
 
 
 def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[Line] = ()) -> Iterator[Finished]:

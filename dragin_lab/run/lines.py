@@ -103,6 +103,12 @@ def readable(line: Mapping[str, Any]) -> bool:
     return bool(line["readable"] if "readable" in line else line["answer"].strip())
 
 
+def search_error(line: Mapping[str, Any]) -> str | None:
+    """The error of an episode that failed in a search, which found nothing; None for any other episode."""
+    failed = line["ended"] == "error" and line["passages"] and not line["passages"][-1]
+    return str(line["error"]) if failed else None
+
+
 def timing(trace: Trace) -> Line:
     """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be computed.
 

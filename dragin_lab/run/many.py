@@ -6,10 +6,11 @@ the slowest. What an episode asks and records is what it does alone.
 
 from __future__ import annotations
 
+import threading
 import warnings
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from dragin_lab.core.episode import Retriever, Search, Write
 from dragin_lab.core.method import Method
@@ -17,6 +18,8 @@ from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import explain
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Found, Running, opened, refused, search_all
+
+T = TypeVar("T")
 
 
 def side_by_side(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int) -> Iterator[Trace]:
@@ -122,7 +125,6 @@ class _Searches:
 
     def __init__(self, retriever: Retriever | None) -> None:
         self._retriever = retriever
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="dragin-lab-search")
         self._waiting: list[tuple[Running, Search]] = []
         self._under_way: tuple[list[Running], Future[list[Found]]] | None = None
 
@@ -144,8 +146,21 @@ class _Searches:
         if self._waiting and self._under_way is None:
             who, requests = zip(*self._waiting, strict=True)
             self._waiting = []
-            self._under_way = list(who), self._thread.submit(search_all, self._retriever, requests)
+            self._under_way = list(who), _begin(search_all, self._retriever, requests)
 
     def close(self) -> None:
         self._waiting = []
-        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(work: Callable[..., T], *values: Any) -> Future[T]:
+    """Work in a thread that does not hold the process when it ends, as those of concurrent.futures do."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work(*values))
+        except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="dragin-lab-search", daemon=True).start()
+    return future

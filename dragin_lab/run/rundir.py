@@ -54,6 +54,10 @@ class RunError(DraginLabError):
     """A folder that is not a run directory, is damaged, is in use, or holds a run of other settings."""
 
 
+class RunStoppedError(RunError):
+    """A run that stopped, as its search failed for one question after another; what was answered is kept."""
+
+
 @dataclass(frozen=True)
 class RunRecord:
     """A run directory as it was read.

@@ -20,13 +20,13 @@ from run_folders import read_config, write_config, write_run
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.method import exchanged, method
-from dragin_lab.core.trace import Question
-from dragin_lab.errors import DataError, ModelError, SettingError
+from dragin_lab.core.trace import Passage, Question
+from dragin_lab.errors import DataError, ModelError, SearchServerError, SettingError
 from dragin_lab.run import runwriter
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, open_benchmark, run_config
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import encode, summary
-from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, find_runs, read_run, trace_name
+from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, RunStoppedError, find_runs, read_run, trace_name
 from dragin_lab.run.runwriter import NotWrittenError, RunFolder
 
 KEYS = [
@@ -274,6 +274,55 @@ def test_a_failed_question_is_recorded_and_tried_again(whole: Path, tmp_path: Pa
     assert answer(folder, 4).asked == [2, 4]
     assert read_run(folder).complete
     assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+
+
+class Down(ScriptedRetriever):
+    """A server that is down; ``changing`` says something else every time."""
+
+    def __init__(self, changing: bool = False) -> None:
+        super().__init__()
+        self.changing = changing
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        self.queries.append(query)
+        raise SearchServerError(f"nobody answers{f' {query}' if self.changing else ''}")
+
+
+def test_a_run_stops_where_every_search_fails_and_goes_on_when_they_do_not(tmp_path: Path) -> None:
+    lab, folder = Lab(AnsweringModel(), retriever=Down()), tmp_path / "run"
+    with pytest.raises(RunStoppedError, match=r"the last 5 questions failed with the same error: nobody answers"):
+        recorded(lab, questions(20), DRAGIN, folder)
+    assert len(read_run(folder).failed) == 5
+    good = lab.replace(retriever=ScriptedRetriever())
+    assert recorded(good, questions(20), DRAGIN, folder).complete
+
+
+def test_a_run_goes_on_where_searches_fail_for_different_reasons(tmp_path: Path) -> None:
+    lab = Lab(AnsweringModel(), retriever=Down(changing=True))
+    assert len(recorded(lab, questions(12), DRAGIN, tmp_path / "run").failed) == 12
+
+
+def test_a_search_that_never_ends_does_not_hold_an_interrupted_process() -> None:
+    script = """
+import signal, threading
+from answering import DRAGIN, AnsweringModel, questions
+from dragin_lab.run.lab import Lab
+
+class Silent:
+    def search(self, query, k):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        threading.Event().wait()
+    def provenance(self):
+        return {"kind": "silent"}
+
+lab = Lab(AnsweringModel(), retriever=Silent())
+list(lab.ask_many(questions(2), DRAGIN, batch_size=2))
+"""
+    paths = os.pathsep.join([str(HERE.parent), str(HERE)])
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=environment(PYTHONPATH=paths), capture_output=True, timeout=120, check=False
+    )
+    assert b"KeyboardInterrupt" in ended.stderr
 
 
 def test_a_complete_run_is_left_alone(whole: Path) -> None:
