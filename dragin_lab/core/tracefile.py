@@ -14,7 +14,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -35,6 +35,7 @@ SLIM = b"dragin_lab slim trace\n"  # what its file begins with
 #: safetensors refuses to read a longer header.
 LONGEST_HEADER = 100_000_000
 LARGEST = 4 * 2**30  # bytes of a file
+LARGEST_ARRAY = 2**30  # bytes of one array
 LARGEST_SLIM = 2**29  # bytes of a slim trace, unpressed: without attention a trace is small
 #: How long the arrays and lists of a record are, by letters that stand for the same number throughout it.
 _SHAPES = {
@@ -49,6 +50,11 @@ _SHAPES = {
         "hit": "w",
     },
     "Query": {"words": "w", "weights": "w", "chosen": "w"},
+}  # fmt: skip
+#: By the names that safetensors gives to the types that numpy has.
+_ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8,
+    "F64": 8,
 }  # fmt: skip
 _MAYBE_EMPTY = ("alternative_pieces",)
 
@@ -69,7 +75,7 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     trace = trace if hidden and not slim else _lighter(trace, slim)
     packed = _pack(trace, "trace", tensors)
     try:
-        _unpack(type(trace), packed, "trace", _Arrays(tensors, tensors.__getitem__))
+        _unpack(type(trace), packed, "trace", _Arrays(tensors, tensors.__getitem__, lambda name: tensors[name].nbytes))
     except TraceFileError as error:
         raise TraceFileError(f"{path}: not saved, as it could not be read back: {error}") from None
     # ASCII only, so that even half a surrogate pair survives.
@@ -94,8 +100,8 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
 def load_trace(kind: type[T], path: str | Path) -> T:
     """Read a trace, an object of ``kind``; ``TraceFileError`` says what is wrong with a file that is not one.
 
-    No array is read before its name, and the size of the file, are known to be right. Files of format 1 have no
-    checksum; in them damage may go unseen.
+    No array is read before its name, its shape and type, and the size of the file are known to be right. Files of
+    format 1 have no checksum; in them damage may go unseen.
     """
     path = as_path(path, TraceFileError)
     if not os.path.isfile(path):
@@ -109,9 +115,10 @@ def load_trace(kind: type[T], path: str | Path) -> T:
         if slim:
             arrays = safetensors.numpy.load(data)
             metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
-            return _read(kind, path, metadata, _Arrays(arrays, arrays.__getitem__))
+            return _read(kind, path, metadata, _Arrays(arrays, arrays.__getitem__, lambda name: arrays[name].nbytes))
         with safetensors.safe_open(path, framework="np") as file:
-            return _read(kind, path, file.metadata() or {}, _Arrays(file.keys(), file.get_tensor))
+            arrays_of_file = _Arrays(file.keys(), file.get_tensor, partial(_bytes_of, file))
+            return _read(kind, path, file.metadata() or {}, arrays_of_file)
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, zlib.error, KeyError) as error:  # KeyError: an unknown type of array
@@ -182,8 +189,8 @@ def _lighter(trace: Any, slim: bool) -> Any:
 class _Arrays:
     """The arrays of an open file, each read when it is asked for, once."""
 
-    def __init__(self, names: Iterable[str], get: Callable[[str], np.ndarray]) -> None:
-        self.names, self._get = set(names), get
+    def __init__(self, names: Iterable[str], get: Callable[[str], np.ndarray], size: Callable[[str], int]) -> None:
+        self.names, self._get, self._size = set(names), get, size
         self.read: dict[str, np.ndarray] = {}
 
     def take(self, name: Any, where: str) -> np.ndarray:
@@ -191,8 +198,16 @@ class _Arrays:
             raise TraceFileError(f"{where}: its array is missing from the file")
         if name in self.read:
             raise TraceFileError(f"{where}: its array is another one's too")
-        self.read[name] = found = self._get(name)
-        return found
+        if (size := self._size(name)) > LARGEST_ARRAY:
+            raise TraceFileError(f"{where}: its array has {size:,} bytes, and one has at most {LARGEST_ARRAY:,}")
+        self.read[name] = array = self._get(name)
+        return array
+
+
+def _bytes_of(file: Any, name: str) -> int:
+    """What an array of an open file takes, by its shape and type alone."""
+    header = file.get_slice(name)
+    return math.prod(header.get_shape()) * _ITEM_BYTES[header.get_dtype()]
 
 
 def checksum(text: str, tensors: Mapping[str, np.ndarray]) -> str:
@@ -200,7 +215,7 @@ def checksum(text: str, tensors: Mapping[str, np.ndarray]) -> str:
     found = zlib.crc32(text.encode())
     for name, array in sorted(tensors.items()):
         found = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), found)
-        found = zlib.crc32(array.tobytes(), found)
+        found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", found)  # no copy
     return f"{found:08x}"
 
 

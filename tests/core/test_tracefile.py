@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -442,6 +443,29 @@ def test_json_that_is_not_a_trace_is_refused(saved: Path, text: str) -> None:
         metadata = dict(file.metadata())
     saved.write_bytes(safetensors.numpy.save({}, metadata | {"trace": text}))
     refusal(saved, "trace")
+
+
+def test_no_array_is_allocated_before_its_size_is_held_to_the_limit(saved: Path) -> None:
+    data = saved.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    name = next(name for name in header if name.endswith("entropy"))
+    start = 0
+    for key, entry in header.items():  # the large one comes last, and no bytes lie between arrays
+        if key not in ("__metadata__", name):
+            size = entry["data_offsets"][1] - entry["data_offsets"][0]
+            entry["data_offsets"] = [start, start + size]
+            start += size
+    header[name] |= {"shape": [3 * 2**28], "dtype": "F32", "data_offsets": [start, start + 3 * 2**30]}
+    text = json.dumps(header).encode()
+    with saved.open("wb") as file:  # which takes no space on the disk
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + start + 3 * 2**30)
+    tracemalloc.start()
+    with pytest.raises(TraceFileError, match=r"entropy: its array has 3,221,225,472 bytes, and one has at most"):
+        Trace.load(saved)
+    assert tracemalloc.get_traced_memory()[1] < 2**27
+    tracemalloc.stop()
 
 
 def test_a_large_file_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
