@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -24,7 +25,10 @@ from dragin_lab.model.tokenizer import HFTokenizer
 
 _TRANSPORTS = ("httpx", "httpcore", "requests", "urllib3")  # what the hub's client may be built on
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-_LOADING = (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError)
+_LOADING = (
+    OSError, EOFError, ValueError, LookupError, ImportError, RuntimeError, TypeError, AttributeError, ArithmeticError,
+    pickle.UnpicklingError,
+)  # fmt: skip
 _PATIENCE = 5.0  # seconds to wait for the hub before saying that it cannot be reached
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,13 @@ def test_weights_that_cannot_be_read(folder: Path) -> None:
         refused(folder, "cannot be (read|loaded)")
 
 
+def test_pickled_weights_that_are_damaged_or_hold_more_than_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    for content in (pickle.dumps(print), pickle.dumps({"a": 1})[:-2], b"not weights at all", b""):
+        (folder / "pytorch_model.bin").write_bytes(content)
+        refused(folder, "cannot be (read|loaded)")
+
+
 def test_weights_that_are_missing_or_of_another_shape(folder: Path) -> None:
     file = folder / "model.safetensors"
     weights = load_file(file)
@@ -116,6 +124,9 @@ def test_configs_that_are_no_causal_model(folder: Path) -> None:
     refused(folder, "cannot be loaded as a causal language model")
     config.write_text("{")
     refused(folder, "cannot be loaded as a causal language model")
+    for name in ("num_attention_heads", "num_key_value_heads", "hidden_size", "vocab_size", "num_hidden_layers"):
+        config.write_text(json.dumps({**said, name: 0}))
+        refused(folder, "cannot be|weights are not in its files|has no|layers?")
 
 
 def test_a_folder_without_tokenizer(folder: Path) -> None:
