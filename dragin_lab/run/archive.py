@@ -7,7 +7,7 @@ from hashlib import file_digest
 from pathlib import Path
 
 from dragin_lab.errors import DraginLabError
-from dragin_lab.files import check_unpacked, user_cache
+from dragin_lab.files import check_unpacked, remedy, user_cache
 
 ENDING = ".tar.xz"
 
@@ -43,6 +43,9 @@ def unpacked(path: Path) -> Path:
                     draft.rename(folder)
                 finally:
                     shutil.rmtree(draft, ignore_errors=True)
-    except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
+    except OSError as error:
+        why = error.strerror or error
+        raise PackedRunsError(f"{path}: cannot be unpacked into {user_cache()}: {why}; {remedy(error)}") from None
+    except (EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
         raise PackedRunsError(f"{path}: cannot be unpacked ({error}); get it again, or give a folder of runs") from None
     return folder

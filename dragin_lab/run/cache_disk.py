@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import warnings
 import zlib
@@ -13,9 +14,11 @@ from typing import TypeVar
 from filelock import FileLock
 
 from dragin_lab.errors import DraginLabError
+from dragin_lab.files import remedy
 
 FORMAT = 1  # of the table and of the arrays in it
 NAME = "drafts.sqlite"
+_LEAST_SPACE = 2**20  # bytes without which a disk counts as full
 _PATIENCE = 20.0  # seconds to wait for another process that writes
 _TABLE = """
 CREATE TABLE IF NOT EXISTS kept (key BLOB PRIMARY KEY, used INTEGER, size INTEGER, sum INTEGER, data BLOB);
@@ -56,7 +59,7 @@ class Disk:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = self._open()
         except sqlite3.OperationalError as error:
-            raise CacheError(f"{self.path}: cannot be used ({error}); {_remedy(error)}") from None
+            raise CacheError(f"{self.path}: cannot be used ({error}); {_remedy(error, folder)}") from None
         except sqlite3.DatabaseError as error:
             warnings.warn(f"{self.path}: damaged ({error}); an empty one replaces it", stacklevel=3)
             for path in (self.path, *(self.path.with_name(NAME + end) for end in ("-wal", "-shm"))):
@@ -64,8 +67,7 @@ class Disk:
             self._file = self._open()
         except OSError as error:
             raise CacheError(
-                f"{folder}: no cache can be written there ({error.strerror or error}); give a folder that you may write"
-                " to"
+                f"{folder}: no cache can be written there ({error.strerror or error}); {remedy(error)}"
             ) from None
         self._bytes = self._measure()
 
@@ -143,14 +145,15 @@ class Disk:
             self._broken = True
             warnings.warn(
                 f"{self.path}: {error}; nothing more is written there, what is there stays, and the run goes on. "
-                f"{_remedy(error).capitalize()}",
+                f"{_remedy(error, self.path.parent).capitalize()}",
                 stacklevel=4,
             )
             return None
 
 
-def _remedy(error: sqlite3.Error) -> str:
-    if "full" in str(error):
+def _remedy(error: sqlite3.Error, folder: Path) -> str:
+    # SQLite may call a full disk an I/O error, or a file that cannot be opened.
+    if "full" in str(error) or shutil.disk_usage(folder).free < _LEAST_SPACE:
         return "free some space, or give a folder on another disk"
     if "locked" in str(error):
         return "another process holds it; wait for that one, or give another folder"

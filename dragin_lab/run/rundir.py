@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -152,11 +152,16 @@ def read_run(folder: str | Path) -> RunRecord:
     folder = as_path(folder, RunError)
     config = read_config(folder / CONFIG)
     found, damaged = read_lines(folder / PREDICTIONS, PREDICTION, config["format"])
-    if damaged:
-        more = f"; and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        warnings.warn(f"{damaged[0]}{more}: left out. The command that made the run asks again", stacklevel=2)
+    warn_of_damage(damaged, "left out. The command that made the run asks again")
     done = sum(line["ended"] != "error" for line in found.values())
     return RunRecord(folder, config, list(found.values()), done == config["dataset"]["questions"], tuple(damaged))
+
+
+def warn_of_damage(damaged: Sequence[str], result: str) -> None:
+    """Name the first of some damaged lines (``read_lines``), how many more there are, and what that leads to."""
+    if damaged:
+        more = f"; and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+        warnings.warn(f"{damaged[0]}{more}: {result}", stacklevel=3)
 
 
 def read_config(path: Path) -> dict[str, Any]:

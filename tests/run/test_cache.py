@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,13 +156,26 @@ def test_another_format_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(CacheError, match=r"no cache can be written there .*; give a folder that you may write to"):
+    with pytest.raises(CacheError, match=r"no cache can be written there \(File exists\); try another path"):
         Cache(tmp_path / "file")
     with pytest.raises(CacheError, match="no cache can be written there"):
         Cache(tmp_path / "file" / "below")
     (tmp_path / "taken" / NAME).mkdir(parents=True)
     with pytest.raises(CacheError, match=r"cannot be used .*; give a folder that you may write to"):
         Cache(tmp_path / "taken")
+
+
+@pytest.mark.parametrize("error", ["disk I/O error", "unable to open database file", "database or disk is full"])
+def test_a_full_disk_is_not_a_folder_without_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise sqlite3.OperationalError(error)
+
+    monkeypatch.setattr(sqlite3, "connect", fail)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=4096))
+    with pytest.raises(CacheError, match=r"cannot be used .*; free some space"):
+        Cache(tmp_path)
 
 
 def test_a_full_disk_ends_the_writing_and_nothing_else(tmp_path: Path) -> None:
