@@ -102,7 +102,9 @@ def trigger(path: str | Path) -> Logistic:
     try:
         terms = [(one["feature"], *(float(one[key]) for key in ("weight", "mean", "scale"))) for one in record["terms"]]
         name, numbers = record["name"], [float(record[key]) for key in ("bias", "threshold")]
-    except (KeyError, TypeError, ValueError) as error:
+        if not all(isinstance(text, str) for text in (name, *(feature for feature, *_ in terms))):
+            raise TypeError("a name is not a text")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise SettingError(f"{path}: has no usable entry ({error}); fit the trigger again") from None
     for feature, *values in terms:
         if not (feature in FEATURES or feature.removeprefix(HIDDEN).isdigit()):

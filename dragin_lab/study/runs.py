@@ -17,7 +17,7 @@ from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.again import Rerun
 from dragin_lab.run.lines import TIMING, Line, own_metrics, readable, value_of
-from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines
+from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.naming import names_of_runs
@@ -101,7 +101,8 @@ class Runs:
 
         rows = []
         for (dataset, name), record in self._by.items():
-            timings = read_lines(record.folder / TIMINGS, TIMING, record.config["format"])[0]
+            timings, damaged = read_lines(record.folder / TIMINGS, TIMING, record.config["format"])
+            warn_of_damage(damaged, "left out, so the seconds of its question are not known")
             for qid, line in self.lines(dataset, name).items():
                 rows.append(
                     {

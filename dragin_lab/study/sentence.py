@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dragin_lab.core.given import shown
 from dragin_lab.errors import SettingError
 
 if TYPE_CHECKING:
@@ -51,5 +52,6 @@ def sentence(
     frame = pd.DataFrame({name: flag.astype("boolean") for name, flag in wanted.items()}).fillna(False).astype(bool)
     try:
         return set(frame.query(said).index)
-    except (SyntaxError, ValueError) as error:
-        raise SettingError(f"{text!r} cannot be read ({error}); write it as 'dragin wrong and flare right'") from None
+    except (SyntaxError, ValueError, TypeError, NotImplementedError, RecursionError, MemoryError) as error:
+        why = str(error) or type(error).__name__
+        raise SettingError(f"{shown(text)} cannot be read ({why}); write 'dragin wrong and flare right'") from None

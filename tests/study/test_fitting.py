@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,8 +21,8 @@ from dragin_lab.core.logistic import FEATURES
 from dragin_lab.core.trace import Question
 from dragin_lab.core.trigger import WHENS
 from dragin_lab.data import datasets
-from dragin_lab.errors import SettingError
-from dragin_lab.study.fitting import LEAST
+from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.study.fitting import FORMAT, LEAST
 from dragin_lab.views import contributions
 
 TEXT, ENDING = "The film Ma was directed by Bo Li.", " So the answer is Bo Li. He"
@@ -164,3 +165,17 @@ def test_hidden_states_and_attention_paid_can_be_used(variant: str) -> None:
     assert [term[0] for term in made.terms][:4] == ["entropy", "paid", "hidden 0", "hidden 1"]
     trace = lab.ask(questions[0], when=made, threshold=0.01, variant=variant, max_new_tokens=64)
     assert trace.retrievals_count > 0
+
+
+ODD = (None, True, 0, -1, 10**400, 1e400, "", "x", [], [1], {}, {"x": 1}, [[]], [{}], "\ud800")
+
+
+@pytest.mark.parametrize("key", ["format", "name", "terms", "bias", "threshold", "feature", "weight", "mean", "scale"])
+def test_an_odd_file_is_no_trigger_and_says_why(tmp_path: Path, key: str) -> None:
+    sound = {"format": FORMAT, "name": "mine", "bias": 0.0, "threshold": 0.5}
+    term = {"feature": "entropy", "weight": 1.0, "mean": 0.0, "scale": 1.0}
+    for odd in ODD:
+        record = sound | {"terms": [term | ({key: odd} if key in term else {})]} | ({} if key in term else {key: odd})
+        (tmp_path / "odd.json").write_text(json.dumps(record))
+        with contextlib.suppress(DraginLabError):  # some are sound
+            dl.trigger(tmp_path / "odd.json")

@@ -200,3 +200,19 @@ def test_no_text_in_a_csv_is_a_formula_and_numbers_stay(tmp_path: Path) -> None:
     texts = runs.save(tmp_path / "a.csv").read_text(), runs.table().show("csv")
     assert "'=evil" in texts[0]
     assert not any(re.search(r"(^|,)=evil", text, re.MULTILINE) for text in texts)
+
+
+def test_a_damaged_timing_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    (folder / "timings.jsonl").write_text("damaged\n")
+    with pytest.warns(UserWarning, match=r"timings\.jsonl, line 1: .* the seconds of its question are not known"):
+        assert len(dl.Runs.load(folder).outcomes) == 4
+
+
+@pytest.mark.parametrize(
+    "text", ["not " * 500 + "dragin wrong", "(" * 500 + "dragin wrong" + ")" * 500, "(dragin wrong) (dragin right)"]
+)
+def test_a_sentence_that_cannot_be_read_is_a_message(tmp_path: Path, text: str) -> None:
+    runs = dl.Runs.load(write_run(tmp_path, em=[1.0, 0.0]))
+    with pytest.raises(SettingError, match=r"^.{1,400}$"):
+        runs.where(text)
