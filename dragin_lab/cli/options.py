@@ -101,7 +101,7 @@ def _literal(text: str) -> Any:
 
 def define(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
     """Run Python files for the whens and whats that they define."""
-    for name in files:
+    for number, name in enumerate(files):
         path = as_path(name)
         if not path.is_file():
             raise click.UsageError(f"--with {name}: no such file; give a Python file with @dl.when or @dl.what in it")
@@ -110,10 +110,11 @@ def define(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -
 
             trigger(path)
             continue
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        private = f"_dragin_lab_with_{number}_{path.stem}"  # no module of that name can be in use
+        spec = importlib.util.spec_from_file_location(private, path)
         if spec is None or spec.loader is None:
             raise click.UsageError(f"--with {name}: is not a Python file; its name must end in .py, or .json")
-        sys.modules[path.stem] = module = importlib.util.module_from_spec(spec)
+        sys.modules[private] = module = importlib.util.module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
         except DraginLabError as error:

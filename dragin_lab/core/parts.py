@@ -117,7 +117,14 @@ class Registry(Generic[P]):
         if name in self._found:  # entry points are found by reading what every installed package says of itself
             return self._found[name]
         if (point := self._installed().get(name)) is not None:
-            loaded = point.load()
+            try:
+                loaded = point.load()
+            except Exception as error:  # whatever an installed package raises
+                package = point.dist.name if point.dist else point.value
+                raise SettingError(
+                    f"{self.kind} {name!r} of the package {package} cannot be loaded ({type(error).__name__}: "
+                    f"{error}); repair or uninstall the package"
+                ) from error
             if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
                 raise SettingError(f"the entry point {self.group}: {name} gives {loaded!r}, which is not a {self.kind}")
             self._found.setdefault(name, loaded)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 from command import ROOT, Command
 from run_folders import read_config, write_config, write_run
 
+from dragin_lab import cli as package
+from dragin_lab.cli import app
 from dragin_lab.cli.app import follow
 from dragin_lab.cli.outputs import echo
 from dragin_lab.data import web
@@ -132,3 +136,29 @@ def test_a_model_cannot_write_to_the_terminal(
     text = capsys.readouterr().err
     assert text.count("gnp.exe") == 2
     assert not UNSAFE.search(re.sub(r"\x1b\[(0|22)m", "", text))
+
+
+def test_a_file_of_triggers_takes_no_name_of_another_module(run: Command, tmp_path: Path) -> None:
+    (tmp_path / "random.py").write_text("GAUSS = 1")
+    assert run("methods", "--with", tmp_path / "random.py").code == 0
+    assert sys.modules["random"] is random
+
+
+def test_an_installed_trigger_that_is_broken_is_named_with_its_package(
+    run: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    about = tmp_path / "broken_pack-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-pack\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[dragin_lab.whens]\nmine = no_such_module:Mine\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    run.refused("methods", says=("when 'mine' of the package broken-pack cannot be loaded (ModuleNotFoundError",))
+
+
+def test_ctrl_c_while_it_is_loaded_is_an_interrupt(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "main", lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(SystemExit, match="130"):
+        package.main()
+    assert capsys.readouterr().err == "\ninterrupted\n"

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from sources import on_disk, some_passages, write_json_lines, write_table
 
 import dragin_lab as dl
-from dragin_lab.cli import DONE, FAILED
+from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, SettingError
 from dragin_lab.files import locked

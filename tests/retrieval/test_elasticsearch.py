@@ -13,7 +13,7 @@ from command import Command
 from search_server import Index, serve
 from sources import some_passages, write_json_lines
 
-from dragin_lab.cli import DONE, FAILED
+from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.core.given import without_secrets
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import web

@@ -19,7 +19,7 @@ from command import Command, environment
 from milvus_servers import HashedTerms, MilvusProcess
 from sources import some_passages, write_json_lines
 
-from dragin_lab.cli import DONE, FAILED
+from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.retrieval import analysis, dense_encoders, milvus, milvus_fill
