@@ -8,10 +8,11 @@ from typing import Any
 
 import rich_click as click
 
-from dragin_lab.cli.options import Name, debug_option, with_option
+from dragin_lab.cli.options import Name, debug_option, default_settings, stated_settings, with_option
 from dragin_lab.cli.outputs import echo, table_text
-from dragin_lab.core.method import METHODS, Method, choice
+from dragin_lab.core.method import METHODS, Method, choice, settings_beside
 from dragin_lab.core.method import method as make_method
+from dragin_lab.core.parts import read_form
 from dragin_lab.data.presets import SOURCES, find_preset
 from dragin_lab.errors import SettingError
 
@@ -48,30 +49,21 @@ def build_methods(
         )
     ]
     sizes = {key: options[key] for key in ("top_k", "max_new_tokens")}
-    own = dict(options.get("given", ()))
-    given = {key: _values_of(key, options[key], combined) for key in ("threshold", "top_n")}
+    several = {key: _values_of(key, options[key], combined) for key in ("threshold", "top_n")}
     found: dict[Method, None] = {}
+    untaken = dict(options.get("given", ()))
     for name, parts in combined:
-        choices = [of.get(name, ()) if _measures(name, parts, key) else () for key, of in given.items()]
+        known = default_settings(name, parts["when"], parts["what"])
+        taken = [(key, value) for key, value in options.get("given", ()) if key in known]
+        untaken = {key: value for key, value in untaken.items() if key not in known}
+        choices = [of.get(name, ()) if key in known else () for key, of in several.items()]
         for theta, top_n in product(*(values or (None,) for values in choices)):
-            taken = {key: value for key, value in own.items() if _measures(name, parts, key, value)}
-            wanted = sizes | parts | taken | {"threshold": theta, "top_n": top_n}
-            found[_over(name, (published or {}).get(name, {}), wanted)] = None
-    for key, value in own.items():
-        if not any(method.settings.get(key) == value for method in found):
-            raise click.UsageError(f"--set {key}={value}: none of the methods takes it; 'dragin-lab methods' lists all")
+            wanted = sizes | parts | {"threshold": theta, "top_n": top_n, "given": taken}
+            before = (published or {}).get(name, {})
+            found[make_method(name, **settings_beside(before, name, stated_settings(name, wanted)))] = None
+    for key, value in untaken.items():
+        raise click.UsageError(f"--set {key}={value}: none of the methods takes it; 'dragin-lab methods' lists all")
     return list(found)
-
-
-def _over(name: str, published: dict[str, Any], wanted: dict[str, Any]) -> Method:
-    """A method with what is wanted, and what was published where nothing is and the method still takes it."""
-    parts = {key: wanted[key] for key in ("when", "what")}
-    kept = {k: v for k, v in published.items() if k != "threshold" or _measures(name, parts, "threshold")}
-    return _make(name, kept | {key: value for key, value in wanted.items() if value is not None})
-
-
-def _make(name: str, settings: dict[str, Any]) -> Method:
-    return make_method(name, **{key: value for key, value in settings.items() if value is not None})
 
 
 def published_settings(preset: str, model: str | None, names: Sequence[str], dataset: str) -> dict[str, dict[str, Any]]:
@@ -123,13 +115,12 @@ def _values_of(
     return dict.fromkeys(rest, for_all) | own if for_all else own
 
 
-def _measures(name: str, parts: dict[str, Any], key: str, value: Any = 1) -> set[str]:
-    """What a method holds against a setting's value; nothing where it does not take that setting."""
-    try:
-        made = _make(name, parts | {key: value})
-    except SettingError:  # building it for good says what is wrong
+def _measures(name: str, parts: dict[str, Any], key: str) -> set[str]:
+    """The part that a setting of a method is for; nothing where it does not take that setting."""
+    if key not in default_settings(name, parts["when"], parts["what"]):
         return set()
-    return {made.when.name if key == "threshold" else made.what.name} if made.settings.get(key) == value else set()
+    when, what = METHODS[name]
+    return {read_form(parts["when"] or when)[0] if key == "threshold" else read_form(parts["what"] or what)[0]}
 
 
 def _join(values: Sequence[Any]) -> str:

@@ -9,22 +9,25 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
 
 import rich_click as click
 from click.types import FloatParamType
 
 from dragin_lab.core.given import is_embedded
-from dragin_lab.core.method import METHODS, VARIANTS, WHATS, WHENS, Method
-from dragin_lab.core.parts import Registry
+from dragin_lab.core.method import LOOP, METHODS, VARIANTS, WHATS, WHENS, Method, method
+from dragin_lab.core.parts import Registry, read_form
 from dragin_lab.core.prompts import LAYOUTS
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
+#: What ``--set`` leaves to other options.
+_APART = {"name": "--method", "variant": "--variant", "when": "--when", "what": "--what"}
 #: What ``--quantization`` takes, as arguments of transformers' ``BitsAndBytesConfig``.
 QUANTIZATIONS = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True}}
 
@@ -88,6 +91,8 @@ class Setting(click.ParamType):
         name, equals, text = str(value).partition("=")
         if not equals or not name.strip().isidentifier() or not text.strip():
             self.fail(f"{value!r}: write NAME=VALUE, such as first=20", param, ctx)
+        if name.strip() in _APART:
+            self.fail(f"{value!r}: this is no setting of a trigger or a query; give {_APART[name.strip()]}", param, ctx)
         values = [_literal(part.strip()) for part in text.split(",")] if self.several else [_literal(text.strip())]
         return name.strip(), values if len(values) > 1 else values[0]
 
@@ -325,10 +330,42 @@ def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
 
 def build_method(name: str, options: dict[str, Any]) -> Method:
     """The method that the options describe; what an option leaves open is left to the method."""
-    from dragin_lab.core.method import method
+    return method(name, **stated_settings(name, options))
 
-    names = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
-    return method(name, **{key: options[key] for key in names if key in options}, **dict(options.get("given", ())))
+
+def stated_settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of ``method`` that the options state, those of ``--set`` too; what none states is missing.
+
+    Raises ``UsageError`` for a setting that is stated twice with different values, and for a word that is no bool.
+    """
+    keys = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
+    stated = {key: options[key] for key in keys if options.get(key) is not None}
+    defaults = default_settings(name, stated.get("when"), stated.get("what"))
+    repeated: set[str] = set()
+    for key, value in options.get("given", ()):
+        if isinstance(defaults.get(key), bool):
+            value = [_truth(key, part) for part in value] if isinstance(value, list) else _truth(key, value)
+        if key in repeated or stated.get(key, value) != value:
+            option = "--set" if key in repeated else f"--{key.replace('_', '-')}"
+            raise click.UsageError(f"{option} {key}={stated[key]} and --set {key}={value}: give one of the two")
+        repeated.add(key)
+        stated[key] = value
+    return stated
+
+
+def default_settings(name: str, when: str | None, what: str | None) -> dict[str, Any]:
+    """Setting -> default of the method ``name``, where its parts may be others in their written form."""
+    own_when, own_what = METHODS[name]
+    parts = ((WHENS, when or own_when), (WHATS, what or own_what))
+    found = {f.name: f.default for registry, form in parts for f in fields(registry.named(read_form(form)[0]))}
+    return dict.fromkeys(LOOP) | {"full_drafts": False} | found
+
+
+def _truth(key: str, value: Any) -> bool:
+    try:
+        return bool(click.BOOL.convert(str(value), None, None))
+    except click.BadParameter:
+        raise click.UsageError(f"--set {key}={value}: give true or false") from None
 
 
 def check_tap(options: dict[str, Any]) -> None:

@@ -11,14 +11,15 @@ from dragin_lab.cli.options import (
     NUMBER,
     Numbers,
     benchmark_options,
-    build_method,
     debug_option,
     method_options,
     model_options,
     set_option,
     size_options,
+    stated_settings,
 )
 from dragin_lab.cli.run import execute
+from dragin_lab.core.method import method
 from dragin_lab.core.when import Rind
 from dragin_lab.run.sweeps import TABLE_5, swept
 
@@ -39,18 +40,19 @@ from dragin_lab.run.sweeps import TABLE_5, swept
 @click.option("--output", default="runs/sweep", show_default=True, panel="Run", help="Folder of the run directories.")
 @cluster_options
 @debug_option
-def sweep(name: str, threshold: tuple[float, ...] | None, top_n: tuple[int, ...] | None, output: str,
-          given: tuple[tuple[str, Any], ...], **options: Any) -> None:  # fmt: skip
+def sweep(
+    name: str, threshold: tuple[float, ...] | None, top_n: tuple[int, ...] | None, output: str, **options: Any
+) -> None:
     """Run a method over several values of one setting: its threshold, the length of its queries, or any other (--set).
 
     Each value has a run directory below --output; the same command continues where an earlier one was stopped. It ends
     with a table of exact match, F1, retrievals and pieces per question, with 95 % intervals.
     """
-    settings = dict(given) | {k: list(v) for k, v in (("threshold", threshold), ("top_n", top_n)) if v is not None}
-    made = build_method(name, options | {"given": [(k, v) for k, v in settings.items() if not isinstance(v, list)]})
+    several = {"threshold": threshold and list(threshold), "top_n": top_n and list(top_n)}
+    settings = stated_settings(name, options | several)
     if not any(isinstance(value, list) for value in settings.values()):
-        if not isinstance(made.when, Rind):
+        if not isinstance(method(name, **settings).when, Rind):
             raise click.UsageError(f"give the values to go over, such as --threshold 0.05,0.1,0.2 for {name}")
         settings["threshold"] = list(TABLE_5)
-    setting, methods = swept(made, settings)
+    setting, methods = swept(name, settings)
     execute(lambda _: methods, output, options, lambda method: f"{setting} {method.settings[setting]}")

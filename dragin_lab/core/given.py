@@ -65,6 +65,13 @@ def count(name: str, value: Any, low: int = 1) -> int:
     return int(found)
 
 
+def flag(name: str, value: Any) -> bool:
+    """``value`` if it is True or False; words and numbers for them are for the command line to read."""
+    if not isinstance(value, bool):
+        raise SettingError(f"{name}={shown(value)} is {type(value).__name__}; give True or False")
+    return value
+
+
 def text(name: str, value: Any) -> str:
     """``value`` if it is a text that can be written in UTF-8."""
     if not isinstance(value, str):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any
 
 from dragin_lab.core.budget import Budget, Calibrated, Calibration
 from dragin_lab.core.call import Call
-from dragin_lab.core.given import choice, count
+from dragin_lab.core.given import choice, count, flag
 from dragin_lab.core.parts import Entry, Registry
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.trace import Trace
@@ -42,7 +42,8 @@ METHODS = PAPERS | {
 #: Passages per retrieval; the FLARE paper's own loop takes two.
 _TOP_K, _TOP_KS = 3, {("flare", "paper"): 2}
 _LONGEST = 60  # characters of a setting in a label
-_LOOP = ("max_new_tokens", "top_k", "full_drafts")
+#: Settings of the loop, which every method has.
+LOOP = ("max_new_tokens", "top_k", "full_drafts")
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Method:
     def settings(self) -> dict[str, Any]:
         """Everything a trace records about the method, as plain data."""
         loop = {"name": self.name, "variant": self.variant, "when": self.when.name, "what": self.what.name}
-        loop |= {key: getattr(self, key) for key in _LOOP} | {"threshold": self.threshold}
+        loop |= {key: getattr(self, key) for key in LOOP} | {"threshold": self.threshold}
         loop |= {"measure": self.when.measure, "unit": self.when.unit_in(self.variant)}
         own = {part.name: part.fingerprint for part in (self.when, self.what) if part.fingerprint}
         parts = self.when.settings | self.what.settings
@@ -140,6 +141,7 @@ def method(
     ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6): a name, a
     written form such as ``"margin(first=20)@0.6"``, or what ``@dl.when`` and ``@dl.what`` made. ``settings`` are those
     of the when and the what, such as ``threshold`` or ``top_n``; ``dragin_lab.whens()`` and ``whats()`` list them.
+    A setting may not contradict a written form.
     ``variant="reference"`` is the authors' released code to the letter (docs/reference-behaviour.md), ``"paper"`` the
     equations. ``max_new_tokens`` bounds a draft and the answer (default 64; more where the model asks by itself).
     ``top_k`` is the number of passages per retrieval (default 3; 2 for the paper variant of ``flare``). ``nlp`` is any
@@ -155,11 +157,11 @@ def method(
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
     own_when, own_what = METHODS[name]
-    made_when = WHENS.make(own_when if when is None else when)
-    made_what = WHATS.make(own_what if what is None else what)
-    _check_settings(made_when, made_what, settings)
-    made_when = WHENS.make(made_when, **{k: v for k, v in settings.items() if k in made_when.settings})
-    made_what = WHATS.make(made_what, **{k: v for k, v in settings.items() if k in made_what.settings})
+    when, what = own_when if when is None else when, own_what if what is None else what
+    when_class, what_class = WHENS.read(when)[0], WHATS.read(what)[0]
+    _check_settings(when_class, what_class, settings)
+    made_when = WHENS.make(when, **{k: v for k, v in settings.items() if k in setting_names(when_class)})
+    made_what = WHATS.make(what, **{k: v for k, v in settings.items() if k in setting_names(what_class)})
     if message := senseless(made_when, made_what):
         raise SettingError(message)
     made_when, calibrated = _calibrated(made_when, variant, calibration)
@@ -171,7 +173,7 @@ def method(
         what=made_what,
         max_new_tokens=count("max_new_tokens", made_when.length if max_new_tokens is None else max_new_tokens),
         top_k=count("top_k", _TOP_KS.get((name, variant), _TOP_K) if top_k is None else top_k),
-        full_drafts=bool(full_drafts),
+        full_drafts=flag("full_drafts", full_drafts),
         pipeline=load_pipeline(nlp),
         calibrated=calibrated,
     )
@@ -197,17 +199,23 @@ def _calibrated(
     return replace(when, threshold=theta), found  # type: ignore[call-arg]
 
 
-def _check_settings(when: When, what: What, settings: Mapping[str, Any]) -> None:
+def setting_names(part: type[When] | type[What]) -> tuple[str, ...]:
+    """The names of a part's settings."""
+    return tuple(f.name for f in fields(part))
+
+
+def _check_settings(when: type[When], what: type[What], settings: Mapping[str, Any]) -> None:
     """Raise ``SettingError`` for a setting that belongs to both parts, or to neither."""
-    if both := set(when.settings) & set(what.settings):
+    of_when, of_what = setting_names(when), setting_names(what)
+    if both := set(of_when) & set(of_what):
         raise SettingError(
             f"when {when.name!r} and what {what.name!r} both have a setting {sorted(both)[0]!r}; rename one of them"
         )
     for key, value in settings.items():
-        if key in when.settings or key in what.settings:
+        if key in of_when or key in of_what:
             continue
         if not (WHENS.any_has(key) or WHATS.any_has(key)):
-            choice("setting", key, (*when.settings, *what.settings, *_LOOP))
+            choice("setting", key, (*of_when, *of_what, *LOOP))
         # How much a query holds may stay in a preset while the what is exchanged.
         if value is not None and key in ("top_n", "n"):
             count(key, value)
@@ -238,18 +246,50 @@ def methods() -> list[Entry]:
 
 def changed(found: Method) -> dict[str, Any]:
     """The arguments that make the method out of its name and variant: what is not there by default."""
-    plain = method(found.name, variant=found.variant, when=type(found.when), what=type(found.what), nlp=found.pipeline)
+    needed = _without_default(found)
+    plain = method(
+        found.name, variant=found.variant, when=type(found.when), what=type(found.what), nlp=found.pipeline, **needed
+    )
     before = plain.settings | dict(zip(("when", "what"), METHODS[found.name], strict=True))
-    keys = ("when", "what", "threshold", *found.when.settings, *found.what.settings, *_LOOP)
-    return {key: found.settings[key] for key in keys if found.settings[key] != before[key]}
+    keys = ("when", "what", "threshold", *found.when.settings, *found.what.settings, *LOOP)
+    return {key: found.settings[key] for key in keys if key in needed or found.settings[key] != before[key]}
+
+
+def _without_default(found: Method) -> dict[str, Any]:
+    """The settings that somebody had to give, such as θ of a trigger that has no default."""
+    every = (*fields(found.when), *fields(found.what))
+    names = [f.name for f in every if f.default is MISSING and f.default_factory is MISSING]
+    if found.threshold is not None and found.when.default_threshold(found.variant) is None:
+        names.append("threshold")
+    return {name: found.settings[name] for name in names}
 
 
 def exchanged(found: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
-    given = changed(found) | {"when": type(found.when), "what": type(found.what)}
-    given |= {"variant": found.variant, "nlp": found.pipeline}
-    made = method(found.name, **given | settings)
+    before = changed(found) | {"when": type(found.when), "what": type(found.what)}
+    before |= {"variant": found.variant, "nlp": found.pipeline}
+    made = method(found.name, **settings_beside(before, found.name, settings))
     return replace(made, calibrated=found.calibrated) if made.when == found.when else made
+
+
+def settings_beside(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``before`` with ``changes`` over it, both arguments of the method ``name``.
+
+    A when or what among the changes brings its own settings: those that it states, and those of its kind where it is of
+    another kind, as θ is on another scale there. Only ``top_n`` stays, which means the same for all.
+    """
+    merged = dict(before)
+    tables: tuple[tuple[str, Registry[Any]], ...] = (("when", WHENS), ("what", WHATS))
+    for (kind, registry), own in zip(tables, METHODS[name], strict=True):
+        if changes.get(kind) is None:
+            continue
+        part, stated = registry.read(changes[kind])
+        old, _ = registry.read(before.get(kind) or own)
+        gone = set(stated)
+        if part is not old:
+            gone |= set(setting_names(old)) - {"top_n"}
+        merged = {key: value for key, value in merged.items() if key not in gone}
+    return {**merged, **changes}
 
 
 def label(found: Method) -> str:
@@ -310,6 +350,6 @@ def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
             raise SettingError(
                 f"{kind} {name!r} has changed since the trace was written; define it as it was to replay it"
             )
-    loop = {key: settings[key] for key in _LOOP if key in settings}
+    loop = {key: settings[key] for key in LOOP if key in settings}
     made = method(settings["name"], variant=settings["variant"], nlp=pipeline, **parts, **loop)
     return replace(made, calibrated=Calibrated(**settings["calibrated"])) if "calibrated" in settings else made

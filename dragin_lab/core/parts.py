@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from dragin_lab.core.given import choice, number, shown, text
+from dragin_lab.core.given import choice, flag, number, shown, text
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="Part")
@@ -31,6 +31,11 @@ class Part:
     name = ""  # how it is called everywhere
     source = ""  # where it is from: a paper's section or equation
     shorthand = ""  # the setting that the written form may call ``n``
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            if isinstance(f.default, bool):
+                flag(f.name, getattr(self, f.name))
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -134,30 +139,48 @@ class Registry(Generic[P]):
     def _installed(self) -> dict[str, Any]:
         return {point.name: point for point in entry_points(group=self.group)}
 
-    def make(self, given: str | P | type[P], **settings: Any) -> P:
-        """A part from its written form, its class or itself, with settings exchanged."""
+    def read(self, given: str | P | type[P]) -> tuple[type[P], dict[str, Any]]:
+        """The class of a written form, a class or a part, and the settings that it states."""
         if isinstance(given, str):
             name, own = read_form(given)
             part = self.named(name)
             if "n" in own and part.shorthand:
                 own[part.shorthand] = own.pop("n")
-            settings = own | settings
-        elif isinstance(given, self.base):
-            if not settings:
-                return given
-            part, settings = type(given), given.settings | settings
-        elif isinstance(given, type) and issubclass(given, self.base):
-            part = given
+            return part, own
+        if isinstance(given, self.base):
+            return type(given), given.settings
+        if isinstance(given, type) and issubclass(given, self.base):
+            return given, {}
+        raise SettingError(
+            f"{self.kind}={shown(given)} is not a {self.kind}; give a name such as {next(iter(self._found))!r}, "
+            f"or what @dl.{self.kind} made"
+        )
+
+    def make(self, given: str | P | type[P], **settings: Any) -> P:
+        """A part from its written form, its class or itself, with more settings.
+
+        They replace those of a part. Raises ``SettingError`` where they contradict a written form, which None does not.
+        """
+        part, own = self.read(given)
+        if isinstance(given, str):
+            for key, value in own.items():
+                if settings.get(key) not in (None, value):
+                    raise SettingError(
+                        f"{key}={shown(settings[key])} contradicts {self.kind}={given!r}, which has {key}={value!r}; "
+                        "give one of the two"
+                    )
+            settings = settings | own
         else:
-            raise SettingError(
-                f"{self.kind}={shown(given)} is not a {self.kind}; give a name such as {next(iter(self._found))!r}, "
-                f"or what @dl.{self.kind} made"
-            )
-        known = [f.name for f in fields(part)]
+            settings = own | settings
+        every = fields(part)
+        known = [f.name for f in every]
         for name in settings:
             if name not in known:
                 has = f"its settings are {', '.join(known)}" if known else "it has no settings"
                 raise SettingError(f"{name} has no meaning for {self.kind} {part.name!r}: {has}")
+        for f in every:
+            if f.default is MISSING and f.default_factory is MISSING and f.name not in settings:
+                raise SettingError(f"{self.kind} {part.name!r} needs {f.name}; write {part.name}({f.name}=…)")
         return part(**settings)
 
     def settings_of(self, name: str) -> dict[str, Any]:

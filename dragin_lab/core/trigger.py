@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -104,14 +104,21 @@ class When(Part):
         """Whether a word can only be judged once its sentence has ended."""
         return False
 
+    @classmethod
+    def default_threshold(cls, variant: str) -> float | None:
+        """θ where none is set; None for a trigger that has no default, and for one without a threshold."""
+        if cls.thresholds is not None:
+            return cls.thresholds[variant]
+        default = next((f.default for f in fields(cls) if f.name == "threshold"), None)
+        return None if default is MISSING else default
+
     def resolved(self, variant: str) -> When:
         if not hasattr(self, "threshold"):
             return self
-        if self.theta is not None:
-            return replace(self, threshold=number("threshold", self.theta))  # type: ignore[call-arg]
-        if self.thresholds is None:
+        theta = self.default_threshold(variant) if self.theta is None else self.theta
+        if theta is None:
             raise SettingError(f"when {self.name!r} needs a threshold, such as {self.name}@0.6")
-        return replace(self, threshold=self.thresholds[variant])  # type: ignore[call-arg]
+        return replace(self, threshold=number("threshold", theta))  # type: ignore[call-arg]
 
     # -- scores -------------------------------------------------------------------------------------------------------
 

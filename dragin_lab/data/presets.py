@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.core.given import text
-from dragin_lab.core.method import METHODS, Method, choice
+from dragin_lab.core.method import METHODS, Method, choice, settings_beside
 from dragin_lab.core.method import method as make_method
 from dragin_lab.errors import SettingError
 
@@ -87,10 +87,11 @@ def find_preset(model: str, dataset: str, *, source: str = "paper", method: str 
 def preset(model: str, dataset: str, *, source: str = "paper", method: str = "dragin", **changes: Any) -> Method:
     """The method with its published settings; see ``find_preset`` for names, errors and the number of exemplars.
 
-    ``changes`` are arguments of ``dragin_lab.method`` that replace or add to them, such as ``what="current"``.
+    ``changes`` are arguments of ``dragin_lab.method`` that replace or add to them, such as ``what="current"``. A
+    written form's settings replace them too, and another trigger than the method's own has its own default θ.
     """
     found = find_preset(model, dataset, source=source, method=method)
-    return make_method(found.method, **found.settings | changes)
+    return make_method(found.method, **settings_beside(found.settings, found.method, changes))
 
 
 def plain_name(model: str) -> str:

@@ -151,6 +151,13 @@ def made(
         (["--when", "rind,every-sentence", "--threshold", "1"],
          ["dragin-threshold=1.0", "dragin-when=every-sentence"]),
         (["--top-k", "5", "--max-new-tokens", "100"], ["dragin-max_new_tokens=100-top_k=5"]),
+        (["--when", "rind@0.5"], ["dragin-threshold=0.5"]),
+        (["--what", "qfs(top_n=5)", "--variant", "paper"], ["dragin-paper-top_n=5"]),
+        (["--when", "rind@0.5,margin", "--what", "question"],
+         ["dragin-what=question-threshold=0.5", "dragin-when=margin-what=question"]),
+        (["--set", "check_content_words=no", "--method", "dragin,flare"],
+         ["dragin-check_content_words=False", "flare"]),
+        (["--set", "threshold=1.1", "--set", "top_k=2"], ["dragin-threshold=1.1-top_k=2"]),
     ],
 )  # fmt: skip
 def test_settings_are_combined(
@@ -169,6 +176,12 @@ def test_settings_are_combined(
          ["dragin-threshold=0.5-top_n=35-max_new_tokens=100", "dragin-top_n=35-max_new_tokens=100"]),
         (["--preset", "llama2-7b-chat:paper", "--when", "every-sentence"], "2wikimultihopqa",
          ["dragin-when=every-sentence-top_n=40"]),
+        (["--preset", "llama2-7b-chat:released", "--when", "rind@0.5"], "hotpotqa",
+         ["dragin-threshold=0.5-top_n=35-max_new_tokens=100"]),
+        (["--preset", "llama2-7b-chat:paper", "--what", "qfs(top_n=5)"], "hotpotqa",
+         ["dragin-threshold=1.3-top_n=5-max_new_tokens=100"]),
+        (["--preset", "llama2-7b-chat:released", "--when", "margin"], "hotpotqa",
+         ["dragin-when=margin-top_n=35-max_new_tokens=100"]),
         (["--preset", "llama2-7b-chat:paper,released", "--method", "flare,dragin"], "iirc",
          ["flare-threshold=0.08-max_new_tokens=128", "dragin-threshold=1.3-top_n=35-max_new_tokens=128"]),
     ],
@@ -245,6 +258,31 @@ def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> Non
     assert questions(1)[0].text in listed[0]
 
 
+OWN = """
+import dragin_lab as dl
+
+@dl.when("bare")
+def bare(draft, doubled: bool = False):
+    return draft.entropy * (1 + doubled)
+"""
+
+
+def test_a_trigger_without_a_default_threshold(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    asked = ("--with", tmp_path / "own.py", "--when", "bare", "--variant", "paper", "--what", "question")
+    asked += ("--dataset", "one", "--output", tmp_path / "runs")
+    ran = command("run", *asked, "--threshold", 5, "--set", "doubled=yes")
+    assert ran.code == cli.DONE, ran.err
+    ran = command("sweep", *asked, "--threshold", "5,6")
+    assert ran.code == cli.DONE, ran.err
+    assert {record.folder.name for record in find_runs(tmp_path / "runs")} == {
+        f"dragin-paper-when=bare-what=question-threshold={rest}" for rest in ("5.0-doubled=True", "5.0", "6.0")
+    }
+    refused = command("run", *asked)
+    assert refused.code == cli.USAGE
+    assert "when 'bare' needs a threshold, such as bare@0.6" in refused.err
+
+
 # -- wrong usage ------------------------------------------------------------------------------------------------------
 
 
@@ -283,6 +321,13 @@ def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> Non
         (["--preset", "vicuna-13b-v1.5:paper", "--method", "self-ask"], ("self-ask",)),
         (["--layout", "dargin"], ("Did you mean 'dragin'?",)),
         (["--decoding", "smaple"], ("Did you mean 'sample'?",)),
+        (["--when", "rind@0.5", "--threshold", "0.7"], ("threshold=0.7 contradicts when='rind@0.5'", "one of the two")),
+        (["--what", "qfs(top_n=5)", "--top-n", "7"], ("top_n=7 contradicts",)),
+        (["--threshold", "1", "--set", "threshold=2"], ("--threshold threshold=1.0 and --set threshold=2",)),
+        (["--set", "n=2", "--set", "n=3", "--method", "fl-rag"], ("--set n=2 and --set n=3: give one of the two",)),
+        (["--set", "keep_passages=maybe"], ("--set keep_passages=maybe: give true or false",)),
+        (["--set", "when=margin"], ("give --when",)),
+        (["--set", "keep_passage=no"], ("none of the methods takes it",)),
     ],
 )
 def test_wrong_usage_is_two_lines_and_status_2(
