@@ -35,7 +35,7 @@ def run_all(lab: dl.Lab, asked: Benchmark, folder: Path) -> tuple[float, dict[st
     began = time.perf_counter()
     lab.run(asked, METHODS, output=folder, progress=False)
     seconds = time.perf_counter() - began
-    return seconds, {name: (folder / name / "predictions.jsonl").read_bytes() for name in METHODS}
+    return seconds, {name: (folder / asked.name / name / "predictions.jsonl").read_bytes() for name in METHODS}
 
 
 def measure(asked: Benchmark, actors: Sequence[int], rounds: int) -> dict[str, Any]:

@@ -144,6 +144,7 @@ def ask(
     qid: str | None,
     split: str | None,
     corpus: str | None,
+    corpus_fields: str | None,
     retriever: str | None,
     name: str,
     exemplars: str | None,
@@ -169,7 +170,7 @@ def ask(
     for path in (save, html):
         check_writable(path)
     check_apart(save, html)
-    check_corpus(corpus)
+    check_corpus(corpus, corpus_fields)
     check_retriever(retriever)
     from dragin_lab.run.benchmark import open_benchmark
     from dragin_lab.run.lab import Lab
@@ -183,8 +184,9 @@ def ask(
     Lab(**asking)  # what is wrong with them is said before a model is loaded
     lm = load_model(options)
     check_length(asked if isinstance(asked, str) else asked.text, lm, chosen)
-    searcher = load_retriever(corpus, retriever) if chosen.retrieves else None
-    events = Lab(lm, retriever=searcher, **asking).stream(asked, chosen, gold=gold or None)
+    if chosen.retrieves:
+        asking["retriever"] = load_retriever(corpus, retriever, corpus_fields)
+    events = Lab(lm, **asking).stream(asked, chosen, gold=gold or None)
     trace, delivered = events.trace, True
     try:
         follow(events)

@@ -54,7 +54,8 @@ def named(text: str, variant: str) -> Method:
 def _opened(options: dict[str, Any]) -> tuple[Lab, Callable[[str | None], Benchmark]]:
     """The lab of the options, and what opens a split of their data set."""
     check_tap(options)
-    lab = Lab(load_model(options), retriever=load_retriever(options["corpus"], options["retriever"]), cache=True)
+    passages = (options["corpus"], options["retriever"], options["corpus_fields"])
+    lab = Lab(load_model(options), retriever=load_retriever(*passages), cache=True)
     return lab, lambda split: open_benchmark(options["dataset"], split=split, limit=options["limit"])
 
 

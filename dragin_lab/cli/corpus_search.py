@@ -34,13 +34,15 @@ from dragin_lab.cli.outputs import echo
     "--json", "as_json", is_flag=True, help="Print one line of JSON per passage: rank, id, score, title, text."
 )
 @debug_option
-def search(query: str, corpus: str | None, retriever: str | None, top_k: int, as_json: bool) -> None:
+def search(
+    query: str, corpus: str | None, corpus_fields: str | None, retriever: str | None, top_k: int, as_json: bool
+) -> None:
     """Search the passages for QUERY, as a method's retrievals do, and print the best with their scores."""
     if not query.strip():
         raise click.UsageError("the query is empty; write one between quotes")
-    check_corpus(corpus)
+    check_corpus(corpus, corpus_fields)
     check_retriever(retriever)
-    opened = load_retriever(corpus, retriever)
+    opened = load_retriever(corpus, retriever, corpus_fields)
     found = opened.search(query, top_k)
     if not as_json:
         echo(f"{opened!r}", err=True)

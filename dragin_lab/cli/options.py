@@ -169,10 +169,16 @@ def together(*options: Decorator) -> Decorator:
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
 )
-corpus_option = click.option(
-    "--corpus", panel="Passages",
-    help="A built corpus; or .jsonl, .csv, .tsv (or .gz of them), .parquet, a folder of .txt and .md, a BEIR folder, "
-    "or hub:NAME. Default the embedded passages.",
+corpus_option = together(
+    click.option(
+        "--corpus", panel="Passages",
+        help="A built corpus; or .jsonl, .csv, .tsv (or .gz of them), .parquet, a folder of .txt and .md, a BEIR "
+        "folder, or hub:NAME. Default the embedded passages.",
+    ),
+    click.option(
+        "--corpus-fields", metavar="NAMES", panel="Passages",
+        help="Which fields --corpus has them in: id=doc_id,title=headline,text=contents.",
+    ),
 )  # fmt: skip
 retriever_option = click.option(
     "--retriever", metavar="SPEC", panel="Passages",
@@ -383,17 +389,21 @@ def check_tap(options: dict[str, Any]) -> None:
         raise click.UsageError(f"--heads {heads}: give whole numbers between commas, such as 0,3,5") from None
 
 
-def check_corpus(corpus: str | None) -> None:
+def check_corpus(corpus: str | None, fields: str | None = None) -> None:
     """Find out by its first passage whether this is a corpus, before a model is loaded."""
     if corpus is None or is_embedded(corpus):
+        if fields is not None:
+            raise click.UsageError(f"--corpus-fields {fields}: the embedded passages need none; give it with --corpus")
         return
     from dragin_lab.retrieval.sources import find_source
     from dragin_lab.retrieval.stored import Stored, is_stored
 
     if is_stored(path := as_path(corpus)):
+        if fields is not None:
+            raise click.UsageError(f"--corpus-fields {fields}: a built corpus has its own; give it to 'corpus build'")
         Stored(path)
     elif not corpus.startswith("hub:"):
-        next(find_source(corpus).rows(lambda count: None), None)
+        next(find_source(corpus, fields).rows(lambda count: None), None)
 
 
 def check_retriever(spec: str | None) -> None:
@@ -424,7 +434,7 @@ def load_model(options: dict[str, Any], check: bool = True) -> Any:
     return LanguageModel.load(options["model"], sample=sample, check=check, **wanted)
 
 
-def load_retriever(corpus: str | None, spec: str | None = None) -> Any:
+def load_retriever(corpus: str | None, spec: str | None = None, fields: str | None = None) -> Any:
     from dragin_lab.retrieval.choose import open_retriever
 
-    return open_retriever(spec, corpus)
+    return open_retriever(spec, corpus, fields)

@@ -20,7 +20,6 @@ from dragin_lab.cli.options import (
     check_tap,
     debug_option,
     load_model,
-    load_retriever,
     model_options,
     part_options,
     set_option,
@@ -28,17 +27,15 @@ from dragin_lab.cli.options import (
     use_one_thread,
 )
 from dragin_lab.cli.outputs import RunFailedError, counted, echo, make_folder, terminal_width
-from dragin_lab.core.method import METHODS, Method, label, run_label
+from dragin_lab.core.method import METHODS, Method, label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
-from dragin_lab.retrieval.choose import SERVERS
-from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark
+from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark, run_folder
 from dragin_lab.run.cache import Cache
 from dragin_lab.run.cluster import ClusterError
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunError, RunRecord, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
-from dragin_lab.run.sweeps import run_together
 from dragin_lab.study.runs import Runs
 
 
@@ -95,7 +92,7 @@ def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any)
         published = published_settings(preset, options["model"], names, one.template.described["answer_rule"])
         return build_methods(names, options, published)
 
-    execute(methods_for, output, options, label)
+    execute(methods_for, output, options)
 
 
 # -- what is asked -----------------------------------------------------------------------------------------------------
@@ -129,11 +126,8 @@ def _sources(given: Sequence[str]) -> Iterator[str]:
 # -- running it -------------------------------------------------------------------------------------------------------
 
 
-def execute(
-    methods_for: Callable[[Benchmark], Sequence[Method]], output: str, options: dict[str, Any],
-    call: Callable[[Method], str],
-) -> None:  # fmt: skip
-    """Run the methods for each data set of the options; ``call`` names a method while it runs."""
+def execute(methods_for: Callable[[Benchmark], Sequence[Method]], output: str, options: dict[str, Any]) -> None:
+    """Run the methods for each data set of the options (``Lab.run``), and print what came of them."""
     if options["model"] is None:
         use_one_thread()
     if options["batch_size"] < 1:
@@ -145,7 +139,7 @@ def execute(
     check_tap(options)
     check_cluster(options)
     if options["ray"] in (None, "local"):  # elsewhere the workers' machines have the passages
-        check_corpus(options["corpus"])
+        check_corpus(options["corpus"], options["corpus_fields"])
     check_retriever(options["retriever"])
     wanted = [(m, one) for one in open_benchmarks(options) for m in methods_for(one)]
     root = make_folder(output)
@@ -154,24 +148,22 @@ def execute(
     several = len(wanted) > len({one.name for _, one in wanted})
     with ExitStack() as stack:
         if options["ray"] is None:
-            retriever = load_retriever(options["corpus"], options["retriever"]) if searching else None
+            passages = {
+                "corpus": options["corpus"],
+                "retriever": options["retriever"],
+                "fields": options["corpus_fields"],
+            }
             cache = stack.enter_context(_open_cache(options, several))
-            lab = Lab(load_model(options), retriever=retriever, cache=cache, **settings)
+            lab = Lab(load_model(options), cache=cache, **passages, **settings)
         else:
             lab = Lab(stack.enter_context(open_cluster(options, searching)), **settings)
-        _execute(wanted, lab, searching, root, options, call)
+        _execute(wanted, lab, searching, root, options)
 
 
 def _execute(
-    wanted: Sequence[tuple[Method, Benchmark]], lab: Lab, searching: bool, root: Path, options: dict[str, Any],
-    call: Callable[[Method], str],
-) -> None:  # fmt: skip
-    spec = options["retriever"]
-    if searching and options["corpus"] is None and not (spec or "").startswith(tuple(SERVERS)):
-        for one in dict.fromkeys(one for _, one in wanted):
-            if not one.name.startswith("almanac/"):
-                echo(f"warning: the embedded passages hold nothing on {one.name}; give --corpus", err=True)
-    runs = [(m, one, root / one.name / run_label(m, spec)) for m, one in wanted]
+    wanted: Sequence[tuple[Method, Benchmark]], lab: Lab, searching: bool, root: Path, options: dict[str, Any]
+) -> None:
+    runs = [(m, one, run_folder(lab, m, one, root)) for m, one in wanted]
     for m, one, folder in runs:  # before any work is done
         check_run(lab, m, one, folder, traces=options["traces"])
     for part in [lab.model, *([lab.retriever] if searching else [])]:  # all are opened before anything is said
@@ -179,11 +171,11 @@ def _execute(
     echo(f"{counted(len(runs), 'run')} below {root}")
     for m, one, folder in runs:
         if (record := _read(folder)) is not None and (there := len(record.predictions) - len(record.failed)):
-            echo(f"{one.name} {call(m)}: {there:,} of {len(one.questions):,} were already there")
+            echo(f"{one.name} {label(m)}: {there:,} of {len(one.questions):,} were already there")
     try:
         for one in dict.fromkeys(one for _, one, _ in runs):
-            mine = [(m, folder, f"{one.name} {call(m)}") for m, its, folder in runs if its is one]
-            run_together(lab, one, mine, batch_size=options["batch_size"], traces=options["traces"])
+            mine = [m for m, its, _ in runs if its is one]
+            lab.run(one, mine, output=root, batch_size=options["batch_size"], traces=options["traces"])
         if lab.cache is not None and options["store_folder"] is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")
     except RunStoppedError as error:

@@ -54,5 +54,5 @@ def sweep(
         if not isinstance(method(name, **settings).when, Rind):
             raise click.UsageError(f"give the values to go over, such as --threshold 0.05,0.1,0.2 for {name}")
         settings["threshold"] = list(TABLE_5)
-    setting, methods = swept(name, settings)
-    execute(lambda _: methods, output, options, lambda method: f"{setting} {method.settings[setting]}")
+    _, methods = swept(name, settings)
+    execute(lambda _: methods, output, options)

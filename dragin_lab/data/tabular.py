@@ -257,4 +257,4 @@ def text_of(placed: Placed, name: str, value: Any) -> str:
 
 def listed(placed: Placed) -> str:
     """The fields of a record, and how to say which is which."""
-    return f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which with --fields"
+    return f"its fields are {', '.join(map(str, placed.record))[:200] or 'none'}; say which is which with fields"

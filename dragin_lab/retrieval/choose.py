@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dragin_lab.core.given import instance
@@ -52,11 +53,13 @@ def read_spec(text: str) -> Spec:
     return Spec(kind, address)
 
 
-def open_retriever(spec: str | None = None, corpus: Any = None) -> Retriever:
+def open_retriever(
+    spec: str | None = None, corpus: Any = None, fields: str | Mapping[str, str] | None = None
+) -> Retriever:
     """The retriever that ``spec`` names over a corpus (a ``Corpus``, or what ``Corpus.load`` takes).
 
-    Without a ``spec``: ``tantivy`` for a built corpus, otherwise ``bm25``; its provenance says so. A server's retriever
-    does not need a corpus.
+    ``fields`` names the corpus's columns, as for ``Corpus.load``. Without a ``spec``: ``tantivy`` for a built corpus,
+    otherwise ``bm25``; its provenance says so. A server's retriever does not need a corpus.
 
     Raises ``SettingError`` for a spec that names none, ``CorpusError`` for a corpus or an index that cannot be used.
     """
@@ -64,7 +67,7 @@ def open_retriever(spec: str | None = None, corpus: Any = None) -> Retriever:
     from dragin_lab.retrieval.corpus import Corpus
 
     given = isinstance(corpus, Corpus) or (corpus is None and kind in SERVERS)
-    passages: Any = corpus if given else Corpus.load(corpus)
+    passages: Any = corpus if given else Corpus.load(corpus, fields=fields)
     if kind in SERVERS:
         module = importlib.import_module(f"dragin_lab.retrieval.{kind}")
         searched: Retriever = getattr(module, SERVERS[kind])(address, passages)

@@ -63,11 +63,15 @@ class Corpus(Sequence[Passage]):
             CorpusError: what is wrong, with file, row and field, and what would be accepted; nothing is repaired or
                 left out. A built corpus that is damaged or of another version.
         """
+        stored = isinstance(source, str | Path) and is_stored(as_path(source, CorpusError))
+        if fields and (stored or is_embedded(source)):
+            raise CorpusError(f"fields={fields!r}: {source or EMBEDDED} has fields of its own; leave it out")
         if is_embedded(source):
             from dragin_lab import almanac
 
             return cls.from_passages(almanac.passages(), name=EMBEDDED)
-        if isinstance(source, str | Path) and is_stored(path := as_path(source, CorpusError)):
+        if stored:
+            path = as_path(source, CorpusError)
             return cls(Stored(path), name=path.resolve().name, source=str(path))
         found = find_source(source, fields)
         disable = None if progress is None else not progress

@@ -99,7 +99,10 @@ def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
     """The passage of a record; a missing id is made from the row, a missing title is empty."""
     id, title, text = (tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items())
     if text is None:
-        raise DataError(f"{placed.place}: has no text; {tabular.listed(placed)}, as in --fields text=contents")
+        raise DataError(
+            f"{placed.place}: has no text; {tabular.listed(placed)}, as in text=contents "
+            "(--corpus-fields; for 'corpus build', --fields)"
+        )
     return Row(
         placed.place,
         tabular.text_of(placed, "id", placed.number if id is None else id),

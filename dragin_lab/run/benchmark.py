@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
-from dragin_lab import __version__
-from dragin_lab.core.given import count, several
-from dragin_lab.core.method import Method
+from dragin_lab import __version__, almanac
+from dragin_lab.core.given import EMBEDDED, count, several
+from dragin_lab.core.method import Method, run_label
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.records import fingerprint
 from dragin_lab.core.trace import Question
@@ -49,7 +49,9 @@ class Asking(NamedTuple):
 class Benchmark:
     """Questions with a name and the prompt they are asked with.
 
-    ``template`` None is the model's own default. ``split``, ``limit`` and ``sample`` say how the questions were chosen.
+    The name is part of the path of a run, so it may hold "/" and may not lead out of a folder. ``template`` None is the
+    model's own default. ``split``, ``limit`` and ``sample`` say how the questions were chosen, ``kind`` which
+    benchmark's format they have (``datasets.BENCHMARKS``, or "plain").
     """
 
     name: str
@@ -58,6 +60,12 @@ class Benchmark:
     split: str | None = None
     limit: int | None = None
     sample: int | None = None
+    kind: str = PLAIN
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.name)
+        if not self.name.strip("./ ") or path.is_absolute() or ".." in path.parts or set(self.name) & set("\\\0"):
+            raise SettingError(f"a benchmark cannot be called {self.name!r}; the name is part of the path of its runs")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -84,8 +92,9 @@ def open_benchmark(
 ) -> Benchmark:
     """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and ``.template``.
 
-    A file is called by its name, with its folder's where that says nothing ("dev"); rows that are in no file are called
-    "questions". One's own questions are asked with the model's own default prompt, where no ``exemplars`` are given.
+    A file is called by its name, with its folder's where that says nothing ("dev"); rows that are in no file, and lists
+    of texts, are called "questions". One's own questions are asked with the model's own default prompt, where no
+    ``exemplars`` are given.
     """
     questions = datasets.load(source, limit, split=split, sample=sample, seed=seed, fields=fields)
     kind = datasets.benchmark(source, split)
@@ -93,22 +102,26 @@ def open_benchmark(
     template = None
     if kind != PLAIN or exemplars is not None:
         template = datasets.template(str(source) if name.startswith("almanac/") else kind, exemplars)
-    return Benchmark(name, tuple(questions), template, part, limit, sample)
+    return Benchmark(name, tuple(questions), template, part, limit, sample, kind)
 
 
-def as_benchmark(questions: Any, limit: int | None = None) -> Benchmark:
+def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping[str, str] | None = None) -> Benchmark:
     """Whatever stands for questions, as a ``Benchmark``: what ``open_benchmark`` takes, texts or ``Question`` objects.
 
-    Texts get their place, from 1, as id.
+    Texts get their place, from 1, as id. Raises ``SettingError`` for ``fields`` of what has none.
     """
     limit = None if limit is None else count("limit", limit)
+    # A DataFrame or data set would iterate into something else.
+    rows = isinstance(questions, str | Path) or hasattr(questions, "columns") or hasattr(questions, "column_names")
+    if not (rows or isinstance(questions, Benchmark)):
+        questions = several("questions", questions, str | Question | Mapping, _QUESTIONS)
+        rows = bool(questions) and isinstance(questions[0], Mapping)
+    if rows:
+        return open_benchmark(questions, limit=limit, fields=fields)
+    if fields:
+        raise SettingError(f"fields={fields!r}: these questions have no columns; leave it out, or give rows or a file")
     if isinstance(questions, Benchmark):
         return questions
-    if isinstance(questions, str | Path) or hasattr(questions, "columns") or hasattr(questions, "column_names"):
-        return open_benchmark(questions, limit=limit)  # a DataFrame or data set would iterate into something else
-    questions = several("questions", questions, str | Question | Mapping, _QUESTIONS)
-    if questions and isinstance(questions[0], Mapping):
-        return open_benchmark(questions, limit=limit)
     several("questions", questions, str | Question, _QUESTIONS)
     asked = [q if isinstance(q, Question) else Question(str(i), q) for i, q in enumerate(questions, 1)][:limit]
     if not asked:
@@ -184,10 +197,23 @@ def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[
             progress.add(one.line)
 
 
+def run_folder(lab: Lab, method: Method, asked: Benchmark, output: str | Path) -> Path:
+    """Where a run is kept below ``output``: by the name of its questions, then by what the method is called."""
+    return as_path(output) / asked.name / run_label(method, lab.retriever_spec)
+
+
 def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *, traces: bool | None = None) -> None:
     """Raise ``RunError`` where the folder holds a run of other settings; nothing is written."""
     if (as_path(folder) / CONFIG).exists():
         check_settings(folder, run_config(lab, method, asked, traces=traces), asked.fingerprint_of)
+
+
+def finds_nothing(lab: Lab, asked: Benchmark) -> bool:
+    """Whether the lab searches the embedded passages for questions of a benchmark that are not Almanac's."""
+    if asked.kind == PLAIN or described(lab.retriever).get("corpus") != EMBEDDED:  # type: ignore[union-attr]
+        return False
+    own = {q.text for split in _SPLITS for q in almanac.questions(asked.kind, split)}
+    return not any(q.text in own for q in asked.questions)
 
 
 def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | None = None) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class Recipe:
     retriever: str | None = None
     corpus: str | None = None
     searches: bool = True
+    fields: str | None = None
 
     def __repr__(self) -> str:
         values = {key.name: getattr(self, key.name) for key in fields(self)}
@@ -74,7 +75,7 @@ class Recipe:
     def open(self) -> Lab:
         """A lab of them, which opens each when it is first needed."""
         loading = {name: getattr(self, name) for name in ("dtype", "device", "layer", "heads", "sample")}
-        return Lab(self.model, self.corpus, retriever=self.retriever, **loading)
+        return Lab(self.model, self.corpus, retriever=self.retriever, fields=self.fields, **loading)
 
     def absolute(self) -> Recipe:
         """The same with absolute paths where a relative one exists here: a worker has another working folder."""

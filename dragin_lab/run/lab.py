@@ -7,6 +7,7 @@ trace = lab.ask("Who directed The Silent Fukain?", "dragin", threshold=1.1)
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.given import choice, several, shown
+from dragin_lab.core.given import choice, is_embedded, several, shown
 from dragin_lab.core.method import METHODS, Method, exchanged
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
@@ -26,6 +27,7 @@ from dragin_lab.data.datasets import template_of
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.open import as_retriever
 from dragin_lab.run.cache import Cache, as_cache, cached
 from dragin_lab.text import without_secrets
@@ -45,11 +47,12 @@ class Lab:
         cache: serves what was written before, and the answers stay the same: a ``Cache``, a folder, or True for one in
             memory. A sweep makes its own where there is none; False forbids that too.
         layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the prompt.
+        fields: columns of ``corpus``, where they are not id, title and text: "id=doc_id,text=contents" or a mapping.
         loading: as for ``LanguageModel.load``, where ``model`` is not an object: ``dtype``, ``device``, ``layer`` …
 
     A model or passages given by name are opened when they are first needed.
 
-    Raises ``SettingError`` for a seed, cache, prompt or retriever that cannot be one.
+    Raises ``SettingError`` for a seed, cache, prompt or retriever that cannot be one, and for an unknown argument.
     """
 
     def __init__(
@@ -62,8 +65,11 @@ class Lab:
         cache: Cache | str | Path | bool | None = None,
         *,
         layout: str | None = None,
+        fields: str | Mapping[str, str] | None = None,
         **loading: Any,
     ) -> None:
+        for key in loading:
+            choice("argument", key, (*inspect.signature(Lab).parameters, *_loading_arguments()))
         named = model is None or isinstance(model, str | Path)
         if not (named or hasattr(model, "stream") or hasattr(model, "finish")):
             raise SettingError(
@@ -80,12 +86,15 @@ class Lab:
         own = not (retriever is None or isinstance(retriever, str))
         if own and corpus is not None:
             raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
+        if fields and (own or isinstance(corpus, Corpus) or is_embedded(corpus)):
+            raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
         if layout is not None:
             choice("layout", layout, LAYOUTS)
         self.seed, self.layout = int(seed), layout
         self.cache, self.uncached = as_cache(cache), cache is False
         self.prompt = _prompt(exemplars)
         self._given = {"model": model, "corpus": corpus, "retriever": as_retriever(retriever) if own else retriever}
+        self._given["fields"] = fields
         self._loading = loading
 
     def replace(self, **changes: Any) -> Lab:
@@ -103,12 +112,14 @@ class Lab:
         opened: dict[str, Any] = {key: self.__dict__[key] for key in ("model", "retriever") if key in self.__dict__}
         if "model" in changes or self._loading.keys() & changes.keys():
             opened.pop("model", None)
-        if changes.keys() & {"model", "corpus", "retriever"}:  # a cluster brings its own retriever
+        if changes.keys() & {"model", "corpus", "retriever", "fields"}:  # a cluster brings its own retriever
             opened.pop("retriever", None)
-        if "corpus" in changes and not isinstance(found["retriever"], str):
-            found["retriever"] = None
+        if "corpus" in changes:
+            found["fields"] = None
+            if not isinstance(found["retriever"], str):
+                found["retriever"] = None
         if "retriever" in changes and not isinstance(changes["retriever"], str | None):
-            found["corpus"] = None
+            found["corpus"] = found["fields"] = None
         if not isinstance(changes.get("model"), str | Path | None):
             found = {key: value for key, value in found.items() if key not in self._loading}
         made = Lab(**found | changes)
@@ -144,7 +155,15 @@ class Lab:
                 raise SettingError("the cluster's Recipe opens no passages; give it searches=True")
             return self.model.retriever
         given = self._given["retriever"]
-        return open_retriever(given, self._given["corpus"]) if given is None or isinstance(given, str) else given
+        if given is not None and not isinstance(given, str):
+            return given
+        return open_retriever(given, self._given["corpus"], self._given["fields"])
+
+    @property
+    def retriever_spec(self) -> str | None:
+        """The name that the retriever was asked for by, such as "bm25"; None for the default and your own."""
+        given = self.model.recipe.retriever if self.elsewhere else self._given["retriever"]
+        return given if isinstance(given, str) else None
 
     def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.
@@ -244,17 +263,21 @@ class Lab:
         batch_size: int = 1,
         traces: bool | None = None,
         progress: bool = True,
+        fields: str | Mapping[str, str] | None = None,
     ) -> Any:
         """Answer every question with every method, and record each answer in a run directory as soon as it is known.
 
         Args:
             questions: a benchmark's name or file, a ``Benchmark``, a list of texts or of ``Question``, rows of
                 questions (a file, a DataFrame, a Hugging Face data set, dictionaries).
-            methods: names or ``Method`` objects; each has a folder of its own below ``output``, by its label.
+            methods: names or ``Method`` objects.
+            output: each method has a folder of its own below it, ``OUTPUT/<questions>/<label>``, the same as that of
+                'dragin-lab run'. <questions> is the benchmark's or file's name, and "questions" for lists and tables.
             limit: take only the first ``limit`` questions.
             traces: None keeps slim traces up to ``runwriter.TRACE_SPACE`` bytes a run; True keeps every one, in full,
                 those of a finished run too, which are then answered again; False keeps none.
             progress: a bar on a terminal or in a notebook, plain lines elsewhere.
+            fields: the columns of rows of questions, where they are not id, question and answer: "question=q,answer=a".
 
         Returns the ``Runs``. A folder that holds a part of this very run, of fewer questions too, is completed; what
         failed is tried again. An interrupt loses the episodes under way and nothing else. Methods share what they write
@@ -267,7 +290,7 @@ class Lab:
         remedy = "give names of methods, or what dl.method made"
         given = several("methods", methods, Method | str, remedy, alone=True)
         chosen = [as_method(one, {}) for one in given]
-        options: dict[str, Any] = {"batch_size": batch_size, "traces": traces, "progress": progress}
+        options: dict[str, Any] = {"batch_size": batch_size, "traces": traces, "progress": progress, "fields": fields}
         records = import_module("dragin_lab.run.sweeps").run_methods(self, questions, chosen, output, limit, **options)
         return import_module("dragin_lab.study.runs").Runs(records)
 
@@ -280,18 +303,20 @@ class Lab:
         limit: int | None = None,
         batch_size: int = 1,
         progress: bool = True,
+        fields: str | Mapping[str, str] | None = None,
         **settings: Any,
     ) -> Any:
         """Answer the questions once for each value of one setting: ``lab.sweep(questions, threshold=[1.0, 1.2])``.
 
         Exactly one of ``settings``, the one that is swept, has a list of values; the others stay. It may be any setting
-        of the method, a trigger's own too. Each value has a run directory below ``output``; None writes nothing. Values
-        share what they write in the lab's cache, or in one made for this sweep. Returns a ``Sweep`` with ``.table``.
+        of the method, a trigger's own too. Each value has a run directory below ``output``, as ``run`` has it; None
+        writes nothing. Values share what they write in the lab's cache, or in one made for this sweep. ``fields`` is as
+        for ``run``. Returns a ``Sweep`` with ``.table``.
 
         Raises ``SettingError`` unless one setting has values that the method takes; otherwise as ``run``.
         """
         sweeps = import_module("dragin_lab.run.sweeps")
-        options: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
+        options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "fields": fields}
         return sweeps.sweep(self, questions, method, settings, output, limit, **options)
 
     # -- live controls -------------------------------------------------------------------------------------------------
@@ -317,6 +342,12 @@ class Lab:
         As ``dl.tuner``; besides, a button answers the chosen question with this lab and the chosen values.
         """
         return import_module("dragin_lab.widgets").tuner(traces, labels, lab=self, nlp=nlp)
+
+
+def _loading_arguments() -> list[str]:
+    """What ``LanguageModel.load`` takes beside the model; looked up where something is given, as it brings torch."""
+    load = import_module("dragin_lab.model.load").LanguageModel.load
+    return [name for name in inspect.signature(load).parameters if name != "source"]
 
 
 def _prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:

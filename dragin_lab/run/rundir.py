@@ -85,6 +85,10 @@ class RunRecord:
 
         return pd.DataFrame(self.predictions)
 
+    def same_as(self, other: RunRecord) -> bool:
+        """Whether the other is a copy: the same settings and the same answers."""
+        return self.config == other.config and self.predictions == other.predictions
+
     def has_trace(self, qid: str) -> bool:
         """Whether there is a file for the trace of a question."""
         return (self.folder / TRACES / trace_name(qid)).is_file()
@@ -115,7 +119,7 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
     Raises ``RunError`` for a path below which there is no run, and for a run that is damaged.
     """
     remedy = "give a folder that 'dragin-lab run --output' wrote, or a list of them"
-    found: dict[Path, None] = {}
+    found: dict[Path, Path] = {}
     for path in several("runs", paths, str | Path, remedy, alone=True):
         root = as_path(path, RunError)
         root = unpacked(root) if root.name.endswith(ENDING) and root.is_file() else root
@@ -124,8 +128,9 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
         if not folders:
             what = "holds no run" if root.is_dir() else "no such folder"
             raise RunError(f"{path}: {what}; give a folder that 'dragin-lab run --output' wrote")
-        found |= dict.fromkeys(folders)
-    return [read_run(folder) for folder in found]
+        for folder in folders:
+            found.setdefault(folder.resolve(), folder)
+    return [read_run(folder) for folder in found.values()]
 
 
 def finished_runs(paths: str | Path | Iterable[str | Path], made_by: str) -> list[RunRecord]:

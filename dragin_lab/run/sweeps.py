@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dragin_lab.core.method import Method, label
 from dragin_lab.errors import SettingError
-from dragin_lab.files import as_path
-from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, open_run
+from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, finds_nothing, open_run, run_folder
 from dragin_lab.run.cache import Cache, Counts
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line, summary, window_lost
@@ -77,6 +76,7 @@ def sweep(
     *,
     batch_size: int = 1,
     progress: bool = True,
+    fields: str | Mapping[str, str] | None = None,
 ) -> Sweep:
     """``Lab.sweep``."""
     setting, methods = swept(method, settings)
@@ -84,8 +84,8 @@ def sweep(
     if lab.cache is None and not (lab.uncached or lab.elsewhere):
         lab = lab.replace(cache=True)
     before = Counts() if lab.cache is None else replace(lab.cache.counts)
-    titles = [f"{setting} {method.settings[setting]}" if progress else "" for method in methods]
-    folders = [None if output is None else as_path(output) / label(method) for method in methods]
+    titles = [f"{asked.name} {setting} {method.settings[setting]}" if progress else "" for method in methods]
+    folders = [None if output is None else run_folder(lab, method, asked, output) for method in methods]
     found = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
     counts = None if lab.cache is None else lab.cache.counts.since(before)
     if counts is not None and counts.drafts and progress:
@@ -101,12 +101,15 @@ def run_methods(
     limit: int | None = None,
     *,
     progress: bool = True,
+    fields: str | Mapping[str, str] | None = None,
     **options: Any,
 ) -> list[RunRecord]:
     """``Lab.run``."""
-    asked = as_benchmark(questions, limit)
+    asked = as_benchmark(questions, limit, fields)
     chosen = list(dict.fromkeys(methods))
-    folders = [as_path(output) / label(method) for method in chosen]
+    if any(method.retrieves for method in chosen) and finds_nothing(lab, asked):
+        warnings.warn(f"the embedded passages hold nothing on {asked.name}; give a corpus (--corpus)", stacklevel=3)
+    folders = [run_folder(lab, method, asked, output) for method in chosen]
     for method, folder in zip(chosen, folders, strict=True):  # before any work is done
         check_run(lab, method, asked, folder, traces=options.get("traces"))
     titles = [f"{asked.name} {label(method)}" if progress else "" for method in chosen]

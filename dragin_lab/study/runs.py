@@ -43,12 +43,13 @@ class Runs:
     """Runs of any benchmarks, by method. ``names`` are what the methods are called, ``datasets`` what they answered.
 
     Args:
-        records: run directories as they were read.
+        records: run directories as they were read; a copy of another one counts once.
         labels: facts of questions (``almanac.facts``), where they are not Almanac's, which are found by themselves.
     """
 
     def __init__(self, records: Iterable[RunRecord], *, labels: Iterable[Labelled] = ()) -> None:
-        self.records: list[RunRecord] = several("runs", records, RunRecord, "give folders to Runs.load")
+        every = several("runs", records, RunRecord, "give folders to Runs.load")
+        self.records: list[RunRecord] = [r for i, r in enumerate(every) if not any(map(r.same_as, every[:i]))]
         if not self.records:
             raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
         self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -16,11 +17,15 @@ import pytest
 from answering import AnsweringModel, questions
 from command import PATIENCE, Command, start
 
+import dragin_lab as dl
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
 from dragin_lab.cli.outputs import table_text
+from dragin_lab.core.method import label
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import ModelError
+from dragin_lab.model.load import LanguageModel
+from dragin_lab.run import lab as lab_module
 from dragin_lab.run.benchmark import Benchmark, open_benchmark
 from dragin_lab.run.rundir import find_runs, read_run
 
@@ -38,7 +43,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
         return Benchmark(source, tuple(questions(3)[:limit]), limit=limit)
 
     monkeypatch.setattr(cli_run, "load_model", lambda options: lm)
-    monkeypatch.setattr(cli_run, "load_retriever", lambda corpus, spec=None: retriever)
+    monkeypatch.setattr(lab_module, "open_retriever", lambda *given: retriever)
     monkeypatch.setattr(cli_run, "open_benchmark", opened)
     return lm
 
@@ -66,7 +71,7 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
     }
     assert "one dragin-paper-what=question: 3 of 3, " in ran.err
     assert "EM 1.000" in ran.err
-    assert "warning: the embedded passages hold nothing on one; give --corpus" in ran.err
+    assert "the embedded passages" not in ran.err  # nobody knows what these questions are about
 
 
 def test_a_benchmark_of_ones_own_goes_to_latex_with_significance_by_one_command(
@@ -130,7 +135,7 @@ def made(
     """The labels of the methods that a command would run."""
     seen: list[str] = []
     one = cli_run.open_benchmark(data, limit=1)
-    monkeypatch.setattr(cli_run, "execute", lambda of, _, __, call: seen.extend(map(call, of(one))))
+    monkeypatch.setattr(cli_run, "execute", lambda of, _, __: seen.extend(map(label, of(one))))
     ran = command("run", *given)
     assert ran.code == cli.DONE, ran.err
     return seen
@@ -283,6 +288,73 @@ def test_a_trigger_without_a_default_threshold(command: Command, tmp_path: Path,
     assert "when 'bare' needs a threshold, such as bare@0.6" in refused.err
 
 
+# -- one folder, from Python and from the command line ----------------------------------------------------------------
+
+
+@pytest.fixture
+def asked_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The prompts that any model is given from here on."""
+    prompts: list[str] = []
+    write = LanguageModel.stream
+
+    def counted(self: LanguageModel, draft: Any, *rest: Any, **more: Any) -> Any:
+        prompts.append(draft.prompt.text)
+        return write(self, draft, *rest, **more)
+
+    monkeypatch.setattr(LanguageModel, "stream", counted)
+    return prompts
+
+
+@pytest.mark.parametrize("first", ["python", "command line"])
+def test_each_side_completes_what_the_other_began(
+    command: Command, tmp_path: Path, asked_of: list[str], first: str
+) -> None:
+    name = "almanac/2wikimultihopqa"
+    how = dl.method("dragin", max_new_tokens=8)
+
+    def python(limit: int) -> None:
+        dl.Lab(retriever="bm25").run(name, [how, "wo-rag"], output=tmp_path, limit=limit, progress=False)
+
+    def line(limit: int) -> None:
+        for given in (("--method", "dragin", "--max-new-tokens", 8), ("--method", "wo-rag")):
+            ran = command("run", *given, "--retriever", "bm25", "--limit", limit, "--output", tmp_path)
+            assert ran.code == cli.DONE, ran.err
+
+    sides = [python, line] if first == "python" else [line, python]
+    sides[0](1)
+    sides[1](1)
+    begun = len(asked_of)
+    assert begun
+    sides[0](1)
+    assert len(asked_of) == begun
+    sides[1](2)
+    more = len(asked_of)
+    sides[0](2)
+    assert more > begun
+    assert len(asked_of) == more
+    assert {m.folder.relative_to(tmp_path).as_posix() for m in find_runs(tmp_path)} == {
+        f"{name}/dragin-max_new_tokens=8", f"{name}/wo-rag",
+    }  # fmt: skip
+
+
+def test_a_run_that_is_given_twice_counts_once(
+    command: Command, tmp_path: Path, scripted: AnsweringModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command(*RUN, "--dataset", "one", "--output", tmp_path / "runs").code == cli.DONE
+    shutil.copytree(tmp_path / "runs", tmp_path / "copy")
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    once = command("table", "runs").out
+    assert once.count("wo-rag") == 1
+    for others in (["copy"], ["link"], ["./runs"], [tmp_path / "runs" / "one"]):
+        again = command("table", "runs", *others)
+        assert (again.code, again.out) == (cli.DONE, once), again.err
+        assert command("compare", "dragin", "wo-rag", "runs", *others).code == cli.DONE
+    (changed,) = (tmp_path / "copy").rglob("wo-rag*/predictions.jsonl")
+    changed.write_text("".join(changed.read_text().splitlines(keepends=True)[:2]))
+    command.refused("table", "runs", "copy", says=("are of the same settings; give one of the two",))
+
+
 # -- wrong usage ------------------------------------------------------------------------------------------------------
 
 
@@ -358,7 +430,7 @@ def test_a_bad_file_of_questions_is_named(command: Command, tmp_path: Path, name
 
 def test_questions_under_other_names(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(cli_run, "execute", lambda _, __, options, *rest: seen.extend(cli_run.open_benchmarks(options)))
+    monkeypatch.setattr(cli_run, "execute", lambda _, __, options: seen.extend(cli_run.open_benchmarks(options)))
     path = tmp_path / "mine.csv"
     path.write_text("nr,q,gold\n7,Who?,Ada|Ada L.\n")
     ran = command("run", "--dataset", path, "--fields", "id=nr,question=q,answer=gold,separator=|")

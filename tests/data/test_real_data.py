@@ -37,7 +37,7 @@ def index() -> BM25:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, index: BM25) -> Iterator[Command]:
-    monkeypatch.setattr(cli, "load_retriever", lambda corpus, spec=None: index)  # one index for all
+    monkeypatch.setattr(cli, "load_retriever", lambda *given: index)  # one index for all
     return Command(capsys)
 
 

@@ -577,3 +577,25 @@ def test_the_fingerprint_is_of_the_questions() -> None:
     assert one.fingerprint == Benchmark("b", tuple(questions(3))).fingerprint
     for other in (questions(2), questions(3)[::-1], questions(3, golds=("Bo",))):
         assert one.fingerprint != Benchmark("a", tuple(other)).fingerprint
+
+
+# -- where a run is kept -----------------------------------------------------------------------------------------------
+
+
+def test_each_benchmark_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    lab = Lab(AnsweringModel(), retriever=ScriptedRetriever())
+    for name in ("one", "two/dev"):
+        lab.run(Benchmark(name, tuple(questions(2))), [DRAGIN, "wo-rag"], output=tmp_path, progress=False)
+    lab.run([q.text for q in questions(2)], "wo-rag", output=tmp_path, progress=False)
+    lab.sweep(Benchmark("one", tuple(questions(2))), DRAGIN, threshold=[1, 9], output=tmp_path, progress=False)
+    folders = {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)}
+    name = "dragin-paper-what=question-threshold"
+    assert folders == {
+        f"one/{name}=1.0", f"one/{name}=9.0", "one/wo-rag", f"two/dev/{name}=1.0", "two/dev/wo-rag", "questions/wo-rag",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../out", "a/../../b", "/abs", "a\\b", "a\0b"])
+def test_a_name_that_leads_out_of_the_folder_is_refused(name: str) -> None:
+    with pytest.raises(SettingError, match="part of the path"):
+        Benchmark(name, tuple(questions(1)))

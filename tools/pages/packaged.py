@@ -54,8 +54,7 @@ def answer(each: int, output: Path) -> None:
         wanted = [("methods", method) for method in PARTS["methods"]()]
         wanted += [("thresholds", method) for method in sweep if name == "hotpotqa"]
         for part, method in wanted:
-            folder = output / part / asked.name
-            (record,) = lab.run(asked, method, output=folder, batch_size=BATCH, progress=False).records
+            (record,) = lab.run(asked, method, output=output / part, batch_size=BATCH, progress=False).records
             say(f"{part}: {record!r}")
 
 

@@ -83,9 +83,8 @@ def run_part(part: str, lm: Any, retriever: Any, each: int, output: Path, batch_
         for name in BENCHMARKS:
             asked = open_benchmark(f"almanac/{name}", limit=each)
             begun = time.monotonic()
-            folder = output / part / asked.name
             lab = dl.Lab(lm, retriever=retriever)
-            (record,) = lab.run(asked, method, output=folder, batch_size=batch_size, progress=False).records
+            (record,) = lab.run(asked, method, output=output / part, batch_size=batch_size, progress=False).records
             found = summary(record.predictions)
             said = f"{found['n']:.0f} questions, EM {found['em']:.3f}, {found['retrievals']:.2f} retrievals"
             said += f", {len(record.failed)} failed" if record.failed else ""
