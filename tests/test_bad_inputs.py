@@ -246,7 +246,7 @@ def commands(offline: Path) -> list[list[str]]:
         ["browse", "good", "--html", "page.html", "--where", "retrievals >= 0"],
         ["show", "good.trace", "--html", "trace.html"],
         ["show", "good", "--id", "1", "--method", "wo-rag"],
-        ["corpus", "build", "passages.jsonl", "--out", "built", "--fields", "id=id,text=text", "--expect", "2"],
+        ["corpus", "build", "passages.jsonl", "--output", "built", "--fields", "id=id,text=text", "--expect", "2"],
         ["corpus", "check", "built", "--retriever", "bm25"],
         ["corpus", "search", "Ann", *corpus, "--top-k", "1"],
         ["methods", "--with", "own.py"],

@@ -33,6 +33,7 @@ from dragin_lab.cli.options import (
     check_tap,
     corpus_option,
     debug_option,
+    decoding_option,
     layout_option,
     load_model,
     load_retriever,
@@ -127,13 +128,8 @@ for part in (index, search):
 )
 @layout_option
 @model_options
-@click.option(
-    "--sample",
-    is_flag=True,
-    panel="Model",
-    help="Sample by the model's generation config instead of taking the likeliest.",
-)
-@click.option("--seed", type=int, default=0, show_default=True, panel="Model", help="Seed of the sampling.")
+@decoding_option
+@click.option("--seed", type=int, default=0, show_default=True, panel="Model", help="Seed of sampled decoding.")
 @click.option("--gold", multiple=True, panel="Output", help="A right answer, to score against; may be repeated.")
 @click.option("--save", panel="Output", help="Write the trace to this file; 'dragin-lab show' reads it.")
 @click.option("--html", panel="Output", help="Write the trace as a page to this file.")
@@ -291,19 +287,38 @@ def check_length(question: str, lm: Any, method: Method) -> None:
 
 
 def follow(events: Stream) -> None:
-    """Run an episode to its end; on a terminal, pieces appear as they are made."""
-    from dragin_lab.run.drivers import Decided, PieceMade, Retrieved
+    """Run an episode to its end; on a terminal, tokens appear as they are written.
+
+    Every text that the model writes has a line of its own: a draft, what is written with passages, the answer. What is
+    written with passages may go on after the sentence that is kept, and the next draft writes that part again.
+    """
+    from dragin_lab.run.drivers import Decided, PieceMade, Retrieved, StepDone
 
     live, dim = sys.stderr.isatty(), coloured(sys.stderr)
+    writing: tuple[int, str] | None = None
+
+    def say(text: str, nl: bool = True) -> None:
+        echo(text, nl=nl, err=True, dim=dim)
+
     try:
-        for event in events:
-            if live and isinstance(event, PieceMade):
-                echo(event.text, nl=False, err=True, dim=dim)
-            elif live and isinstance(event, Decided):  # on a draft; the next one begins on a line of its own
-                why = f"\n  retrieving: {event.decision.reason}" if event.decision.retrieve else ""
-                echo(why, err=True, dim=dim)
-            elif live and isinstance(event, Retrieved):
-                echo(f"  {len(event.passages)} passages for: {event.query}", err=True, dim=dim)
+        for event in events if live else ():
+            if isinstance(event, PieceMade):
+                begins = writing not in (None, (event.step, event.kind))
+                say("\n" * begins + event.text, nl=False)
+                writing = event.step, event.kind
+                continue
+            if isinstance(event, Decided) and event.decision.retrieve:
+                line = f"  retrieving: {event.decision.reason}"
+            elif isinstance(event, Retrieved):
+                line = f"  {len(event.passages)} passages for: {event.query}"
+            elif isinstance(event, StepDone) and event.step.continuation is not None:
+                line = f"  kept: {event.step.kept.strip()}"
+            else:
+                continue
+            say("\n" * (writing is not None) + line)
+            writing = None
+        for _ in events:  # to its end, where nobody watches
+            pass
     finally:
         if live:
             echo("\n", err=True)
@@ -352,7 +367,7 @@ def _status(args: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt) as error:
         return _complain(error, args, INTERRUPTED, "interrupted")
     except SystemExit as ended:  # by rich-click: no command was given, or nobody reads the output any more
-        return int(ended.code or DONE)
+        return DONE if isinstance(ended.__context__, BrokenPipeError) else int(ended.code or DONE)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = "dragin-lab" if context is None else context.command_path
@@ -361,8 +376,8 @@ def _status(args: list[str]) -> int:
         return _complain(error, args, USAGE)
     except RunFailedError as error:
         return _complain(error, args, FAILED)
-    except BrokenPipeError:
-        return FAILED
+    except BrokenPipeError:  # as in '… | head': the reader has all that it wanted
+        return DONE
     except Exception as error:  # noqa: BLE001 - the last line of defence names the error instead of a traceback
         return _complain(error, args, FAILED, reason(error))
     return code if isinstance(code, int) else DONE

@@ -28,7 +28,7 @@ def corpus() -> None:
 
 @corpus.command(short_help="Build a corpus from files of passages or texts.")
 @click.argument("source")
-@click.option("--out", required=True, help="The folder of the corpus; --corpus takes it then.")
+@click.option("--output", "out", required=True, help="The folder of the corpus; --corpus takes it then.")
 @click.option(
     "--fields", metavar="NAMES", help="Which fields SOURCE has them in: id=doc_id,title=headline,text=contents."
 )
@@ -83,7 +83,7 @@ def check(folder: str, full: bool, spec: str | None) -> None:
     path = as_path(folder)
     if not is_stored(path):
         raise click.UsageError(
-            f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --out {folder}'"
+            f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --output {folder}'"
         )
     bad = report_findings(look(path, full=full))
     if not bad and spec is not None:
@@ -94,7 +94,7 @@ def check(folder: str, full: bool, spec: str | None) -> None:
 
 @corpus.command(short_help="Download a published corpus.")
 @click.argument("name", type=Name(PUBLISHED), metavar="NAME")
-@click.option("--out", help="The folder for it; default NAME below DRAGIN_LAB_DATA, by default 'data'.")
+@click.option("--output", "out", help="The folder for it; default NAME below DRAGIN_LAB_DATA, by default 'data'.")
 @click.option("--url", help="Another address of the same file, such as a mirror.")
 @click.option("--again", is_flag=True, help="Download it although it is there, and replace it.")
 @debug_option
@@ -108,7 +108,7 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
     from dragin_lab.data.fetch import ORIGINS
 
     count = ORIGINS[name].passages
-    echo(f"its {count:,} passages: dragin-lab corpus build {path} --out FOLDER --expect {count}", err=True)
+    echo(f"its {count:,} passages: dragin-lab corpus build {path} --output FOLDER --expect {count}", err=True)
 
 
 def _look_at_retriever(path: Path, spec: str) -> Iterator[tuple[str, bool]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from dragin_lab.errors import DraginLabError
 
-Line = tuple[str, bool]
+Line = tuple[str, bool | None]  # None: it is missing, and nothing needs it that was not asked for
 
 _NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensors", "pandas", "numpy")
 _OPTIONAL = {
@@ -47,7 +47,7 @@ def _packages() -> Iterator[Line]:
         try:
             yield f"{name} {metadata.version(name)}", True
         except metadata.PackageNotFoundError:
-            yield f"{name} is not installed; {purpose}", True
+            yield f"{name} is not installed; {purpose}", None
 
 
 def _sentences() -> Iterator[Line]:
@@ -56,7 +56,7 @@ def _sentences() -> Iterator[Line]:
     pipeline = load_pipeline()
     yield f"sentences: {pipeline.name}", True
     if not pipeline.tags:
-        yield "the paper's content words need parts of speech: python -m spacy download en_core_web_sm", True
+        yield "the paper's content words need parts of speech: python -m spacy download en_core_web_sm", None
 
 
 def _corpus() -> Iterator[Line]:

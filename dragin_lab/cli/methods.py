@@ -139,7 +139,13 @@ def methods() -> None:
 
     for title, entries in (("method", methods()), ("when", whens()), ("what", whats())):
         rows = [
-            (one.name, ", ".join(f"{key}={value}" for key, value in one.settings.items()), one.line, one.source)
+            (one.name, ", ".join(_default(*setting) for setting in one.settings.items()), one.line, one.source)
             for one in entries
         ]
         echo(table_text((title, "settings", "what it does", "source"), rows, left=True) + "\n")
+
+
+def _default(setting: str, value: Any) -> str:
+    if isinstance(value, dict):  # by variant
+        return f"{setting}={' or '.join(f'{one!r} ({variant})' for variant, one in value.items())}"
+    return setting if setting == "threshold" and value is None else f"{setting}={value!r}"

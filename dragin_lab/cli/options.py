@@ -188,6 +188,10 @@ layout_option = click.option(
     "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",
     help="The prompt's layout: the paper's, the FLARE paper's, or the model's own chat template.",
 )  # fmt: skip
+decoding_option = click.option(
+    "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
+    help="Take the likeliest token, or sample by the model's generation config.",
+)  # fmt: skip
 model_options = together(
     click.option("--model", panel="Model", help="A folder, GGUF file or Hugging Face id; default the embedded model."),
     click.option("--device", panel="Model", help="cpu or cuda; default the first GPU, else the CPU."),
@@ -297,10 +301,7 @@ benchmark_options = together(
         "published with the paper. Default: the data set's own.",
     ),
     layout_option,
-    click.option(
-        "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
-        help="Take the likeliest piece, or sample by the model's generation config.",
-    ),
+    decoding_option,
     click.option("--batch-size", type=int, default=1, show_default=True, panel="Run", help="Questions side by side."),
     click.option(
         "--store", "store_folder", metavar="DIR", panel="Run",
@@ -430,7 +431,7 @@ def load_model(options: dict[str, Any], check: bool = True) -> Any:
 
     wanted = {key: options[key] for key in ("device", "dtype", "device_map", "layer", "heads")}
     wanted["quantization"] = QUANTIZATIONS.get(options["quantization"])
-    sample = options.get("sample", options.get("decoding") == "sample")
+    sample = options.get("decoding") == "sample"
     return LanguageModel.load(options["model"], sample=sample, check=check, **wanted)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
+    from dragin_lab.core.prompts import PromptTemplate
     from dragin_lab.core.trace import Trace
 
 WIDE = 160  # columns, where the output is not a terminal
@@ -88,12 +89,17 @@ def deliver(trace: Trace, save: str | None, html: str | None) -> bool:
     return not wrong
 
 
+def exemplars_line(template: PromptTemplate) -> str:
+    """Which exemplars stand in the prompt, where nobody asked for them; "" otherwise."""
+    return f"{counted(len(template.exemplars), 'exemplar')}: {template.chosen}" if template.chosen else ""
+
+
 def print_trace(trace: Trace) -> None:
     from dragin_lab.views.trace import trace_text
 
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     try:
-        click.echo(trace_text(trace, width=width, color=coloured(sys.stdout)))
+        echo(trace_text(trace, width=width, color=coloured(sys.stdout)))
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -179,12 +185,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: bool) ->
     return table
 
 
-def report_findings(findings: Iterable[tuple[str, bool]]) -> int:
-    """Print what was checked, and count what is wrong."""
+def report_findings(findings: Iterable[tuple[str, bool | None]]) -> int:
+    """Print what was checked, and count what is wrong; None is what is missing and may be."""
     bad = 0
     for line, good in findings:
-        echo(f"{'ok   ' if good else 'FAIL '} {line}")
-        bad += not good
+        mark = {True: "ok", False: "FAIL", None: "lacks"}[good]
+        echo(f"{mark:<5} {line}")
+        bad += good is False
     return bad
 
 

@@ -26,7 +26,7 @@ from dragin_lab.cli.options import (
     size_options,
     use_one_thread,
 )
-from dragin_lab.cli.outputs import RunFailedError, counted, echo, make_folder, terminal_width
+from dragin_lab.cli.outputs import RunFailedError, counted, echo, exemplars_line, make_folder, terminal_width
 from dragin_lab.core.method import METHODS, Method, label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
@@ -168,6 +168,8 @@ def _execute(
         check_run(lab, m, one, folder, traces=options["traces"])
     for part in [lab.model, *([lab.retriever] if searching else [])]:  # all are opened before anything is said
         echo(f"{part!r}")
+    for line in dict.fromkeys(exemplars_line(lab.template(m, one.template)) for m, one in wanted):
+        echo(line, nl=bool(line))
     echo(f"{counted(len(runs), 'run')} below {root}")
     for m, one, folder in runs:
         if (record := _read(folder)) is not None and (there := len(record.predictions) - len(record.failed)):

@@ -42,6 +42,11 @@ class Part:
         """Setting -> value."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Setting -> default; one that must be given is missing."""
+        return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
+
     @property
     def changed(self) -> dict[str, Any]:
         """The settings that do not have their default."""
@@ -185,7 +190,7 @@ class Registry(Generic[P]):
 
     def settings_of(self, name: str) -> dict[str, Any]:
         """Setting -> default of the part of that name."""
-        return {f.name: f.default for f in fields(self.named(name)) if f.default is not MISSING}
+        return self.named(name).defaults()
 
     def listing(self) -> list[Entry]:
         """One entry per part, in the order of ``names``."""

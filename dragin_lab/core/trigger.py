@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -103,6 +103,15 @@ class When(Part):
     def by_sentence(self) -> bool:
         """Whether a word can only be judged once its sentence has ended."""
         return False
+
+    @classmethod
+    def defaults(cls) -> dict[str, Any]:
+        """Setting -> default; θ by variant, where the variants differ."""
+        found = super().defaults()
+        if cls.thresholds is not None:
+            same = len(set(cls.thresholds.values())) == 1
+            found["threshold"] = next(iter(cls.thresholds.values())) if same else dict(cls.thresholds)
+        return found
 
     @classmethod
     def default_threshold(cls, variant: str) -> float | None:

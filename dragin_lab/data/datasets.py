@@ -144,15 +144,17 @@ def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
     kind = name.removeprefix("almanac/")
     if kind not in BENCHMARKS and name != PLAIN:
         raise DataError(f"benchmark {name!r} does not exist; one of {', '.join(BENCHMARKS)}")
+    chosen = ""
     if isinstance(exemplars, str | Path):
         exemplars = load_exemplars(PUBLISHED + kind if exemplars == PUBLISHED.rstrip(":") else exemplars)
     elif exemplars is None:
         exemplars = _own_exemplars(name, kind)
+        chosen = "" if name == PLAIN else f"the package's own set for {name}"
     examples = several(
         "exemplars", exemplars, Exemplar, "give Exemplar(question, rationale, answer) objects, or a file of them"
     )
     rule = kind if kind in BENCHMARKS else "2wikimultihopqa"  # which takes the whole text where the phrase is missing
-    return PromptTemplate(tuple(examples), INSTRUCTIONS.get(kind, ""), answer_rule=rule)
+    return PromptTemplate(tuple(examples), INSTRUCTIONS.get(kind, ""), answer_rule=rule, chosen=chosen)
 
 
 def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:

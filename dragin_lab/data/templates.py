@@ -32,8 +32,10 @@ def default_template(lm: Model, method: Method | None = None) -> PromptTemplate:
     if FORMS[form].task:
         return PromptTemplate(form=form)
     if lm.embedded:
-        return PromptTemplate(default_exemplars(form), form=form)
-    return load_template(FORM_SETS[form], form) if form in FORM_SETS else PromptTemplate()
+        return PromptTemplate(default_exemplars(form), form=form, chosen="Almanac's, as for its other questions")
+    if form not in FORM_SETS:
+        return PromptTemplate()
+    return replace(load_template(FORM_SETS[form], form), chosen=f"the package's own set for {form}")
 
 
 def template_for(method: Method, lm: Model, prompt: PromptTemplate | None = None) -> PromptTemplate:
@@ -47,13 +49,14 @@ def template_for(method: Method, lm: Model, prompt: PromptTemplate | None = None
         return default
     if FORMS[method.form].shown(prompt.exemplars):
         return replace(prompt, form=method.form)
-    exemplars = prompt.exemplars
+    exemplars, chosen = prompt.exemplars, prompt.chosen
     if not default.preamble or not exemplars:
-        exemplars = default.exemplars
+        exemplars, chosen = default.exemplars, default.chosen
     return replace(
         prompt,
         form=method.form,
         exemplars=exemplars,
+        chosen=chosen,
         preamble=default.preamble + prompt.preamble,
         instruction=default.instruction + prompt.instruction,
     )

@@ -64,9 +64,9 @@ def build(
     found = find_source(source, fields)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not stored.is_stored(folder):
-            raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --out")
+            raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --output")
         if not force:
-            raise CorpusError(f"{folder}: holds a corpus already; give another --out, or --force to replace it")
+            raise CorpusError(f"{folder}: holds a corpus already; give another --output, or --force to replace it")
     try:
         with _workplace(folder) as work:
             _write(found, work, expect, progress)
@@ -82,7 +82,7 @@ def _workplace(folder: Path) -> Iterator[Path]:
     place = folder.absolute().with_name(f".{folder.absolute().name}.building")
     place.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(place, "another build of this corpus is under way; wait for it, or give another --out"):
+        with locked(place, "another build of this corpus is under way; wait for it, or give another --output"):
             try:
                 _clear(place)  # what a killed build left
                 (place / NEW).mkdir()

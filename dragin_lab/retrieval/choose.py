@@ -82,7 +82,7 @@ def open_retriever(
     if not on_disk and len(passages) > IN_MEMORY:
         warnings.warn(
             f"{passages.name}: BM25 holds {len(passages):,} passages in memory; above {IN_MEMORY:,} build the "
-            "corpus: dragin-lab corpus build SOURCE --out FOLDER",
+            "corpus: dragin-lab corpus build SOURCE --output FOLDER",
             stacklevel=3,
         )
     opened = Tantivy(passages) if on_disk else BM25(passages)

@@ -33,7 +33,7 @@ def is_stored(folder: Path) -> bool:
 
 
 def remedy(folder: Path) -> str:
-    return f"build it again: dragin-lab corpus build SOURCE --out {folder} --force"
+    return f"build it again: dragin-lab corpus build SOURCE --output {folder} --force"
 
 
 def schema() -> Any:

@@ -231,7 +231,8 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         "retriever": retriever.identity() if hasattr(retriever, "identity") else described(retriever),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | template.described
-        | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]},
+        | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]}
+        | ({"chosen": template.chosen} if template.chosen else {}),
         "dataset": {
             "name": asked.name,
             "split": asked.split,

@@ -289,8 +289,9 @@ def refuse_duplicates(qids: Sequence[str]) -> None:
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed", "format", "traces")}
-    if kept.get("retriever"):  # who chose it changes nothing of what it finds
-        kept["retriever"] = {key: value for key, value in kept["retriever"].items() if key != "chosen"}
+    for part in ("retriever", "template"):  # who chose it changes nothing of what it finds, or of the prompt
+        if kept.get(part):
+            kept[part] = {key: value for key, value in kept[part].items() if key != "chosen"}
     return kept
 
 

@@ -113,13 +113,17 @@ def refused(question: str | Question, method: Method, error: Exception) -> Trace
 def _provenance(lab: Lab, method: Method, template: PromptTemplate) -> dict[str, Any]:
     from dragin_lab import __version__
 
-    return lab.model.provenance() | {
-        "dragin_lab": __version__,
-        "context_window": lab.model.context_window,
-        "retriever": described(lab.retriever_for(method)),
-        "seed": lab.seed,
-        "template": template.described,
-    }
+    return (
+        lab.model.provenance()
+        | {
+            "dragin_lab": __version__,
+            "context_window": lab.model.context_window,
+            "retriever": described(lab.retriever_for(method)),
+            "seed": lab.seed,
+            "template": template.described,
+        }
+        | ({"exemplars": template.chosen} if template.chosen else {})
+    )
 
 
 def described(retriever: Any) -> dict[str, Any] | None:

@@ -7,9 +7,11 @@ import gzip
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -17,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import PATIENCE, QUESTION, Command, start
+from command import PATIENCE, QUESTION, ROOT, Command, start
 
+import dragin_lab as dl
 from dragin_lab.almanac import embedded_model_path, passages, questions
 from dragin_lab.cli import app as cli
 from dragin_lab.cli.options import load_model
@@ -149,7 +152,7 @@ def test_ask_takes_parts_settings_and_exemplars(command: Command, tmp_path: Path
     ran = command(
         "ask", QUESTION, "--variant", "paper", "--threshold", "0.5", "--what", "last-n", "--top-n", "5", "--top-k", "1",
         "--max-new-tokens", "20", "--layer", "0", "--heads", "0,1", "--exemplars", examples, "--save", trace,
-        "--corpus", corpus, "--model", embedded_model_path(), "--sample", "--seed", "3",
+        "--corpus", corpus, "--model", embedded_model_path(), "--decoding", "sample", "--seed", "3",
     )  # fmt: skip
     assert ran.code == cli.DONE, ran.err
     said = Trace.load(trace)
@@ -483,7 +486,7 @@ def test_a_closed_pipe_is_no_reason_to_lose_the_trace_or_to_complain(tmp_path: P
     os.close(writer)
     _, err = process.communicate(timeout=PATIENCE)
     assert err.decode().splitlines() == [f"trace written to {trace}"]
-    assert process.returncode == cli.FAILED
+    assert process.returncode == cli.DONE
     assert Trace.load(trace).ended in ("answered", "length")
 
 
@@ -557,3 +560,82 @@ def test_a_question_of_a_benchmark_gets_the_answer_of_the_run(command: Command, 
     with pytest.warns(UserWarning, match=f"no trace of {line['qid']} was kept; it is answered again") as said:
         assert prediction(Runs.load(tmp_path / "r").trace(line["qid"], "dragin")) == line
     assert not any("answered otherwise" in str(one.message) for one in said)
+
+
+@pytest.mark.parametrize("args", [("methods",), ("--help",), ("table", "2")])
+def test_a_reader_that_leaves_early_is_no_failure(args: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start(*args, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (cli.DONE, b"")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_of_the_reference_page(shell: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    (variable,) = set(re.findall(rf"(\w+)={shell}_source dragin-lab", page))
+    monkeypatch.setenv(variable, f"{shell}_source")
+    assert variable in command().out
+    monkeypatch.setenv(variable, "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "dragin-lab me")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert "methods" in command().out
+
+
+# -- words that are the same everywhere -------------------------------------------------------------------------------
+
+
+def every_option() -> dict[str, set[str]]:
+    """Option -> what it takes, over all commands."""
+    kinds: dict[str, set[str]] = {}
+    waiting: list[Any] = [cli.cli]
+    while waiting:
+        one = waiting.pop()
+        waiting += getattr(one, "commands", {}).values()
+        for param in one.params:
+            for name in param.opts if param.param_type_name == "option" else ():
+                kinds.setdefault(name, set()).add("flag" if param.is_flag else param.type.name)
+    return kinds
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    kinds = every_option()
+    assert kinds["--sample"] == {"integer"}
+    assert kinds["--decoding"] == {"choice"}
+    assert "--out" not in kinds
+    assert "--output" in kinds
+
+
+def test_methods_are_listed_with_their_defaults_on_one_line_each(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    listed = command("methods").out
+    parts = {"method": dl.methods(), "when": dl.whens(), "what": dl.whats()}
+    names = [name for title, entries in parts.items() for name in (title, *(entry.name for entry in entries))]
+    (dragin,) = [line for line in listed.splitlines() if line.startswith("dragin ")]
+    assert f"threshold={dl.method('dragin').threshold}" in dragin
+    assert "threshold=0.1 (reference) or 0.2 (paper)" in listed
+    assert "threshold=None" not in listed
+    assert r"\n\n'" in listed  # of what search-r1 puts into the text
+    assert [line.split()[0] for line in listed.splitlines() if line[:1].isalnum()] == names
+
+
+def test_on_a_terminal_each_text_has_its_own_line_and_what_is_kept_is_said(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    ran = command("ask", QUESTION, "--threshold", 0.3, "--max-new-tokens", 24)
+    assert ran.code == cli.DONE
+    trace = dl.Lab().ask(QUESTION, "dragin", threshold=0.3, max_new_tokens=24)
+    written = [step.draft.text for step in trace.steps]
+    written += [step.continuation.text for step in trace.steps if step.continuation is not None]
+    assert len(written) > len(trace.steps)
+    lines = [line.strip() for line in ran.err.splitlines()]
+    for text in written:
+        assert text.strip() in lines
+    for step in trace.steps:
+        assert step.continuation is None or f"kept: {step.kept.strip()}" in lines

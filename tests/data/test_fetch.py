@@ -411,11 +411,11 @@ def test_the_corpus_is_fetched_checked_and_built(web: Web, tmp_path: Path, comma
     asked = len(web.asked)
     assert command("corpus", "fetch", "wikipedia-dpr").code == cli.DONE
     assert len(web.asked) == asked, "what is there and right is not fetched twice"
-    assert command("corpus", "build", path, "--out", tmp_path / "built", "--expect", 2).code == cli.DONE
+    assert command("corpus", "build", path, "--output", tmp_path / "built", "--expect", 2).code == cli.DONE
 
 
 def test_another_file_than_the_corpus_is_refused(web: Web, tmp_path: Path, command: Command) -> None:
-    right, arguments = served("wikipedia-dpr"), ("corpus", "fetch", "wikipedia-dpr", "--out", tmp_path / "wiki")
+    right, arguments = served("wikipedia-dpr"), ("corpus", "fetch", "wikipedia-dpr", "--output", tmp_path / "wiki")
     path = tmp_path / "wiki" / "psgs_w100.tsv.gz"
     for data in (right[:-1], right[:-1] + b"x"):  # cut short, altered
         web.files["psgs_w100.tsv.gz"] = data

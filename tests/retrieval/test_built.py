@@ -111,7 +111,9 @@ def test_an_id_that_was_used_before_is_named_with_both_places(tmp_path: Path) ->
 def test_nothing_is_left_of_a_source_that_is_wrong(tmp_path: Path, source: Path, command: Command) -> None:
     with source.open("a") as file:
         file.write("not JSON\n")
-    command.refused("corpus", "build", source, "--out", tmp_path / "built", says=("p.jsonl, line 201", "is not JSON"))
+    command.refused(
+        "corpus", "build", source, "--output", tmp_path / "built", says=("p.jsonl, line 201", "is not JSON")
+    )
     assert beside(tmp_path / "built") == ["p.jsonl"]
 
 
@@ -165,7 +167,7 @@ def test_folders_that_hold_something(source: Path, tmp_path: Path, folder: Path)
     (tmp_path / "other" / "note").write_text("mine")
     with pytest.raises(CorpusError, match="is not empty and holds no corpus"):
         build(source, tmp_path / "other", force=True)
-    with pytest.raises(CorpusError, match="holds a corpus already; give another --out, or --force"):
+    with pytest.raises(CorpusError, match="holds a corpus already; give another --output, or --force"):
         build(source, folder)
     less = write_json_lines(tmp_path / "less.jsonl", some_passages(10))
     assert len(build(less, folder, force=True)) == 10
@@ -189,7 +191,7 @@ def test_a_disk_that_is_full_leaves_nothing(
 
     monkeypatch.setattr(building, "write_manifest", full)
     out = tmp_path / "built"
-    command.refused("corpus", "build", source, "--out", out, says=("No space left", "free some space"), code=FAILED)
+    command.refused("corpus", "build", source, "--output", out, says=("No space left", "free some space"), code=FAILED)
     assert beside(out) == ["p.jsonl"]
     with pytest.raises(BrokenOffError):
         build(source, out)
@@ -398,7 +400,7 @@ def test_provenance_and_names(folder: Path) -> None:
 
 def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Path, command: Command) -> None:
     out = tmp_path / "out"
-    ran = command("corpus", "build", source, "--out", out)
+    ran = command("corpus", "build", source, "--output", out)
     assert ran.code == DONE, ran.err
     assert f"200 passages in {out}" in ran.out
     assert "MiB on disk, at most" in ran.err
@@ -410,7 +412,7 @@ def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Pa
     assert json.loads(found.out.splitlines()[0])["id"] == "7"
     assert command("corpus", "check", out, "--retriever", "bm25").code == DONE
     command.refused("corpus", "check", tmp_path, says=("holds no corpus", "corpus build"))
-    command.refused("corpus", "build", source, says=("--out",))
+    command.refused("corpus", "build", source, says=("--output",))
     command.refused("corpus", "index", out, "--retriever", "tantivy", says=("needs no index of its own",))
 
 
@@ -418,8 +420,8 @@ def test_fields_of_other_names_from_the_command_line(tmp_path: Path, command: Co
     source = tmp_path / "p.csv"
     source.write_text("doc_id,headline,contents\nx1,A king,He ruled.\n")
     out = tmp_path / "out"
-    command.refused("corpus", "build", source, "--out", out, says=("has no text", "doc_id, headline, contents"))
-    ran = command("corpus", "build", source, "--out", out, "--fields", "id=doc_id,title=headline,text=contents")
+    command.refused("corpus", "build", source, "--output", out, says=("has no text", "doc_id, headline, contents"))
+    ran = command("corpus", "build", source, "--output", out, "--fields", "id=doc_id,title=headline,text=contents")
     assert ran.code == DONE, ran.err
     found = Corpus.load(out)[0]
     assert (found.id, found.title, found.text) == ("x1", "A king", "He ruled.")
