@@ -57,7 +57,9 @@ def open_cluster(options: dict[str, Any], searching: bool) -> Cluster:
     from dragin_lab.run.cluster import Cluster, Recipe
 
     named = {name: options[name] for name in ("model", "dtype", "device", "layer", "heads", "retriever", "corpus")}
-    recipe = Recipe(**named, sample=options["decoding"] == "sample", searches=searching, fields=options["corpus_fields"])
+    recipe = Recipe(
+        **named, sample=options["decoding"] == "sample", searches=searching, fields=options["corpus_fields"]
+    )
     return Cluster(options["ray"], recipe, **_pool(options))
 
 

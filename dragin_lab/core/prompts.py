@@ -39,8 +39,7 @@ class PromptTemplate:
     (``answers.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
     ``preamble`` is text before the exemplars. ``until`` are the texts with which another example would begin: there the
     paper variant ends what the model writes, and cuts it. None is ``"\\nQuestion:"`` for the package's own layouts, and
-    nothing for a layout of your own. ``chosen`` names a set that was taken because nobody
-    gave exemplars.
+    nothing for a layout of your own. ``chosen`` names a set that was taken because nobody gave exemplars.
 
     One's own functions may stand for three of them: a ``layout`` gives the prompt from question, passages (None for
     none) and the answer so far, with which it must end; an ``answer_rule`` gives the answer from the whole text; each

@@ -100,8 +100,8 @@ def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
     id, title, text = (tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items())
     if text is None:
         raise DataError(
-            f"{placed.place}: has no text; {tabular.listed(placed)}, as in text=contents "
-            "(--corpus-fields; for 'corpus build', --fields)"
+            f"{placed.place}: has no text; {tabular.listed(placed)}, as in --fields text=contents "
+            "for 'corpus build', --corpus-fields elsewhere"
         )
     return Row(
         placed.place,

@@ -80,7 +80,7 @@ def sweep(
 ) -> Sweep:
     """``Lab.sweep``."""
     setting, methods = swept(method, settings)
-    asked = as_benchmark(questions, limit)
+    asked = as_benchmark(questions, limit, fields)
     if lab.cache is None and not (lab.uncached or lab.elsewhere):
         lab = lab.replace(cache=True)
     before = Counts() if lab.cache is None else replace(lab.cache.counts)

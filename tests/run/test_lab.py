@@ -1,0 +1,135 @@
+"""``Lab``: its arguments, columns under other names, and what it says of passages and exemplars that were chosen."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import AnsweringModel, questions
+from command import Command
+from scripted import ScriptedRetriever
+
+import dragin_lab as dl
+from dragin_lab.almanac import questions as of_almanac
+from dragin_lab.cli import app as cli
+from dragin_lab.core.trace import Question
+from dragin_lab.data.datasets import template
+from dragin_lab.errors import CorpusError, SettingError
+from dragin_lab.run.benchmark import Benchmark, finds_nothing, open_benchmark
+from dragin_lab.run.rundir import find_runs
+
+PASSAGES = "nr,headline,contents\n7,Ulm,Ulm is a city.\n"
+ASKED = "nr,q,gold\n7,Who made thing 1?,Li 1\n"
+FIELDS = "id=nr,title=headline,text=contents"
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Passages and a question under column names of their own, in the working folder."""
+    (tmp_path / "p.csv").write_text(PASSAGES)
+    (tmp_path / "q.csv").write_text(ASKED)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("dtpye", "dtype"), ("corpsu", "corpus"), ("heds", "heads")])
+def test_an_unknown_argument_is_refused_at_once(wrong: str, near: str) -> None:
+    with pytest.raises(SettingError, match=f"argument '{wrong}' does not exist; did you mean '{near}'"):
+        dl.Lab(**{wrong: 1})
+    with pytest.raises(SettingError, match=f"did you mean '{near}'"):
+        dl.Lab().replace(**{wrong: 1})
+
+
+@pytest.mark.parametrize("fields", [FIELDS, {"id": "nr", "title": "headline", "text": "contents"}])
+def test_passages_under_other_names(files: Path, fields: Any) -> None:
+    lab = dl.Lab(corpus="p.csv", fields=fields)
+    for one in (lab, lab.replace(seed=1)):
+        (found,) = one.retriever.search("Ulm", 1)
+        assert (found.id, found.title, found.text) == ("7", "Ulm", "Ulm is a city.")
+    (files / "usual.jsonl").write_text(json.dumps({"text": "Bonn is a city."}) + "\n")
+    assert lab.replace(corpus="usual.jsonl").retriever.search("Bonn", 1)[0].text == "Bonn is a city."
+
+
+def test_fields_of_what_has_none_are_refused(files: Path) -> None:
+    for given in ({}, {"corpus": "almanac"}, {"retriever": ScriptedRetriever()}, {"corpus": dl.Corpus.load()}):
+        with pytest.raises(SettingError, match="names the columns of a file or table"):
+            dl.Lab(fields=FIELDS, **given)
+    dl.Corpus.build("p.csv", "built", fields=FIELDS)
+    with pytest.raises(CorpusError, match="has fields of its own"):
+        dl.Corpus.load("built", fields=FIELDS)
+    with pytest.raises(SettingError, match="these questions have no columns"):
+        dl.Lab(AnsweringModel()).run(["Who?"], "wo-rag", output="o", fields="question=q")
+
+
+def test_questions_under_other_names(files: Path) -> None:
+    lab = dl.Lab(AnsweringModel(), retriever=ScriptedRetriever())
+    fields = "id=nr,question=q,answer=gold"
+    (record,) = lab.run("q.csv", "wo-rag", output="runs", fields=fields, progress=False).records
+    assert [(line["qid"], line["question"], line["gold"]) for line in record.predictions] == [
+        ("7", "Who made thing 1?", ["Li 1"])
+    ]
+    assert record.folder == Path("runs/q/wo-rag")
+    assert lab.sweep("q.csv", "dragin", threshold=[1], what="question", fields=fields, progress=False).benchmark == "q"
+
+
+def test_the_command_line_takes_both(command: Command, files: Path) -> None:
+    shared = ("--max-new-tokens", 8, "--method", "sr-rag", "--corpus", "p.csv")
+    named = ("--dataset", "q.csv", "--fields", "id=nr,question=q,answer=gold")
+    command.refused("run", *shared, *named, "--output", "o", says=("has no text", "--corpus-fields"))
+    ran = command("run", *shared, *named, "--corpus-fields", FIELDS, "--output", "o")
+    assert ran.code == cli.DONE, ran.err
+    (record,) = find_runs("o")
+    assert (record.config["retriever"]["passages"], record.predictions[0]["qid"]) == (1, "7")
+    ran = command("ask", "Where is Ulm?", *shared, "--corpus-fields", FIELDS)
+    assert "Ulm is a city." in ran.out
+    assert (
+        '"id": "7"' in command("corpus", "search", "Ulm", "--corpus", "p.csv", "--corpus-fields", FIELDS, "--json").out
+    )
+    command.refused("ask", "Who?", "--corpus-fields", FIELDS, says=("give it with --corpus",))
+
+
+def test_a_trigger_asked_for_by_name_has_its_own_threshold(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "a.trace"
+    ran = command("ask", "Who?", "--when", "margin", "--what", "question", "--max-new-tokens", 4, "--save", path)
+    assert ran.code == cli.DONE, ran.err
+    assert dl.Trace.load(path).method["threshold"] == dl.method("dragin", when="margin").threshold
+
+
+def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known() -> None:
+    lab = dl.Lab(AnsweringModel())
+    own = of_almanac("hotpotqa", "dev")[:2]
+    real = tuple(questions(2))
+    assert finds_nothing(lab, Benchmark("hotpotqa", real, kind="hotpotqa"))
+    for asked in (
+        Benchmark("mine", real),  # nobody knows what they are about
+        Benchmark("hotpotqa", tuple(own), kind="hotpotqa"),  # Almanac's, in a file of HotpotQA's form
+        open_benchmark("almanac/iirc", limit=2),
+        open_benchmark([{"question": "Who?", "answer": "Li"}]),
+    ):
+        assert not finds_nothing(lab, asked)
+    other = dl.Lab(AnsweringModel(), corpus=[{"text": "Ulm is a city."}])
+    assert not finds_nothing(other, Benchmark("hotpotqa", real, kind="hotpotqa"))
+
+
+def test_python_is_warned_of_passages_that_hold_nothing(tmp_path: Path) -> None:
+    lab, asked = dl.Lab(AnsweringModel()), Benchmark("hotpotqa", tuple(questions(1)), kind="hotpotqa")
+    with pytest.warns(UserWarning, match="the embedded passages hold nothing on hotpotqa"):
+        lab.run(asked, "sr-rag", output=tmp_path, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lab.run(asked, "wo-rag", output=tmp_path, progress=False)  # it never searches
+
+
+def test_exemplars_that_were_chosen_are_named(command: Command, tmp_path: Path) -> None:
+    shared = ("run", "--method", "wo-rag", "--limit", 1, "--max-new-tokens", 4, "--output", tmp_path)
+    ran = command(*shared)
+    chosen = f"{len(template('almanac/2wikimultihopqa').exemplars)} exemplars: the package's own set for "
+    assert chosen + "almanac/2wikimultihopqa" in ran.out
+    assert find_runs(tmp_path)[0].config["template"]["chosen"].endswith("almanac/2wikimultihopqa")
+    trace = dl.Lab().ask(Question("", "Who?"), "wo-rag", max_new_tokens=4)
+    assert trace.provenance["exemplars"].startswith("Almanac's")
+    asked = dl.Lab(exemplars="hotpotqa").ask("Who?", "wo-rag", max_new_tokens=4)
+    assert "exemplars" not in asked.provenance
