@@ -177,12 +177,12 @@ corpus_option = together(
     ),
     click.option(
         "--corpus-fields", metavar="NAMES", panel="Passages",
-        help="Which fields --corpus has them in: id=doc_id,title=headline,text=contents.",
+        help="Fields of --corpus: id=doc_id,text=contents.",
     ),
 )  # fmt: skip
 retriever_option = click.option(
     "--retriever", metavar="SPEC", panel="Passages",
-    help="bm25, tantivy, dense:MODEL, milvus:URI or elasticsearch:URL. Default tantivy for a built corpus, else bm25.",
+    help="bm25, tantivy, dense:MODEL, milvus:URI, elasticsearch:URL. Default tantivy where built, else bm25.",
 )  # fmt: skip
 layout_option = click.option(
     "--layout", type=Name(LAYOUTS), default="dragin", show_default=True, panel="Prompt",
@@ -190,7 +190,7 @@ layout_option = click.option(
 )  # fmt: skip
 decoding_option = click.option(
     "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
-    help="Take the likeliest token, or sample by the model's generation config.",
+    help="Take the likeliest token, or sample.",
 )  # fmt: skip
 model_options = together(
     click.option("--model", panel="Model", help="A folder, GGUF file or Hugging Face id; default the embedded model."),
@@ -281,7 +281,7 @@ benchmark_options = together(
     ),
     click.option(
         "--fields", metavar="NAMES", panel="Questions",
-        help="Which fields a file has questions in, and what stands between several answers: "
+        help="Fields of a file, and the text between several answers: "
         "question=q,answer=gold,separator=|.",
     ),
     click.option("--split", panel="Questions", help="Almanac's train, dev or test; default test."),
@@ -305,8 +305,7 @@ benchmark_options = together(
     click.option("--batch-size", type=int, default=1, show_default=True, panel="Run", help="Questions side by side."),
     click.option(
         "--store", "store_folder", metavar="DIR", panel="Run",
-        help="Cache everything that is written in this folder, for later runs too. Default: in memory, where several "
-        "runs ask the same questions.",
+        help="Cache what is written here, for later runs too. Default: in memory, for several runs.",
     ),
     click.option("--no-store", is_flag=True, panel="Run", help="Share nothing between runs. The answers are the same."),
     click.option(
