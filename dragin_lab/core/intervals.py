@@ -1,8 +1,9 @@
-"""How sure one can be of a mean over questions: percentile bootstrap intervals (Efron 1979).
+"""Intervals of a mean over questions: Wilson's (1927) of a proportion, percentile bootstrap (Efron 1979) of the rest.
 
-They are drawn from a seed, so the same numbers give the same interval. The draws are ours: scipy's ``bootstrap`` makes
-others from the same seed, which would move the third decimal of every published table, and it draws as many numbers as
-there are questions, where counts of the few distinct values are enough.
+A bootstrap of five wrong answers gives [0, 0], as if 0 were certain; Wilson's gives [0, 0.43]. Bootstrap draws come
+from a seed, so the same numbers give the same interval. The draws are ours: scipy's ``bootstrap`` makes others from the
+same seed, which would move the third decimal of every published table, and it draws as many numbers as there are
+questions, where counts of the few distinct values are enough.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Numbers = Sequence[float] | np.ndarray
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over ``n`` questions and the ends of its interval."""
+    """A mean over ``n`` questions and the ends of its interval; both are NaN where the values say nothing about it."""
 
     mean: float
     low: float
@@ -33,21 +34,56 @@ class Interval:
     n: int
 
     def __str__(self) -> str:
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.mean:.3f} {bracket(self.low, self.high)}"
 
 
-def bootstrap(values: Numbers, *, level: float = LEVEL, samples: int = SAMPLES, seed: int = 0) -> Interval:
+def bracket(low: float, high: float, *, places: int = 3, sign: bool = False) -> str:
+    """The ends of an interval as text, "[0.120, 0.480]"; "–" where there is none."""
+    form = f"{'+' if sign else ''}.{places}f"
+    return f"[{low:{form}}, {high:{form}}]" if low <= high else "–"
+
+
+def proportion(values: Numbers, *, level: float = LEVEL) -> Interval:
+    """The share of 1 among ``values`` (n,), which are 0 or 1, with Wilson's interval.
+
+    Raises ``SettingError`` for other values, and as ``bootstrap``.
+    """
+    array = checked("values", values)
+    check_settings(level, 1)
+    if other := array[(array != 0) & (array != 1)].tolist():
+        raise SettingError(f"{other[0]:g} is neither 0 nor 1; a share is counted over values of 0 and 1")
+    hits = int(array.sum())
+    low, high = _wilson(hits, len(array), level)
+    return Interval(hits / len(array), low, high, len(array))
+
+
+def bootstrap(
+    values: Numbers,
+    *,
+    within: tuple[float, float] | None = None,
+    level: float = LEVEL,
+    samples: int = SAMPLES,
+    seed: int = 0,
+) -> Interval:
     """The mean of ``values`` (n,) with its percentile bootstrap interval, questions drawn with replacement.
 
-    One value, or values that are all equal, have an interval of no width: the data show no spread.
+    Values that are all equal, or just one, show no spread, so draws from them would give an interval of no width. With
+    ``within``, the lowest and the highest value that there can be, the interval then holds what a share of unseen
+    other values, as large as Wilson's interval of 0 of n allows, could make of the mean. Without it there is none
+    (NaN): nothing says how far another question could lie.
+
     Raises ``SettingError`` without values, for values that are not finite numbers, ``samples`` below 1 and a ``level``
     that is not between 0 and 1.
     """
     array = checked("values", values)
     check_settings(level, samples)
     mean = float(array.mean())
-    if array.min() == array.max():  # means of draws would differ from it by rounding
-        return Interval(mean, mean, mean, len(array))
+    if array.min() == array.max():
+        mean = float(array[0])  # the mean could differ from it by rounding
+        if within is None:
+            return Interval(mean, float("nan"), float("nan"), len(array))
+        unseen = _wilson(0, len(array), level)[1]
+        return Interval(mean, mean - unseen * (mean - within[0]), mean + unseen * (within[1] - mean), len(array))
     # How often each distinct value is drawn decides a draw's mean, and scores have few distinct values.
     distinct, counts = np.unique(array, return_counts=True)  # (d,), (d,)
     rng = np.random.default_rng(seed)
@@ -59,6 +95,13 @@ def bootstrap(values: Numbers, *, level: float = LEVEL, samples: int = SAMPLES, 
     )  # (samples,)
     low, high = np.quantile(sums, tails(level)) / len(array)
     return Interval(mean, float(low), float(high), len(array))
+
+
+def _wilson(hits: int, n: int, level: float) -> tuple[float, float]:
+    from scipy import stats
+
+    found = stats.binomtest(hits, n).proportion_ci(level, method="wilson")
+    return float(found.low), float(found.high)
 
 
 def _rows(samples: int, n: int) -> Iterator[int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from dragin_lab.core.intervals import bootstrap
+from dragin_lab.core.intervals import Interval, Numbers, bootstrap, proportion
 from dragin_lab.core.trace import ENDINGS
 
 if TYPE_CHECKING:
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 Line = dict[str, Any]
 
 #: What ``summary`` gives the mean of.
-MEASURES = ("em", "f1", "retrievals", "pieces")
-SCORES = ("em", "f1", "precision", "recall")
+COUNTS = ("retrievals", "pieces")
+MEASURES = ("em", "f1", *COUNTS)
+SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
 
 
 class Finished(NamedTuple):
@@ -119,6 +120,16 @@ def timing(trace: Trace) -> Line:
     return {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"], **stored}
 
 
+def interval_of(measure: str, values: Numbers) -> Interval:
+    """The mean of a measure over questions with its 95 % interval.
+
+    Scores that are all 0 or 1 are a proportion (Wilson); other scores, and counts, are resampled.
+    """
+    if measure not in COUNTS and set(values) <= {0.0, 1.0}:
+        return proportion(values)
+    return bootstrap(values, within=(0.0, 1.0) if measure in SCORES else None)
+
+
 def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Means of ``MEASURES`` with their 95 % intervals: ``n``, ``em``, ``em_low``, ``em_high`` and so on.
 
@@ -129,7 +140,7 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     found: dict[str, float] = {"n": len(sound)}
     for name in MEASURES:
         values = [line[name] for line in sound if line[name] is not None]
-        mean = bootstrap(values) if values else None
+        mean = interval_of(name, values) if values else None
         for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
             found[name + suffix] = float("nan") if mean is None else getattr(mean, part)
     return found

@@ -39,7 +39,9 @@ class Change:
     def of(pairs: Sequence[tuple[bool, bool]]) -> Change:
         """From pairs of (right with, right without)."""
         counts = {kind: pairs.count(kind) for kind in ((True, False), (False, True), (True, True), (False, False))}
-        gain = bootstrap([float(after) - float(before) for after, before in pairs]) if pairs else None
+        gain = None
+        if pairs:
+            gain = bootstrap([float(after) - float(before) for after, before in pairs], within=(-1.0, 1.0))
         return Change(counts[True, False], counts[False, True], counts[True, True], counts[False, False], gain)
 
 

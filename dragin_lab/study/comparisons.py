@@ -6,43 +6,68 @@ could as well have had the other sign. p values are scipy's; the intervals are d
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.core.intervals import AT_ONCE, LEVEL, SAMPLES, Numbers, bootstrap, check_settings, checked, tails
+from dragin_lab.core.intervals import (
+    AT_ONCE,
+    LEVEL,
+    SAMPLES,
+    Numbers,
+    bootstrap,
+    bracket,
+    check_settings,
+    checked,
+    tails,
+)
 from dragin_lab.errors import SettingError
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The mean of a - b over ``n`` questions, its interval, and how often chance alone makes one as large."""
+    """The mean of a - b over ``n`` questions, its interval, and how often chance alone makes one as large.
+
+    ``floor`` is the smallest p value that the test can give: 1 / ``samples`` where signs were drawn at random.
+    """
 
     difference: float
     low: float
     high: float
     p_value: float
     n: int
+    floor: float = sys.float_info.min
+
+    @property
+    def p(self) -> str:
+        """The p value as text: "= 0.023", or "< 0.0001" where no random draw was as uneven as what was seen."""
+        return f"< {self.floor:.2g}" if self.p_value <= self.floor else f"= {self.p_value:.2g}"
 
     def __str__(self) -> str:
-        return f"{self.difference:+.3f} [{self.low:+.3f}, {self.high:+.3f}], p = {self.p_value:.3g}"
+        return f"{self.difference:+.3f} {bracket(self.low, self.high, sign=True)}, p {self.p}"
 
 
-def paired(a: Numbers, b: Numbers, *, level: float = LEVEL, samples: int = SAMPLES, seed: int = 0) -> PairedTest:
+def paired(
+    a: Numbers, b: Numbers, *, scores: bool = False, level: float = LEVEL, samples: int = SAMPLES, seed: int = 0
+) -> PairedTest:
     """``a`` against ``b``, both (n,) over the same questions in the same order: two-sided randomisation test.
 
     The p value is exact where all questions on which they differ differ by as much, as 0 and 1 do (that is McNemar's
     exact test), or where there are fewer than ``samples`` ways to choose the signs; else it is counted over ``samples``
-    random signs, the observed ones among them, so it is never 0. The interval is ``bootstrap``'s of a - b.
+    random signs, the observed ones among them, so it is never 0. The interval is ``bootstrap``'s of a - b; ``scores``
+    says that a and b lie between 0 and 1, so that equal differences have an interval too.
     Raises ``SettingError`` as ``bootstrap`` does, and for results that cannot be paired.
     """
     first, second = checked("a", a), checked("b", b)
     if len(first) != len(second):
         raise SettingError(f"{len(first)} and {len(second)} results cannot be paired; give both for the same questions")
     difference = first - second  # (n,)
-    found = bootstrap(difference, level=level, samples=samples, seed=seed)
-    return PairedTest(found.mean, found.low, found.high, _p_value(difference, samples, seed), found.n)
+    within = (-1.0, 1.0) if scores else None
+    found = bootstrap(difference, within=within, level=level, samples=samples, seed=seed)
+    p_value, floor = _p_value(difference, samples, seed)
+    return PairedTest(found.mean, found.low, found.high, p_value, found.n, floor)
 
 
 def bootstrap_statistic(
@@ -57,7 +82,7 @@ def bootstrap_statistic(
 
     ``groups`` names the group of each thing, such as its question: groups are drawn whole, as the facts of a question
     are not independent. A number n stands for n groups of one. Draws whose statistic is NaN are left out; NaN where
-    none is left, or without things.
+    none is left, without things, and where every draw gives the same, which says nothing about other things.
     """
     check_settings(level, samples)
     names = list(range(groups)) if isinstance(groups, int) else list(groups)
@@ -75,28 +100,30 @@ def bootstrap_statistic(
         ]
     )  # (samples,)
     values = values[~np.isnan(values)]
-    if not len(values):
+    if not len(values) or values.min() == values.max():
         return float("nan"), float("nan")
     low, high = np.quantile(values, tails(level))
     return float(low), float(high)
 
 
-def _p_value(difference: np.ndarray, samples: int, seed: int) -> float:
-    """The chance of a sum as far from 0 if every sign were drawn by a fair coin."""
+def _p_value(difference: np.ndarray, samples: int, seed: int) -> tuple[float, float]:
+    """The chance of a sum as far from 0 if every sign were drawn by a fair coin, and the smallest that it can be."""
     from scipy import stats
 
+    exact = PairedTest.floor
     signed = difference[difference != 0]  # (m,)
     if not len(signed):
-        return 1.0
+        return 1.0, exact
     if np.allclose(np.abs(signed), np.abs(signed[0]), rtol=1e-9, atol=0):
-        return float(stats.binomtest(int((signed > 0).sum()), len(signed)).pvalue)
+        return float(stats.binomtest(int((signed > 0).sum()), len(signed)).pvalue), exact
+    drawn_signs = max(samples - 1, 1)  # beside the observed ones
     found = stats.permutation_test(
         (signed,),
         lambda drawn, axis: np.abs(drawn.sum(axis=axis)),
         permutation_type="samples",  # of one sample: signs are drawn, or all chosen where there are few enough
         alternative="greater",
-        n_resamples=max(samples - 1, 1),  # beside the observed one
+        n_resamples=drawn_signs,
         batch=max(1, AT_ONCE // len(signed)),
         rng=np.random.default_rng(seed),
     )
-    return float(found.pvalue)
+    return float(found.pvalue), exact if 2 ** len(signed) <= drawn_signs else 1 / (drawn_signs + 1)

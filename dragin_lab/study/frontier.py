@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.method import Method, exchanged, label
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.lab import Lab, as_method
-from dragin_lab.run.lines import Line, summary
+from dragin_lab.run.lines import Line, interval_of, summary
 from dragin_lab.run.sweeps import run_together
 from dragin_lab.study.budgets import calibration
 
@@ -65,7 +64,7 @@ class Frontier:
             row: dict[str, Any] = {"method": name, "retrievals": retrievals}
             for measure in ("em", "f1", "pieces"):
                 values = self.mixed(name, retrievals, measure)
-                found = None if values is None else bootstrap(values)
+                found = None if values is None else interval_of(measure, values)
                 for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
                     row[measure + suffix] = float("nan") if found is None else getattr(found, part)
             rows.append(row)

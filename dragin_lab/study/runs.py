@@ -16,7 +16,7 @@ from dragin_lab.core.given import choice, instance, several
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.again import Rerun
-from dragin_lab.run.lines import TIMING, Line, own_metrics, readable, value_of
+from dragin_lab.run.lines import SCORES, TIMING, Line, own_metrics, readable, value_of
 from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
@@ -170,7 +170,8 @@ class Runs:
         for key in ("em", "f1", *self.metrics):
             there = (first[key].notna() & second[key].notna()).to_numpy()
             if there.any():
-                tests[key] = paired(first[key][there].to_numpy(), second[key][there].to_numpy())
+                a_values, b_values = (values[key][there].to_numpy() for values in (first, second))
+                tests[key] = paired(a_values, b_values, scores=key in SCORES)
         left_out = frame.index.nunique() - len(both)
         ties = len(both) - int(won.sum()) - int(lost.sum())
         return Comparison(a, b, tests, int(won.sum()), int(lost.sum()), ties, leads, left_out)

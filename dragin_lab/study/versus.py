@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dragin_lab.core.intervals import bracket
 from dragin_lab.study.comparisons import PairedTest
 from dragin_lab.study.tables.cells import Cell, Row
 from dragin_lab.study.tables.shown import Table
@@ -44,9 +45,9 @@ class Comparison:
         for key, test in self.tests.items():
             exact = key == "em"
             counts = [str(count) for count in (self.won, self.lost, self.tied)] if exact else [""] * 3
-            interval = f"[{test.low:+.3f}, {test.high:+.3f}]"
+            interval = bracket(test.low, test.high, sign=True)
             kind = "McNemar, exact" if exact else "permutation"
-            cells = (f"{test.difference:+.3f}", interval, f"{test.p_value:.2g}", kind, *counts)
+            cells = (f"{test.difference:+.3f}", interval, test.p.removeprefix("= "), kind, *counts)
             name = key.upper() if key in ("em", "f1") else key
             rows.append(Row((name,), tuple(Cell(setting=cell) for cell in cells)))
         columns = [("", name) for name in ("difference", "95 %", "p", "test", "won", "lost", "tied")]

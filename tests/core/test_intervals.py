@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dragin_lab.core.intervals import Interval, bootstrap
+from dragin_lab.core.intervals import Interval, bootstrap, proportion
 from dragin_lab.errors import SettingError
 
 
@@ -31,11 +31,43 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
     assert 270 <= covered <= 297  # 285 expected; three standard deviations are 11
 
 
+@pytest.mark.parametrize("hits", range(6))
+def test_an_interval_of_a_proportion_is_wilsons(hits: int) -> None:
+    found = proportion([1] * hits + [0] * (5 - hits))
+    p, z = hits / 5, 1.959963984540054
+    middle, half = (p + z * z / 10) / (1 + z * z / 5), z * math.sqrt(p * (1 - p) / 5 + z * z / 100) / (1 + z * z / 5)
+    assert (found.mean, found.n) == (p, 5)
+    assert (found.low, found.high) == (pytest.approx(middle - half, abs=1e-9), pytest.approx(middle + half, abs=1e-9))
+    assert found.low < found.high
+
+
+def test_an_interval_of_a_proportion_covers_the_truth_where_a_bootstrap_is_too_narrow() -> None:
+    rng = np.random.default_rng(4)
+    draws = [rng.random(12) < 0.08 for _ in range(300)]
+    covered = [sum(found.low <= 0.08 <= found.high for found in map(kind, draws)) for kind in (proportion, _resampled)]
+    assert covered[0] >= 270
+    assert covered[1] < 270
+
+
+def _resampled(values: np.ndarray) -> Interval:
+    return bootstrap(values, samples=200)
+
+
 @pytest.mark.parametrize(("values", "value"), [([0.25], 0.25), ([0.1] * 7, 0.1), ([0, 0], 0.0), ([1] * 5, 1.0)])
-def test_values_without_spread_have_an_interval_without_width(values: list[float], value: float) -> None:
-    found = bootstrap(values)
-    assert found == Interval(found.mean, found.mean, found.mean, len(values))
-    assert found.mean == pytest.approx(value)
+def test_values_without_spread_have_no_interval_without_width(values: list[float], value: float) -> None:
+    unbounded, within = bootstrap(values), bootstrap(values, within=(0.0, 1.0))
+    assert unbounded.mean == within.mean == value
+    assert str(unbounded) == f"{value:.3f} –"
+    assert math.isnan(unbounded.low)
+    assert math.isnan(unbounded.high)
+    assert 0 <= within.low <= value <= within.high <= 1
+    assert within.high - within.low == pytest.approx(proportion([0] * len(values)).high)
+    assert within == bootstrap(values, within=(0.0, 1.0), seed=5)
+
+
+def test_what_is_neither_0_nor_1_is_no_share() -> None:
+    with pytest.raises(SettingError, match=r"0\.5 is neither 0 nor 1"):
+        proportion([0, 0.5, 1])
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragin_lab.core import intervals
-from dragin_lab.core.intervals import bootstrap
+from dragin_lab.core.intervals import bootstrap, proportion
 from dragin_lab.errors import SettingError
 from dragin_lab.study import comparisons
 from dragin_lab.study.causes import CAUSES
-from dragin_lab.study.comparisons import bootstrap_statistic, paired
+from dragin_lab.study.comparisons import PairedTest, bootstrap_statistic, paired
 
 
 def test_the_seed_decides_and_blocks_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,12 @@ def test_many_differences_are_tested_by_drawn_signs() -> None:
     z = noise.sum() / np.sqrt((noise**2).sum())
     normal = math.erfc(abs(z) / math.sqrt(2))
     assert paired(noise, np.zeros(200)).p_value == pytest.approx(normal, abs=0.02)
-    assert paired(noise + 2, np.zeros(200), samples=1_000).p_value == 1 / 1_000  # the observed signs count
+    least = paired(noise + 2, np.zeros(200), samples=1_000)
+    assert least.p_value == 1 / 1_000  # the observed signs count
+    assert least.p == "< 0.001"
+    assert str(least).endswith(", p < 0.001")
+    assert paired([1.0, 2.0, 3.0], [0, 0, 0]).p == "= 0.25"  # all signs were tried: the smallest there is, and exact
+    assert PairedTest(1, 1, 1, 0.0, 5_000).p.startswith("< ")
     assert paired(noise, np.zeros(200)) == paired(noise, np.zeros(200))
 
 
@@ -87,7 +92,10 @@ def test_pairs_show_what_separate_intervals_hide() -> None:
     assert (found.difference, found.low, found.high) == (pytest.approx(1), pytest.approx(1), pytest.approx(1))
     assert found.p_value < 1e-12
     same = paired(hard, hard)
-    assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+    assert (same.difference, same.p_value) == (0, 1)
+    assert math.isnan(same.low)  # equal differences say nothing about another question
+    scores = paired([0.5] * 5, [0.5] * 5, scores=True)
+    assert (scores.low, scores.high) == (-proportion([0] * 5).high, proportion([0] * 5).high)
     swapped = paired(hard, hard + 1)
     assert (swapped.difference, swapped.p_value) == (-found.difference, found.p_value)
 
@@ -101,13 +109,14 @@ def test_groups_are_drawn_whole() -> None:
     assert (low, high) == (pytest.approx(once.low, abs=0.03), pytest.approx(once.high, abs=0.03))
     assert all(map(math.isnan, bootstrap_statistic(lambda at: float("nan"), 3)))
     assert all(map(math.isnan, bootstrap_statistic(lambda at: 1.0, [])))
+    assert all(map(math.isnan, bootstrap_statistic(lambda at: 1.0, 5)))
 
 
 def test_the_page_on_comparing_shows_what_is_computed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "how-to" / "compare.md").read_text(encoding="utf-8")
     dragin, flare = [1] * 16 + [0] * 8, [1] * 9 + [0] * 7 + [1] + [0] * 7
     found = paired(dragin, flare)
-    for name, one in (("DRAGIN", bootstrap(dragin)), ("FLARE", bootstrap(flare))):
+    for name, one in (("DRAGIN", proportion(dragin)), ("FLARE", proportion(flare))):
         assert f"| {name} | {one.mean:.3f} | [{one.low:.3f}, {one.high:.3f}] |" in page
     assert f"| difference | {found.difference:+.3f} | [{found.low:+.3f}, {found.high:+.3f}] |" in page
     assert f"p = 18/256 = {found.p_value:.3f}" in page
@@ -117,4 +126,5 @@ def test_the_page_on_comparing_shows_what_is_computed() -> None:
 
 def test_they_say_what_they_are() -> None:
     assert str(bootstrap([0, 1, 1, 1], samples=100)).startswith("0.750 [0.")
-    assert str(paired([1, 1], [0, 0])) == "+1.000 [+1.000, +1.000], p = 0.5"
+    assert str(paired([1, 1], [0, 0])) == "+1.000 –, p = 0.5"
+    assert str(paired([1, 1], [0, 0], scores=True)) == "+1.000 [-0.315, +1.000], p = 0.5"

@@ -11,7 +11,7 @@ import pytest
 from run_folders import write_run
 
 import dragin_lab as dl
-from dragin_lab.core.intervals import bootstrap
+from dragin_lab.core.intervals import proportion
 from dragin_lab.core.method import METHODS
 from dragin_lab.errors import SettingError
 from dragin_lab.study.comparisons import paired
@@ -144,7 +144,7 @@ def test_csv_holds_every_figure(made: Table) -> None:
     head, *rows = csv.reader(io.StringIO(made.show("csv")))
     found = {(row[0], row[1]): dict(zip(head, row, strict=True)) for row in rows}
     flare = found["Llama2-13b-chat", "FLARE"]
-    ours = bootstrap(WORSE[:5])
+    ours = proportion(WORSE[:5])
     assert flare["HotpotQA EM paper"] == "0.180"  # as printed
     assert [float(flare[f"HotpotQA EM {part}"]) for part in ("ours", "low", "high", "n")] == [
         ours.mean,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from run_folders import read_config, write_config, write_run
 
-from dragin_lab.core.intervals import bootstrap
+from dragin_lab.core.intervals import bootstrap, proportion
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.tables.cells import Cell
@@ -40,7 +40,7 @@ def test_a_cell_holds_the_papers_value_ours_and_its_interval(tmp_path: Path) -> 
     made = table(2, tmp_path)
     em, f1 = (cell(made, "Vicuna-13b-v1.5", "DRAGIN (Ours)", column=("HotpotQA", name)) for name in ("EM", "F1"))
     assert (em.printed, f1.printed, em.best) == ("0.296", "0.4185", True)
-    assert em.ours == bootstrap(RIGHT)
+    assert em.ours == proportion(RIGHT)
     assert f1.ours == bootstrap([(value + 1) / 2 for value in RIGHT])
     assert made.filled == 6  # EM and F1 beside three models
 
@@ -198,7 +198,7 @@ def test_almanac_is_marked_at_every_cell_and_real_questions_go_first(tmp_path: P
     write_run(tmp_path, "dragin", "iirc", RIGHT[:4])
     both = table(2, tmp_path)
     em = cell(both, "Llama2-7b-chat", "DRAGIN (Ours)", column=("IIRC", "EM"))
-    assert (em.marks, em.ours) == ((), bootstrap(RIGHT[:4]))
+    assert (em.marks, em.ours) == ((), proportion(RIGHT[:4]))
     assert str(tmp_path / "almanac" / "iirc" / "dragin") in " ".join(both.about)
 
 
@@ -209,7 +209,7 @@ def test_a_run_that_is_not_complete_shows_its_n(tmp_path: Path) -> None:
     write_run(tmp_path, "flare", "iirc", [1.0, None, 0.0])
     failed = table(2, tmp_path)
     assert any("n = 2 of 3 questions" in text and "1 failed" in text for text in failed.marks.values())
-    assert cell(failed, "Llama2-7b-chat", "FLARE", column=("IIRC", "EM")).ours == bootstrap([1.0, 0.0])
+    assert cell(failed, "Llama2-7b-chat", "FLARE", column=("IIRC", "EM")).ours == proportion([1.0, 0.0])
 
 
 def test_a_run_in_which_nothing_was_answered_fills_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.almanac.facts import DEGREES, Labelled
-from dragin_lab.core.intervals import bootstrap
+from dragin_lab.run.lines import interval_of
 from dragin_lab.study import needs
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.needs_query import Asked
@@ -96,7 +96,7 @@ label: could the model know it, or did it have to look?
 | θ and query lengths | chosen on {found.dev_limit} development questions a benchmark |
 | *when* and *what* | {len(found.ends)} test questions |
 | methods | {asked} test questions |
-| brackets | 95 % bootstrap intervals, {SAMPLES:,} draws of questions |"""
+| brackets | 95 % intervals: Wilson where values are 0 or 1, else bootstrap of questions |"""
 
 
 def _when(found: Results) -> str:
@@ -337,7 +337,7 @@ def _trigger(name: str) -> str:
 def _mean_with(values: Sequence[float]) -> str:
     if not values:
         return "–"
-    found = bootstrap(values, samples=SAMPLES)
+    found = interval_of("em", values)  # and recall: shares of 0 and 1
     return bracketed(found.mean, found.low, found.high)
 
 
@@ -345,5 +345,5 @@ def _less(ours: Sequence[float], theirs: Sequence[float]) -> str:
     """The mean of ours - theirs on the same questions."""
     if not ours:
         return "–"
-    found = paired(ours, theirs, samples=SAMPLES)
+    found = paired(ours, theirs, scores=True, samples=SAMPLES)
     return bracketed(found.difference, found.low, found.high, sign=True)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.core.intervals import bracket
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DOCS, RUNS, RESULTS = ROOT / "docs", ROOT / "runs", ROOT / "benchmarks" / "results"
@@ -76,7 +78,7 @@ def bracketed(value: float, low: float, high: float, *, sign: bool = False, digi
     """A value and its interval."""
     if math.isnan(value):
         return "–"
-    return "{:{s}.{d}f} [{:{s}.{d}f}, {:{s}.{d}f}]".format(value, low, high, s="+" if sign else "", d=digits)
+    return f"{value:{'+' if sign else ''}.{digits}f} {bracket(low, high, places=digits, sign=sign)}"
 
 
 def markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:

@@ -40,7 +40,7 @@ def real_questions_section(found: dict) -> str:
     libraries = ", ".join(f"{name} {number}" for name, number in found["libraries"].items())
     depths = ("R@3", "R@10", "R@100")
     lines = [
-        "The question is the query. Brackets: 95 % bootstrap intervals. *Plain*: a BM25 with k1 0.9, b 0.4 and plural "
+        "The question is the query. Brackets: 95 % intervals. *Plain*: a BM25 with k1 0.9, b 0.4 and plural "
         f"stemming on the same files. {found['passages']:,} passages; {libraries}.\n",
         "| questions | n | back end | " + " | ".join(depths) + " | plain |",
         "|---|---|---|---|---|---|---|",

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.intervals import bootstrap
 from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.run.lines import interval_of
 from dragin_lab.study.comparisons import bootstrap_statistic, paired
 from dragin_lab.study.ranking import roc_area
 from tools.pages.base import Row, bracketed, markdown_table, rounded
@@ -99,7 +99,7 @@ class Results:
         return changed
 
     def mean(self, run: str, name: str) -> Interval:
-        found = bootstrap([row[name] for row in self.flat(run)])
+        found = interval_of(name, [row[name] for row in self.flat(run)])
         return found.mean, found.low, found.high
 
     def difference(self, run: str, base: str, name: str) -> Interval:
@@ -213,7 +213,7 @@ def _head(found: Results) -> str:
             if found.dev_limit
             else "the methods' own default, as these questions have no labels to choose it by",
         ),
-        ("brackets", "95 % bootstrap intervals, questions drawn whole"),
+        ("brackets", "95 % intervals: Wilson where values are 0 or 1, else bootstrap, questions drawn whole"),
     ]
     if found.labelled and not about["embedded"]:
         rows.append(("labels", "say what Almanac's own model was taught; this is another model or another copy of it"))

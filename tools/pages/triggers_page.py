@@ -155,7 +155,7 @@ def _setting(found: Results) -> str:
         ("questions", f"{found.questions} test questions of Almanac"),
         ("thresholds, and the fitted trigger", f"{found.dev_questions} development questions"),
         ("sentences, content words", found.pipeline),
-        ("brackets", "95 % bootstrap intervals over questions"),
+        ("brackets", "95 % intervals over questions: Wilson where values are 0 or 1, else bootstrap"),
     ]
     return markdown_table(("", ""), rows)
 
@@ -233,7 +233,7 @@ def _against_rind(frontier: Frontier) -> str:
             continue
         test = paired(ours, theirs)
         rows.append(
-            [f"{retrievals:g}", bracketed(test.difference, test.low, test.high, sign=True), f"{test.p_value:.3g}"]
+            [f"{retrievals:g}", bracketed(test.difference, test.low, test.high, sign=True), test.p.removeprefix("= ")]
         )
     return markdown_table(("retrievals per question", "exact match, fitted − RIND", "p"), rows)
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragin_lab.core.intervals import Interval, bootstrap
-from dragin_lab.run.lines import value_of
+from dragin_lab.core.intervals import Interval
+from dragin_lab.run.lines import SCORES, interval_of, value_of
 from dragin_lab.study.comparisons import PairedTest, paired
 
 
@@ -58,6 +58,13 @@ class Cells:
         return sum(cell.ours is not None or bool(cell.setting) for row in self.rows for cell in row.cells)
 
 
+#: What the brackets of a table hold, said below it.
+INTERVALS = (
+    "brackets: 95 % intervals over the questions (Wilson where values are 0 or 1, else bootstrap; "
+    "– where all are equal)"
+)
+
+
 def comparing(base: str, test: str) -> str:
     """The line below a table whose rows are tested against one."""
     return (
@@ -72,10 +79,14 @@ def measured(lines: Mapping[str, Mapping[str, Any]], key: str) -> dict[str, floa
     return {qid: value for qid, value in values.items() if value is not None}
 
 
-def mean_cell(own: dict[str, float], base: dict[str, float] | None, places: int) -> Cell:
-    """A mean with its interval, and its difference to the same of another method."""
+def mean_cell(measure: str, own: dict[str, float], base: dict[str, float] | None, places: int) -> Cell:
+    """The mean of a measure with its interval, and its difference to the same of another method."""
     if not own:
         return Cell()
     both = [qid for qid in own if qid in base] if base else []
-    test = paired([own[qid] for qid in both], [base[qid] for qid in both]) if base and both else None
-    return Cell(ours=bootstrap(list(own.values())), test=test, places=places)
+    test = (
+        paired([own[qid] for qid in both], [base[qid] for qid in both], scores=measure in SCORES)
+        if base and both
+        else None
+    )
+    return Cell(ours=interval_of(measure, list(own.values())), test=test, places=places)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
+from dragin_lab.core.intervals import bracket
 from dragin_lab.study.tables.cells import Cell, Cells
 from dragin_lab.text import csv_text
 
@@ -78,8 +79,8 @@ def _text(cell: Cell, part: str, raised: Callable[[str], str], bold: Callable[[s
     if part in (OURS, ALONE):
         return f"{cell.ours.mean:.{cell.places}f}{marks}"
     if part == INTERVAL:
-        return f"[{cell.ours.low:.{cell.places}f}, {cell.ours.high:.{cell.places}f}]"
-    return "" if cell.test is None else f"{cell.test.difference:+.{cell.places}f} (p {cell.test.p_value:.2g})"
+        return bracket(cell.ours.low, cell.ours.high, places=cell.places)
+    return "" if cell.test is None else f"{cell.test.difference:+.{cell.places}f} (p {cell.test.p})"
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def _numbers(name: str, texts: Sequence[str]) -> list[str]:
     """A column under its name: numbers and intervals to the right, with marks after the place where they end."""
     tails = [cell_len(text) - cell_len(text.rstrip("*").partition("^")[0]) for text in texts]
     texts = [text + " " * (max(tails) - tail) if text else "" for text, tail in zip(texts, tails, strict=True)]
-    return _padded([name, *texts], right=all(text[0] in "+-[.0123456789" for text in texts if text))
+    return _padded([name, *texts], right=all(text[0] in "+-–<[.0123456789" for text in texts if text))
 
 
 def _block(title: str, columns: Sequence[Sequence[str]]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dragin_lab.run.lines import Line, own_metrics, readable
 from dragin_lab.run.rundir import RunRecord
-from dragin_lab.study.tables.cells import Cell, Row, comparing, mean_cell, measured
+from dragin_lab.study.tables.cells import INTERVALS, Cell, Row, comparing, mean_cell, measured
 from dragin_lab.study.tables.shown import Table
 
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
@@ -30,7 +30,7 @@ def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str,
             columns.append((heading, measure))
             values = {name: measured(of, key) for name, of in known.items()}
             for name, own in values.items():
-                cells[name].append(mean_cell(own, values.get(base) if name != base else None, places))
+                cells[name].append(mean_cell(key, own, values.get(base) if name != base else None, places))
         columns.append((heading, "unreadable"))
         for name, of in known.items():
             count = sum(not readable(line) for line in of.values())
@@ -60,7 +60,7 @@ def _remarked(name: str, records: list[RunRecord]) -> str:
 
 def _about(records: Iterable[RunRecord], counts: set[int], base: str) -> list[str]:
     n = f"{min(counts):,}" + (f" to {max(counts):,}" if len(counts) > 1 else "")
-    lines = [f"n = {n} question{'' if n == '1' else 's'}; brackets: 95 % bootstrap intervals over the questions"]
+    lines = [f"n = {n} question{'' if n == '1' else 's'}; {INTERVALS}"]
     if "strategyqa" in {record.config["template"].get("answer_rule") for record in records}:
         lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
     if base:

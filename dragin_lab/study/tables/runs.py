@@ -54,7 +54,7 @@ class Source:
         if at not in self._cells:
             theirs = base.values(measure) if base is not None and base.dataset == self.dataset else None
             places = 3 if measure in ("em", "f1", "precision", "recall") else 2
-            self._cells[at] = mean_cell(self.values(measure), theirs, places)
+            self._cells[at] = mean_cell(measure, self.values(measure), theirs, places)
         return self._cells[at]
 
     def fits(self, want: Want) -> bool:

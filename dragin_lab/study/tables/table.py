@@ -1,6 +1,6 @@
 """The paper's tables with our own values beside the paper's, from run directories.
 
-A cell has three parts: the paper's value as printed, ours, and our 95 % bootstrap interval over the questions. What
+A cell has three parts: the paper's value as printed, ours, and our 95 % interval over the questions. What
 keeps ours from being comparable (Almanac's questions, a run that is not complete, another retriever) is marked at the
 cell and said below the table.
 """
@@ -17,7 +17,7 @@ from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
 from dragin_lab.run.rundir import RunRecord, find_runs
-from dragin_lab.study.tables.cells import Cell, Row, comparing
+from dragin_lab.study.tables.cells import INTERVALS, Cell, Row, comparing
 from dragin_lab.study.tables.layouts import ALONE, BM25, OWN_WHEN, RESULTS, Layout, Line, Want, layout
 from dragin_lab.study.tables.missing import missing_lines
 from dragin_lab.study.tables.runs import Source, Sources
@@ -145,8 +145,7 @@ class _Filling:
         models = {source.model: source.paper_model for source in used}
         variants = " and ".join(sorted({source.settings["variant"] for source in used}))
         lines = [
-            f"ours: {', '.join(map(_called, models.items()))}, {variants} variant; {_questions(used)}; "
-            "brackets: 95 % bootstrap intervals"
+            f"ours: {', '.join(map(_called, models.items()))}, {variants} variant; {_questions(used)}; {INTERVALS}"
         ]
         if None in models.values() and self.plan.labels[0] == "LLM":
             lines.append("the model is none of the paper's and stands beside each of them; --as (as_model=) names one")
