@@ -41,7 +41,8 @@ CAUSES = {
     "failed": "the episode ended with an error",
     "no readable answer": "nothing that can be read as an answer follows the answer's phrase",
     "window": "the prompt outgrew the model's window, or passages were dropped to fit it",
-    "never retrieved": "nothing was looked up where a needed fact was missing",
+    "never retrieved": "a needed fact was missing, and the episode searched for nothing",
+    "not looked up": "it searched, but not where this fact was missing",
     "retrieved too late": "the passage was found after the value had been written",
     "not found": "it searched, and the passage was not among those found",
     "misspelt": "the right value, misspelt",
@@ -111,6 +112,8 @@ class Judge:
             return Cause("no readable answer", f"the text ends with {line['text'].strip()[-60:]!r}")
         if trace is None:
             return Cause("unknown", "no trace was kept, which would tell what stood in the prompt")
+        if (trace.text, trace.retrievals_count) != (line["text"], line["retrievals"]):
+            return Cause("unknown", "the trace that was kept is of another answer to this question")
         episode = Told(trace)
         if episode.overrun:
             return Cause("window", episode.overrun)
@@ -263,7 +266,7 @@ def _not_in_view(
     tried = [step.query.sent for at, step in told.arrivals if since <= at <= place and step.query is not None]
     if not tried:
         gone = f"; retrieval {number} had found it, and it was in view no more" if number is not None else ""
-        return Cause("never retrieved", f"{said}{gone}")
+        return Cause("not looked up" if told.arrivals else "never retrieved", f"{said}{gone}")
     return Cause("not found", f"{said}; {_rank(tried[-1], wanted, search)}")
 
 

@@ -13,6 +13,7 @@ from dragin_lab.core.trace import Decision, Passage, Query, Question, Step, Trac
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 
+Passages = tuple[Passage, ...] | None
 ASKED = "Who is the mother of the director of film The Grey Mill?"
 GOLD = "Ada Torwick"
 FILM = Passage("1", "The Grey Mill", "The Grey Mill is a film by Otto Fenn.")
@@ -59,7 +60,7 @@ def episode(*written: tuple[str, tuple[Passage, ...] | None], answer: str, ended
 def line(trace: Trace, **changes: Any) -> dict[str, Any]:
     return {
         "qid": "q", "question": ASKED, "text": trace.text, "answer": trace.answer, "gold": list(trace.question.golds),
-        "readable": True, "pieces": 64, "ended": trace.ended, "em": 0.0,
+        "readable": True, "pieces": 64, "retrievals": trace.retrievals_count, "ended": trace.ended, "em": 0.0,
     } | changes  # fmt: skip
 
 
@@ -76,7 +77,15 @@ WRONG = mother("Maud Sorrel")
 
 def test_a_value_that_was_never_looked_up() -> None:
     found = judged(episode((RIGHT, (FILM,)), (WRONG, None), answer="Maud Sorrel"))
-    assert found == Cause("never retrieved", f"mother of Otto Fenn: 'Maud Sorrel', not {GOLD!r}")
+    assert found == Cause("not looked up", f"mother of Otto Fenn: 'Maud Sorrel', not {GOLD!r}")
+    assert judged(episode((RIGHT, None), (WRONG, None), answer="Maud Sorrel")).kind == "never retrieved"
+
+
+def test_a_trace_of_another_answer_is_not_judged_by() -> None:
+    trace = episode((RIGHT, (FILM,)), (WRONG, (OTHER,)), answer="Maud Sorrel")
+    for change in ({"text": f"{trace.text} Or so."}, {"retrievals": 0}):
+        found = judged(trace, **change)
+        assert (found.kind, found.why) == ("unknown", "the trace that was kept is of another answer to this question")
 
 
 def test_a_search_that_missed_the_passage_says_its_rank() -> None:
@@ -181,6 +190,20 @@ def test_the_gold_answer_alone() -> None:
     assert judged(episode((f" It is {GOLD}.", (OTHER,)), answer="Otto Fenn"), plain).kind == "wrong conclusion"
     closed = episode((WRONG, (OTHER,)), answer="no")
     assert judged(closed, plain, gold=["yes"]).kind == "unknown"
+
+
+@pytest.mark.parametrize("judge", [Judge({"q": LABELS}), Judge(titles={"q": ("Otto Fenn",)}), Judge()])
+@pytest.mark.parametrize("last", [None, (), (OTHER,), (OTTO,)])
+@pytest.mark.parametrize("middle", [None, (), (OTHER,), (OTTO,)])
+@pytest.mark.parametrize("first", [None, (), (FILM,), (OTTO,)])
+def test_no_cause_contradicts_the_count_of_retrievals(
+    judge: Judge, first: Passages, middle: Passages, last: Passages
+) -> None:
+    trace = episode((RIGHT, first), (WRONG, middle), (" It is so.", last), answer="Maud Sorrel")
+    kind = judged(trace, judge).kind
+    assert kind != "never retrieved" or trace.retrievals_count == 0
+    if kind in ("not looked up", "retrieved too late", "not found", "value not copied"):
+        assert trace.retrievals_count > 0
 
 
 def test_every_cause_is_explained() -> None:
