@@ -80,6 +80,8 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any)
 def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, form: str) -> None:
     """Print the difference in exact match and F1 of two methods of the RUNs: with its 95 % bootstrap interval, exact
     McNemar and permutation p values, questions won, lost and tied, and why each was wrong where the other was right.
+
+    Questions that --where chose by what one of the two answered are listed with both answers, and not tested.
     """
     found = Runs.load(runs)
     chosen = found if where is None else found.where(where)

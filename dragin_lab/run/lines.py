@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
+from dragin_lab.core.budget import peaks
 from dragin_lab.core.intervals import Interval, Numbers, bootstrap, proportion
 from dragin_lab.core.trace import ENDINGS
 
@@ -24,6 +25,7 @@ Line = dict[str, Any]
 COUNTS = ("retrievals", "pieces")
 MEASURES = ("em", "f1", *COUNTS)
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
+PEAK = "peak"  # the entry of a timings line with the highest score; lines written before it have none
 
 
 class Finished(NamedTuple):
@@ -113,11 +115,15 @@ def search_error(line: Mapping[str, Any]) -> str | None:
 def timing(trace: Trace) -> Line:
     """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be computed.
 
-    ``reused`` counts prompt pieces; ``stored_drafts`` and ``stored_pieces`` count what a cache served.
+    ``reused`` counts prompt pieces; ``stored_drafts`` and ``stored_pieces`` count what a cache served. ``peak`` is the
+    highest score that was compared with θ, None without one; rounding moves it from run to run.
     """
     spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
     stored = {f"stored_{name}": count for name, count in trace.stored.items()}
-    return {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"], **stored}
+    scores = [float(score) for of_draft in peaks(trace) for score in of_draft]
+    peak = {PEAK: max(scores, default=None)}
+    line = {"qid": trace.question.id, "seconds": trace.seconds, **spent, "reused": trace.counters["reused"]}
+    return line | stored | peak
 
 
 def interval_of(measure: str, values: Numbers) -> Interval:

@@ -18,6 +18,7 @@ from dragin_lab.run.drivers import serve
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line
 from dragin_lab.run.serving import Running
+from dragin_lab.study.conditions import check_same_questions
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def change(with_retrieval: Sequence[Line], without: Sequence[Line]) -> Change:
     Raises ``SettingError`` for lines of other questions.
     """
     alone = {line["qid"]: line for line in without}
+    check_same_questions({"with": {line["qid"]: line for line in with_retrieval}, "without": alone})
     if missing := [line["qid"] for line in with_retrieval if line["qid"] not in alone]:
         raise SettingError(
             f"question {missing[0]!r} was not answered without retrieval; give runs of the same questions"

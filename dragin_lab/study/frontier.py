@@ -15,6 +15,7 @@ from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line, interval_of, summary
 from dragin_lab.run.sweeps import run_together
 from dragin_lab.study.budgets import calibration
+from dragin_lab.study.conditions import check_same_questions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,10 +35,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Frontier:
-    """Methods at several budgets, on the same questions."""
+    """Methods at several budgets, on the same questions. Raises ``SettingError`` for points of other questions."""
 
     points: tuple[Point, ...]
     unreached: tuple[str, ...] = ()  # budgets that a method cannot reach, with the nearest
+
+    def __post_init__(self) -> None:
+        check_same_questions(
+            {f"{p.name} at {p.budget:g}": {line["qid"]: line for line in p.predictions} for p in self.points}
+        )
 
     @property
     def table(self) -> pd.DataFrame:

@@ -20,8 +20,17 @@ from dragin_lab.run.lines import SCORES, TIMING, Line, own_metrics, readable, va
 from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
+from dragin_lab.study.conditions import check_same_questions, differing_conditions
 from dragin_lab.study.naming import names_of_runs
-from dragin_lab.study.sentence import OUTCOMES, flags_of, sentence
+from dragin_lab.study.sentence import (
+    ANSWER_COLUMNS,
+    OF_ANSWERS,
+    OUTCOMES,
+    Selection,
+    flags_of,
+    names_in,
+    sentence,
+)
 from dragin_lab.study.tables.means import means_table
 from dragin_lab.study.tables.shown import Table
 from dragin_lab.study.versus import Comparison
@@ -58,7 +67,10 @@ class Runs:
             if (other := self._by.setdefault((record.config["dataset"]["name"], name), record)) is not record:
                 raise SettingError(f"{other.folder} and {record.folder} are of the same settings; give one of the two")
         self._lines = {at: {line["qid"]: line for line in record.predictions} for at, record in self._by.items()}
+        for dataset in self.datasets:
+            check_same_questions({name: lines for (d, name), lines in self._lines.items() if d == dataset})
         self._chosen: frozenset[Key] | None = None
+        self._selection = Selection()
         self._last: tuple[Any, Trace | None] = (None, None)
         self._judges: dict[str, Judge] = {}
         self._causes: dict[tuple[Path, str], Cause | None] = {}
@@ -144,13 +156,20 @@ class Runs:
         """One row per method: exact match, F1, retrievals and pieces a question with 95 % intervals, for each data set.
 
         Metrics of one's own stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
-        ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``).
+        ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``);
+        not where ``where`` chose the questions by their answers, which is said below the table.
         """
         base = "" if compare is None else self._method(compare)
-        return means_table(self._by, {at: self.lines(*at) for at in self._by}, base)
+        made = means_table(self._by, {at: self.lines(*at) for at in self._by}, "" if self._selection.methods else base)
+        made.about += self._selection.remarks(self.names if base else ())
+        return made
 
     def compare(self, a: str, b: str, *, causes: bool = True) -> Comparison:
-        """Method ``a`` against method ``b``, on all data sets together; without ``causes`` no trace is read."""
+        """Method ``a`` against method ``b``, on all data sets together; without ``causes`` no trace is read.
+
+        Nothing is tested where ``where`` chose the questions by what one of the two answered: the comparison lists the
+        questions instead.
+        """
         a, b = self._method(a), self._method(b)
         frame = self.outcomes
         frame = frame[frame["right"].notna() & (frame["ended"] != "error") & frame["method"].isin([a, b])]
@@ -167,14 +186,23 @@ class Runs:
             kinds = [cause.kind for cause in found if cause is not None]
             leads[name] = {kind: kinds.count(kind) for kind in CAUSES if kind in kinds}
         tests = {}
-        for key in ("em", "f1", *self.metrics):
+        about = self._selection.remarks((a, b))
+        untested = bool(self._selection.methods & {a, b})
+        for key in () if untested else ("em", "f1", *self.metrics):
             there = (first[key].notna() & second[key].notna()).to_numpy()
             if there.any():
                 a_values, b_values = (values[key][there].to_numpy() for values in (first, second))
                 tests[key] = paired(a_values, b_values, scores=key in SCORES)
         left_out = frame.index.nunique() - len(both)
         ties = len(both) - int(won.sum()) - int(lost.sum())
-        return Comparison(a, b, tests, int(won.sum()), int(lost.sum()), ties, leads, left_out)
+        about += differing_conditions({at: record for at, record in self._by.items() if at[1] in (a, b)})
+        answers = None
+        if untested:
+            answers = first[["question", "gold"]].assign(
+                a=first["answer"], b=second["answer"], right_a=first["right"], right_b=second["right"]
+            )
+        counts = int(won.sum()), int(lost.sum()), ties
+        return Comparison(a, b, tests, *counts, leads, left_out, answers, tuple(about))
 
     @cached_property
     def causes(self) -> pd.DataFrame:
@@ -197,9 +225,19 @@ class Runs:
 
         Raises ``SettingError`` for what cannot be read, and where no question is left.
         """
+        selection = self._selection
         if isinstance(chosen, str):
-            keys = sentence(chosen, self.names, (*OUTCOMES, *CAUSES), self._flags)
+            judged: set[str] = set()
+
+            def flags(name: str, word: str) -> pd.Series:
+                judged.update([name] if word in (*OF_ANSWERS, *CAUSES) else [])
+                return self._flags(name, word)
+
+            keys = sentence(chosen, self.names, (*OUTCOMES, *CAUSES), flags)
             rows = self._rows_of_expression(chosen) if keys is None else None
+            if keys is None and names_in(chosen) & {*ANSWER_COLUMNS, *self.metrics}:
+                judged.update(self.names)
+            selection = selection.and_by(chosen, judged)
         else:
             frame = self.outcomes
             instance(
@@ -209,13 +247,14 @@ class Runs:
                 raise SettingError(
                     f"a mask of {len(chosen)} rows does not go with {len(frame)}; make it from .questions"
                 )
+            selection = selection.and_by("a mask", ())
             keys, rows = None, frame[chosen.fillna(False).to_numpy(dtype=bool)]
         if rows is not None:
             keys = set(zip(rows["dataset"], rows["qid"], strict=True))
         if not keys:
             raise SettingError(f"no question matches {chosen if isinstance(chosen, str) else 'the mask'}")
         found = Runs(self.records, labels=self._labels)
-        found._chosen = frozenset(keys)
+        found._chosen, found._selection = frozenset(keys), selection
         found._judges, found._causes, found._reruns = self._judges, self._causes, self._reruns
         return found
 

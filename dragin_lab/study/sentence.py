@@ -1,9 +1,16 @@
-"""Sentences about methods that choose questions: "dragin wrong and flare right"."""
+"""Sentences about methods that choose questions: "dragin wrong and flare right".
+
+Questions that were chosen by how a method answered them say nothing on how good it is: among those that it got wrong
+it has no exact match, whatever it is compared with. A ``Selection`` says which methods that concerns.
+"""
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Callable, Sequence
+import tokenize
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.core.given import shown
@@ -15,6 +22,44 @@ if TYPE_CHECKING:
 
 #: What can be said of a method on a question, beside the causes.
 OUTCOMES = ("right", "wrong", "unreadable", "failed", "retrieved", "answered")
+#: Those of them that depend on what a comparison tests, and the columns of ``Runs.questions`` that do.
+OF_ANSWERS = ("right", "wrong", "unreadable")
+ANSWER_COLUMNS = ("right", "em", "f1", "answer", "readable", "cause", "why")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """How questions were chosen: in words, and by the answers of which ``methods``."""
+
+    words: tuple[str, ...] = ()
+    methods: frozenset[str] = frozenset()
+
+    def and_by(self, words: str, methods: Iterable[str]) -> Selection:
+        """This one narrowed down."""
+        return Selection((*self.words, words), self.methods.union(methods))
+
+    def remarks(self, tested: Iterable[str]) -> list[str]:
+        """What is said below a table of the questions, where the ``tested`` methods would be compared."""
+        if not self.words:
+            return []
+        lines = [f"only questions chosen by: {'; '.join(self.words)}"]
+        if own := sorted(self.methods & set(tested)):
+            lines.append(
+                f"no test: what {' and '.join(own)} answered chose the questions, so a difference here says how they "
+                "were chosen, not which method is better; test on all questions, or on those of a type"
+            )
+        elif "a mask" in self.words:
+            lines.append("a test holds only if the mask does not depend on what the methods answered")
+        return lines
+
+
+def names_in(expression: str) -> set[str]:
+    """The names that an expression over columns uses."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(expression.replace("`", " ")).readline))
+    except (tokenize.TokenError, SyntaxError):  # pandas has read it, so it is one that Python would not
+        return set(re.findall(r"\w+", expression))
+    return {token.string for token in tokens if token.type == tokenize.NAME}
 
 
 def flags_of(frame: pd.DataFrame, name: str, word: str) -> pd.Series:

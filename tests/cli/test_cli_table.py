@@ -92,12 +92,15 @@ def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) ->
     ran = command("table", tmp_path, "--compare", "dragin", "--format", "latex")
     assert ran.code == cli.DONE
     assert r"dragin & 0.750" in ran.out
-    assert r"-0.250 (p 1)" in ran.out
+    assert r"-0.250 (p = 1)" in ran.out
     ran = command("compare", "dragin", "sr-rag", tmp_path)
     assert "+0.250" in ran.out
     assert "McNemar, exact" in ran.out
     ran = command("compare", "dragin", "sr-rag", tmp_path, "--where", "sr-rag wrong", "--format", "csv")
-    assert "+0.500" in ran.out
+    assert [row[0] for row in csv.reader(io.StringIO(ran.out))] == ["id", "q1", "q3"]
+    ran = command("compare", "dragin", "sr-rag", tmp_path, "--where", "sr-rag wrong")
+    assert "McNemar" not in ran.out
+    assert "no test: what sr-rag answered chose the questions" in " ".join(ran.out.split())
     command.refused("table", tmp_path, "--as", "vicuna-13b-v1.5", says=("--as goes with a table of the paper",))
     command.refused("table", says=("give run directories, or the number of a table of the paper, 1 to 9",))
     command.refused("compare", "dragin", "flare", tmp_path, says=("method 'flare' does not exist",))

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dragin_lab.core.intervals import Interval, bootstrap, proportion
 from dragin_lab.errors import SettingError
@@ -34,10 +35,9 @@ def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
 @pytest.mark.parametrize("hits", range(6))
 def test_an_interval_of_a_proportion_is_wilsons(hits: int) -> None:
     found = proportion([1] * hits + [0] * (5 - hits))
-    p, z = hits / 5, 1.959963984540054
-    middle, half = (p + z * z / 10) / (1 + z * z / 5), z * math.sqrt(p * (1 - p) / 5 + z * z / 100) / (1 + z * z / 5)
-    assert (found.mean, found.n) == (p, 5)
-    assert (found.low, found.high) == (pytest.approx(middle - half, abs=1e-9), pytest.approx(middle + half, abs=1e-9))
+    scipys = stats.binomtest(hits, 5).proportion_ci(method="wilson")
+    assert (found.mean, found.n) == (hits / 5, 5)
+    assert (found.low, found.high) == (pytest.approx(scipys.low), pytest.approx(scipys.high))
     assert found.low < found.high
 
 

@@ -120,6 +120,42 @@ def test_compare_counts_and_tests_in_pairs(runs: dl.Runs) -> None:
 
 
 @pytest.mark.parametrize(
+    "said",
+    ["flare wrong", "dragin right", "flare unreadable", "em < 1", "right and method == 'dragin'", "cause == cause"],
+)
+def test_questions_chosen_by_their_answers_are_listed_and_not_tested(runs: dl.Runs, said: str) -> None:
+    chosen = runs.where(said)
+    found = chosen.compare("dragin", "flare")
+    assert found.tests == {}
+    assert found.answers is not None
+    assert sorted(qid for _, qid in found.answers.index) == sorted(set(chosen.outcomes["qid"]))
+    shown = str(found)
+    assert f"only questions chosen by: {said}" in shown
+    assert "no test: what" in shown
+    assert " p " not in shown.splitlines()[2]
+    assert all(qid in shown for qid in chosen.outcomes["qid"])
+    with pytest.raises(SettingError, match="no test"):
+        _ = found.em
+    made = chosen.table(compare="flare")
+    assert not any(cell.test for row in made.rows for cell in row.cells)
+    assert any(line.startswith("no test: what") for line in made.about)
+    assert chosen.where("pieces > 0").compare("dragin", "flare").tests == {}
+
+
+def test_questions_chosen_by_something_else_are_tested(runs: dl.Runs, tmp_path: Path) -> None:
+    for said in ("qid != 'q0'", "dragin retrieved", "question == 'right' or pieces > 0", "retrievals > 0"):
+        found = runs.where(said).compare("dragin", "flare")
+        assert "em" in found.tests
+        assert f"only questions chosen by: {said}" in str(found)
+    write_run(tmp_path, "sr-rag", "mine", (1.0, 0.0, 0.0, 0.0))
+    third = dl.Runs.load(tmp_path).where("sr-rag wrong")  # a method that is not compared
+    assert third.compare("dragin", "flare").em.n == 3
+    assert third.compare("dragin", "sr-rag").tests == {}
+    masked = runs.where(runs.questions["pieces"] > 40).compare("dragin", "flare")
+    assert "does not depend on what the methods answered" in str(masked)
+
+
+@pytest.mark.parametrize(
     ("said", "qids"),
     [
         ("dragin wrong and flare right", ["q1"]),

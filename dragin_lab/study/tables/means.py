@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from dragin_lab.run.lines import Line, own_metrics, readable
 from dragin_lab.run.rundir import RunRecord
+from dragin_lab.study.conditions import At, differing_conditions, never_fired
 from dragin_lab.study.tables.cells import INTERVALS, Cell, Row, comparing, mean_cell, measured
 from dragin_lab.study.tables.shown import Table
 
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
 _SCORES = (("EM", "em", 3), ("F1", "f1", 3))
 _COUNTS = (("retrievals", "retrievals", 2), ("pieces", "pieces", 1))
-
-At = tuple[str, str]  # data set and method
 
 
 def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str, Line]], base: str = "") -> Table:
@@ -39,6 +38,7 @@ def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str,
             for name in names]  # fmt: skip
     sets = ", ".join(datasets) if len(datasets) < 4 else f"{len(datasets)} data sets"
     about = _about(records.values(), {len(of) for of in lines.values()}, base)
+    about += differing_conditions(records) + never_fired(records)
     return Table(0, f"{sets}: means per question", ("method",), tuple(columns), rows, about, compared_with=base)
 
 

@@ -12,6 +12,7 @@ from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import find_preset, plain_name
 from dragin_lab.errors import SettingError
+from dragin_lab.study.conditions import check_same_questions
 from dragin_lab.study.tables.cells import Cell, mean_cell, measured
 from dragin_lab.study.tables.layouts import ALONE, BM25, DENSE, NAMES, OWN_WHEN, Want
 
@@ -86,8 +87,8 @@ class Sources:
     ) -> None:
         """``as_model``: the paper's model that the runs are compared with; ``variant``: take the runs of one only.
 
-        Raises ``SettingError`` for a model that the paper does not have, and for runs of more models than can stand
-        beside one of the paper's.
+        Raises ``SettingError`` for a model that the paper does not have, for runs of more models than can stand beside
+        one of the paper's, and for runs of one data set that are not of the same questions.
         """
         known = sorted(set(paper.MODELS.values()))
         if as_model is not None and not (isinstance(as_model, str) and as_model in known):
@@ -96,6 +97,9 @@ class Sources:
         self.all = [s for s in found if variant in (None, s.settings["variant"])]
         if found and not self.all:
             raise SettingError(f"none of the {len(found)} runs is of the {variant} variant; leave variant out")
+        for dataset in {s.dataset for s in self.all}:
+            of = [s for s in self.all if s.dataset == dataset]
+            check_same_questions({str(s.folder): {line["qid"]: line for line in s.record.predictions} for s in of})
         self.unused = [s for s in self.all if s.benchmark is None]
         self.left_out: dict[Path, Source] = {}
         self._by_model: dict[str | None, list[Source]] = {}

@@ -17,6 +17,7 @@ from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
 from dragin_lab.run.rundir import RunRecord, find_runs
+from dragin_lab.study.conditions import differing_conditions, never_fired
 from dragin_lab.study.tables.cells import INTERVALS, Cell, Row, comparing
 from dragin_lab.study.tables.layouts import ALONE, BM25, OWN_WHEN, RESULTS, Layout, Line, Want, layout
 from dragin_lab.study.tables.missing import missing_lines
@@ -150,6 +151,8 @@ class _Filling:
         if None in models.values() and self.plan.labels[0] == "LLM":
             lines.append("the model is none of the paper's and stands beside each of them; --as (as_model=) names one")
         lines += _unreadable(used)
+        shown = {(s.dataset, str(s.folder)): s.record for s in used}
+        lines += differing_conditions(shown) + never_fired(shown)
         if self.plan.number in (5, 7) and set(models.values()) != {ALONE}:
             lines.append(f"the paper's values are {ALONE}'s")
         if self.plan.number == 3:

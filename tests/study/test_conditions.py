@@ -1,0 +1,123 @@
+"""Runs that stand side by side: of the same questions, under conditions that a table names, with triggers that fire."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import DRAGIN, answer
+from run_folders import read_config, write_config, write_run
+
+import dragin_lab as dl
+from dragin_lab.errors import SettingError
+from dragin_lab.run.lines import PREDICTION, decode, encode
+from dragin_lab.study.benefit import change
+from dragin_lab.study.frontier import Frontier, Point
+from dragin_lab.study.tables.table import table
+
+EM = (1.0, 0.0, 1.0, 1.0)
+
+
+def rewrite(folder: Path, at: int, **entries: Any) -> None:
+    """Change a prediction line."""
+    path = folder / "predictions.jsonl"
+    lines = [decode(raw, PREDICTION) for raw in path.read_bytes().splitlines()]
+    lines[at] |= entries
+    path.write_bytes(encode(lines))
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    return [decode(raw, PREDICTION) for raw in (folder / "predictions.jsonl").read_bytes().splitlines()]
+
+
+JOINS: dict[str, Callable[[Path, list[Path]], Any]] = {
+    "runs": lambda root, folders: dl.Runs.load(root),
+    "table": lambda root, folders: table(2, root),
+    "change": lambda root, folders: change(*map(lines_of, folders)),
+    "frontier": lambda root, folders: Frontier(tuple(Point(path.name, 1.0, None, lines_of(path)) for path in folders)),
+}
+
+
+@pytest.mark.parametrize("join", JOINS)
+@pytest.mark.parametrize("entries", [{"question": "Where?"}, {"gold": ["Li"]}, {"gold": ["Bo", "Li"]}])
+def test_other_questions_or_golds_under_the_same_ids_are_refused(
+    tmp_path: Path, join: str, entries: dict[str, Any]
+) -> None:
+    folders = [write_run(tmp_path, name, "hotpotqa", EM) for name in ("dragin", "flare")]
+    JOINS[join](tmp_path, folders)
+    for at in (1, 3):
+        rewrite(folders[1], at, **entries)
+    (entry,) = entries
+    with pytest.raises(SettingError, match=f"not of the same questions: q1, q3 differ, for 'q1' the {entry} is"):
+        JOINS[join](tmp_path, folders)
+
+
+def test_runs_of_some_of_the_questions_are_of_the_same(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "mine", EM)
+    write_run(tmp_path, "flare", "mine", EM[:2], limit=2)
+    assert dl.Runs.load(tmp_path).compare("dragin", "flare").left_out == 2
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "models": {"model": {"model": "almanac", "weights_sha256": "1" * 64}},
+    "passages": {"retriever": {"kind": "bm25", "corpus": "mine"}},
+    "exemplars": {"template": {"exemplars": [{"question": "Why?"}, {}], "layout": "dragin", "answer_rule": "hotpotqa"}},
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_is_not_the_same_in_all_rows_is_announced_under_the_table(tmp_path: Path, kind: str) -> None:
+    write_run(tmp_path, "dragin", "hotpotqa", EM)
+    folder = write_run(tmp_path, "flare", "hotpotqa", EM)
+
+    def announced() -> list[list[str]]:
+        runs = dl.Runs.load(tmp_path)
+        about = [runs.table().about, runs.compare("dragin", "flare").table.about, table(2, tmp_path).about]
+        return [[line for line in of if " differ: " in line] for of in about]
+
+    assert announced() == [[], [], []]
+    write_config(folder, read_config(folder) | CHANGES[kind])
+    for lines in announced():
+        assert len(lines) == 1
+        assert lines[0].startswith(f"{kind} differ: ")
+        assert "dragin" in lines[0]
+        assert "flare" in lines[0]
+    said = re.sub(r"\b[0-9a-f]{6}\b", "…", dl.Runs.load(tmp_path).table().about[-1])
+    assert (
+        said
+        == {
+            "models": "models differ: dragin: almanac (…); flare: almanac (…)",
+            "passages": "passages differ: dragin: bm25 psgs_w100; flare: bm25 mine",
+            "exemplars": "exemplars differ: dragin: 2 (…); flare: 2 (…)",
+        }[kind]
+    )
+
+
+def test_a_trigger_that_never_fired_is_warned_of_with_its_highest_score(tmp_path: Path) -> None:
+    answer(tmp_path / "dragin", 21, how=replace(DRAGIN, when=replace(DRAGIN.when, threshold=5.0)))
+    for shown in (dl.Runs.load(tmp_path).table().show(form) for form in ("text", "markdown")):
+        assert "warning: dragin never retrieved: no score in 21 questions (questions) was above the" in shown
+        assert "threshold of 5; the highest was 4.5." in shown
+        assert 'threshold="budget:1.5"' in shown
+
+
+@pytest.mark.parametrize(
+    ("method", "questions", "retrievals"), [("flare", 20, 0), ("flare", 24, 1), ("wo-rag", 24, 0), ("sr-rag", 24, 0)]
+)
+def test_few_questions_and_methods_without_a_threshold_are_not_warned_of(
+    tmp_path: Path, method: str, questions: int, retrievals: int
+) -> None:
+    write_run(tmp_path, method, "hotpotqa", [1.0] * questions, retrievals=[retrievals] + [0] * (questions - 1))
+    for made in (dl.Runs.load(tmp_path).table(), table(2, tmp_path)):
+        assert not any("never retrieved" in line for line in made.about)
+
+
+def test_runs_from_before_scores_were_kept_are_warned_of_without_one(tmp_path: Path) -> None:
+    write_run(tmp_path, "flare", "hotpotqa", [1.0] * 24, retrievals=[0] * 24)
+    for made in (dl.Runs.load(tmp_path).table(), table(2, tmp_path)):
+        (line,) = [line for line in made.about if "never retrieved" in line]
+        assert "highest" not in line
