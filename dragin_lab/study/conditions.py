@@ -14,6 +14,7 @@ from dragin_lab.run.rundir import TIMINGS, RunRecord, read_lines
 #: A run of more questions than this in which the trigger never fired is warned of.
 FEW = 20
 At = tuple[str, str]  # data set and method
+_ASKED = ("question", "gold")
 _NAMED = 3  # ids and methods that a message names
 
 
@@ -28,15 +29,15 @@ def check_same_questions(runs: Mapping[str, Mapping[str, Line]]) -> None:
         differing = []
         for qid, line in lines.items():
             other, known = first.setdefault(qid, (name, line))
-            if (known["question"].strip(), known["gold"]) != (line["question"].strip(), line["gold"]):
+            if any(known.get(entry) != line.get(entry) for entry in _ASKED):
                 differing.append((qid, other, known, line))
         if differing:
             qid, other, known, line = differing[0]
-            entry = "question" if known["question"].strip() != line["question"].strip() else "gold"
+            entry = next(entry for entry in _ASKED if known.get(entry) != line.get(entry))
             raise SettingError(
                 f"{other} and {name} are not of the same questions: {_listed([one[0] for one in differing])} "
-                f"differ{'s' if len(differing) == 1 else ''}, for {qid!r} the {entry} is {known[entry]!r:.80} and "
-                f"{line[entry]!r:.80}; give runs of the same file"
+                f"differ{'s' if len(differing) == 1 else ''}, for {qid!r} the {entry} is {known.get(entry)!r:.80} and "
+                f"{line.get(entry)!r:.80}; give runs of the same file"
             )
 
 
