@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv as far as it needs, and only then.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := notebooks,corpora,dense,cluster,gguf,large,sharing,docs,dev
+EXTRAS := notebooks,corpora,dense,cluster,gguf,large,docs,dev
 # How far .venv is set up: empty, what the demo runs, what the notebooks need beside it, everything.
 MADE := .venv/.made
 CORE := .venv/.core
