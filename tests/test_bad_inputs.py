@@ -251,7 +251,6 @@ def commands(offline: Path) -> list[list[str]]:
         ["corpus", "search", "Ann", *corpus, "--top-k", "1"],
         ["methods", "--with", "own.py"],
         ["doctor", *model],
-        ["budget", "dragin", "budget:1", *model, *corpus, "--dataset", "almanac/2wikimultihopqa", "--limit", "1"],
     ]  # fmt: skip
 
 

@@ -19,7 +19,6 @@ import rich_click as click
 from click.exceptions import Exit
 
 from dragin_lab import __version__
-from dragin_lab.cli.bounds import JUDGING
 from dragin_lab.cli.corpus import corpus
 from dragin_lab.cli.corpus_index import index
 from dragin_lab.cli.corpus_search import search
@@ -93,7 +92,7 @@ def cli() -> None:
     """
 
 
-for command in (run, show, sweep, table, compare, browse, *JUDGING, methods, data, corpus):
+for command in (run, show, sweep, table, compare, browse, methods, data, corpus):
     cli.add_command(command)
 for part in (index, search):
     corpus.add_command(part)

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import rich_click as click
 
@@ -17,7 +17,6 @@ from dragin_lab.run.rundir import CONFIG
 from dragin_lab.text import printable
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.table import Table
 
     from dragin_lab.core.prompts import PromptTemplate
@@ -158,19 +157,6 @@ def table_text(
     with console.capture() as said:
         console.print(table)
     return "\n".join(line.rstrip() for line in said.get().rstrip().split("\n"))
-
-
-def frame_text(frame: pd.DataFrame) -> str:
-    """A DataFrame as such a table, with three decimals; intervals (``_low``, ``_high``) stand in their mean's cell."""
-    names = [str(name) for name in frame.columns]
-    means = [name for name in names if not name.endswith(("_low", "_high"))]
-
-    def cell(row: dict[str, Any], name: str) -> str:
-        said = f"{row[name]:.3f}" if isinstance(row[name], float) else str(row[name])
-        return said + (f" [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]" if f"{name}_low" in row else "")
-
-    rows = [dict(zip(names, row, strict=True)) for row in frame.to_numpy(object)]
-    return table_text(means, [[cell(row, name) for name in means] for row in rows])
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: bool) -> Table:

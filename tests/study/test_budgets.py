@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from factories import make_continuation
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.cli.app import cli
 from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.core.method import exchanged, restored
 from dragin_lab.core.trace import Decision, Prompt, Question, Step, Words
@@ -253,18 +251,3 @@ def test_the_headroom_of_the_embedded_model() -> None:
     found = headroom(dl.Lab(cache=True), questions, labels, "dragin", variant="paper")
     assert len(found.table) == 4
     assert sum(found.parts.values()) == pytest.approx(1 - found.table["em"][0])
-
-
-@pytest.mark.slow
-def test_the_commands_print_what_they_find() -> None:
-    def told(*given: str) -> str:
-        found = CliRunner().invoke(cli, [*given, "--limit", "3", "--split", "dev"])
-        assert found.exit_code == 0, found.output
-        return found.output
-
-    assert json.loads(told("budget", "entropy", "share:0.5"))["budget"] == "share:0.5"
-    assert "transfer" in told("frontier", "dragin", "--budgets", "1")
-    assert "oracle when x own what" in told("headroom")
-    assert json.loads(told("benefit", "dragin"))["asked"] >= 0
-    assert set(json.loads(told("timing", "dragin"))) == {"in_time", "delayed", "redundant", "missing"}
-    assert "rind-reference" in told("needs")
