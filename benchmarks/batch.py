@@ -14,11 +14,11 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 from common import begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab.core.method import METHODS, VARIANTS
-from dragin_lab.core.parting import parting
 from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
@@ -33,10 +33,10 @@ def differences(alone: dict[str, Trace], side: dict[str, Trace]) -> list[dict[st
     """Where the two ways wrote something else; ``allowed`` where the two likeliest pieces were equal to rounding."""
     found = []
     for key, one in alone.items():
-        place = parting(one, side[key])
+        place = first_difference(one, side[key])
         if place is not None:
-            allowed = place.gap is not None and place.gap <= CLOSE
-            found.append({"question": key, "where": place.what, "gap": place.gap, "allowed": allowed})
+            where, gap = place
+            found.append({"question": key, "where": where, "gap": gap, "allowed": gap is not None and gap <= CLOSE})
         elif (one.text, one.answer, one.queries, one.ended) != (
             side[key].text,
             side[key].answer,
@@ -45,6 +45,23 @@ def differences(alone: dict[str, Trace], side: dict[str, Trace]) -> list[dict[st
         ):
             found.append({"question": key, "where": "the same drafts, another outcome", "gap": None, "allowed": False})
     return found
+
+
+def first_difference(alone: Trace, side: Trace) -> tuple[str, float | None] | None:
+    """Where two traces first wrote something else, and how much likelier the likeliest piece was there, in nats.
+
+    None for that where they do not differ by the choice of a piece, and for all where they wrote the same.
+    """
+    for i, (x, y) in enumerate(zip_longest(alone.continuations, side.continuations)):
+        if x is None or y is None or x.prompt_ids.tolist() != y.prompt_ids.tolist():
+            return f"draft {i}: another prompt, or only one of them has it", None
+        for t, (a, b) in enumerate(zip(x.ids, y.ids, strict=False)):
+            if a != b:
+                first, second = np.log(x.alternative_probs[t, :2].astype(float))
+                return f"draft {i}, piece {t}: {x.pieces[t]!r} or {y.pieces[t]!r}", float(first - second)
+        if len(x) != len(y):
+            return f"draft {i} ends after {len(x)} pieces ({x.stopped}) and {len(y)} ({y.stopped})", None
+    return None
 
 
 def measure(
