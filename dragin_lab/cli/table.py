@@ -48,8 +48,7 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any)
 
     With N (1 to 9): the paper's table N, its value in each cell beside ours. RUN is a run directory that
     'dragin-lab run' wrote, or a folder of them; without any the paper's values stand alone. Runs on Almanac's data
-    sets fill the columns of the benchmarks whose form they have, and are marked. Cells that no run fills are listed at
-    the end with the commands that make them.
+    sets fill the columns of the benchmarks whose form they have, and are marked.
     """
     if not runs or not runs[0].lstrip("-").isdecimal():
         if given := [name for name, value in options.items() if value is not None]:
@@ -64,10 +63,7 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any)
         echo(Runs.load(runs).table(compare=compare).show(form, width=terminal_width()))
         return
     number = click.IntRange(1, max(paper.TITLES)).convert(int(runs[0]), None, None)
-    made = make_table(number, runs[1:], compare=compare, **options)
-    echo(made.show(form, width=terminal_width()))
-    if made.missing:
-        echo("\n" + "\n".join(made.missing), err=True)
+    echo(make_table(number, runs[1:], compare=compare, **options).show(form, width=terminal_width()))
 
 
 @click.command(short_help="Test one method against another on the questions that both answered.")

@@ -35,21 +35,19 @@ def test_the_papers_tables_alone(command: Command) -> None:
         assert ran.out.startswith(f"Table {number}. ")
 
 
-def test_the_table_is_printed_and_what_is_missing_said_apart(command: Command, runs: Path) -> None:
+def test_the_table_is_printed_and_nothing_else(command: Command, runs: Path) -> None:
     ran = command("table", 3, runs, "--compare", "dragin", "--as", "vicuna-13b-v1.5")
     assert ran.code == cli.DONE
     made = table(3, runs, compare="dragin", as_model="vicuna-13b-v1.5")
     assert ran.out == made.show(width=120) + "\n"
-    assert ran.err == "\n" + "\n".join(made.missing) + "\n"
-    datasets = ",".join(f"almanac/{name}" for name in ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc"))
-    assert f"dragin-lab run --method fl-rag,fs-rag,flare --dataset {datasets} --output {runs}\n" in ran.err
+    assert ran.err == ""
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_formats_come_alone(command: Command, runs: Path, form: str) -> None:
     ran = command("table", 2, runs, "--format", form)
     assert ran.out == table(2, runs).show(form, width=120) + "\n"
-    assert "no run of" in ran.err
+    assert ran.err == ""
 
 
 def test_csv_can_be_read(command: Command, runs: Path) -> None:
@@ -71,7 +69,7 @@ def test_what_is_refused(command: Command, runs: Path) -> None:
     command.refused("table", 2, runs, "--variant", "paper", says=("none of the 2 runs is of the paper variant",))
     command.refused("table", 2, runs, "--dataset", "iirc", says=("Table 2 is not on one benchmark",))
     command.refused("table", 1, "--compare", "dragin", says=("Table 1 is about settings",))
-    command.refused("table", 5, runs, says=("Table 5 has no cell for the runs given", "dragin-lab run --method dragin"))
+    command.refused("table", 5, runs, says=("Table 5 has no cell for the runs given",))
 
 
 def test_a_damaged_run_is_named(command: Command, runs: Path) -> None:

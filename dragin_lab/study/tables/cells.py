@@ -44,7 +44,6 @@ class Cells:
     rows: list[Row]
     about: list[str] = field(default_factory=list)  # what our values are
     marks: dict[str, str] = field(default_factory=dict)  # mark -> what it says
-    missing: list[str] = field(default_factory=list)  # what no run was given for, and commands that make it
     compared_with: str = ""
 
     @property

@@ -20,7 +20,6 @@ from dragin_lab.run.rundir import RunRecord, find_runs
 from dragin_lab.study.conditions import differing_conditions, never_fired
 from dragin_lab.study.tables.cells import INTERVALS, Cell, Row, comparing
 from dragin_lab.study.tables.layouts import ALONE, BM25, OWN_WHEN, RESULTS, Layout, Line, Want, layout
-from dragin_lab.study.tables.missing import missing_lines
 from dragin_lab.study.tables.runs import Source, Sources
 from dragin_lab.study.tables.settings import settings_table
 from dragin_lab.study.tables.shown import Table
@@ -76,18 +75,16 @@ class _Filling:
         self.plan, self.sources = plan, sources
         self.base = self._base(compare)
         self.used: dict[Path, Source] = {}
-        self.missing: list[Want] = []
         self.marks: dict[str, str] = {}  # what is said -> its mark
 
     def table(self) -> Table:
         rows = [self._row(line) for line in self.plan.lines]
         number, sources = self.plan.number, self.sources
-        missing = missing_lines(self.missing, sources) if self.missing else []
         if sources.all and not self.used:
-            raise SettingError("\n".join([_nothing(number, sources), *(x for x in missing if x.startswith("  "))]))
+            raise SettingError(_nothing(number, sources))
         return Table(
             number, paper.TITLES[number], self.plan.labels, self.plan.columns, rows, self._about(),
-            {mark: text for text, mark in self.marks.items()}, missing, self.base,
+            {mark: text for text, mark in self.marks.items()}, self.base,
         )  # fmt: skip
 
     def _base(self, compare: str | None) -> str:
@@ -114,8 +111,6 @@ class _Filling:
             if source is not None and cell.ours is not None:
                 self.used[source.folder] = source
                 marks = tuple(self._mark(text) for text in self._caveats(source, slot.want, cell.ours.n))
-            elif self.sources.of(slot.want.model):
-                self.missing.append(slot.want)
             cells.append(replace(cell, printed=slot.printed, best=slot.best, marks=marks))
         return Row(line.labels, tuple(cells), line.note)
 
