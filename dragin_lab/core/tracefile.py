@@ -28,7 +28,6 @@ from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 
 FORMAT = "dragin_lab.trace"
-#: Format 1 had no checksum.
 VERSION = 2
 ALTERNATIVES = 3  # of each piece in a slim trace
 SLIM = b"dragin_lab slim trace\n"  # what its file begins with
@@ -100,8 +99,7 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
 def load_trace(kind: type[T], path: str | Path) -> T:
     """Read a trace, an object of ``kind``; ``TraceFileError`` says what is wrong with a file that is not one.
 
-    No array is read before its name, its shape and type, and the size of the file are known to be right. Files of
-    format 1 have no checksum; in them damage may go unseen.
+    No array is read before its name, its shape and type, and the size of the file are known to be right.
     """
     path = as_path(path, TraceFileError)
     if not os.path.isfile(path):
@@ -146,10 +144,11 @@ def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arra
     version = metadata.get("version", "")
     if not version.isdecimal():
         raise TraceFileError(f"{path}: says no format version ({version[:20]!r}); it was not written by Trace.save")
-    if version not in ("1", str(VERSION)):
+    if version != str(VERSION):
+        edition = "an older" if version == "1" else "another"
         raise TraceFileError(
-            f"{path}: written in format {version[:20]}, and this dragin_lab reads formats 1 to {VERSION}; "
-            "open it with the dragin_lab that wrote it, or upgrade"
+            f"{path}: is of {edition} edition of dragin_lab (format {version[:20]}, this one has {VERSION}); "
+            "open it with the dragin_lab that wrote it"
         )
     try:
         text = metadata.get("trace", "")
@@ -162,7 +161,7 @@ def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arra
         raise TraceFileError(f"{path}: the trace in it is nested too deeply; the file is damaged") from None
     except (ValueError, OverflowError) as error:
         raise TraceFileError(f"{path}: the trace in it is not sound JSON ({error})") from error
-    if metadata.get("sum") != (checksum(text, tensors.read) if version != "1" else None):
+    if metadata.get("sum") != checksum(text, tensors.read):
         raise TraceFileError(f"{path}: was changed or damaged after it was written (its checksum does not fit)")
     return trace
 

@@ -169,18 +169,16 @@ def checksum(text: str) -> str:
     return f"{crc32(text.encode()):08x}"
 
 
-def decode(raw: bytes, rules: Rules, *, summed: bool = True) -> Line:
-    """A line as it was recorded; ``summed`` False for one without a checksum.
+def decode(raw: bytes, rules: Rules) -> Line:
+    """A line as it was recorded.
 
     Raises ``ValueError`` that says what is wrong: not JSON, another checksum, an entry that is missing or out of range.
     """
-    if summed:
-        found = _SUM.search(raw)
-        body = raw[: found.start()] + b"}" if found else raw
-        if found is None or found[1].decode() != f"{crc32(body):08x}":
-            raise ValueError("its checksum does not fit")
-        raw = body
-    line = parse(raw)
+    found = _SUM.search(raw)
+    body = raw[: found.start()] + b"}" if found else raw
+    if found is None or found[1].decode() != f"{crc32(body):08x}":
+        raise ValueError("its checksum does not fit")
+    line = parse(body)
     check(line, rules)
     if rules is PREDICTION:
         if type(line.get("readable", True)) is not bool:

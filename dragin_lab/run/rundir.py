@@ -31,7 +31,7 @@ from dragin_lab.run.lines import COUNT, PREDICTION, TEXT, Line, Rules, check, ch
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Of all files of a run directory. Format 1 had no checksums; such a run is read, and rewritten when it is completed.
+#: Of all files of a run directory.
 FORMAT = 2
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 _ANOTHER = "run again in another folder"
@@ -156,7 +156,7 @@ def read_run(folder: str | Path) -> RunRecord:
     """
     folder = as_path(folder, RunError)
     config = read_config(folder / CONFIG)
-    found, damaged = read_lines(folder / PREDICTIONS, PREDICTION, config["format"])
+    found, damaged = read_lines(folder / PREDICTIONS, PREDICTION)
     warn_of_damage(damaged, "left out. The command that made the run asks again")
     done = sum(line["ended"] != "error" for line in found.values())
     return RunRecord(folder, config, list(found.values()), done == config["dataset"]["questions"], tuple(damaged))
@@ -175,12 +175,13 @@ def read_config(path: Path) -> dict[str, Any]:
         config = parse(file_of(path.parent, path.name, most=LARGEST_JSON).read_bytes())
         if not isinstance(config, dict) or type(config.get("format")) is not int:
             raise RunError(f"{path}: was not written by dragin_lab (it has no format); give another folder")
-        if not 1 <= config["format"] <= FORMAT:
+        if config["format"] != FORMAT:
+            edition = "an older" if config["format"] < FORMAT else "a newer"
             raise RunError(
-                f"{path}: written in format {config['format']}, and this dragin_lab reads formats 1 to {FORMAT}; "
+                f"{path}: is of {edition} edition of dragin_lab (format {config['format']}, this one has {FORMAT}); "
                 f"read it with the dragin_lab that wrote it, or {_ANOTHER}"
             )
-        if config.pop("sum", None) != (config_sum(config) if config["format"] > 1 else None):
+        if config.pop("sum", None) != config_sum(config):
             raise ValueError("its checksum does not fit")
         check(config, _CONFIG)
         for part, rules in _PARTS.items():
@@ -197,7 +198,7 @@ def config_sum(config: Mapping[str, Any]) -> str:
     return checksum(json.dumps(config, sort_keys=True))
 
 
-def read_lines(path: Path, rules: Rules, version: int = FORMAT) -> tuple[dict[str, Line], list[str]]:
+def read_lines(path: Path, rules: Rules) -> tuple[dict[str, Line], list[str]]:
     """The sound lines of a file by question id, and what is wrong with each of the others: file, number, why.
 
     No file is no lines; what follows the last newline was torn when a process was killed, and is not read. Where two
@@ -214,7 +215,7 @@ def read_lines(path: Path, rules: Rules, version: int = FORMAT) -> tuple[dict[st
     damaged: list[str] = []
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            line = decode(raw, rules, summed=version > 1)
+            line = decode(raw, rules)
             if (qid := line["qid"]) in first:
                 found.pop(qid, None)
                 raise ValueError(f"the id {qid!r} was used before, at line {first[qid]}")

@@ -22,7 +22,6 @@ from dragin_lab.files import as_path, clear_drafts, not_saved, remedy, write_who
 from dragin_lab.run.lines import PREDICTION, TIMING, Line, encode
 from dragin_lab.run.rundir import (
     CONFIG,
-    FORMAT,
     PREDICTIONS,
     TIMINGS,
     TRACES,
@@ -178,13 +177,13 @@ class RunFolder(RunInMemory):
         """Whether the folder holds the whole run, so that nothing has to be written; then its lines are read."""
         if not (self.folder / CONFIG).exists():
             return False
-        version = check_settings(self.folder, self.config, self._grown)["format"]
-        self._read(version)
+        check_settings(self.folder, self.config, self._grown)
+        self._read()
         return self.done.keys() == set(self.qids)
 
-    def _read(self, version: int) -> list[str]:
+    def _read(self) -> list[str]:
         """Have what was answered in ``done``, all but what failed; what is wrong with damaged lines."""
-        lines, damaged = read_lines(self.folder / PREDICTIONS, PREDICTION, version)
+        lines, damaged = read_lines(self.folder / PREDICTIONS, PREDICTION)
         if strange := lines.keys() - set(self.qids):
             where = self.folder / PREDICTIONS
             raise RunError(f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its line")
@@ -204,9 +203,9 @@ class RunFolder(RunInMemory):
             return
         there = check_settings(self.folder, self.config, self._grown)
         clear_drafts(self.folder)
-        for one in self._read(there["format"]):
+        for one in self._read():
             warnings.warn(f"{one}; its question is asked again", stacklevel=3)
-        timings, damaged = read_lines(self.folder / TIMINGS, TIMING, there["format"])
+        timings, damaged = read_lines(self.folder / TIMINGS, TIMING)
         for one in damaged:
             warnings.warn(f"{one}; how long that question took is no longer known", stacklevel=3)
         self._timings = {qid: line for qid, line in timings.items() if qid in self.done}
@@ -218,8 +217,8 @@ class RunFolder(RunInMemory):
         """Say, and record, where a run is completed under another version or on another device than it was started."""
         now = _circumstances(self.config)
         before = _circumstances(there)
-        changed = there["format"] < FORMAT or there["dataset"] != self.config["dataset"]
-        self.config = there | {"format": FORMAT} | {key: self.config[key] for key in ("dataset", "limit")}
+        changed = there["dataset"] != self.config["dataset"]
+        self.config = there | {key: self.config[key] for key in ("dataset", "limit")}
         if found := differences(before, now):
             warnings.warn(
                 f"{self.folder}: this run was started otherwise ({'; '.join(found)}); answers may differ in what "

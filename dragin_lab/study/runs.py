@@ -114,7 +114,7 @@ class Runs:
 
         rows = []
         for (dataset, name), record in self._by.items():
-            timings, damaged = read_lines(record.folder / TIMINGS, TIMING, record.config["format"])
+            timings, damaged = read_lines(record.folder / TIMINGS, TIMING)
             warn_of_damage(damaged, "left out, so the seconds of its question are not known")
             for qid, line in self.lines(dataset, name).items():
                 rows.append(
