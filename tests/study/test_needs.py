@@ -319,7 +319,8 @@ def test_when_table() -> None:
     rows = {row.trigger: row for row in needs.when_table(items(), best, samples=50)}
     assert list(rows) == list(TRIGGERS)
     rind, entropy = rows["rind-reference"], rows["entropy"]
-    assert (rind.area, rind.low, rind.high, rind.average_precision) == pytest.approx((1, 1, 1, 1))
+    assert (rind.area, rind.average_precision) == pytest.approx((1, 1))
+    assert np.isnan([rind.low, rind.high]).all()  # every draw parts them: nothing is known of other questions
     assert (rind.threshold, rind.precision, rind.recall) == (1.5, 1, 1)
     assert (entropy.area, entropy.average_precision, entropy.precision, entropy.recall) == (0.5, 0.5, 0.5, 1)
     fired = needs.fired_by_degree(items(), best)
