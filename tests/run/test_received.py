@@ -12,13 +12,12 @@ import pytest
 from answering import answer
 
 from dragin_lab.errors import DraginLabError
-from dragin_lab.run.notes import read_notes, write_notes
 from dragin_lab.run.rundir import RunError, read_run
 
 COUNT = 3
 OUTSIDE = b"what the owner of this machine keeps\n"
 REFUSED = r"leads out of its folder|is a pipe, a socket or a device|traces/q2\.trace: no such file"
-FILES = ("run.json", "predictions.jsonl", "timings.jsonl", "notes.json", ".lock", "traces", "traces/q2.trace")
+FILES = ("run.json", "predictions.jsonl", "timings.jsonl", ".lock", "traces", "traces/q2.trace")
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +93,8 @@ def test_no_file_of_a_run_leads_out_of_it_or_holds_up_whoever_reads_or_completes
     if name == "run.json":
         (folder / "predictions.jsonl").unlink()  # so that nothing but the link speaks against a new run here
     trap(path, outside)
-    note = {"q1": {"mark": True, "note": ""}}
-    doors = {"notes.json": [lambda: read_notes(folder), lambda: write_notes(folder, note)]}
     reads = [lambda: read_run(folder).trace("q2")] if name not in (".lock", "timings.jsonl") else []
-    for door in doors.get(name, [*reads, lambda: answer(folder, COUNT, traces=True)]):
+    for door in [*reads, lambda: answer(folder, COUNT, traces=True)]:
         with pytest.raises(DraginLabError, match=REFUSED):
             door()
     assert [file.name for file in outside.iterdir()] == ["file"]
@@ -109,7 +106,7 @@ def test_a_file_of_a_run_is_read_up_to_a_size(folder: Path, name: str) -> None:
     with (folder / name).open("ab") as file:
         file.truncate(2**40)  # takes no space on the disk
     with pytest.raises(RunError, match="has 1,099,511,627,776 bytes, and at most"):
-        read_notes(folder) if name == "notes.json" else answer(folder, COUNT, traces=True)
+        answer(folder, COUNT, traces=True)
 
 
 def test_links_within_a_run_and_to_the_whole_of_it_are_followed(folder: Path, tmp_path: Path) -> None:
