@@ -15,7 +15,7 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import urllib3
@@ -24,12 +24,14 @@ from dragin_lab.core.given import instance
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
+from dragin_lab.retrieval.answers import Fields, read_hits, required, value_at
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import spread
 from dragin_lab.text import split_credentials
 
 INDEX, TITLE, TEXT = "wiki", "title", "txt"
+FIELDS = Fields("_id", f"_source.{TITLE}", f"_source.{TEXT}", "_score")
 #: Most hits of one search (``index.max_result_window``), and queries per request.
 MOST_HITS, TOGETHER = 10_000, 64
 #: Passages of the given corpus, evenly spaced, that are compared with the index when it is opened.
@@ -94,7 +96,7 @@ class Elasticsearch:
     def __init__(self, address: str | Address, corpus: Corpus | None = None) -> None:
         self.address = address if isinstance(address, Address) else Address.parse(address)
         self._about = self._describe()
-        self._passages = int(self._ask("_count")["count"])
+        self._passages = required(self._ask("_count"), "count", int, str(self.address))
         self._corpus = corpus
         if not self._passages:
             raise SearchServerError(f"{self.address}: the index is empty; fill it, or give another address")
@@ -103,7 +105,8 @@ class Elasticsearch:
 
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first, with their scores."""
-        return self._hits(self._ask(f"_search?search_type={_DFS}", _query(query, check_number(k, MOST_HITS))))
+        size = check_number(k, MOST_HITS)
+        return self._hits(self._ask(f"_search?search_type={_DFS}", _query(query, size)), size, query)
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, many in one request; those that a busy server refused go again alone."""
@@ -112,15 +115,15 @@ class Elasticsearch:
         for start in range(0, len(queries), TOGETHER):
             some = queries[start : start + TOGETHER]
             lines = [part for query in some for part in ({"search_type": _DFS}, _query(query, size))]
-            answers = self._ask("_msearch", *lines).get("responses", [])
+            answers = required(self._ask("_msearch", *lines), "responses", list, str(self.address))
             if len(answers) != len(some):
                 raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(some)} searches")
             for query, each in zip(some, answers, strict=True):
-                if each.get("status") in web.PASSING:
+                if value_at(each, "status") in web.PASSING:
                     found.append(self.search(query, size))
                 else:
                     self._check_shards(each)
-                    found.append(self._hits(each))
+                    found.append(self._hits(each, size, query))
         return found
 
     def provenance(self) -> dict[str, Any]:
@@ -147,34 +150,36 @@ class Elasticsearch:
         indexes = [each for each in found.values() if isinstance(each, dict) and "mappings" in each]
         if len(indexes) != 1:
             raise SearchServerError(f"{self.address}: names {len(indexes)} indexes; give the name of one")
-        fields = indexes[0]["mappings"].get("properties", {})
+        properties = value_at(indexes[0], "mappings.properties")
+        fields = properties if isinstance(properties, dict) else {}
         if missing := [name for name in (TITLE, TEXT) if name not in fields]:
             raise SearchServerError(
                 f"{self.address}: the index has no field {' and no field '.join(missing)}, only {', '.join(fields)}; "
                 f"the released code's has {TITLE} and {TEXT}"
             )
-        analyzers = {name: fields[name].get("analyzer", "standard") for name in (TITLE, TEXT)}
+        analyzers = {name: str(value_at(fields, f"{name}.analyzer") or "standard") for name in (TITLE, TEXT)}
         if set(analyzers.values()) != {"english"}:
             warnings.warn(
                 f"{self.address}: the fields are analysed by {analyzers}, the authors' by 'english': scores differ",
                 stacklevel=4,
             )
-        settings = indexes[0].get("settings", {}).get("index", {})
+        settings = value_at(indexes[0], "settings.index") or {}
         return {
             "analysis": analyzers[TEXT] if len(set(analyzers.values())) == 1 else analyzers,
-            "similarity": settings.get("similarity", "default (BM25, k1 1.2, b 0.75)"),
-            "index_uuid": settings.get("uuid"),
-            "shards": settings.get("number_of_shards"),
+            "similarity": value_at(settings, "similarity") or "default (BM25, k1 1.2, b 0.75)",
+            "index_uuid": value_at(settings, "uuid"),
+            "shards": value_at(settings, "number_of_shards"),
             "server": self._version(),
         }
 
     def _version(self) -> str:
         """``elasticsearch 8.15.0`` or ``opensearch 2.11.0``; "unknown" where asking is not permitted."""
         try:
-            about = self._ask("", of_server=True).get("version", {})
+            about = self._ask("", of_server=True)
         except SearchServerError:
             return "unknown"
-        return f"{about.get('distribution', 'elasticsearch')} {about.get('number', '?')}"
+        name, number = value_at(about, "version.distribution"), value_at(about, "version.number")
+        return f"{name or 'elasticsearch'} {number or '?'}"
 
     def _compare(self, corpus: Corpus) -> None:
         again = "give the corpus that was indexed, or index this one"
@@ -183,24 +188,21 @@ class Elasticsearch:
                 f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; {again}"
             )
         some = [corpus[row] for row in spread(len(corpus), GLANCES)]
-        found = self._ask("_mget", {"ids": [p.id for p in some]})["docs"]
-        for passage, document in zip(some, found, strict=True):
-            if not document.get("found") or self._passage(document) != replace(passage, score=0.0):
+        documents = required(self._ask("_mget", {"ids": [p.id for p in some]}), "docs", list, str(self.address))
+        held = {
+            str(value_at(document, "_id")): (value_at(document, FIELDS.title) or "", value_at(document, FIELDS.text))
+            for document in documents
+            if value_at(document, "found") is True
+        }
+        for passage in some:
+            if held.get(passage.id) != (passage.title, passage.text):
                 raise SearchServerError(
                     f"{self.address}: passage {passage.id!r} of {corpus.name} is not there or has another text; {again}"
                 )
 
-    def _hits(self, answer: dict[str, Any]) -> list[Passage]:
-        return [replace(self._passage(hit), score=float(hit["_score"])) for hit in answer["hits"]["hits"]]
-
-    def _passage(self, document: dict[str, Any]) -> Passage:
-        try:
-            source = document["_source"]
-            return Passage(str(document["_id"]), str(source.get(TITLE) or ""), str(source[TEXT]), 0.0)
-        except (KeyError, TypeError, AttributeError):
-            raise SearchServerError(
-                f"{self.address}: document {document.get('_id')!r} has no {TEXT}; give an index of passages"
-            ) from None
+    def _hits(self, answer: Any, size: int, query: str) -> list[Passage]:
+        hits = required(answer, "hits.hits", list, str(self.address))
+        return read_hits(hits, size, FIELDS, f"{self.address} answered {query[:80]!r}")
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
@@ -223,7 +225,7 @@ class Elasticsearch:
             )
         try:
             answer = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             answer = None
         if response.status >= 300:
             points = "give the address that it points to" if response.status < 400 else "see the server's log"
@@ -235,16 +237,16 @@ class Elasticsearch:
         self._check_shards(answer)
         return answer
 
-    def _check_shards(self, answer: dict[str, Any]) -> None:
+    def _check_shards(self, answer: Any) -> None:
         """Refuse an answer that covers only a part of the index."""
-        shards = answer.get("_shards", {})
-        if answer.get("error"):
-            raise SearchServerError(f"{self.address}: refuses the search ({_reason(answer['error'])})")
-        if answer.get("timed_out") or shards.get("failed"):
+        if error := value_at(answer, "error"):
+            raise SearchServerError(f"{self.address}: refuses the search ({_reason(error)})")
+        failed = value_at(answer, "_shards.failed")
+        if failed or value_at(answer, "timed_out"):
             raise SearchServerError(
-                f"{self.address}: answers for a part of the index only ({shards.get('failed', 0)} of "
-                f"{shards.get('total', '?')} shards failed, or it timed out); check the cluster's health and run it "
-                "again"
+                f"{self.address}: answers for a part of the index only ({failed or 0} of "
+                f"{value_at(answer, '_shards.total')} shards failed, or it timed out); check the cluster's health and "
+                "run it again"
             )
 
 
@@ -254,7 +256,6 @@ def _query(query: str, size: int) -> dict[str, Any]:
 
 
 def _reason(error: Any) -> str:
-    if isinstance(error, dict):
-        causes = error.get("root_cause") or [error]
-        return f"{causes[0].get('type')}: {causes[0].get('reason')}"[:300]
-    return str(error)[:300]
+    causes = value_at(error, "root_cause")
+    cause = causes[0] if isinstance(causes, list) and causes else error
+    return (f"{cause.get('type')}: {cause.get('reason')}" if isinstance(cause, dict) else str(cause))[:300]

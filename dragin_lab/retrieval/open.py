@@ -5,25 +5,17 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import math
-import numbers
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.retrieval.answers import RetrieverError, as_passages
 
 #: Queries that identify a retriever without ``provenance``, so that a run is never continued over another index.
 PROBES = ("the first king", "a river in the north", "who wrote the book", "music and film", "1900")
 _PROBE_K = 3
-_ACCEPTED = (
-    "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe id, title, score"
-)
-
-
-class RetrieverError(DraginLabError):
-    """A user's retriever that failed, or whose answer cannot be read as passages."""
 
 
 class Opened:
@@ -108,55 +100,6 @@ def as_retriever(thing: Any) -> Any:
     except ValueError:
         pass  # a C function, whose parameters are unknown
     return Opened(thing, search, name)
-
-
-def as_passages(found: Any, k: int, name: str, query: str) -> list[Passage]:
-    """The first k passages of a retriever's answer; ``RetrieverError`` for an answer of another kind."""
-    where = f"retriever {name} answered {query[:80]!r}"
-    if isinstance(found, str | bytes | Mapping | Passage) or not isinstance(found, Iterable):
-        raise RetrieverError(f"{where} with {type(found).__name__} {str(found)[:60]!r}; it must be {_ACCEPTED}")
-    passages: list[Passage] = []
-    for number, one in enumerate(found, 1):
-        if len(passages) == k:
-            break
-        passages.append(_as_passage(one, f"{where}: result {number}"))
-    ids = [passage.id for passage in passages]
-    if twice := next((id for id in ids if ids.count(id) > 1), None):
-        raise RetrieverError(f"{where} with the id {twice!r} twice; give every passage its own")
-    return passages
-
-
-def _as_passage(one: Any, where: str) -> Passage:
-    if isinstance(one, Passage):
-        values: Mapping[str, Any] = {"id": one.id, "title": one.title, "text": one.text, "score": one.score}
-    elif isinstance(one, str):
-        values = {"text": one}
-    elif isinstance(one, Mapping):
-        values = one
-    elif isinstance(one, tuple | list) and len(one) == 2 and all(isinstance(part, str) for part in one):
-        values = {"title": one[0], "text": one[1]}
-    else:
-        raise RetrieverError(f"{where} is {type(one).__name__} {str(one)[:60]!r}; it must be in {_ACCEPTED}")
-    if "text" not in values:
-        raise RetrieverError(f"{where} has no text, only {', '.join(map(str, values))[:80]}; it must be in {_ACCEPTED}")
-
-    def wrong(name: str, must_be: str) -> RetrieverError:
-        return RetrieverError(f"{where} has the {name} {str(values[name])[:60]!r}; it must be {must_be}")
-
-    id, title, text, score = (values.get(name) for name in ("id", "title", "text", "score"))
-    if not isinstance(text, str) or not text.strip():
-        raise wrong("text", "a text that is not empty")
-    if not isinstance(title, str | None):
-        raise wrong("title", "a text")
-    if isinstance(score, bool) or not isinstance(score, numbers.Real | None):
-        raise wrong("score", "a number")
-    if id is None:  # made from the passage
-        id = hashlib.sha256(f"{title or ''}\n{text}".encode()).hexdigest()[:12]
-    elif isinstance(id, numbers.Integral) and not isinstance(id, bool):
-        id = str(int(id))
-    elif not isinstance(id, str) or not id.strip():
-        raise wrong("id", "a text or a whole number")
-    return Passage(id, title or "", text, math.nan if score is None else float(score))
 
 
 def _plain(said: Any, name: str) -> dict[str, Any]:

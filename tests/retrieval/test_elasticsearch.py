@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -237,7 +238,6 @@ def test_of_many_only_the_searches_that_were_refused_are_sent_again_alone(index:
             "a part of the index only .1 of 2 shards failed",
         ),
         ({"timed_out": True, "_shards": {"failed": 0}, "hits": {"hits": []}}, "a part of the index only"),
-        ({"hits": {"hits": [{"_id": "7", "_score": 1.0, "_source": {"text": "x"}}]}}, "document '7' has no txt"),
         ({"error": {"type": "parsing_exception", "reason": "no"}}, "refuses the search .parsing_exception: no"),
     ],
 )
@@ -248,6 +248,95 @@ def test_half_an_answer_is_none(index: Index, answer: dict[str, Any], says: str)
         retriever.search("cat", 1)
     with pytest.raises(SearchServerError, match=says):
         retriever.search_many(["cat"], 1)
+
+
+HIT = {"_id": "7", "_score": 1.0, "_source": {"title": "T", "txt": "x"}}
+NO_VALUES = (None, "missing", float("nan"), 10**400, -1, "", " ", "\ud800", [], {}, [{}], True)
+
+
+def changed(value: Any, path: list[str | int], new: Any) -> Any:
+    """A copy of a JSON value with another value at a path; "missing" takes the key out."""
+    copy = json.loads(json.dumps(value))
+    at = copy
+    for name in path[:-1]:
+        at = at[name]
+    if new == "missing":
+        del at[path[-1]]
+    else:
+        at[path[-1]] = new
+    return copy
+
+
+@pytest.mark.parametrize("bad", NO_VALUES, ids=lambda value: repr(value)[:12])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(["hits"], ["hits", "hits"], ["hits", "hits", 0], ["hits", "hits", 0, "_id"], ["hits", "hits", 0, "_score"]),
+        *(
+            ["hits", "hits", 0, "_source"],
+            ["hits", "hits", 0, "_source", "txt"],
+            ["hits", "hits", 0, "_source", "title"],
+        ),
+    ],
+    ids=lambda path: ".".join(map(str, path)),
+)
+def test_an_answer_with_a_part_missing_or_of_another_kind(index: Index, path: list[str | int], bad: Any) -> None:
+    """Refused with the server's address, or read as passages with an id, a text and a finite score."""
+    retriever = Elasticsearch(index.url)
+    answer = changed({"hits": {"hits": [HIT]}}, path, bad)
+    for search in (lambda: retriever.search("cat", 1), lambda: retriever.search_many(["cat"], 1)[0]):
+        index.answers = [answer]
+        try:
+            passages = search()
+        except SearchServerError as error:
+            assert str(error).startswith(f"{index.url}")  # noqa: PT017 - either outcome is right
+        else:
+            assert all(p.id.strip() and p.text.strip() and math.isfinite(p.score) for p in passages)
+            assert not passages or path[-1] in ("title", "_id", "_score"), "a text is never made up"
+
+
+@pytest.mark.parametrize(
+    ("hits", "says"),
+    [
+        ([HIT, HIT | {"_id": "8"}], "answers with 2 hits and was asked for 1"),
+        ([HIT | {"_source": {"title": "T", "txt": None}}], "result 1 has the _source.txt 'None'; it must be a text"),
+        ([HIT | {"_score": float("nan")}], "result 1 has the _score 'nan'; it must be a number"),
+        ([HIT | {"_score": None}], "result 1 has the _score 'None'"),
+    ],
+)
+def test_a_wrong_hit_is_named(index: Index, hits: list[Any], says: str) -> None:
+    retriever = Elasticsearch(index.url)
+    index.answers = [{"hits": {"hits": hits}}]
+    with pytest.raises(SearchServerError) as caught:
+        retriever.search("cat", 1)
+    assert index.url in str(caught.value)
+    assert says in str(caught.value)
+
+
+def test_hits_with_one_id_or_in_another_order_are_refused(index: Index) -> None:
+    retriever = Elasticsearch(index.url)
+    index.answers = [{"hits": {"hits": [HIT, HIT]}}, {"hits": {"hits": [HIT, HIT | {"_id": "8", "_score": 2.0}]}}]
+    with pytest.raises(SearchServerError, match="with the id '7' twice"):
+        retriever.search("cat", 2)
+    with pytest.raises(SearchServerError, match="the _score of its hits increases"):
+        retriever.search("cat", 2)
+
+
+@pytest.mark.parametrize("answer", [{}, {"count": None}, {"wiki": {"mappings": 3}}, {"wiki": 3}, {"docs": [3]}])
+@pytest.mark.parametrize("asked", range(4))
+def test_an_index_that_answers_something_else_is_refused(index: Index, asked: int, answer: Any) -> None:
+    """Each of the requests with which an index is opened: what it is, its server, its count, some of its passages."""
+    right = Elasticsearch(index.url, index.corpus)
+    sent = [(path, body) for _, path, _, body in index.asked]
+    assert len(sent) == 4
+    index.troubles = [(200, {}, index.answer(*request) or {}) for request in sent]
+    index.troubles[asked] = (200, {}, answer)
+    try:
+        assert Elasticsearch(index.url, index.corpus).provenance()["passages"] == len(right)
+    except SearchServerError as error:
+        assert str(error).startswith(index.url)  # noqa: PT017 - either outcome is right
+    else:
+        assert sent[asked][0] == "/", "only the server's version may be unknown"
 
 
 def test_what_will_not_change_is_asked_once(index: Index) -> None:
