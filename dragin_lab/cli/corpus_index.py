@@ -20,15 +20,10 @@ from dragin_lab.text import without_secrets
     help="dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac; or milvus:URI.",
 )
 @click.option("--model", help="milvus: fill it with the vectors of this model (as in dense:MODEL), not for BM25.")
-@click.option(
-    "--exact/--approximate",
-    default=None,
-    help="dense: compare with every passage, or with those of the nearest groups. Default exact to 200,000 passages.",
-)
 @click.option("--device", help="dense: cpu or cuda; default the first GPU, else the CPU.")
 @click.option("--force", is_flag=True, help="Build it again, even if there is an index already.")
 @debug_option
-def index(corpus: str, spec: str, exact: bool | None, device: str | None, force: bool, model: str | None) -> None:
+def index(corpus: str, spec: str, device: str | None, force: bool, model: str | None) -> None:
     """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder; or fill Milvus with it.
 
     BM25 needs none: a built corpus is its own index.
@@ -36,7 +31,7 @@ def index(corpus: str, spec: str, exact: bool | None, device: str | None, force:
     An index that was killed, interrupted or ran out of disk continues where it stopped when this is run again.
     """
     check_corpus(corpus)
-    build_index(corpus, spec, exact=exact, device=device, force=force, model=model)
+    build_index(corpus, spec, device=device, force=force, model=model)
 
 
 def build_index(corpus: str, spec: str, **options: object) -> None:

@@ -91,14 +91,14 @@ def open_retriever(
 
 
 def build_index(
-    spec: str, corpus: Any, *, exact: bool | None = None, model: str | None = None, device: str | None = None,
-    force: bool = False, progress: bool | None = None,
+    spec: str, corpus: Any, *, model: str | None = None, device: str | None = None, force: bool = False,
+    progress: bool | None = None,
 ) -> Any:  # fmt: skip
     """Build the index that a retriever searches, or resume building it, and open it.
 
     Args:
         spec: ``dense:MODEL`` or ``milvus:URI``.
-        exact, device: of a dense index; see ``Dense.build`` and ``open_encoder``.
+        device: of the encoder; see ``open_encoder``.
         model: fill Milvus with this model's vectors instead of BM25's.
         force: begin again, whatever index is there.
 
@@ -116,7 +116,7 @@ def build_index(
     if kind == "dense":
         from dragin_lab.retrieval.dense import Dense
 
-        return Dense.build(passages, open_encoder(address, device), exact=exact, force=force, progress=progress)
+        return Dense.build(passages, open_encoder(address, device), force=force, progress=progress)
     from dragin_lab.retrieval.milvus import Milvus
     from dragin_lab.retrieval.milvus_fill import fill
 

@@ -23,7 +23,7 @@ from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.check import ABOUT
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, folder_of, nearest, recall_of
+from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, folder_of
 from dragin_lab.study.tables.table import table
 
 pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
@@ -90,42 +90,12 @@ def test_refuses_a_senseless_number_of_passages(corpus: Corpus, tmp_path: Path, 
 def test_provenance_says_what_was_searched(corpus: Corpus, tmp_path: Path) -> None:
     opened = Dense.build(corpus, WordEncoder(), tmp_path)
     facts = opened.provenance()
-    assert (facts["kind"], facts["model"], facts["exact"], facts["zeros"], facts["passages"]) == (
-        "dense", "words", True, 1, 4,
+    assert (facts["kind"], facts["model"], facts["zeros"], facts["passages"]) == (
+        "dense", "words", 1, 4,
     )  # fmt: skip
     assert facts["corpus_fingerprint"] == corpus.fingerprint
     assert json.loads(json.dumps(facts)) == facts
-    assert repr(opened) == "Dense(Corpus(passages, 4 passages), words, exact)"
-
-
-# -- the approximate index --------------------------------------------------------------------------------------------
-
-
-def test_the_approximate_index_finds_most_of_what_the_exact_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dense, "EXACT", 100)
-    corpus = Corpus.from_passages(some_passages(4000))
-    encoder = WordEncoder()
-    near = Dense.build(corpus, encoder, tmp_path)
-    facts = near.provenance()
-    assert facts["exact"] is False
-    assert facts["recall"] >= dense.RECALL
-    assert 1 <= facts["groups_searched"] < facts["groups"]  # not all were needed
-    exact = Dense.build(corpus, encoder, tmp_path, exact=True)
-    queries = [p.text for p in some_passages(60, seed=5)]
-    pairs = zip(near.search_many(queries, 10), exact.search_many(queries, 10), strict=True)
-    shares = [len({p.id for p in a} & {p.id for p in b}) / 10 for a, b in pairs]
-    assert sum(shares) / len(shares) >= 0.9
-    assert encoder.seen == 4000  # the second is another index of the same vectors
-
-
-def test_the_exact_neighbours_that_recall_is_measured_by() -> None:
-    draw = np.random.default_rng(0)
-    vectors, queries = (draw.normal(size=(n, 8)).astype(np.float32) for n in (50, 5))
-    expected = np.argsort(-(queries @ vectors.T), axis=1)[:, :4]
-    np.testing.assert_array_equal(nearest(queries, vectors, 4)[1], expected)
-    assert recall_of(np.array([[1, 2], [3, -1]]), np.array([[2, 1], [3, 4]])) == 0.75
+    assert repr(opened) == "Dense(Corpus(passages, 4 passages), words)"
 
 
 # -- an index knows what it is of -------------------------------------------------------------------------------------
@@ -161,10 +131,9 @@ def test_an_index_of_something_else_is_refused(corpus: Corpus, tmp_path: Path) -
         Dense.load(tmp_path, corpus, WordEncoder())
 
 
-@pytest.mark.parametrize("name", [VECTORS, dense.INDEX])
-def test_files_that_are_damaged_cut_short_or_gone_are_found(corpus: Corpus, tmp_path: Path, name: str) -> None:
-    Dense.build(corpus, WordEncoder(), tmp_path, exact=name == VECTORS)
-    path = tmp_path / name
+def test_a_file_that_is_damaged_cut_short_or_gone_is_detected(corpus: Corpus, tmp_path: Path) -> None:
+    Dense.build(corpus, WordEncoder(), tmp_path)
+    path = tmp_path / VECTORS
     whole = path.read_bytes()
     path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(CorpusError, match="is damaged"):
@@ -279,15 +248,12 @@ def test_a_disk_that_is_full_keeps_what_was_encoded(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limit[1]))  # 31 vectors
         with pytest.raises(BrokenOffError, match=r"limit on a file's size.*goes on where it stopped"):
             Dense.build(corpus, WordEncoder(), tmp_path)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3210, limit[1]))  # the vectors, but not the index
-        with pytest.raises(BrokenOffError, match="goes on where it stopped"):
-            Dense.build(corpus, WordEncoder(), tmp_path, exact=False)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
         signal.signal(signal.SIGXFSZ, before)
     encoder = WordEncoder()
     Dense.build(corpus, encoder, tmp_path)
-    assert encoder.seen == 0
+    assert encoder.seen == 50 - 24
 
 
 def test_two_encodings_into_one_folder(corpus: Corpus, tmp_path: Path) -> None:
@@ -321,7 +287,7 @@ def test_the_whole_path_on_the_embedded_model(
     assert f"dragin-lab corpus index {folder} --retriever dense:almanac" in refused.err
     made = command("corpus", "index", folder, "--retriever", "dense:almanac")
     assert made.code == 0, made.err
-    assert "Dense(Corpus(built, 12 passages), almanac, exact)" in made.out
+    assert "Dense(Corpus(built, 12 passages), almanac)" in made.out
     found = json.loads(command(*search, "--corpus", folder).out)
     assert (found["id"], found["rank"]) == (passages[7].id, 1)
     assert found["score"] > 0.9
