@@ -28,8 +28,7 @@ from pymilvus import DataType, Function, FunctionType, MilvusClient
 from dragin_lab.core.trace import Passage
 from dragin_lab.retrieval.bm25 import BM25, Tantivy
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.milvus import Milvus
-from dragin_lab.retrieval.milvus_fill import fill
+from dragin_lab.retrieval.milvus import Milvus, fill
 from dragin_lab.run import benchmark as bench
 
 K = 3

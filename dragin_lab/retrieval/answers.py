@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import numbers
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from dragin_lab.core.given import number as as_number
 from dragin_lab.core.given import shown
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import DraginLabError, SearchServerError
@@ -17,6 +19,16 @@ _ACCEPTED = (
     "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe id, title, score"
 )
 _NAMES = {str: "a text", int: "a whole number", list: "a list", dict: "an object"}
+
+
+#: The seconds that a search may take, repetitions included, and the environment variable that changes them.
+TIMEOUT, TIMEOUT_VARIABLE = 60, "DRAGIN_LAB_SEARCH_TIMEOUT"
+
+
+def search_timeout(timeout: float | None) -> float:
+    """The seconds after which a search server is given up: as passed, by the environment variable, or ``TIMEOUT``."""
+    name, value = ("timeout", timeout) if timeout is not None else (TIMEOUT_VARIABLE, os.environ.get(TIMEOUT_VARIABLE))
+    return as_number(name, value or TIMEOUT, 0.01)
 
 
 class RetrieverError(DraginLabError):

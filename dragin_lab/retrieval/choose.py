@@ -117,8 +117,7 @@ def build_index(
         from dragin_lab.retrieval.dense import Dense
 
         return Dense.build(passages, open_encoder(address, device), force=force, progress=progress)
-    from dragin_lab.retrieval.milvus import Milvus
-    from dragin_lab.retrieval.milvus_fill import fill
+    from dragin_lab.retrieval.milvus import Milvus, fill
 
     encoder = None if model is None else open_encoder(model, device)
     fill(address, passages, encoder=encoder, opened=model, force=force, progress=progress)

@@ -1,34 +1,39 @@
 """Retrieval from Milvus: BM25 or dense vectors, from a cluster or from a Milvus Lite database (in this process).
 
-BM25 is searched as sparse vectors (``sparse``): Milvus' own full-text search has another analysis, no ``best_fields``,
-and in Milvus Lite separate statistics for each part of a collection.
+``fill`` puts a corpus into a collection, as ``dragin-lab corpus index`` does, and ``Milvus`` searches it. BM25 is
+searched as sparse vectors (``sparse``): Milvus' own full-text search has another analysis, no ``best_fields``, and in
+Milvus Lite separate statistics for each part of a collection.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import re
 import reprlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from dragin_lab.core.given import instance
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import web
-from dragin_lab.errors import MissingPackageError, SearchServerError, SettingError
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval import analysis
+from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, required, search_timeout
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.sparse import Hit, best, larger, query_vectors
+from dragin_lab.retrieval.sparse import Hit, Weigher, best, query_vectors
 from dragin_lab.text import split_credentials
 
 if TYPE_CHECKING:
@@ -36,19 +41,21 @@ if TYPE_CHECKING:
 
 #: Version of what a collection holds; any other is refused.
 FORMAT = 3
-#: Seconds within which a server must be reached, and within which it must answer (pymilvus wants a whole number);
-#: pymilvus repeats lost requests until then.
-CONNECT, TIMEOUT = 10.0, 60
+#: Seconds within which a server must be reached.
+CONNECT = 10.0
+#: Passages per request; passages up to which every dense vector is compared (above, Milvus' index is approximate).
+BATCH, EXACT = 1000, 1_000_000
 #: Longest string in bytes (https://milvus.io/docs/limitations.md), and most hits of one search.
 LONGEST, MOST_HITS = 65_535, 16_384
-#: gRPC waits at most two seconds before it connects again; by default that grows to two minutes.
-_CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
-FIELDS = ("id", "title", "text")
-VECTOR = "vector"  # sparse or dense
+FIELDS, VECTOR = ("id", "title", "text"), "vector"  # sparse or dense
 #: The property of a collection that says what it holds, as JSON.
 ABOUT = "dragin_lab"
-_SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that most ties are complete; queries per request
+_HIT = Fields("entity.id", "entity.title", "entity.text", "distance")
+_HOW = "dragin-lab corpus index CORPUS --retriever"
+_SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are in corpus order; queries per request
 _FORMS = "milvus:./wiki.db or milvus:http://host:19530, with #collection if it is not 'passages'"
+#: gRPC waits at most two seconds before it connects again; by default that grows to two minutes.
+_CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
 
 
 @dataclass(frozen=True)
@@ -82,12 +89,12 @@ class Address:
 
 
 class Collection:
-    """The collection at an address; connected until ``close``.
+    """A connection to the collection at an address. A lost request is repeated by pymilvus until it has timed out.
 
-    Raises ``SearchServerError`` where the server is down, silent for ``TIMEOUT`` seconds, or answers with an error.
+    Raises ``SearchServerError`` where the server is down, silent for too long, or answers with an error.
     """
 
-    def __init__(self, address: Address, *, create: bool = False) -> None:
+    def __init__(self, address: Address, timeout: float | None = None, *, create: bool = False) -> None:
         try:
             import grpc
             import pymilvus
@@ -97,40 +104,37 @@ class Collection:
         except ImportError:
             raise MissingPackageError("Milvus needs pymilvus: pip install 'dragin-lab[cluster]'") from None
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints tracebacks of what it raises
-        self.address = address
+        self.address, self.timeout = address, math.ceil(search_timeout(timeout))  # pymilvus wants a whole number
         self._errors = (pymilvus.MilvusException, grpc.RpcError)
         if address.file is not None:
             _check_file(address.file, create)
-        with self._asking():
-            self._client = pymilvus.MilvusClient(
-                address.uri, token=address.token, timeout=CONNECT, grpc_options=_CHANNEL
-            )
+        self._client: Any = None
+        options = {"token": address.token, "timeout": min(CONNECT, self.timeout), "grpc_options": _CHANNEL}
+        self._client = self._call(pymilvus.MilvusClient, address.uri, **options)
+        self.close = self._client.close
 
-    def close(self) -> None:
-        self._client.close()
+    def ask(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """A call of a method of ``pymilvus.MilvusClient`` on the collection."""
+        function = getattr(self._client, method)
+        return self._call(function, self.address.collection, *arguments, timeout=self.timeout, **options)
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def server(self) -> str:
+        """Its version."""
+        return str(self._call(self._client.get_server_version, timeout=self.timeout))
+
+    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
-            yield
+            return function(*arguments, **options)
         except self._errors as error:
             reason = error.details() if hasattr(error, "details") else getattr(error, "message", "")
             text = (str(reason or error).strip().splitlines() or [type(error).__name__])[0]
             text = text.replace(self.address.token, "***") if self.address.token else text
-            remedy = "free some space" if "No space left" in text else "check that it runs and has room"
-            if self.address.file is not None and not hasattr(self, "_client"):
+            remedy = f"check that it runs and has room; it has {self.timeout} s for an answer ({TIMEOUT_VARIABLE})"
+            if "No space left" in text:
+                remedy = "free some space"
+            elif self.address.file is not None and self._client is None:
                 remedy = "Milvus Lite serves one process at a time, so end any other that has it open"
             raise SearchServerError(f"{self.address}: Milvus fails ({text[:300]}); {remedy}") from error
-
-    def ask(self, what: str, *given: Any, **options: Any) -> Any:
-        """A call of ``pymilvus.MilvusClient`` on the collection."""
-        with self._asking():
-            return getattr(self._client, what)(self.address.collection, *given, timeout=TIMEOUT, **options)
-
-    def server(self) -> str:
-        """Its version."""
-        with self._asking():
-            return str(self._client.get_server_version(timeout=TIMEOUT))
 
     def about(self) -> dict[str, Any] | None:
         """What the collection holds, or will hold once it is filled; None where there is none yet.
@@ -141,10 +145,9 @@ class Collection:
             return None
         try:
             about: dict[str, Any] = json.loads(self.ask("describe_collection")["properties"][ABOUT])
-        except (KeyError, ValueError):
-            raise SearchServerError(
-                f"{self.address}: is a collection of something else; name another, by #name after the address"
-            ) from None
+        except (KeyError, TypeError, ValueError):
+            other = "is a collection of something else; name another, by #name after the address"
+            raise SearchServerError(f"{self.address}: {other}") from None
         if not self.ask("list_indexes"):  # the last step of its creation
             return None
         self.ask("load_collection")
@@ -152,9 +155,10 @@ class Collection:
 
     def count(self) -> int:
         """The passages that are there now."""
-        return int(self.ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
+        answer = self.ask("query", filter="", output_fields=["count(*)"])
+        return int(required(answer[0] if answer else None, "count(*)", int, str(self.address)))
 
-    def create(self, about: Mapping[str, Any], dimension: int | None, exact: bool) -> None:
+    def create(self, about: Mapping[str, Any], dimension: int | None) -> None:
         """Create the collection, for dense vectors of a dimension or sparse ones (None); replaces one that is there."""
         from pymilvus import DataType, MilvusClient
 
@@ -167,23 +171,28 @@ class Collection:
             kind = "SPARSE_INVERTED_INDEX"
         else:
             schema.add_field(VECTOR, DataType.FLOAT_VECTOR, dim=dimension)
-            kind = "FLAT" if exact else "AUTOINDEX"
+            kind = "FLAT" if about["passages"] <= EXACT else "AUTOINDEX"
         indexes = MilvusClient.prepare_index_params()
         indexes.add_index(field_name=VECTOR, index_type=kind, metric_type="IP")
         if self.ask("has_collection"):
             self.ask("drop_collection")
-        self.ask(
-            "create_collection", schema=schema, index_params=indexes, consistency_level="Strong",
-            properties={ABOUT: json.dumps(about)},
-        )  # fmt: skip
+        options = {"consistency_level": "Strong", "properties": {ABOUT: json.dumps(about)}}
+        self.ask("create_collection", schema=schema, index_params=indexes, **options)
 
-    def search(self, queries: Sequence[Any], limit: int) -> list[list[Hit]]:
-        """For the vector of each query, the at most ``limit`` largest inner products."""
-        found = self.ask(
-            "search", data=list(queries), limit=limit, output_fields=list(FIELDS), anns_field=VECTOR,
-            search_params={"metric_type": "IP", "params": {}}, consistency_level="Eventually",
+    def search(self, searches: Sequence[tuple[str, Any]], limit: int) -> list[list[Hit]]:
+        """For each query's vector, the rows and passages of the at most ``limit`` largest inner products."""
+        answer = self.ask(
+            "search", data=[vector for _, vector in searches], limit=limit, output_fields=list(FIELDS),
+            anns_field=VECTOR, search_params={"metric_type": "IP", "params": {}}, consistency_level="Eventually",
         )  # fmt: skip
-        return [[(float(hit["distance"]), int(hit["row"]), hit["entity"]) for hit in hits] for hits in found]
+        if len(answer) != len(searches):
+            raise SearchServerError(f"{self.address}: answers {len(answer)} of {len(searches)} searches; run it again")
+        results = []
+        for (query, _), hits in zip(searches, answer, strict=True):
+            passages = read_hits(hits, limit, _HIT, f"{self.address} answered {query[:80]!r}")
+            rows = [required(hit, "row", int, str(self.address)) for hit in hits]
+            results.append(list(zip(rows, passages, strict=True)))
+        return results
 
 
 def _check_file(file: Path, create: bool) -> None:
@@ -191,9 +200,7 @@ def _check_file(file: Path, create: bool) -> None:
     if file.is_file() or (file.exists() and any(file.iterdir()) and not (file / "collections").is_dir()):
         raise SearchServerError(f"{file}: is not a database of this Milvus Lite, which is a folder; give another path")
     if not file.exists() and not create:
-        raise SearchServerError(
-            f"{file}: no such database; fill one with 'dragin-lab corpus index --retriever milvus:{file}'"
-        )
+        raise SearchServerError(f"{file}: no such database; fill one: {_HOW} milvus:{file}")
     if not file.absolute().parent.is_dir():
         raise SearchServerError(f"{file}: its folder does not exist; create it first")
 
@@ -219,18 +226,94 @@ def check_about(address: Address, about: Mapping[str, Any], wanted: Mapping[str,
             )
 
 
+# -- filling ----------------------------------------------------------------------------------------------------------
+
+
+def fill(
+    address: str | Address, corpus: Corpus, *, encoder: Encoder | None = None, opened: str | None = None,
+    force: bool = False, progress: bool | None = None,
+) -> int:  # fmt: skip
+    """Fill the collection at ``address``, or resume; returns the number of passages that were there at the start.
+
+    Passages are sent in order, with their row as key, so those present are the first ones, except perhaps in the last
+    batch, and a passage that is sent twice is stored once.
+
+    Args:
+        encoder: makes dense vectors, and is opened again by ``opened``, by default its name; None for BM25.
+        force: begin again, whatever the collection holds.
+        progress: a bar on the error output; by default where that is a terminal.
+
+    Raises:
+        CorpusError: a passage longer than Milvus takes.
+        SearchServerError: a server that cannot be reached, a collection of another corpus or with other settings.
+        BrokenOffError: the server went away or is full. The same call resumes where this one stopped.
+    """
+    where = address if isinstance(address, Address) else Address.parse(address)
+    wanted = facts_of(corpus, encoder)
+    with closing(Collection(where, create=True)) as collection:
+        about, resumed = collection.about(), 0
+        if about is not None and not force:
+            check_about(where, about, wanted)
+            resumed = collection.count()
+        if resumed == len(corpus):
+            return resumed
+        passages = _short_enough(corpus)  # read whole before anything is sent or dropped
+        if encoder is None:
+            vectors_of: Callable[[list[Passage]], Any] = Weigher(passages).vectors
+        else:
+            deque(passages, maxlen=0)
+            vectors_of = encoder.encode_passages
+        if about is None or force:
+            about = wanted | {"corpus": corpus.name, "opened": opened or getattr(encoder, "name", "")}
+            collection.create(about, None if encoder is None else encoder.dimension)
+        begin = resumed - resumed % BATCH
+        bar = tqdm(
+            total=len(corpus), initial=begin, unit=" passages", desc=corpus.name,
+            disable=None if progress is None else not progress,
+        )  # fmt: skip
+        try:
+            with bar:
+                for start in range(begin, len(corpus), BATCH):
+                    if collection.about() != about:
+                        raise CorpusError(f"{where}: another 'corpus index --force' replaced it; run one at a time")
+                    batch = corpus[start : start + BATCH]
+                    rows = zip(range(start, start + len(batch)), batch, vectors_of(batch), strict=True)
+                    data = [{"row": i, "id": p.id, "title": p.title, "text": p.text, VECTOR: v} for i, p, v in rows]
+                    collection.ask("upsert", data)
+                    bar.update(len(batch))
+            collection.ask("flush")
+            count = collection.count()
+        except SearchServerError as error:
+            raise BrokenOffError(f"{error}; then run it again, and it goes on where it stopped") from error
+    if count != len(corpus):
+        raise SearchServerError(
+            f"{where}: holds {count:,} of {len(corpus):,} passages sent; fill it again with --force"
+        )
+    return resumed
+
+
+def _short_enough(corpus: Corpus) -> Iterator[Passage]:
+    for row, passage in enumerate(corpus, 1):
+        for name in FIELDS:
+            if (size := len(getattr(passage, name).encode())) > LONGEST:
+                raise CorpusError(
+                    f"{corpus.source}: the {name} of passage {row} (id {passage.id[:40]!r}) has {size:,} bytes, and "
+                    f"Milvus takes {LONGEST:,}; cut the corpus into shorter passages"
+                )
+        yield passage
+
+
 # -- searching --------------------------------------------------------------------------------------------------------
 
 
 class Milvus:
-    """A ``Retriever`` over a collection that ``dragin-lab corpus index --retriever milvus:URI`` filled.
-
-    Passages come from the collection. It stays connected until ``close`` or the end of the process.
+    """A ``Retriever`` over a collection that ``fill`` filled. It stays connected until ``close``.
 
     Args:
         address: ``./wiki.db``, ``http[s]://host:port[/database]``, with ``#collection`` if it is not ``passages``.
         corpus: what the collection must hold; None takes any corpus.
         encoder: what filled a dense collection; by default the model that the collection names.
+        timeout: seconds for each answer of the server; by default those of ``answers.search_timeout``.
 
     Raises:
         SearchServerError: a server that cannot be reached; a collection that is not there, holds a part of its
@@ -239,10 +322,14 @@ class Milvus:
         MissingPackageError: ``pymilvus`` (the extra ``cluster``) is not installed.
     """
 
-    def __init__(self, address: str | Address, corpus: Corpus | None = None, *, encoder: Encoder | None = None) -> None:
+    def __init__(
+        self, address: str | Address, corpus: Corpus | None = None, *, encoder: Encoder | None = None,
+        timeout: float | None = None,
+    ) -> None:  # fmt: skip
         self.address = address if isinstance(address, Address) else Address.parse(address)
         self.encoder = encoder
-        self._collection = Collection(self.address)
+        self._collection = Collection(self.address, timeout)
+        self.close = self._collection.close
         try:
             self.about = self._checked(corpus)
             self._version = self._collection.server()
@@ -254,8 +341,7 @@ class Milvus:
     def _checked(self, corpus: Corpus | None) -> dict[str, Any]:
         about = self._collection.about()
         if about is None:
-            how = f"fill it with 'dragin-lab corpus index CORPUS --retriever {self.address}'"
-            raise SearchServerError(f"{self.address}: holds no such collection; {how}")
+            raise SearchServerError(f"{self.address}: holds no such collection; fill it: {_HOW} {self.address}")
         if about["search"] == "dense" and self.encoder is None:
             from dragin_lab.retrieval.dense_encoders import open_encoder
 
@@ -274,13 +360,8 @@ class Milvus:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Disconnect from the server."""
-        self._collection.close()
-
     def __len__(self) -> int:
-        passages: int = self.about["passages"]
-        return passages
+        return int(self.about["passages"])
 
     def search(self, query: str, k: int) -> list[Passage]:
         """The at most k best passages, best first, with their scores; equal scores in corpus order.
@@ -292,31 +373,21 @@ class Milvus:
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, many in one request."""
         wanted = check_number(k, MOST_HITS)
-        search = self._sparse if self.about["search"] == "bm25" else self._dense
-        found: list[list[Passage]] = []
+        limit, found = min(wanted + _SPARE, MOST_HITS), []
         for start in range(0, len(queries), _TOGETHER):
-            for hits in search(list(queries[start : start + _TOGETHER]), wanted):
-                found.append([Passage(each["id"], each["title"], each["text"], score) for score, _, each in hits])
+            together = list(queries[start : start + _TOGETHER])
+            vectors = self._vectors(together)
+            searches = [(query, vector) for query, some in zip(together, vectors, strict=True) for vector in some]
+            hits = iter(self._collection.search(searches, limit) if searches else [])
+            found += [best(hit for _ in some for hit in next(hits))[:wanted] for some in vectors]
         return found
 
-    def _sparse(self, queries: list[str], k: int) -> list[list[Hit]]:
-        asked = {query: two for query in queries if any(two := query_vectors(query))}
-        limit, found = min(k + _SPARE, MOST_HITS), []
-        while asked:
-            hits = self._collection.search([vector for two in asked.values() for vector in two], limit)
-            found = [larger(two, k, limit) for two in zip(hits[::2], hits[1::2], strict=True)]
-            if limit == MOST_HITS or all(whole for _, whole in found):
-                break
-            limit = min(4 * limit, MOST_HITS)
-        best_of = {query: hits for query, (hits, _) in zip(asked, found, strict=True)}
-        return [best_of.get(query, []) for query in queries]
-
-    def _dense(self, queries: list[str], k: int) -> list[list[Hit]]:
-        assert self.encoder is not None
+    def _vectors(self, queries: list[str]) -> list[list[Any]]:
+        """What each query is searched by: two vectors for BM25, one for dense, none for a query without terms."""
+        if self.encoder is None:
+            return [list(sides) if all(sides := query_vectors(query)) else [] for query in queries]
         vectors = np.asarray(self.encoder.encode_queries(queries), np.float32)  # (queries, d)
-        found = self._collection.search(vectors.tolist(), min(k + _SPARE, MOST_HITS))
-        # Where the encoder gives no vector for a query, all passages would be equally far from it.
-        return [best(hits)[:k] if vector.any() else [] for hits, vector in zip(found, vectors, strict=True)]
+        return [[vector.tolist()] if vector.any() else [] for vector in vectors]
 
     def provenance(self) -> dict[str, Any]:
         """Everything that a repetition of these searches needs, as plain data; no secrets."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 
 from dragin_lab.core.trace import Passage
@@ -23,7 +23,7 @@ from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, added, idf
 
 Sparse = dict[int, float]  # dimension -> weight
-Hit = tuple[float, int, dict[str, str]]  # score, row, the passage's fields
+Hit = tuple[int, Passage]  # row, and the passage with its score
 FIELDS = ("title", "text")
 #: The dimension used for a passage without terms, as servers refuse an empty vector.
 NOTHING = 0
@@ -69,16 +69,14 @@ class Weigher:
                 found[dimension(field, term)] = score
         return found or {NOTHING: 1.0}
 
+    def vectors(self, passages: Iterable[Passage]) -> list[Sparse]:
+        """``vector`` of each passage."""
+        return [self.vector(passage) for passage in passages]
 
-def best(hits: Iterable[Hit]) -> list[Hit]:
-    """Highest score first, equal scores in corpus order."""
-    return sorted(hits, key=lambda hit: (-hit[0], hit[1]))
 
-
-def larger(sides: Sequence[list[Hit]], k: int, limit: int) -> tuple[list[Hit], bool]:
-    """The k passages with the highest larger product, and whether the limit cut off none that ties with the last."""
-    rows: dict[int, Hit] = {}
-    for hit in best(hit for side in sides for hit in side):
-        rows.setdefault(hit[1], hit)
-    found = list(rows.values())[:k]
-    return found, all(len(side) < limit or (len(found) == k and side[-1][0] < found[-1][0]) for side in sides)
+def best(hits: Iterable[Hit]) -> list[Passage]:
+    """Each passage once, with its highest score: the highest first, equal scores in corpus order."""
+    rows: dict[int, Passage] = {}
+    for row, passage in sorted(hits, key=lambda hit: (-hit[1].score, hit[0])):
+        rows.setdefault(row, passage)
+    return list(rows.values())

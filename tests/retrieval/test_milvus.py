@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,13 @@ from sources import some_passages, write_json_lines
 from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
-from dragin_lab.retrieval import analysis, dense_encoders, milvus, milvus_fill
+from dragin_lab.retrieval import analysis, answers, dense_encoders, milvus
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.check import ask_canaries
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.milvus import Address, Collection, Milvus
-from dragin_lab.retrieval.milvus_fill import fill
+from dragin_lab.retrieval.milvus import Address, Collection, Milvus, fill
 from dragin_lab.run import benchmark as bench
 
 pymilvus = pytest.importorskip("pymilvus", reason="pymilvus is not installed (extra: cluster)")
@@ -116,10 +115,8 @@ def test_finds_what_bm25_finds_but_for_the_order_of_equal_scores(filled: str, co
     assert ours.search_many([], 3) == []
 
 
-def test_equal_scores_are_in_corpus_order_however_many_there_are(filled: str) -> None:
-    retriever = Milvus(filled)
-    for k in (1, 7, 25, 40):
-        assert [p.id for p in retriever.search("twins very same", k)] == [f"alike{i}" for i in range(k)]
+def test_equal_scores_are_in_corpus_order(filled: str) -> None:
+    assert [p.id for p in Milvus(filled).search("twins very same", 40)] == [f"alike{i}" for i in range(40)]
 
 
 def test_the_canaries_are_found(filled: str, built: Path) -> None:
@@ -152,6 +149,31 @@ def test_provenance_says_what_was_searched(filled: str, corpus: Corpus) -> None:
     assert found["server"].startswith("milvus_lite")
     assert json.loads(json.dumps(found)) == found
     assert repr(retriever) == f"Milvus('{filled}', bm25, 240 passages)"
+
+
+HIT = {"row": 0, "distance": 1.0, "entity": {"id": "1", "title": "T", "text": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("hits", "says"),
+    [
+        ([HIT] * 7, "answers with 7 hits and was asked for 6"),
+        ([HIT, HIT], "with the id '1' twice"),
+        ([{**HIT, "distance": float("nan")}], "result 1 has the distance 'nan'; it must be a number"),
+        ([{"row": 0, "distance": 1.0}], "result 1 has the entity.text 'None'; it must be a text"),
+        ([{**HIT, "row": None}], "answers with row None, which must be a whole number"),
+        ([{**HIT, "entity": {**HIT["entity"], "id": ""}}], "result 1 has the entity.id ''"),  # type: ignore[dict-item]
+    ],
+)
+def test_an_answer_that_cannot_be_right_is_refused(
+    filled: str, hits: list[Any], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retriever = Milvus(filled)
+    monkeypatch.setattr(pymilvus.MilvusClient, "search", lambda *args, data, **options: [hits for _ in data])
+    with pytest.raises(SearchServerError) as caught:
+        retriever.search("harbour", 1)
+    assert str(caught.value).startswith(filled)
+    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("k", [0, 16_385, True, 1.5])
@@ -187,7 +209,7 @@ def test_dense_vectors_are_searched_by_their_inner_product(
 def test_an_approximate_index_finds_a_passage_by_its_own_text(
     file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(milvus_fill, "EXACT", 100)
+    monkeypatch.setattr(milvus, "EXACT", 100)
     address, encoder = at(file, "approximate"), HashedTerms()
     fill(address, corpus, encoder=encoder, progress=False)
     found = Milvus(address, corpus, encoder=encoder).search(f"{corpus[16].title} {corpus[16].text}", 3)
@@ -313,13 +335,6 @@ def test_a_passage_that_is_too_long_is_named_before_anything_is_sent_or_dropped(
     assert len(Milvus(at(file, "short"), corpus)) == 240
 
 
-def test_an_encoder_that_gives_no_vectors_is_refused(file: Path, corpus: Corpus) -> None:
-    encoder = HashedTerms()
-    encoder.encode_passages = lambda texts: np.full((len(texts), 16), np.nan)  # type: ignore[method-assign]
-    with pytest.raises(CorpusError, match=r"hashed-terms gives vectors of shape \(240, 16\) .* that are not finite"):
-        fill(at(file, "numbers"), corpus, encoder=encoder, progress=False)
-
-
 @pytest.mark.parametrize("package", ["pymilvus", "milvus_lite.server_manager"])
 def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
@@ -332,7 +347,7 @@ def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: p
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(milvus_fill, "BATCH", 50)
+    monkeypatch.setattr(milvus, "BATCH", 50)
 
 
 @pytest.fixture
@@ -379,40 +394,40 @@ def test_a_filling_that_was_broken_off_goes_on(
     assert [p.id for p in Milvus(address, corpus).search("twins", 3)] == ["alike0", "alike1", "alike2"]
 
 
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], Any]], None]:
+    """Let something else happen just before a row is sent."""
+
+    def patch(row: int, happen: Callable[[], Any]) -> None:
+        ask, pending = Collection.ask, [happen]
+
+        def asked(self: Collection, method: str, *arguments: Any, **options: Any) -> Any:
+            answer = ask(self, method, *arguments, **options)
+            if method == "upsert" and arguments[0][-1]["row"] == row - 1 and pending:
+                pending.pop()()
+            return answer
+
+        monkeypatch.setattr(Collection, "ask", asked)
+
+    return patch
+
+
 @pytest.mark.usefixtures("small_batches")
-def test_a_collection_that_is_replaced_on_the_way_is_left_alone(
-    file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_collection_that_is_replaced_on_the_way_is_left_alone(file: Path, corpus: Corpus, meanwhile: Any) -> None:
     address, other = at(file, "both"), Corpus.from_passages(some_passages(30, seed=1), name="other")
-    send = milvus_fill._send
-
-    def meanwhile(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
-        if start == 100 and said["corpus"] == corpus.name:
-            assert fill(address, other, force=True, progress=False) == 0
-        send(collection, said, start, *rest)
-
-    monkeypatch.setattr(milvus_fill, "_send", meanwhile)
-    with pytest.raises(CorpusError, match="another 'corpus index --force' replaced this collection"):
+    meanwhile(100, lambda: fill(address, other, force=True, progress=False))
+    with pytest.raises(CorpusError, match="another 'corpus index --force' replaced it"):
         fill(address, corpus, progress=False)
-    monkeypatch.undo()
     assert len(Milvus(address, other)) == 30
 
 
-def test_two_fillings_of_one_corpus_make_one(file: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("small_batches")
+def test_two_fillings_of_one_corpus_make_one(file: Path, corpus: Corpus, meanwhile: Any) -> None:
     address = at(file, "two")
-    monkeypatch.setattr(milvus_fill, "BATCH", 80)
-    send = milvus_fill._send
     nested: list[int] = []
-
-    def meanwhile(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
-        if start == 80 and not nested:
-            nested.append(0)
-            nested[0] = fill(address, corpus, progress=False)
-        send(collection, said, start, *rest)
-
-    monkeypatch.setattr(milvus_fill, "_send", meanwhile)
+    meanwhile(100, lambda: nested.append(fill(address, corpus, progress=False)))
     assert fill(address, corpus, progress=False) == 0
-    assert nested == [80]
+    assert nested == [100]
     assert len(Milvus(address, corpus)) == 240
 
 
@@ -425,7 +440,7 @@ def test_force_replaces_a_collection(file: Path, corpus: Corpus) -> None:
 def test_a_filling_killed_while_it_made_the_collection_begins_again(file: Path, corpus: Corpus) -> None:
     address = at(file, "begun")
     with closing(Collection(Address.parse(address), create=True)) as collection:
-        collection.create({}, None, exact=True)
+        collection.create({}, None)
         collection.ask("release_collection")
         collection.ask("drop_index", index_name=collection.ask("list_indexes")[0])
     refused(address, "holds no such collection")
@@ -437,15 +452,15 @@ KILLED = """
 import os, signal, sys
 import pymilvus
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval import milvus_fill
-milvus_fill.BATCH = 50
+from dragin_lab.retrieval import milvus
+milvus.BATCH = 50
 upsert = pymilvus.MilvusClient.upsert
 def killing(self, name, rows, **options):
     upsert(self, name, rows, **options)
     if rows[0]["row"] == 100:
         os.kill(os.getpid(), signal.SIGKILL)
 pymilvus.MilvusClient.upsert = killing
-milvus_fill.fill(sys.argv[1], Corpus.load(sys.argv[2]))
+milvus.fill(sys.argv[1], Corpus.load(sys.argv[2]))
 """
 
 
@@ -492,7 +507,7 @@ def process(tmp_path: Path) -> Iterator[MilvusProcess]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("small_batches")
 def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
-    process: MilvusProcess, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+    process: MilvusProcess, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, meanwhile: Any
 ) -> None:
     process.start(longest_file=20_000)
     with pytest.raises(BrokenOffError, match=r"File too large.*it goes on where it stopped"):
@@ -503,25 +518,17 @@ def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
         fill(process.uri, corpus, progress=False)
     monkeypatch.setattr(milvus, "CONNECT", 30)
     process.start()
-    send = milvus_fill._send
-
-    def dying(collection: Any, said: dict[str, Any], start: int, *rest: Any) -> None:
-        if start == 200:
-            process.kill()
-        send(collection, said, start, *rest)
-
+    meanwhile(200, process.kill)
     with monkeypatch.context() as patched:
-        patched.setattr(milvus_fill, "_send", dying)
-        patched.setattr(milvus, "TIMEOUT", 4)
+        patched.setattr(answers, "TIMEOUT", 4)
         with pytest.raises(BrokenOffError, match="it goes on where it stopped"):
             fill(process.uri, corpus, progress=False)
     monkeypatch.setattr(milvus, "CONNECT", 30)
     process.start()
     refused(process.uri, "holds 200 of 240 passages")
     assert fill(process.uri, corpus, progress=False) == 200
-    with Milvus(process.uri, corpus) as retriever:
+    with Milvus(process.uri, corpus, timeout=2) as retriever:
         assert [p.id for p in retriever.search("word200x0", 1)] == ["200"]
         process.kill()
-        monkeypatch.setattr(milvus, "TIMEOUT", 2)
-        with pytest.raises(SearchServerError, match=f"{process.uri}: Milvus fails"):
+        with pytest.raises(SearchServerError, match=rf"{process.uri}: Milvus fails .*2 s for an answer \(DRAGIN_LAB"):
             retriever.search("word200x0", 1)
