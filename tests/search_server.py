@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,7 +14,7 @@ from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 
 Json = dict[str, Any]
-#: What a request may meet instead of its answer: a status with headers and a body, a cut, or a long silence.
+#: What a request may meet instead of its answer: a status with headers and a body, a cut, a silence, a drip.
 Trouble = tuple[int, dict[str, str], Json] | str
 
 
@@ -33,6 +32,7 @@ class Index:
     troubles: list[Trouble] = field(default_factory=list)
     asked: list[tuple[str, str, dict[str, str], list[Json]]] = field(default_factory=list)
     address: str = ""
+    over: threading.Event = field(default_factory=threading.Event)
 
     @property
     def url(self) -> str:
@@ -88,7 +88,10 @@ def serve(index: Index) -> Iterator[Index]:
                 self.end_headers()
                 self.wfile.write(b'{"half')
             elif trouble == "silence":
-                time.sleep(5)
+                index.over.wait(5)
+            elif trouble in ("dripping headers", "dripping body"):
+                with suppress(OSError):  # the client goes away
+                    self.drip(trouble == "dripping headers")
             elif isinstance(trouble, tuple):
                 self.send(trouble[0], trouble[2], trouble[1])
             elif (answer := index.answer(self.path, body)) is None:
@@ -97,6 +100,14 @@ def serve(index: Index) -> Iterator[Index]:
                 self.send(200, answer)
 
         do_POST = do_GET  # noqa: N815
+
+        def drip(self, headers: bool) -> None:
+            """Send something every 20 ms, for five seconds in all."""
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + (b"" if headers else b"Content-Length: 1000\r\n\r\n"))
+            for number in range(250):
+                self.wfile.write(b"X-%d: y\r\n" % number if headers and not number % 50 else b" ")
+                if index.over.wait(0.02):
+                    return
 
         def send(self, status: int, answer: Json, headers: dict[str, str] | None = None) -> None:
             data = json.dumps(answer).encode()
@@ -115,6 +126,7 @@ def serve(index: Index) -> Iterator[Index]:
     try:
         yield index
     finally:
+        index.over.set()
         server.shutdown()
         server.server_close()
         thread.join()

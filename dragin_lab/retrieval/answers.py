@@ -27,8 +27,9 @@ TIMEOUT, TIMEOUT_VARIABLE = 60, "DRAGIN_LAB_SEARCH_TIMEOUT"
 
 def search_timeout(timeout: float | None) -> float:
     """The seconds after which a search server is given up: as passed, by the environment variable, or ``TIMEOUT``."""
-    name, value = ("timeout", timeout) if timeout is not None else (TIMEOUT_VARIABLE, os.environ.get(TIMEOUT_VARIABLE))
-    return as_number(name, value or TIMEOUT, 0.01)
+    if timeout is not None:
+        return as_number("timeout", timeout, 0.01)
+    return as_number(TIMEOUT_VARIABLE, os.environ.get(TIMEOUT_VARIABLE) or TIMEOUT, 0.01)
 
 
 class RetrieverError(DraginLabError):

@@ -24,7 +24,7 @@ from dragin_lab.core.given import instance
 from dragin_lab.core.trace import Passage
 from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
-from dragin_lab.retrieval.answers import Fields, read_hits, required, value_at
+from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, required, search_timeout, value_at
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import spread
@@ -85,6 +85,7 @@ class Elasticsearch:
     Args:
         address: ``http[s]://host:9200[/index]``; the index is ``wiki`` if none is given.
         corpus: what the index must hold: the same number of passages, and ``GLANCES`` of them alike; None takes any.
+        timeout: seconds for each request and its repetitions; by default those of ``answers.search_timeout``.
 
     Raises:
         SearchServerError: a server that cannot be reached; an index that does not exist, lacks the fields or holds
@@ -93,8 +94,9 @@ class Elasticsearch:
 
     kind = "elasticsearch-bm25"
 
-    def __init__(self, address: str | Address, corpus: Corpus | None = None) -> None:
+    def __init__(self, address: str | Address, corpus: Corpus | None = None, *, timeout: float | None = None) -> None:
         self.address = address if isinstance(address, Address) else Address.parse(address)
+        self.timeout = search_timeout(timeout)
         self._about = self._describe()
         self._passages = required(self._ask("_count"), "count", int, str(self.address))
         self._corpus = corpus
@@ -215,8 +217,15 @@ class Elasticsearch:
         body = "".join(f"{json.dumps(line)}\n" for line in lines)
         where = self.address.server if of_server else f"{self.address}/{path}".rstrip("/")
         try:
-            response = web.request("POST" if lines else "GET", where, headers, body=body or None)
+            method = "POST" if lines else "GET"
+            response = web.request(method, where, headers, seconds=self.timeout, body=body or None)
             lost = f"it answers {response.status}" if response.status in web.PASSING else ""
+        except web.DeadlineError as error:
+            because = f" ({web.reason(error.__cause__)})" if error.__cause__ else ""
+            raise SearchServerError(
+                f"{self.address}: gives no answer within {self.timeout:g} s{because}; check that it runs, or allow it "
+                f"more seconds with {TIMEOUT_VARIABLE}"
+            ) from None
         except urllib3.exceptions.HTTPError as error:
             lost = web.reason(error)
         if lost:

@@ -196,7 +196,7 @@ def test_pauses_grow_or_are_those_that_the_server_asks_for(index: Index, monkeyp
     monkeypatch.setattr("time.sleep", pauses.append)
     index.troubles = [BUSY, BUSY, (429, {"Retry-After": "3"}, {}), (429, {"Retry-After": "9999"}, {})]
     retriever.search("mat", 1)
-    assert pauses == [1.0, 3.0, web.LONGEST_PAUSE]  # the first time without one
+    assert pauses == [0.0, 1.0, 3.0, web.LONGEST_PAUSE]
 
 
 def test_a_slow_server_counts_as_lost(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,6 +208,41 @@ def test_a_slow_server_counts_as_lost(index: Index, monkeypatch: pytest.MonkeyPa
     index.troubles = ["silence"] * 2
     with pytest.raises(SearchServerError, match="timed out"):
         retriever.search("mat", 1)
+
+
+@pytest.mark.parametrize("trouble", ["silence", "dripping headers", "dripping body"])
+def test_a_search_ends_whatever_the_server_does(index: Index, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    retriever = Elasticsearch(index.url, timeout=0.3)
+    says = rf"{index.url}: gives no answer within 0.3 s \(.*timed out.*\); .* DRAGIN_LAB_SEARCH_TIMEOUT"
+    for search in (lambda: retriever.search("mat", 1), lambda: retriever.search_many(["mat"], 1)):
+        index.asked.clear()
+        index.troubles = [trouble] * web.TRIES
+        with pytest.raises(SearchServerError, match=says):
+            search()
+        assert len(index.asked) == 1, "no time is left to try again"
+    index.troubles = []
+    assert [p.id for p in retriever.search("mat", 1)] == ["1"]
+    monkeypatch.setenv("DRAGIN_LAB_SEARCH_TIMEOUT", "0.2")
+    index.troubles = [trouble] * web.TRIES
+    with pytest.raises(SearchServerError, match=r"within 0\.2 s"):
+        Elasticsearch(index.url)
+
+
+def test_pauses_and_repetitions_end_with_the_deadline(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "PAUSE", 0.5)
+    retriever = Elasticsearch(index.url, timeout=0.4)
+    index.troubles = [(429, {"Retry-After": "20"}, {})]
+    with pytest.raises(SearchServerError, match=r"gives no answer within 0\.4 s; check"):
+        retriever.search("mat", 1)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "soon", float("nan")])
+def test_a_deadline_must_be_a_number_of_seconds(index: Index, timeout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingError, match=r"^timeout="):
+        Elasticsearch(index.url, timeout=timeout)
+    monkeypatch.setenv("DRAGIN_LAB_SEARCH_TIMEOUT", str(timeout))
+    with pytest.raises(SettingError, match=r"^DRAGIN_LAB_SEARCH_TIMEOUT="):
+        Elasticsearch(index.url)
 
 
 def test_a_server_that_is_down_is_named() -> None:

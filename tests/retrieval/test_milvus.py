@@ -7,7 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import Address, Collection, Milvus, fill
 from dragin_lab.run import benchmark as bench
 
+grpc = pytest.importorskip("grpc", reason="grpc is not installed (extra: cluster)")
 pymilvus = pytest.importorskip("pymilvus", reason="pymilvus is not installed (extra: cluster)")
 pytest.importorskip("milvus_lite", reason="Milvus Lite is not installed (extra: cluster)")
 
@@ -494,6 +497,27 @@ def test_a_server_that_is_down_or_says_nothing(monkeypatch: pytest.MonkeyPatch) 
             "check that",
         )
     refused(f"milvus:http://127.0.0.1:{port}", "Fail connecting to server")
+
+
+def test_a_server_that_stops_answering_is_given_up() -> None:
+    """It takes the connection, and says nothing more."""
+    over, asked = threading.Event(), list[str]()
+
+    class Silent(grpc.GenericRpcHandler):
+        def service(self, call: Any) -> Any:
+            asked.append(call.method.rpartition("/")[2])
+            wait = 0 if asked[-1] == "Connect" else 30
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: [over.wait(wait), b""][1])
+
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[Silent()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        refused(f"http://127.0.0.1:{port}", "Deadline Exceeded", "1 s for an answer (DRAGIN_LAB", timeout=1)
+        assert len(asked) == 2, "what has timed out is not asked again"
+    finally:
+        over.set()
+        server.stop(0)
 
 
 @pytest.fixture
