@@ -26,6 +26,8 @@ JSON_LINES, TABLES, PARQUET = (".jsonl", ".jsonl.gz"), (".csv", ".csv.gz", ".tsv
 #: A file in every folder that `datasets` saves.
 _SAVED = ("dataset_dict.json", "state.json")
 _LONGEST_FIELD = 8 << 20
+#: Bytes of a line; a longer one is refused before it is read into memory.
+LONGEST_LINE = 64 << 20
 _LINES_AT_ONCE = 1000  # between two reports of progress
 _NOT_ROWS = (str, bytes, Mapping, numbers.Number)
 ACCEPTED = (
@@ -81,7 +83,12 @@ def read_lines(path: Path, advance: Advance = lambda count: None) -> Iterator[st
         with path.open("rb") as raw:
             file = gzip.open(raw) if path.name.lower().endswith(".gz") else raw  # noqa: SIM115 - `raw` is closed
             read = 0
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
+                if len(line) > LONGEST_LINE:
+                    raise DataError(
+                        f"{path}, line {number}: is longer than {LONGEST_LINE >> 20:,} MiB; every record has a line of "
+                        "its own, and a passage about 100 words"
+                    )
                 if not number % _LINES_AT_ONCE:
                     read, before = raw.tell(), read
                     advance(read - before)
@@ -192,6 +199,8 @@ def _data_set(source: str | Path) -> Iterator[Placed]:
     try:
         if name.startswith(HUB):
             title, _, split = name.removeprefix(HUB).partition("#")
+            if not title.strip():
+                raise DataError(f"{name}: names no data set; write {HUB}NAME or {HUB}NAME#SPLIT")
             found = datasets.load_dataset(title, split=split or None)
         else:
             found = datasets.load_from_disk(str(as_path(source, DataError)))

@@ -107,34 +107,13 @@ def _put_in_place(work: Path, folder: Path) -> None:
 
 def _write(source: Source, work: Path, expect: int | None, progress: bool | None) -> None:
     (work / INDEX).mkdir()
-    index = stored.open_index(work / INDEX, new=True)
-    writer = index.writer(heap_size=_HEAP, num_threads=1)
-    disable = None if progress is None else not progress
-    size = {"total": source.bytes, "unit": "B", "unit_scale": True} if source.bytes else {"unit": " passages"}
     try:
-        with tqdm(desc=source.name, disable=disable, leave=False, **size) as bar:
-            added = _Added(writer)
-            for row in source.rows(bar.update if source.bytes else lambda count: None):
-                added.add(row)
-                if not source.bytes:
-                    bar.update()
-        added.check_ids(source)
-        count = len(added.ids)
-        if not count:
-            raise CorpusError(f"{source.name}: holds no passages")
-        if expect is not None and count != expect:
-            raise CorpusError(
-                f"{source.name}: gives {count:,} passages and not {expect:,} as expected; it may be cut off, so fetch "
-                "it again"
-            )
-        writer.commit()
+        index, added = _indexed(source, work, expect, progress)
     except ValueError as error:  # of tantivy, such as for a full disk
         raise BrokenOffError(
-            f"{work}: tantivy cannot write ({str(error)[:200]}); free some space and run it again"
+            f"{source.name}: tantivy cannot write its index ({str(error)[:200]}); free some space and run it again"
         ) from error
-    finally:
-        writer.wait_merging_threads()
-    index.reload()
+    count = len(added.ids)
     facts = {
         "format": stored.FORMAT,
         "passages": count,
@@ -149,6 +128,34 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
         "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
     }
     write_manifest(work / stored.MANIFEST, facts, sorted(one for one in (work / INDEX).iterdir() if one.is_file()))
+
+
+def _indexed(source: Source, work: Path, expect: int | None, progress: bool | None) -> tuple[Any, _Added]:
+    """The index of a source's passages, and what was added to it; ``ValueError`` where tantivy cannot write."""
+    index = stored.open_index(work / INDEX, new=True)
+    writer = index.writer(heap_size=_HEAP, num_threads=1)
+    disable = None if progress is None else not progress
+    size = {"total": source.bytes, "unit": "B", "unit_scale": True} if source.bytes else {"unit": " passages"}
+    try:
+        with tqdm(desc=source.name, disable=disable, leave=False, **size) as bar:
+            added = _Added(writer)
+            for row in source.rows(bar.update if source.bytes else lambda count: None):
+                added.add(row)
+                if not source.bytes:
+                    bar.update()
+        added.check_ids(source)
+        if not (count := len(added.ids)):
+            raise CorpusError(f"{source.name}: holds no passages")
+        if expect is not None and count != expect:
+            raise CorpusError(
+                f"{source.name}: gives {count:,} passages and not {expect:,} as expected; it may be cut off, so fetch "
+                "it again"
+            )
+        writer.commit()
+    finally:
+        writer.wait_merging_threads()
+    index.reload()
+    return index, added
 
 
 class _Added:

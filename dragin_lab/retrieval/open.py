@@ -78,7 +78,7 @@ def as_retriever(thing: Any) -> Any:
 
     The package's own are returned unchanged. Raises ``SettingError`` for anything else.
     """
-    if isinstance(thing, Opened) or type(thing).__module__.startswith("dragin_lab."):
+    if type(thing).__module__.startswith("dragin_lab.") and callable(getattr(thing, "search", None)):
         return thing
     if isinstance(thing, type):
         raise SettingError(f"retriever {thing.__name__} is a class; give an object of it: {thing.__name__}(...)")
@@ -86,7 +86,7 @@ def as_retriever(thing: Any) -> Any:
     if not callable(search):
         raise SettingError(
             f"retriever {str(thing)[:60]!r} is {type(thing).__name__}; give an object with search(query, k) or a "
-            "function"
+            "function, and passages as corpus="
         )
     name = getattr(thing, "__name__", type(thing).__name__)
     if inspect.iscoroutinefunction(search):

@@ -23,6 +23,8 @@ FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text",)}
 WORDS, OVERLAP = 100, 20
 #: A longer passage (in words) is read and searched, with a warning that it fits in no prompt.
 LONG_PASSAGE_WORDS = 10_000
+#: Characters of a passage's text, title or id; a longer one is refused, as no index takes it.
+LONGEST = 8 << 20
 _TEXTS = (".txt", ".md")
 _BEIR = ("corpus.jsonl", "corpus.jsonl.gz")
 _ARTICLES = re.compile(r"wiki_\d+")  # as WikiExtractor names its files, in folders AA, AB, ...
@@ -120,6 +122,11 @@ def _checked(rows: Iterable[Row]) -> Iterator[Row]:
             if not row.text.strip():
                 raise CorpusError(
                     f"{row.place}: the text of passage {row.id!r} is empty; give it one, or remove the row"
+                )
+            if (length := max(map(len, row[1:]))) > LONGEST:
+                raise CorpusError(
+                    f"{row.place}: passage {row.id[:40]!r} has {length:,} characters, and the limit is {LONGEST:,}; "
+                    f"cut it into passages of about {WORDS} words"
                 )
             whole = f"{row.id}{row.title}{row.text}"
             if "\0" in whole or not whole.isascii():

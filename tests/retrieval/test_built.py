@@ -17,14 +17,17 @@ import pytest
 from command import PATIENCE, Command, environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mounts import mounted
 from sources import on_disk, some_passages, write_json_lines, write_table
 
 import dragin_lab as dl
 from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.core.trace import Passage
+from dragin_lab.data import tabular
 from dragin_lab.errors import BrokenOffError, CorpusError, SettingError
 from dragin_lab.files import locked
 from dragin_lab.retrieval import build as building
+from dragin_lab.retrieval import sources
 from dragin_lab.retrieval.bm25 import BM25, Tantivy
 from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.check import ask_canaries, check
@@ -195,6 +198,36 @@ def test_a_disk_that_is_full_leaves_nothing(
     assert beside(out) == ["p.jsonl"]
     with pytest.raises(BrokenOffError):
         build(source, out)
+
+
+@pytest.mark.parametrize("size", ["4k", "8k", "16k"])
+def test_a_disk_that_is_really_full_leaves_nothing(source: Path, tmp_path: Path, size: str) -> None:
+    with mounted(tmp_path / "small", size) as small:
+        with pytest.raises(BrokenOffError, match="free some space and run it again"):
+            build(source, small / "built", progress=False)
+        assert list(small.iterdir()) == []
+
+
+def test_a_passage_that_no_index_takes_is_refused_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passages = [*some_passages(3), Passage("big", "", "word " * 400)]
+    monkeypatch.setattr(sources, "LONGEST", 1000)
+    path = write_json_lines(tmp_path / "p.jsonl", passages)
+    for read in (lambda: Corpus.load(path), lambda: build(path, tmp_path / "built")):
+        with pytest.raises(
+            CorpusError, match=r"p\.jsonl, line 4: passage 'big' has 2,000 characters, .* limit is 1,000"
+        ):
+            read()
+    with pytest.raises(CorpusError, match="number 4: passage 'big' has 2,000 characters"):
+        Corpus.from_passages(passages)
+    monkeypatch.setattr(tabular, "LONGEST_LINE", 1 << 20)
+    path.write_text(path.read_text() + json.dumps({"text": "x" * (2 << 20)}))
+    monkeypatch.setattr(sources, "LONGEST", 8 << 20)
+    for read in (lambda: Corpus.load(path), lambda: build(path, tmp_path / "built")):
+        with pytest.raises(CorpusError, match=r"p\.jsonl, line 5: is longer than 1 MiB"):
+            read()
+    assert beside(tmp_path / "built") == ["p.jsonl"]
 
 
 def test_an_interrupted_build_leaves_nothing(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

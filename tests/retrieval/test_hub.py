@@ -13,6 +13,10 @@ from pathlib import Path
 import pytest
 from command import environment
 
+from dragin_lab.data import tabular
+from dragin_lab.errors import DraginLabError
+from dragin_lab.retrieval.corpus import Corpus
+
 pytest.importorskip("datasets", reason="datasets is not installed (extra: corpora)")
 
 COMMIT = "1" * 40
@@ -103,3 +107,10 @@ def test_a_data_set_of_the_hub_is_fetched_read_and_refused_by_name(hub: str, tmp
     assert said["hub:me/other"].startswith("hub:me/other: cannot be loaded by datasets")
     assert "me/other" in said["hub:me/other"].removeprefix("hub:me/other")
     assert said["left"] == ["built"]
+
+
+@pytest.mark.parametrize("name", ["hub:", "hub: ", "hub:#train"])
+def test_no_name_of_a_data_set_is_refused(name: str) -> None:
+    for read in (Corpus.load, lambda source: list(tabular.read_rows(source))):
+        with pytest.raises(DraginLabError, match="names no data set; write hub:NAME or hub:NAME#SPLIT"):
+            read(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +96,18 @@ async def later(query: str, k: int) -> list[str]:
     [
         ("bm25", "is str; give an object with search"),
         (3, "is int"),
+        (
+            Corpus.from_passages([Passage("1", "", "x")]),
+            "is Corpus; give an object with search(query, k) or a function, and passages as corpus=",
+        ),
         (BM25.mro()[2], "is a class; give an object of it"),
         (lambda query: [], "must take a query and a number"),
         (later, "is asynchronous"),
     ],
 )
 def test_what_is_not_a_retriever(thing: Any, says: str) -> None:
-    with pytest.raises(SettingError, match=says):
-        as_retriever(thing)
+    with pytest.raises(SettingError, match=re.escape(says)):
+        Lab(retriever=thing) if not isinstance(thing, str) else as_retriever(thing)
 
 
 def test_its_identity_is_its_provenance_or_its_answers() -> None:
