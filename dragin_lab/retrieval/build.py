@@ -27,9 +27,8 @@ from dragin_lab.errors import BrokenOffError, CorpusError
 from dragin_lab.files import as_path, locked, not_saved
 from dragin_lab.retrieval import analysis, stored
 from dragin_lab.retrieval.analysis import prepared
-from dragin_lab.retrieval.manifest import write_manifest
 from dragin_lab.retrieval.sources import Row, Source, find_source, long_passage, long_warning
-from dragin_lab.retrieval.stored import INDEX, TEXT, TITLE, Stored, json_line
+from dragin_lab.retrieval.stored import INDEX, TEXT, TITLE, Stored, json_line, write_manifest
 
 #: Bytes that tantivy collects before it writes a segment; with the merging of segments they determine the peak.
 _HEAP = 128 << 20

@@ -12,8 +12,7 @@ from dragin_lab.files import as_path
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.build import DEPTH
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.manifest import read_manifest
-from dragin_lab.retrieval.stored import Stored, json_line
+from dragin_lab.retrieval.stored import Stored, json_line, read_manifest
 
 #: In a built corpus's folder: a folder for each of its vector indexes, with its own manifest.
 INDEXES, ABOUT = "indexes", "index.json"

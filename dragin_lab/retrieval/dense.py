@@ -26,7 +26,7 @@ from dragin_lab.retrieval.bm25 import check_number
 from dragin_lab.retrieval.check import ABOUT, INDEXES
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
-from dragin_lab.retrieval.manifest import read_manifest, write_manifest
+from dragin_lab.retrieval.stored import read_manifest, write_manifest
 
 #: Version of a folder's layout; any other is refused.
 FORMAT = 3

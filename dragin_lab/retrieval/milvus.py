@@ -1,7 +1,7 @@
 """Retrieval from Milvus: BM25 or dense vectors, from a cluster or from a Milvus Lite database (in this process).
 
 ``fill`` puts a corpus into a collection, as ``dragin-lab corpus index`` does, and ``Milvus`` searches it. BM25 is
-searched as sparse vectors (``sparse``): Milvus' own full-text search has another analysis, no ``best_fields``, and in
+searched as sparse vectors (``bm25``): Milvus' own full-text search has another analysis, no ``best_fields``, and in
 Milvus Lite separate statistics for each part of a collection.
 """
 
@@ -31,9 +31,8 @@ from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, 
 from dragin_lab.files import as_path
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, required, search_timeout
-from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, check_number
+from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, Hit, Weigher, best, check_number, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.sparse import Hit, Weigher, best, query_vectors
 from dragin_lab.text import split_credentials
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data.datasets import template_of
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
-from dragin_lab.retrieval.choose import open_retriever
+from dragin_lab.retrieval.choose import as_retriever, open_retriever
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.open import as_retriever
 from dragin_lab.run.cache import Cache, as_cache, cached
 from dragin_lab.text import without_secrets
 

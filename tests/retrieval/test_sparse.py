@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab.core.trace import Passage
-from dragin_lab.retrieval.bm25 import BM25
+from dragin_lab.retrieval.bm25 import BM25, NOTHING, Sparse, Weigher, dimension, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.sparse import NOTHING, Sparse, Weigher, dimension, query_vectors
 
 word = st.sampled_from(["cat", "dogs", "dog", "film", "war", "the", "of", "Russia's", "1,000", "é"])
 text = st.lists(word, max_size=8).map(" ".join)

@@ -13,7 +13,7 @@ from dragin_lab.core.method import method
 from dragin_lab.core.trace import Question
 from dragin_lab.data.templates import default_template
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.retrieval.open import RetrieverError
+from dragin_lab.retrieval.choose import RetrieverError
 from dragin_lab.run.drivers import (
     Decided,
     Ended,
