@@ -75,7 +75,7 @@ def served(name: str) -> bytes:
     if name == "exemplars":
         return source().encode()
     if name == "wikipedia-dpr":
-        return gzip.compress(b"id\ttext\ttitle\n1\tone\tT\n2\ttwo\tT\n")
+        return gzip.compress(b"id\ttext\ttitle\n1\tone\tT\n2\ttwo\tT\n", mtime=0)
     files = {path: json.dumps(value).encode() for path, value in FILES[name].items()}
     if name == "hotpotqa":
         return files["hotpot_dev_distractor_v1.json"]
