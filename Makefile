@@ -114,7 +114,7 @@ docs: $(FULL)
 	$(BIN)/python -m tools.pages.scaling
 
 docs-site: $(FULL)
-	$(BIN)/python -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The build's own packages are those that are installed here, so that nothing comes from a network.
 dist: $(FULL)

@@ -14,16 +14,23 @@ from dragin_lab.cli import cli
 from tools.pages.architecture import ROOMS, drawing
 from tools.pages.base import ROOT
 
+#: What `make docs-site` runs, less the path of Python.
+COMMAND = re.search(r"python (-m mkdocs build .*)", (ROOT / "Makefile").read_text(encoding="utf-8"))[1].split()  # type: ignore[index]
+
+
+def build(site: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *COMMAND, "--site-dir", str(site), *options]
+    settings = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
+
 
 def test_it_builds_names_all_that_is_public_and_asks_no_network(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
-    settings = {"PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
+    done = build(tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    python = (tmp_path / "reference/python/index.html").read_text(encoding="utf-8")
+    python = (tmp_path / "reference/python.html").read_text(encoding="utf-8")
     for name in [*(f"dl.{n}" for n in dragin_lab.__all__), *(f"views.{n}" for n in views.__all__)]:
         assert re.search(rf">\s*{re.escape(name)}\s*<", python), name
-    commands = (tmp_path / "reference/command-line/index.html").read_text(encoding="utf-8")
+    commands = (tmp_path / "reference/command-line.html").read_text(encoding="utf-8")
     assert [name for name in cli.commands if f"dragin-lab {name}" not in commands] == []
     for page in tmp_path.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
@@ -31,6 +38,35 @@ def test_it_builds_names_all_that_is_public_and_asks_no_network(tmp_path: Path) 
         assert loaded + re.findall(r'<link[^>]+href="(https?:[^"]+)', text) == [], page
     for sheet in (tmp_path / "assets").rglob("*.css"):
         assert not re.search(r"url\([\"']?https?:|@import", sheet.read_text(encoding="utf-8")), sheet
+
+
+BROKEN = {
+    '<img src="raw.png" alt="">': "raw.png",
+    '<picture><source srcset="dark.png 2x"><img src="there.png" alt=""></picture>': "dark.png",
+    '<a href="raw.html">there</a>': "raw.html",
+    '<a href="#raw">below</a>': "#raw",
+    "[there](page.md)": "page.md",
+    "[below](#heading)": "#heading",
+    "![there](picture.png)": "picture.png",
+}
+
+
+def test_it_fails_on_every_address_that_leads_nowhere(tmp_path: Path) -> None:
+    docs, settings = tmp_path / "docs", tmp_path / "mkdocs.yml"
+    docs.mkdir()
+    (docs / "there.png").touch()
+    good = ["<img src='there.png' alt=''> <a href='#title'>up</a> <a href='/there.png'>there</a> [there](there.png)"]
+    (docs / "index.md").write_text("# Title\n\n" + "\n\n".join([*good, *BROKEN]), encoding="utf-8")
+    settings.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\ndocs_dir: docs\nnav: [index.md]\nplugins: []\nextra_css: []\n"
+        f"hooks: [{ROOT / 'tools/pages/site.py'}]\n",
+        encoding="utf-8",
+    )
+    done = build(tmp_path / "site", "--config-file", str(settings))
+    assert done.returncode != 0
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
+    assert [html for html, address in BROKEN.items() if not any(address in line for line in warnings)] == []
+    assert "there.png" not in "".join(warnings)
 
 
 def test_the_map_shows_the_rooms_as_the_house_has_them() -> None:

@@ -1,20 +1,28 @@
-"""What MkDocs calls while it builds the site: the two pages that are written from the code itself.
+"""What MkDocs calls while it builds the site: two pages are written from the code, and every address is followed.
 
 ``reference/python.md`` gets every public name and ``reference/command-line.md`` every command, in place of the line
-``<!-- written from the code -->``, so that neither can forget one.
+``<!-- written from the code -->``, so that neither can forget one. MkDocs checks the links it makes from Markdown only;
+``on_post_build`` reads the pages as a browser does, raw HTML and the gallery included.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from inspect import cleandoc
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import rich_click as click
 
 import dragin_lab
 from dragin_lab import views
 from dragin_lab.cli import cli
+
+#: MkDocs counts its warnings, and ``--strict`` fails on one.
+log = logging.getLogger("mkdocs.hooks.site")
 
 HERE = "<!-- written from the code -->"
 #: What stands under which heading: rooms of the package.
@@ -34,6 +42,43 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """MkDocs' hook: a page's Markdown before it becomes HTML."""
     made = {"reference/python.md": _names, "reference/command-line.md": _commands}.get(page.file.src_uri)
     return markdown if made is None else markdown.replace(HERE, "\n".join(made()))
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """MkDocs' hook: warn of each address in a built page that leads to no file of the site, or to no id of a page."""
+    site = Path(config["site_dir"])
+    pages = {path: _Addresses(path) for path in sorted(site.rglob("*.html"))}
+    for path, page in pages.items():
+        for address in page.addresses:
+            parts = urlsplit(address)
+            if parts.scheme or parts.netloc:
+                continue
+            folder = site if parts.path.startswith("/") else path.parent
+            target = (folder / unquote(parts.path).lstrip("/")).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            if not target.is_file():
+                log.warning("%s: %r leads to no file of the site", path.relative_to(site), address)
+            elif target in pages and not {parts.fragment, unquote(parts.fragment)} & {"", *pages[target].ids}:
+                log.warning("%s: %r leads to no id of that page", path.relative_to(site), address)
+
+
+class _Addresses(HTMLParser):
+    """The addresses in a page, and the ids that others can lead to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.addresses: set[str] = set()
+        self.ids: set[str] = set()
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.ids.add(value)
+            elif name in ("href", "src") and value:
+                self.addresses.add(value)
+            elif name == "srcset" and value:
+                self.addresses.update(one.split()[0] for one in value.split(","))
 
 
 def _names() -> Iterator[str]:
