@@ -1,8 +1,10 @@
-"""What the README tells a person to type works as it stands."""
+"""What the README and the tutorial tell a person to type works as it stands, and what they say of it is true."""
 
 from __future__ import annotations
 
+import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,58 @@ def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     assert names["trace"].ended == "answered"
     assert (tmp_path / "first.trace").is_file()
     assert "method.variant: 'paper' → 'reference'" in capsys.readouterr().out
+
+
+def test_the_tutorial_runs_and_what_it_says_of_its_figures_is_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs" / "tutorials" / "first-question.md").read_text(encoding="utf-8")
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, names)
+    trace, strict, released = (names[name] for name in ("trace", "strict", "released"))
+    words = [step.words for step in trace.steps]
+    assert all((of.score[of.stop] == 0).all() and not of.hit[of.stop].any() for of in words), "a stop word scores 0"
+    scores = released.steps[0].words
+    assert (scores.score[scores.stop] > 1.2).any(), "the released code compares stop words with θ, too"
+    assert not scores.hit[scores.stop].any()
+    assert trace.counters["retrievals"] > 0
+    assert trace.steps[0].query.chosen.sum() == 5 < len(trace.steps[0].query.words), "the picture shows a selection"
+    assert strict.counters["retrievals"] == 0
+    assert strict.answer != trace.answer
+
+
+def test_a_newcomer_is_told_how_to_get_it_with_commands_that_are_there() -> None:
+    assert README.index("Clone the repository") < README.index("make demo")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    installed = re.findall(r"pip install '?\.(?:\[([\w,-]+)\])?", README)
+    assert "notebooks" in installed
+    assert {name for names in installed for name in names.split(",") if name} <= set(extras)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(re.findall(r"(?:^|`)make ([\w-]+)", README, re.MULTILINE)) <= set(targets)
+
+
+def test_what_the_page_on_architecture_names_is_in_the_package() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    package = ROOT / "dragin_lab"
+    defined: set[str] = set()  # at the top of a module
+    named = {"dl"}
+    for path in package.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        defined |= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        named |= {path.stem, path.parent.name}
+        for node in ast.walk(tree):
+            named |= {str(vars(node).get(key)) for key in ("name", "id", "arg", "attr", "value")}
+    blocks = [ast.parse(block) for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL)]
+    called = {node.func.id for block in blocks for node in ast.walk(block)
+              if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}  # fmt: skip
+    assert called - defined == set()
+    quoted = re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", page, flags=re.DOTALL))
+    paths = [text for text in quoted if "/" in text]
+    assert [path for path in paths if not ((package / path).exists() or (ROOT / path).exists())] == []
+    texts = [re.sub(r"[(=].*", "", text) for text in quoted if "/" not in text and " " not in text]
+    assert [text for text in texts if text not in named and not set(re.findall(r"\w+", text)) <= named] == []
 
 
 def test_the_page_on_extending_runs_from_top_to_bottom() -> None:

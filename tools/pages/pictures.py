@@ -23,6 +23,8 @@ FLAGS += ("--disable-background-networking", "--disable-component-update", "--fo
 WIDTH = 1060
 #: The pictures and their heights.
 HEIGHTS = {"trace": 1130, "heatmap": 1010, "methods": 900, "notebooks": 434}
+#: DRAGIN in the pictures, as in README.md's ten lines: the equations, with a query that selects among its candidates.
+DRAGIN = {"variant": "paper", "threshold": 0.4, "top_n": 5}
 #: Compared with DRAGIN side by side.
 OTHERS = ("wo-rag", "sr-rag", "fs-rag", "flare")
 #: Pages of the gallery that stand side by side in one picture, and the headings that they are scrolled to.
@@ -47,8 +49,9 @@ def telling_traces() -> list[dl.Trace]:
     DRAGIN's comes last. An answer is read off where a passage states it, and no yes or no can be guessed.
     """
     lab, questions = dl.Lab(), demo_questions()
-    for without, trace in zip(lab.ask_many(questions, "wo-rag"), lab.ask_many(questions), strict=True):
-        if not without.scores["em"] and read_off(trace) and trace.counters["retrievals"] == 2:
+    dragin = dl.method("dragin", **DRAGIN)
+    for without, trace in zip(lab.ask_many(questions, "wo-rag"), lab.ask_many(questions, dragin), strict=True):
+        if not without.scores["em"] and read_off(trace) and trace.counters["retrievals"] == 2 and selects(trace):
             others = [lab.ask(trace.question, name) for name in OTHERS]
             return [*others, trace]
     sys.exit("no demo question shows what retrieval changed")
@@ -59,6 +62,11 @@ def read_off(trace: dl.Trace) -> bool:
     found = [passage.text for step in trace.steps for passage in step.passages]
     guessed = trace.answer.lower() in ("yes", "no")
     return bool(trace.scores["em"]) and not guessed and any(trace.answer in text for text in found)
+
+
+def selects(trace: dl.Trace) -> bool:
+    """Whether each query left some of its candidates out."""
+    return all(not step.query.chosen.all() for step in trace.steps if step.query is not None)
 
 
 def shoot(program: str, page: Path, picture: Path, height: int, *, dark: bool) -> None:
