@@ -100,6 +100,22 @@ def test_prose_states_no_figure(path: Path) -> None:
 
 
 @each
+def test_a_threshold_stands_beside_its_variant(path: Path) -> None:
+    """A θ of one variant means nothing to the other, so no notebook leaves it to the default."""
+    for cell in code(nbformat.read(path, as_version=4)):
+        for node in ast.walk(ast.parse(cell.source)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                names = {word.arg for word in node.keywords}  # None: **settings
+                if node.func.attr in ("ask", "method", "explore") and "threshold" in names:
+                    assert names & {"variant", None}, ast.unparse(node)
+
+
+def test_the_tour_leads_to_every_other_notebook() -> None:
+    tour = "".join(cell.source for cell in nbformat.read(BOOKS[0], as_version=4).cells)
+    assert [name for name in NAMES[1:] if f"]({name}.ipynb)" not in tour] == []
+
+
+@each
 def test_its_links_lead_somewhere(path: Path) -> None:
     for cell in nbformat.read(path, as_version=4).cells:
         if cell.cell_type == "markdown":
