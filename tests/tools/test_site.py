@@ -10,7 +10,7 @@ from pathlib import Path
 
 import dragin_lab
 from dragin_lab import views
-from dragin_lab.cli import cli
+from dragin_lab.cli.app import cli
 from tools.pages.architecture import ROOMS, drawing
 from tools.pages.base import ROOT
 

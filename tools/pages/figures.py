@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dragin_lab.cli import status
+from dragin_lab.cli.app import status
 from tools.pages.base import DOCS, RESULTS, ROOT, bracketed, markdown_table
 
 

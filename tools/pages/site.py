@@ -19,7 +19,7 @@ import rich_click as click
 
 import dragin_lab
 from dragin_lab import views
-from dragin_lab.cli import cli
+from dragin_lab.cli.app import cli
 
 #: MkDocs counts its warnings, and ``--strict`` fails on one.
 log = logging.getLogger("mkdocs.hooks.site")
