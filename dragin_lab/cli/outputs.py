@@ -32,7 +32,7 @@ class RunFailedError(Exception):
 def echo(text: object, *, err: bool = False, nl: bool = True, **style: Any) -> None:
     """Print text from anywhere (``printable``), in a ``style`` of ``click.style``; all commands print with this."""
     shown = printable(text)
-    click.echo(click.style(shown, **style) if style else shown, err=err, nl=nl)
+    click.echo(click.style(shown, **style) if any(style.values()) else shown, err=err, nl=nl)
 
 
 def check_writable(path: str | None) -> None:

@@ -50,8 +50,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> AnsweringModel:
 
 def rows(text: str) -> list[list[str]]:
     """The rows of all tables, without their intervals."""
-    cut = [re.split("  +", line) for line in text.splitlines() if re.search(r"\] +\d+ of \d+$", line)]
-    return [[cell for cell in line if not cell.startswith("[")] for line in cut]
+    cut = [re.split("  +", line) for line in text.splitlines() if re.search(r"(\]|–) +\d+ of \d+$", line)]
+    return [[cell for cell in line if not cell.startswith(("[", "–"))] for line in cut]
 
 
 # -- what is run ------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ def test_a_benchmark_of_ones_own_goes_to_latex_with_significance_by_one_command(
     ran = command("table", tmp_path / "runs", "--compare", "dragin", "--format", "latex")
     assert ran.code == cli.DONE, ran.err
     (row,) = [line.split(" & ") for line in ran.out.splitlines() if line.startswith("wo-rag")]
-    assert row[1:4] == ["0.000", "{[}0.000, 0.000{]}", f"-1.000 (p {2 / 2**24:.2g})"]  # McNemar: 24 won, none lost
+    assert row[1:4] == ["0.000", "{[}0.000, 0.138{]}", f"-1.000 (p = {2 / 2**24:.2g})"]  # McNemar: 24 won, none lost
     assert r"\begin{tabular}{l" in ran.out
     assert "n = 24 questions" in ran.out
     assert "p value of a two-sided test (EM: McNemar, exact" in ran.out

@@ -44,7 +44,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Command:
         ("run", "--dataset", "almanac/hotpotqa", "--with"),
         ("run", "--dataset", "almanac/hotpotqa", "--output"),
         ("methods", "--with"),
-        ("corpus", "build", "--out", "new"),
+        ("corpus", "build", "--output", "new"),
         ("show",),
         ("table",),
         ("browse",),
