@@ -110,7 +110,8 @@ for part in (index, search):
     "--threshold",
     type=NUMBER,
     panel="Method",
-    help="θ, from 0: on the RIND score for dragin (default 1.2), on 1 - p for flare (default 0.1; paper variant 0.2).",
+    help="θ, from 0: on the RIND score for dragin (default 1.2; paper variant 0.25), on 1 - p for flare (default 0.1; "
+    "paper variant 0.2).",
 )
 @click.option(
     "--top-n", type=int, panel="Method", help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin."
@@ -214,7 +215,7 @@ def doctor(**options: Any) -> None:
 @cli.command(short_help="Compare all methods on the embedded questions.")
 @click.option("--limit", type=int, default=10, show_default=True, help="How many questions.")
 @click.option("--output", default="runs/demo", show_default=True, help="Folder for the table and one trace.")
-@click.option("--threshold", type=NUMBER, help="θ of dragin, on the RIND score; default 1.2.")
+@click.option("--threshold", type=NUMBER, help="θ of dragin, on the RIND score; default 1.2; paper variant 0.25.")
 @click.option("--flare-threshold", type=NUMBER, help="θ of flare, on 1 - p; default 0.1 (paper variant 0.2).")
 @click.option("--top-n", type=int, help="Words of a query of dragin; default 25.")
 @size_options(96)

@@ -143,3 +143,9 @@ def test_a_pipeline_of_ones_own() -> None:
     nlp = spacy.blank("de")
     nlp.add_pipe("sentencizer")
     assert "de_pipeline" in method("dragin", nlp=nlp).settings["pipeline"]
+
+
+def test_the_default_threshold_belongs_to_the_scale_of_the_scores() -> None:
+    assert method("dragin", variant="paper").threshold == 0.25  # measured (docs/explanation/thresholds.md)
+    assert method("dragin", variant="paper", normalize="sentence").threshold == 1.2  # Table 9's scale
+    assert method("dragin", variant="reference").threshold == 1.2

@@ -36,7 +36,7 @@ def test_dragin_cuts_before_the_word_searches_and_resumes(marker: str) -> None:
     assert first.decision is not None
     assert first.decision.cut == first.draft.text.index(" Bo")
     assert (first.decision.retrieve, first.decision.sentence) == (True, 0)
-    assert first.decision.reason == "'Bo' scores 4.5, above θ 1.2"
+    assert first.decision.reason == "'Bo' scores 4.5, above θ 0.25"
     assert first.draft.pieces[first.decision.piece or 0].strip(marker) == "Bo"
     assert first.query is not None
     assert (first.query.text, first.query.sent) == ("made film", "made film")
@@ -122,7 +122,7 @@ def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
     (step,) = driven.trace.steps
     assert not step.words.hit.any()
     assert step.decision is not None
-    assert step.decision.reason == "no word scores above θ 1.2 (the highest: 0.02)"
+    assert step.decision.reason == "no word scores above θ 0.25 (the highest: 0.02)"
 
 
 @pytest.mark.parametrize("name", ["dragin", "flare"])
@@ -262,7 +262,7 @@ def test_rind_ends_at_the_length_limit_and_says_it_may_be_wrong() -> None:
     assert (driven.trace.ended, driven.trace.text) == ("length", " It is Li Ek")
     assert step.decision is not None
     assert not step.decision.certain
-    assert step.decision.reason.startswith("no word scores above θ 1.2 (the highest: 0.02)")
+    assert step.decision.reason.startswith("no word scores above θ 0.25 (the highest: 0.02)")
 
 
 def test_the_limit_bounds_the_answer_over_all_drafts() -> None:

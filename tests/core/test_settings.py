@@ -35,7 +35,7 @@ def test_nothing_is_changed_by_default(name: str, variant: str) -> None:
         ("flare", {"threshold": 0.3}, "flare-threshold=0.3"),  # its doubt_limit only follows
         ("flare", {"threshold": 0.3, "doubt_limit": 0.5}, "flare-threshold=0.3-doubt_limit=0.5"),
         ("fl-rag", {"n": 8, "max_new_tokens": 100}, "fl-rag-n=8-max_new_tokens=100"),
-        ("dragin", {"variant": "paper", "normalize": "sentence"}, "dragin-paper-normalize=sentence"),
+        ("dragin", {"variant": "paper", "normalize": "sentence"}, "dragin-paper-threshold=1.2-normalize=sentence"),
     ],
 )
 def test_labels_name_what_differs(name: str, settings: dict[str, Any], called: str) -> None:
