@@ -43,7 +43,7 @@ def build(source: str, out: str, fields: str | None, expect: int | None, force: 
     psgs_w100.tsv.gz; a BEIR folder; a folder saved by datasets, or hub:NAME; or a folder of .txt and .md files or of
     WikiExtractor's articles, which are cut into passages of 100 words. A missing id is made from the row.
 
-    A build that fails or is interrupted leaves nothing; the same command starts a killed one again.
+    A build that fails or is interrupted leaves nothing; rerun the command after a kill.
     """
     check_retriever(spec)
     from dragin_lab.retrieval.build import build as make

@@ -245,7 +245,7 @@ method_options = together(
 
 def set_option(*, several: bool = False) -> Decorator:
     """``--set``, as "given"."""
-    more = " Of one of them several values between commas, to go over." if several else ""
+    more = " Give one setting comma-separated values to sweep." if several else ""
     return click.option(
         "--set", "given", type=Setting(several=several), multiple=True, panel="Method",
         help="Any setting of the trigger or the query; may be repeated." + more,

@@ -14,7 +14,7 @@ from dragin_lab.files import as_path
 
 @click.command(short_help="Print a stored trace, or write it as a page.")
 @click.argument("trace")
-@click.option("--id", "qid", metavar="ID", help="Of a run's folder, the trace of this question.")
+@click.option("--id", "qid", metavar="ID", help="Show this question's trace from a run.")
 @click.option("--method", "name", help="With --id where several methods answered: of this one.")
 @click.option("--html", help="Write the trace as a page to this file instead of printing it.")
 @debug_option

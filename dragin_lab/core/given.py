@@ -1,4 +1,4 @@
-"""What a caller gave: taken as it is plainly meant, or refused by name with what would be taken."""
+"""Parse and check user input: accept what is plainly meant, or say by name what would be accepted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def choice(kind: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> float:
-    """``value`` as a finite number from ``low`` to ``high``; digits in a text are a number too, True and False none."""
+    """``value`` as a finite number from ``low`` to ``high``; digits in a text are a number too, booleans are rejected."""
     try:
         found = float(value) if isinstance(value, str | numbers.Real) and not isinstance(value, bool) else None
     except (ValueError, OverflowError):

@@ -73,12 +73,12 @@ class Method:
 
     @property
     def threshold(self) -> float | None:
-        """θ; None for a when that holds nothing against one."""
+        """θ; None for a trigger without a threshold."""
         return self.when.theta
 
     @property
     def top_n(self) -> int | None:
-        """How many words or pieces a query has; None for a what that counts nothing."""
+        """How many words or tokens a query has; None for a formulator without such a setting."""
         found: int | None = getattr(self.what, "top_n", None)
         return found
 
@@ -152,7 +152,7 @@ def method(
     retrieval. What it was found on is recorded as ``calibrated``.
 
     Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a
-    budget that cannot be reached, naming the nearest that can.
+    budget that cannot be reached, naming the nearest reachable one.
     """
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)

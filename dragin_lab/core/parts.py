@@ -104,7 +104,7 @@ class Registry(Generic[P]):
             self._load()
         taken = self._found.get(part.name)
         if own and taken is not None and taken.__module__.startswith("dragin_lab."):
-            raise SettingError(f"{part.name!r} is the name of a {self.kind} of dragin_lab; choose another one")
+            raise SettingError(f"{part.name!r} is a built-in {self.kind}; choose another name")
         self._found[part.name] = part
         return part
 

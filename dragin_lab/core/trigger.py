@@ -80,7 +80,7 @@ class When(Part):
 
     @property
     def theta(self) -> float | None:
-        """The threshold; None for a when that holds nothing against one."""
+        """The threshold; None for a trigger without one."""
         found: float | None = getattr(self, "threshold", None)
         return found
 
@@ -272,7 +272,7 @@ class When(Part):
         raise SettingError(f"when {self.name!r} takes no attention of the generated ids by themselves")
 
     def spared(self, words: Sequence[str], sentence: str, pipeline: Pipeline) -> np.ndarray | None:
-        """(m,) bool, words of the sentence that fired which are no hits after all; None where all may be."""
+        """(m,) bool, words of the sentence that fired that do not count as hits; None where all may."""
         return None
 
     # -- words for people ---------------------------------------------------------------------------------------------

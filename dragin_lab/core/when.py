@@ -23,12 +23,12 @@ from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import WHENS, Released, When
 from dragin_lab.errors import SettingError
 
-# -- the clock: what looks at nothing (Table 1) -----------------------------------------------------------------------
+# -- the clock: triggers that do not read the draft (Table 1) ---------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Clock(When):
-    """A when that looks at nothing that is written."""
+    """A trigger that does not read the draft."""
 
     looks = "clock"
     searches = "always"  # "never", "once", or "always": before each turn

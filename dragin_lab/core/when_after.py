@@ -1,4 +1,4 @@
-"""When to retrieve, after DRAGIN: later papers' triggers, plain baselines and two bounds, by the means of one's own.
+"""When to retrieve, after DRAGIN: later papers' triggers, plain baselines and two bounds, with the public API.
 
 The default thresholds of ``entropy``, ``margin`` and ``attention`` lie between those that give one budget of retrievals
 on two models (docs/explanation/thresholds.md); the others are round numbers in the middle of each score's range. None

@@ -21,7 +21,7 @@ MAX_WORDS = 200  # of one draft
 
 @dataclass(frozen=True)
 class Told:
-    """A draft word by word: score, and what each of f features added; the loudest piece speaks for its word."""
+    """A draft word by word: score, and what each of f features added; a word takes the score of its highest token."""
 
     step: Step
     words: list[tuple[str, bool, float, list[float]]]  # text, whether it is a hit, score, (f,) log-odds

@@ -135,9 +135,9 @@ def test_queries_that_cannot_be_sent_are_refused(query: Any) -> None:
 
 
 def test_definitions_are_checked_where_they_are_made() -> None:
-    with pytest.raises(SettingError, match="'rind' is the name of a when of dragin_lab"):
+    with pytest.raises(SettingError, match="'rind' is a built-in when"):
         dl.when("rind", threshold=1)(lambda draft: draft.entropy)
-    with pytest.raises(SettingError, match="'qfs' is the name of a what of dragin_lab"):
+    with pytest.raises(SettingError, match="'qfs' is a built-in what"):
         dl.what("qfs")(lambda place: "x")
     with pytest.raises(SettingError, match="'first' of '<lambda>' has no default"):
         dl.when("own", threshold=1)(lambda draft, first: draft.entropy)

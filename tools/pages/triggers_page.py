@@ -246,7 +246,7 @@ def _headroom(found: Results) -> str:
         parts = ", ".join(f"{part} {value:+.3f}" for part, value in room.parts.items())
         body = markdown_table(("when x what", "exact match", "retrievals"), rows)
         title = f"### `{name}`, calibrated to {HEADROOM_AT:g} retrieval"
-        blocks.append(f"{title}\n\n{body}\n\nOf what is lacking: {parts}.")
+        blocks.append(f"{title}\n\n{body}\n\nRemaining gap: {parts}.")
     return "\n\n".join(blocks)
 
 
