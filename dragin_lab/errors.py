@@ -36,7 +36,7 @@ class SettingError(DraginLabError, ValueError):
 
 
 class TriggerError(DraginLabError, ValueError):
-    """A when or a what of one's own that failed, or gave something that cannot be used; names it and the piece."""
+    """A custom trigger or formulator failed, or returned something that cannot be used; names it and the token."""
 
 
 class MissingPackageError(DraginLabError, ImportError):

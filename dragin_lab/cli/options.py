@@ -61,7 +61,7 @@ class Names(Name):
 
 
 class Part(click.ParamType):
-    """A when or a what by its name or written form, such as ``margin(first=20)@0.6``; ``several`` between commas."""
+    """A trigger or formulator by its name or form, such as ``margin(first=20)@0.6``; ``several`` between commas."""
 
     name = "name[(setting=value)][@θ]"
 

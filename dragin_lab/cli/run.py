@@ -88,7 +88,7 @@ def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any)
         if preset is None:
             return build_methods(names, options)
         if one.template is None:
-            raise click.UsageError(f"--preset {preset}: nobody published settings for {one.name}; leave it out")
+            raise click.UsageError(f"--preset {preset}: no settings were published for {one.name}; leave it out")
         published = published_settings(preset, options["model"], names, one.template.described["answer_rule"])
         return build_methods(names, options, published)
 

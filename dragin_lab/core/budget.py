@@ -60,7 +60,7 @@ class Calibrated:
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """What is held against θ in texts that a method wrote on a calibration set without retrieving."""
+    """What is compared with θ in texts that a method wrote on a calibration set without retrieving."""
 
     benchmark: str
     fingerprint: str
@@ -90,9 +90,9 @@ class Calibration:
         return Calibration(benchmark, asked, method, tuple(tuple(peaks(trace)) for trace in sound))
 
     def threshold(self, when: When, variant: str, budget: Budget) -> tuple[float, Calibrated]:
-        """θ of a when for a budget, and where it is from.
+        """θ of a trigger for a budget, and where it is from.
 
-        Raises ``SettingError`` for a when that the scores are not of, and as ``threshold_for``.
+        Raises ``SettingError`` for a trigger that the scores are not of, and as ``threshold_for``.
         """
         told = {"when": when.name, "variant": variant} | when.settings
         for key, value in told.items():
@@ -106,7 +106,7 @@ class Calibration:
 
 
 def peaks(trace: Trace) -> list[np.ndarray]:
-    """What is held against θ in each draft of a trace without retrievals: one number per sentence, or per draft."""
+    """What is compared with θ in each draft of a trace without retrievals: one number per sentence, or per draft."""
     found = []
     for step in trace.steps:
         if step.draft is None or step.decision is None:

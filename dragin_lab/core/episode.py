@@ -148,7 +148,7 @@ class Tokenizer(Protocol):
 class Retriever(Protocol):
     """Anything that finds passages for a query; ``Lab`` takes one, or a plain function of the same two arguments.
 
-    A retriever of one's own may answer with texts, (title, text) pairs or dictionaries too. It may
+    A custom retriever may answer with texts, (title, text) pairs or dictionaries too. It may
     have ``search_many(queries, k)``, which answers several queries at once, and ``provenance()``, a dictionary of plain
     data by which a run directory knows it again. Without the latter it is known by its answers to a few fixed queries.
     """

@@ -44,7 +44,7 @@ def choice(kind: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> float:
-    """``value`` as a finite number from ``low`` to ``high``; digits in a text are a number too, booleans are rejected."""
+    """``value`` as a finite number from ``low`` to ``high``; digits in a text count, booleans are rejected."""
     try:
         found = float(value) if isinstance(value, str | numbers.Real) and not isinstance(value, bool) else None
     except (ValueError, OverflowError):

@@ -112,11 +112,11 @@ class Method:
 
 
 def senseless(when: When | type[When], what: What | type[What]) -> str:
-    """Why a when and a what make no sense together and what to use instead; "" where they do."""
+    """Why a trigger and a formulator make no sense together and what to use instead; "" where they do."""
     if what.needs <= when.gives:
         return ""
     if "text" not in when.gives:
-        remedy = "nothing is written before the only search; use what='question', or a when that looks at text"
+        remedy = "nothing is written before the only search; use what='question', or a trigger that looks at text"
     else:
         asking = ", ".join(repr(n) for n in WHENS.names() if issubclass(WHENS.named(n), Call) and n != Call.name)
         remedy = f"the model asks for something only with when={asking} or a dl.Call; use one, or another what"
@@ -224,12 +224,12 @@ def _check_settings(when: type[When], what: type[What], settings: Mapping[str, A
 
 
 def whens() -> list[Entry]:
-    """Every when there is: the package's, one's own, and those of installed packages."""
+    """Every trigger: the built-in ones, your own, and those of installed packages."""
     return WHENS.listing()
 
 
 def whats() -> list[Entry]:
-    """Every what there is: the package's, one's own, and those of installed packages."""
+    """Every query formulator: the built-in ones, your own, and those of installed packages."""
     return WHATS.listing()
 
 
@@ -256,7 +256,7 @@ def changed(found: Method) -> dict[str, Any]:
 
 
 def _without_default(found: Method) -> dict[str, Any]:
-    """The settings that somebody had to give, such as θ of a trigger that has no default."""
+    """The settings that have to be given, such as θ of a trigger that has no default."""
     every = (*fields(found.when), *fields(found.what))
     names = [f.name for f in every if f.default is MISSING and f.default_factory is MISSING]
     if found.threshold is not None and found.when.default_threshold(found.variant) is None:
@@ -275,8 +275,8 @@ def exchanged(found: Method, **settings: Any) -> Method:
 def settings_beside(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """``before`` with ``changes`` over it, both arguments of the method ``name``.
 
-    A when or what among the changes brings its own settings: those that it states, and those of its kind where it is of
-    another kind, as θ is on another scale there. Only ``top_n`` stays, which means the same for all.
+    A trigger or formulator among the changes brings its own settings: those that it states, and those of its kind where
+    it is of another kind, as θ is on another scale there. Only ``top_n`` stays, which means the same for all.
     """
     merged = dict(before)
     tables: tuple[tuple[str, Registry[Any]], ...] = (("when", WHENS), ("what", WHATS))
@@ -320,9 +320,9 @@ _RENAMED = {("what", "follow-up"): "term"}
 def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
     """The method of a trace, from the settings recorded there (``Method.settings``).
 
-    Raises ``SettingError`` where they are not a method's, where a when or what of one's own is not defined here or has
-    changed since, or where ``nlp`` (None: the default) is another pipeline than the one recorded, as other sentences
-    and stop words are other decisions.
+    Raises ``SettingError`` where they are not a method's, where a custom trigger or formulator is not defined here or
+    has changed since, or where ``nlp`` (None: the default) is another pipeline than the one recorded, as other
+    sentences and stop words are other decisions.
     """
     needed = ("name", "variant", "when", "what", "max_new_tokens", "top_k")
     missing = [key for key in needed if key not in settings]

@@ -26,7 +26,7 @@ _FORM = re.compile(r"\s*([\w-]+)\s*(?:\((.*)\))?\s*(?:@\s*(\S+))?\s*", re.DOTALL
 
 @dataclass(frozen=True)
 class Part:
-    """A when or a what: a frozen dataclass whose fields are its settings. Comparable, hashable, plain to print."""
+    """A trigger or a formulator: a frozen dataclass whose fields are its settings. Comparable and hashable."""
 
     name = ""  # how it is called everywhere
     source = ""  # where it is from: a paper's section or equation
@@ -59,7 +59,7 @@ class Part:
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hexadecimal digits over the source of a definition of one's own; "" for what the package ships."""
+        """Sixteen hexadecimal digits over the source of a custom definition; "" for what the package ships."""
         return "" if self.shipped else _fingerprint(getattr(type(self), "function", type(self)))
 
     def resolved(self, variant: str) -> Any:
@@ -89,22 +89,26 @@ class Entry:
 
 
 class Registry(Generic[P]):
-    """The table of whens or of whats. What is not in it is looked for among the entry points of installed packages."""
+    """The table of triggers or of formulators. Names that are not in it are looked up in installed packages.
+
+    ``kind`` is the argument that names one ("when", "what"), ``noun`` what messages call it.
+    """
 
     def __init__(self, kind: str, base: type[P], group: str, shipped: tuple[str, ...]) -> None:
         self.kind, self.base, self.group, self.shipped = kind, base, group, shipped
+        self.noun = {"when": "trigger", "what": "query formulator"}[kind]
         self._found: dict[str, type[P]] = {}
 
     def add(self, part: type[P]) -> type[P]:
-        """Enter a class under its name. Defining one's own again replaces it; the package's names are taken."""
+        """Enter a class under its name. Defining your own again replaces it; the package's names are taken."""
         if not re.fullmatch(r"[A-Za-z][\w-]*", part.name):
-            raise SettingError(f"{part.name!r} cannot name a {self.kind}; use letters, digits and -, such as 'margin'")
+            raise SettingError(f"{part.name!r} cannot name a {self.noun}; use letters, digits and -, such as 'margin'")
         own = not part.__module__.startswith("dragin_lab.")
         if own:
             self._load()
         taken = self._found.get(part.name)
         if own and taken is not None and taken.__module__.startswith("dragin_lab."):
-            raise SettingError(f"{part.name!r} is a built-in {self.kind}; choose another name")
+            raise SettingError(f"{part.name!r} is a built-in {self.noun}; choose another name")
         self._found[part.name] = part
         return part
 
@@ -136,7 +140,7 @@ class Registry(Generic[P]):
                     f"{error}); repair or uninstall the package"
                 ) from error
             if not (isinstance(loaded, type) and issubclass(loaded, self.base)):
-                raise SettingError(f"the entry point {self.group}: {name} gives {loaded!r}, which is not a {self.kind}")
+                raise SettingError(f"the entry point {self.group}: {name} gives {loaded!r}, which is not a {self.noun}")
             self._found.setdefault(name, loaded)
         choice(self.kind, name, self.names())
         return self._found[name]
@@ -157,8 +161,8 @@ class Registry(Generic[P]):
         if isinstance(given, type) and issubclass(given, self.base):
             return given, {}
         raise SettingError(
-            f"{self.kind}={shown(given)} is not a {self.kind}; give a name such as {next(iter(self._found))!r}, "
-            f"or what @dl.{self.kind} made"
+            f"{self.kind}={shown(given)} is not a {self.noun}; pass a name such as {next(iter(self._found))!r}, "
+            f"or a @dl.{self.kind} function"
         )
 
     def make(self, given: str | P | type[P], **settings: Any) -> P:

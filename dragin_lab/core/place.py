@@ -42,7 +42,7 @@ class Place:
     term: str = ""  # what the model itself asked for, where it did
     chunk: str | None = None  # what a method that searches by the clock wrote last
     chunk_pieces: int | None = None  # how many pieces such a method writes between searches
-    doubt_limit: float | None = None  # θ, where the trigger holds 1 - p against it
+    doubt_limit: float | None = None  # θ, where the trigger compares 1 - p with it
     note: str = ""  # what stands in for hits, where the trigger gives none
     # The paper variant's view: characters of ``written.text``, and t_i.
     written: Continuation | None = field(default=None, repr=False)

@@ -39,9 +39,9 @@ class PromptTemplate:
     (``answers.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
     ``preamble`` is text before the exemplars. ``until`` are the texts with which another example would begin: there the
     paper variant ends what the model writes, and cuts it. None is ``"\\nQuestion:"`` for the package's own layouts, and
-    nothing for a layout of your own. ``chosen`` names a set that was taken because nobody gave exemplars.
+    nothing for a layout of your own. ``chosen`` names a set that was taken because no exemplars were given.
 
-    One's own functions may stand for three of them: a ``layout`` gives the prompt from question, passages (None for
+    Your own functions may stand for three of them: a ``layout`` gives the prompt from question, passages (None for
     none) and the answer so far, with which it must end; an ``answer_rule`` gives the answer from the whole text; each
     of ``metrics`` gives a number from the answer and the gold answers, recorded under the function's name.
     """
@@ -138,7 +138,7 @@ class PromptTemplate:
 
     @staticmethod
     def _own(layout: Layout, question: str, passages: Sequence[Passage] | None, tail: str) -> Prompt:
-        """The prompt of a layout of one's own. Raises ``SettingError`` where it cannot be one."""
+        """The prompt of a custom layout. Raises ``SettingError`` where it cannot be one."""
         text = layout(question, passages, tail)
         if not isinstance(text, str) or not text.strip() or not text.endswith(tail):
             raise SettingError(
@@ -153,7 +153,7 @@ class PromptTemplate:
         return Prompt(text, spans)
 
     def read(self, text: str) -> str:
-        """The answer that a whole text gives. Raises ``SettingError`` where a function of one's own gives none."""
+        """The answer that a whole text gives. Raises ``SettingError`` where a custom function gives none."""
         if not callable(self.answer_rule):
             return self.shape.read(text, self.answer_rule)
         answer = self.answer_rule(text)
@@ -228,6 +228,6 @@ def named(given: Any) -> str:
 
 
 def _measured(metric: Metric, answer: str, golds: Sequence[str]) -> float:
-    """What a metric of one's own gives; right or wrong count as 1 and 0."""
+    """The value of a custom metric; right or wrong count as 1 and 0."""
     found = metric(answer, golds)
     return number(named(metric), int(found) if isinstance(found, bool | np.bool_) else found)

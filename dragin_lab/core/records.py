@@ -49,7 +49,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Question:
-    """A question and its gold answers (any of them counts); ``golds`` is empty where nobody knows the answer."""
+    """A question and its gold answers (any of them counts); ``golds`` is empty where the answer is not known."""
 
     id: str
     text: str
@@ -184,7 +184,7 @@ class Words:
     attention: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32
     entropy: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, nats
     stop: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, a word that may never be a hit
-    score: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, what is held against θ
+    score: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (w,) float32, what is compared with θ
     hit: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # (w,) bool, flagged as lacking information
 
     def __len__(self) -> int:
@@ -200,7 +200,7 @@ class Decision:
     cut: int | None = None  # character of draft.text where its kept part ends; None: all of it was kept
     piece: int | None = None  # the piece that fired, where one did
     sentence: int | None = None  # the sentence that fired, where one did
-    peaks: tuple[float, ...] = ()  # what each sentence, or the draft, was held against θ with, where words do not say
+    peaks: tuple[float, ...] = ()  # what each sentence, or the draft, was compared with θ by, where words do not say
     certain: bool = True  # False: the draft ended before a longer one could have decided otherwise
 
 

@@ -77,7 +77,7 @@ def paid_to_words(rows: np.ndarray, words: Sequence[Word], own: Sequence[Word]) 
 def reference_scores(
     paid: np.ndarray, trend: np.ndarray, ranges: Sequence[tuple[int, int]]
 ) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The draft's words' attention (w,), and per sentence what is held against θ, (m,).
+    """The draft's words' attention (w,), and per sentence what is compared with θ, (m,).
 
     ``paid`` is (w, all words): what the draft's words pay, their own at the end. A word's attention is the largest that
     it pays to a word of the draft; within a sentence it is divided by its sum and multiplied by its length.

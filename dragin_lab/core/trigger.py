@@ -1,7 +1,7 @@
-"""What a trigger is, and what makes one of one's own.
+"""What a trigger is, and what makes a custom one.
 
 A trigger that looks at what is written gives each piece of a draft a score, larger where the model is less sure, and
-holds it against its threshold θ. In the paper variant a draft is judged while it is written, in the reference variant
+compares it with its threshold θ. In the paper variant a draft is judged while it is written, in the reference variant
 sentence by sentence once it is whole, as the released code does (reference-behaviour §2, §5).
 """
 
@@ -34,7 +34,7 @@ class Judgement:
     words: Words
     judged: np.ndarray  # (w,) bool, the words that were allowed to fire
     exact: np.ndarray  # (w,) float64, the words' scores before they are rounded for the record
-    peak: float  # the highest score held against θ; -inf where there is nothing to judge
+    peak: float  # the highest score compared with θ; -inf where there is nothing to judge
     word: int | None = None  # the word that fired
     piece: int | None = None  # t_i, its first piece above θ
 
@@ -44,7 +44,7 @@ class Released:
     """A trigger's view of a whole draft, sentence by sentence, in the reference variant. m words in a sentence."""
 
     scores: list[np.ndarray]  # per sentence (m,) float64
-    peaks: list[float]  # per sentence, what is held against θ
+    peaks: list[float]  # per sentence, what is compared with θ
     attention: np.ndarray  # (w,) float64, NaN where it is not looked at
     entropy: np.ndarray  # (w,) float64, nats
 
@@ -53,10 +53,10 @@ class Released:
 class When(Part):
     """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
 
-    Who needs more than a score overrides ``judge`` (paper variant) or ``released`` (reference variant).
+    Override ``judge`` (paper variant) or ``released`` (reference variant) for anything more than a score.
     """
 
-    unit = "word"  # what is held against θ: each word, each sentence, or the draft as a whole
+    unit = "word"  # what is compared with θ: each word, each sentence, or the draft as a whole
     pool = "max"  # how the pieces' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
@@ -74,7 +74,7 @@ class When(Part):
     rereads = False  # reference variant: whether it takes the attention of the generated ids by themselves
     rewrites_rest = False  # reference variant: write all that follows again, not one sentence
     paper_only: ClassVar[tuple[str, ...]] = ()  # settings without a meaning in the reference variant
-    on_doubt = False  # whether θ is held against 1 - p, which a formulator may then share
+    on_doubt = False  # whether 1 - p is compared with θ, which a formulator may then share
     measure = "score"  # what the scores are, for people
     keep_passages = True  # paper variant: whether the prompt keeps the passages until the next retrieval
 
@@ -172,7 +172,7 @@ class When(Part):
         return score, loudest
 
     def peaks(self, draft: Draft, score: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[float]:
-        """What is held against θ in each range of words: the highest word, or all its pieces pooled."""
+        """What is compared with θ in each range of words: the highest word, or all its tokens pooled."""
         if self.unit == "word":
             return [float(score[a:b].max(initial=-np.inf)) for a, b in ranges]
         pieces, spans = self.piece_scores(draft), draft.spans
@@ -308,22 +308,22 @@ def when(
     needs: Sequence[str] = (),
     source: str = "",
 ) -> Callable[[Callable[..., np.ndarray]], type[When]]:
-    """Make a trigger from a function that scores the pieces of a draft, and enter it under ``name``.
+    """Make a trigger from a function that scores the tokens of a draft, and enter it under ``name``.
 
-    The function takes a ``Draft`` of n pieces and gives (n,) finite numbers, larger where the model is less sure. Its
+    The function takes a ``Draft`` of n tokens and returns (n,) finite numbers, larger where the model is less sure. Its
     further parameters, each with a default, become settings.
 
     Args:
         name: how it is called in ``when="margin"``, labels, tables and files.
         threshold: θ where none is given.
-        unit: what is held against θ: each "word", each "sentence", or the "draft".
-        pool: how the pieces' scores make a unit's: "max", "mean", "min" or "sum".
+        unit: what is compared with θ: each "word", each "sentence", or the "draft".
+        pool: how the tokens' scores make a unit's: "max", "mean", "min" or "sum".
         cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
         skip_stop_words: stop words score 0.
         needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``.
         source: where the idea is from.
 
-    Raises ``SettingError`` for values that do not exist, a name of the package's own, and a parameter without default.
+    Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.
     """
     cut = unit if cut is None else cut
     for label, value, known in (("unit", unit, UNITS), ("pool", pool, POOLS), ("cut", cut, UNITS)):

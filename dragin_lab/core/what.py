@@ -1,4 +1,4 @@
-"""What to retrieve: the query formulators of the DRAGIN paper's Tables 1 and 6, and what makes one of one's own.
+"""What to retrieve: the query formulators of the DRAGIN paper's Tables 1 and 6, and what makes a custom one.
 
 Each makes a query of the ``Place`` where information is missing. Where the paper and the released code differ, a
 formulator has both, and the place says which variant asks (reference-behaviour §3, §5).
@@ -28,16 +28,16 @@ from dragin_lab.core.trace import Query
 from dragin_lab.core.words import character_words, reference_words
 from dragin_lab.errors import SettingError, TriggerError
 
-#: A query of one's own may have so many characters.
+#: A custom query may have so many characters.
 LONGEST_QUERY = 10_000
 DEFAULT_TOP_N = 25
 
 
 @dataclass(frozen=True)
 class What(Part):
-    """What to retrieve. A subclass gives ``text``; ``@dl.what`` makes one. Who needs more overrides ``formulate``."""
+    """What to retrieve. A subclass gives ``text``; ``@dl.what`` makes one. Override ``formulate`` for more."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"text"})  # what a when has to give: "text" that is written, a "call"
+    needs: ClassVar[frozenset[str]] = frozenset({"text"})  # what the trigger must give: written "text", or a "call"
     reads_attention: ClassVar[bool] = False  # whether the paper variant keeps a draft's attention rows for it
     reads_hits: ClassVar[bool] = False  # whether its query depends on which words were flagged
 
@@ -82,7 +82,7 @@ class Plain(What):
 
 @dataclass(frozen=True)
 class Written(Plain):
-    """One of one's own, as ``@dl.what`` makes it: what its function gives is checked."""
+    """A custom formulator, as ``@dl.what`` makes it; its function's result is checked."""
 
     def text(self, place: Place) -> str:
         try:
@@ -91,15 +91,16 @@ class Written(Plain):
             raise
         except Exception as error:
             raise TriggerError(
-                f"what {self.name!r} failed at {place.sentence[:60]!r}: {type(error).__name__}: {error}"
+                f"query formulator {self.name!r} failed at {place.sentence[:60]!r}: {type(error).__name__}: {error}"
             ) from error
         if not isinstance(found, str) or not found.strip():
             raise TriggerError(
-                f"what {self.name!r} gave {found!r} at {place.sentence[:60]!r}; give a text to search for"
+                f"query formulator {self.name!r} returned {found!r} at {place.sentence[:60]!r}; "
+                "return a text to search for"
             )
         if len(found) > LONGEST_QUERY:
             raise TriggerError(
-                f"what {self.name!r} gave a query of {len(found):,} characters, more than {LONGEST_QUERY:,}; cut it"
+                f"query formulator {self.name!r} returned {len(found):,} characters; cut its query to {LONGEST_QUERY:,}"
             )
         return found
 

@@ -1,4 +1,4 @@
-"""When to retrieve: the triggers of the DRAGIN paper's Table 1. ``@dl.when`` (``trigger``) makes one of one's own."""
+"""When to retrieve: the triggers of the DRAGIN paper's Table 1. ``@dl.when`` (``trigger``) makes a custom one."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 2WikiMultihopQA (``dev.json`` with ``id_aliases.json`` beside it), HotpotQA (distractor file), StrategyQA
 (``strategyqa_train.json`` with ``…_paragraphs.json`` beside it), IIRC (passages with questions). Almanac's questions
-come with the package. Questions of one's own are rows (``questions``): JSON lines, CSV, parquet, a DataFrame, a Hugging
+come with the package. Your own questions are rows (``questions``): JSON lines, CSV, parquet, a DataFrame, a Hugging
 Face data set, with ``question``, ``answer`` (a text) or ``answers`` (a list, any of which is right), and maybe ``id``.
 """
 
@@ -108,7 +108,7 @@ def _sample(questions: list[Question], count: int, seed: int) -> list[Question]:
 
 
 def benchmark(source: str | Path, split: str | None = None) -> str:
-    """Which benchmark a source is, judged by its first record; ``PLAIN`` for questions of one's own."""
+    """Which benchmark a source is, judged by its first record; ``PLAIN`` for your own questions."""
     if is_own(source):
         return PLAIN
     if (kind := _of_almanac(source)) is not None:
@@ -134,10 +134,10 @@ def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
     """The paper's prompt for a benchmark: its instruction and how its answers are read (reference-behaviour §1, §6).
 
     Args:
-        name: a benchmark; ``almanac/NAME`` for Almanac's; ``PLAIN`` for one's own questions.
+        name: a benchmark; ``almanac/NAME`` for Almanac's; ``PLAIN`` for your own questions.
         exemplars: worked examples, or what ``load_exemplars`` takes, or ``published`` for the published set of this
             benchmark. By default the benchmark's own set of this package; Almanac's examples for Almanac's; none for
-            one's own questions.
+            your own questions.
 
     Raises ``DataError`` for a name that does not exist, ``SettingError`` for exemplars that cannot be read.
     """

@@ -16,7 +16,7 @@ from dragin_lab.data.tabular import json_rows
 from dragin_lab.errors import DataError
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
-#: The kind of questions of one's own (``questions``).
+#: The kind of your own questions (``questions``).
 PLAIN = "plain"
 ALIASES = "id_aliases.json"
 

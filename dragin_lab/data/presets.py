@@ -80,7 +80,7 @@ def find_preset(model: str, dataset: str, *, source: str = "paper", method: str 
     others = " or ".join(f"source={p.source!r}" for p in fitting)
     raise SettingError(
         f"source={source!r} gives no settings of {method} for {dataset}; "
-        + (f"use {others}" if others else f"nobody published any, so set them with method({method!r}, …)")
+        + (f"use {others}" if others else f"none were published, so set them with method({method!r}, …)")
     )
 
 

@@ -1,4 +1,4 @@
-"""Questions of one's own, from anything with rows (``tabular``): a question, its answers, and maybe an id."""
+"""Your own questions, from anything with rows (``tabular``): a question, its answers, and maybe an id."""
 
 from __future__ import annotations
 

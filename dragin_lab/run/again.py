@@ -76,9 +76,9 @@ class Rerun:
 
 
 def template_of(config: Mapping[str, Any]) -> PromptTemplate:
-    """The prompt that a run was asked with, without metrics of one's own, of which it records the names.
+    """The prompt that a run was asked with, without custom metrics, of which it records the names.
 
-    Raises ``SettingError`` for a layout or an answer rule of one's own, of which it records the name, too.
+    Raises ``SettingError`` for a custom layout or answer rule, of which it records the name, too.
     """
     told = dict(config["template"]) | {"metrics": ()}
     return PromptTemplate(**told | {"exemplars": tuple(Exemplar(**one) for one in told["exemplars"])})

@@ -93,7 +93,7 @@ def open_benchmark(
     """A benchmark with the paper's prompt for it; arguments and errors as for ``datasets.load`` and ``.template``.
 
     A file is called by its name, with its folder's where that says nothing ("dev"); rows that are in no file, and lists
-    of texts, are called "questions". One's own questions are asked with the model's own default prompt, where no
+    of texts, are called "questions". Your own questions are asked with the model's own default prompt, where no
     ``exemplars`` are given.
     """
     questions = datasets.load(source, limit, split=split, sample=sample, seed=seed, fields=fields)
@@ -227,7 +227,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         "format": FORMAT,
         "method": method.settings,
         "model": model,
-        # What tells one's own retriever from another one: its answers too.
+        # What identifies a custom retriever: its answers too.
         "retriever": retriever.identity() if hasattr(retriever, "identity") else described(retriever),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | template.described

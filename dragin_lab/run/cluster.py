@@ -174,7 +174,7 @@ class Cluster(AbstractContextManager["Cluster"]):
     Raises:
         SettingError: an address or number that cannot be; a cluster without room for one worker.
         MissingPackageError: ray is not installed.
-        ClusterError: nobody answers there; workers that differ from one another, or fail to load.
+        ClusterError: no answer from there; workers that differ from one another, or fail to load.
     """
 
     def __init__(
@@ -390,7 +390,7 @@ def prepare_ray(
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
         except OSError as error:
             start = f"start a cluster there ('ray start --head --port={port}'), or give the address that it printed"
-            raise ClusterError(f"nobody answers at {address}; {start}") from error
+            raise ClusterError(f"no answer from {address}; {start}") from error
     return ray
 
 

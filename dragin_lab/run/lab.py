@@ -1,7 +1,7 @@
 """``Lab``: a model, a retriever, a prompt, a seed and a cache, in one object. Every question is asked with one.
 
 lab = dl.Lab()                                    # Almanac: the model and the passages that the package brings
-lab = dl.Lab("Qwen/Qwen2.5-0.5B", "wiki.jsonl")   # a model and passages of one's own
+lab = dl.Lab("Qwen/Qwen2.5-0.5B", "wiki.jsonl")   # your own model and passages
 trace = lab.ask("Who directed The Silent Fukain?", "dragin", threshold=1.1)
 """
 

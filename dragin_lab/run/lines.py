@@ -46,7 +46,7 @@ def prediction(trace: Trace) -> Line:
 
     ``passages`` holds the ids found by each retrieval, ``pieces`` counts all that were generated. The scores are None
     without a gold answer and where the episode failed; ``error`` is there only then, ``metrics`` only where the prompt
-    has any of one's own, and ``window`` only where the model's window cost something (``Trace.lost``).
+    has any of your own, and ``window`` only where the model's window cost something (``Trace.lost``).
     """
     count = trace.counters
     line: Line = {
@@ -70,12 +70,12 @@ def prediction(trace: Trace) -> Line:
 
 
 def own_metrics(lines: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names of one's own metrics that some line has, in order."""
+    """The names of the custom metrics that some line has, in order."""
     return tuple(dict.fromkeys(name for line in lines for name in line.get("metrics", ())))
 
 
 def value_of(line: Mapping[str, Any], name: str) -> Any:
-    """An entry of a prediction line, or what a metric of one's own gave; None where it has none."""
+    """An entry of a prediction line, or the value of a custom metric; None where it has none."""
     return line[name] if name in line else line.get("metrics", {}).get(name)
 
 

@@ -10,7 +10,7 @@ The first rule that fits names the cause (``CAUSES`` is their order):
    conclusion is wrong.
 3. Where only the titles of the gold passages are known (HotpotQA, 2WikiMultihopQA), the same is asked of those titles,
    with the place of the gold answer in the text, if it stands there, in place of the value's.
-4. Else of any passage that holds the gold answer. What nobody can know so is "unknown", and ``why`` says why.
+4. Else of any passage that holds the gold answer. What this cannot decide is "unknown", and ``why`` says why.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ def _by_answer(told: Told, line: Mapping[str, Any], titles: Sequence[str], searc
         searched = told.trace.provenance.get("retriever", {}) is not None  # None for a method that never does
         if not told.arrivals and searched:
             return Cause("never retrieved", said)
-        return Cause("unknown", f"{said}; nobody labelled which facts this question needs")
+        return Cause("unknown", f"{said}; the facts this question needs are not labelled")
     holds = [passage for passage in ever if any(_holds(passage.text, gold) for gold in golds)]
     if holds:
         return Cause("value not copied", f"{said}, which stands in the passage {holds[0].title!r} that was found")

@@ -57,7 +57,7 @@ SAMPLES = 1_000  # of the questions, for an interval of an area; each ranks all 
 
 
 class NeedsError(DraginLabError):
-    """Labels that do not go with the text they are held against."""
+    """Labels that do not fit the text that they are compared with."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Item:
 
 
 def scoring(pipeline: Pipeline) -> list[When]:
-    """The registered triggers that score pieces by what is captured by default, one's own and fitted ones too."""
+    """The registered triggers that score pieces by what is captured by default, custom and fitted ones too."""
     found = [WHENS.named(name) for name in WHENS.names()]
     drafts = [part for part in found if part.looks == "draft" and not part.needs]
     usable = [part for part in drafts if pipeline.finds_entities or not part.reads_entities]
@@ -386,5 +386,5 @@ def fired_by_degree(items: Sequence[Item], thresholds: Mapping[str, float]) -> d
 
 
 def triggers_of(items: Iterable[Item]) -> list[str]:
-    """Everything that the items were scored by, one's own among them."""
+    """Everything that the items were scored by, custom ones included."""
     return list(dict.fromkeys(name for item in items for name in item.scores))

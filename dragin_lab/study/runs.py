@@ -1,6 +1,6 @@
 """Finished runs as one object: questions as a table, means with intervals, paired comparisons, questions by outcome.
 
-``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of files of one's own.
+``Runs.load("runs/bench")`` takes every run directory below a folder, of any benchmark and of your own files.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Runs:
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of one's own that some answer was scored by."""
+        """The custom metrics that some answer was scored by."""
         return own_metrics(line for lines in self._lines.values() for line in lines.values())
 
     @cached_property
@@ -138,7 +138,7 @@ class Runs:
         """One row per question and method (pandas.DataFrame).
 
         dataset, qid, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, pieces,
-        seconds, ended, readable, metrics of one's own; then cause and why (of wrong answers, ``causes``), type (where
+        seconds, ended, readable, custom metrics; then cause and why (of wrong answers, ``causes``), type (where
         labels say it). Wrong answers are looked up in their traces, which takes some milliseconds each.
         """
         frame = self.outcomes.copy()
@@ -155,7 +155,7 @@ class Runs:
     def table(self, *, compare: str | None = None) -> Table:
         """One row per method: exact match, F1, retrievals and pieces a question with 95 % intervals, for each data set.
 
-        Metrics of one's own stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
+        Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
         ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``);
         not where ``where`` chose the questions by their answers, which is said below the table.
         """

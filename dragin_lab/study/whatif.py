@@ -154,7 +154,7 @@ class Replay:
         """
         refused = sorted(set(settings) - set(self.tunable))
         if refused:
-            can = ", ".join(self.tunable) or "nothing: it holds no draft against a threshold"
+            can = ", ".join(self.tunable) or "nothing: it has no threshold"
             raise SettingError(f"{refused[0]!r} cannot be replayed for {self.method.name!r}; what can: {can}")
         method = exchanged(self.method, **settings) if settings else self.method
         turns: list[Turn] = []
@@ -173,7 +173,7 @@ class Replay:
         if step.draft is None or step.decision is None or not len(step.draft) or method.when.looks != "draft":
             return Turn(place, told, "", step.words, step.decision, step.query, step.draft)
         if method.when.rereads and not np.isfinite(step.words.attention).all():
-            why = "the attention that the trigger held against θ was not recorded"
+            why = "the attention that the trigger compared with θ was not recorded"
             return Turn(place, told, "cannot be judged", step.words, None, None, step.draft, True, why)
         verdict = self._verdict(method, place, step)
         if verdict is None:

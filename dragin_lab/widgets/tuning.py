@@ -93,11 +93,7 @@ class Tuner(Running):
             raise SettingError(f"the traces are of several methods ({named}); give a tuner those of one")
         first = self._replays[0]
         titles = [clip(t.question.text, 120)[0] for t in self.traces]
-        about = (
-            ""
-            if first.tunable
-            else f"{first.method.name} holds no draft against a threshold: there is nothing to tune."
-        )
+        about = "" if first.tunable else f"{first.method.name} has no threshold: there is nothing to tune."
         return {"controls": self._controls(first), "traces": titles, "about": about}
 
     def _controls(self, first: Replay) -> list[dict[str, Any]]:

@@ -70,7 +70,7 @@ def test_every_method_in_both_variants(name: str, variant: str) -> None:
         ({"what": "term"}, "when='rind' with what='term' makes no sense.*only with when='search-call'"),
         ({"call_bonus": 1.0}, "call_bonus=1.0 has no meaning for when='rind' and what='qfs'"),
         ({"treshold": 1.0}, "setting 'treshold' does not exist; did you mean 'threshold'"),
-        ({"when": 3}, "when=3 is not a when; give a name such as"),
+        ({"when": 3}, "when=3 is not a trigger; pass a name such as"),
         ({"when": "search-call", "call_bonus": -1}, "call_bonus=-1 is out of range; it must be at least 0"),
         ({"when": "search-call", "call_pause": 0}, "call_pause=0 is out of range; it must be at least 1"),
         ({"when": "search-call", "threshold": 1}, "threshold=1 has no meaning for when='search-call'"),

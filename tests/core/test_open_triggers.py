@@ -130,14 +130,14 @@ def test_mistakes_name_the_function_and_the_remedy(score: Any, says: str) -> Non
 @pytest.mark.parametrize("query", [None, "", "  ", 3, "x" * 100_000])
 def test_queries_that_cannot_be_sent_are_refused(query: Any) -> None:
     dl.what("bad")(lambda place: query)
-    with pytest.raises(TriggerError, match="what 'bad' gave "):
+    with pytest.raises(TriggerError, match="query formulator 'bad' returned "):
         drive(dl.method("dragin", threshold=0.1, what="bad"), DRAFT, question=QUESTION)
 
 
 def test_definitions_are_checked_where_they_are_made() -> None:
-    with pytest.raises(SettingError, match="'rind' is a built-in when"):
+    with pytest.raises(SettingError, match="'rind' is a built-in trigger"):
         dl.when("rind", threshold=1)(lambda draft: draft.entropy)
-    with pytest.raises(SettingError, match="'qfs' is a built-in what"):
+    with pytest.raises(SettingError, match="'qfs' is a built-in query formulator"):
         dl.what("qfs")(lambda place: "x")
     with pytest.raises(SettingError, match="'first' of '<lambda>' has no default"):
         dl.when("own", threshold=1)(lambda draft, first: draft.entropy)

@@ -119,7 +119,7 @@ def test_settings_can_be_changed_and_added() -> None:
         ),
         ({"method": "fl-rag", "source": "released"}, "gives no settings of fl-rag .* use source='paper'"),
         ({"method": "flare", "source": "flare", "dataset": "iirc"}, "for iirc; use source='released'"),
-        ({"method": "self-ask"}, r"nobody published any, so set them with method\('self-ask', …\)"),
+        ({"method": "self-ask"}, r"none were published, so set them with method\('self-ask', …\)"),
         ({"n": 0}, "n=0 is out of range"),
     ],
 )

@@ -40,7 +40,7 @@ def test_wrong_usage(command: Command, args: list[str], says: tuple[str, ...], t
 def test_an_address_where_nobody_answers(command: Command, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     address = f"127.0.0.1:{free_port()}"
-    command.refused("run", "--ray", address, "--output", tmp_path / "o", says=(f"nobody answers at {address}",))
+    command.refused("run", "--ray", address, "--output", tmp_path / "o", says=(f"no answer from {address}",))
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> None:

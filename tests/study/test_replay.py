@@ -208,7 +208,7 @@ def test_behind_the_first_change_nothing_is_told(world: World) -> None:
         ("dragin", {"top_n": 2.5}, "whole number"),
         ("dragin", {"normalize": "sentence"}, "cannot be replayed"),
         ("dragin", {"top_k": 3}, "what can: threshold, top_n"),
-        ("wo-rag", {"threshold": 1}, "holds no draft against a threshold"),
+        ("wo-rag", {"threshold": 1}, "it has no threshold"),
     ],
 )
 def test_settings_that_cannot_be_replayed(world: World, name: str, settings: dict[str, Any], message: str) -> None:

@@ -1,1 +1,1 @@
-"""The paper's tables with one's own results beside them; ``table.table`` makes one."""
+"""The paper's tables with your own results beside them; ``table.table`` makes one."""

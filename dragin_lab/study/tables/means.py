@@ -16,7 +16,7 @@ _COUNTS = (("retrievals", "retrievals", 2), ("pieces", "pieces", 1))
 
 
 def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str, Line]], base: str = "") -> Table:
-    """Exact match, F1, metrics of one's own, retrievals and pieces per question, and how many answers are unreadable.
+    """Exact match, F1, custom metrics, retrievals and pieces per question, and how many answers are unreadable.
 
     ``lines`` are those that count, by question id; the methods are tested against ``base`` on the same questions.
     """
