@@ -250,7 +250,8 @@ class _Call:
         self.recorder.chose(sequence[-1], self.logits)
         if sequence[self.prompt :] != self.recorder.ids:
             raise ModelError("generate() returned other pieces than it fed to the model; capture cannot follow it")
-        layers = getattr(self.cache, "is_sliding", [True])
+        # A cache can be cut back where each layer keeps all positions: no window, no state that is overwritten.
+        layers = [*getattr(self.cache, "is_sliding", [True]), *getattr(self.cache, "is_linear", [])]
         if any(layers) or not getattr(self.cache, "is_croppable", True):
             inputs: dict[str, Any] = {"input_ids": self._tensor(sequence), "use_cache": False}
         else:

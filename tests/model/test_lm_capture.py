@@ -21,7 +21,7 @@ def encoded(tokenizer: Any, text: str = lm_tiny.PROMPT) -> Any:
     return tokenizer(text, return_tensors="pt")
 
 
-@lm_tiny.matrix(*lm_tiny.REGISTRY, "falcon", "gpt_neo", "diffllama", "jamba")
+@lm_tiny.matrix(*lm_tiny.REGISTRY, "falcon", "gpt_neo", "diffllama", *lm_tiny.HYBRIDS)
 @pytest.mark.parametrize("use_cache", [True, False])
 def test_capture_equals_language_model(kind: str, use_cache: bool) -> None:
     tokenizer = lm_tiny.byte_level()
