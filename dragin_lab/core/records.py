@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.given import shown
+from dragin_lab.core.given import text as as_text
 from dragin_lab.errors import SettingError
 
 
@@ -61,8 +62,8 @@ class Question:
         if isinstance(golds, Mapping | bytes) or hasattr(golds, "columns") or not isinstance(golds, Iterable):
             raise SettingError(f"golds={shown(golds)} of question {self.id!r}: give a text, or a list of texts")
         object.__setattr__(self, "golds", tuple(golds))
-        if wrong := [gold for gold in self.golds if not isinstance(gold, str)]:
-            raise SettingError(f"the gold answer {shown(wrong[0])} of question {self.id!r} is not a text")
+        for name, value in (("id", self.id), ("text", self.text), *(("gold", gold) for gold in self.golds)):
+            as_text(name, value)
 
 
 def fingerprint(questions: Iterable[Question]) -> str:

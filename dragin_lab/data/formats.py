@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.core.trace import Question
-from dragin_lab.data.tabular import json_rows
+from dragin_lab.data.tabular import json_rows, question_at
 from dragin_lab.errors import DataError
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
@@ -122,7 +122,7 @@ def read_question(where: str, kind: str, record: Any, names: dict[str, list[str]
         if kind == "2wikimultihopqa":
             answer_id = _field(where, record, "answer_id", (str, type(None)))
             golds += names.get(answer_id, []) if answer_id else []
-    return Question(qid, text, tuple(dict.fromkeys(gold.strip() for gold in golds if gold.strip())))
+    return question_at(where, qid, text, tuple(dict.fromkeys(gold.strip() for gold in golds if gold.strip())))
 
 
 def _iirc_golds(where: str, answer: Record) -> list[str]:

@@ -49,17 +49,12 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
 
 
 def unique(placed: Iterable[tuple[str, Question]]) -> list[Question]:
-    """Questions, given with their places; ``DataError`` for an id that was used before, and for half a character."""
+    """Questions, given with their places; ``DataError`` for an id that was used before."""
     places: dict[str, str] = {}
     questions = []
     for place, question in placed:
         if (first := places.setdefault(question.id, place)) != place:
             raise DataError(f"{place}: the id {question.id!r} was used before, at {first}; give every question its own")
-        try:
-            "".join((question.id, question.text, *question.golds)).encode()
-        except UnicodeEncodeError as error:
-            half = f"\\u{ord(str(error.object)[error.start]):04x}"
-            raise DataError(f"{place}: holds half a character, {half}; write the whole one, or leave it out") from None
         questions.append(question)
     return questions
 
@@ -79,7 +74,7 @@ def _question(placed: Placed, fields: Mapping[str, str]) -> Question:
         raise DataError(f"{placed.place}: the question is empty")
     id = str(placed.number) if found["id"] is None else tabular.text_of(placed, "id", found["id"])
     golds = () if found["answer"] is None else _golds(placed, found["answer"], fields.get("separator"))
-    return Question(id, text, golds)
+    return tabular.question_at(placed.place, id, text, golds)
 
 
 def _golds(placed: Placed, value: Any, separator: str | None) -> tuple[str, ...]:

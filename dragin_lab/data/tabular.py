@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dragin_lab.errors import DataError, MissingPackageError
+from dragin_lab.core.trace import Question
+from dragin_lab.errors import DataError, MissingPackageError, SettingError
 from dragin_lab.files import as_path
 
 Record = Mapping[str, Any]
@@ -262,6 +263,14 @@ def text_of(placed: Placed, name: str, value: Any) -> str:
     if isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return str(int(value))
     raise DataError(f"{placed.place}: the {name} is {type(value).__name__} {str(value)[:40]!r}; it must be a text")
+
+
+def question_at(place: str, id: str, text: str, golds: tuple[str, ...]) -> Question:
+    """A question of a file. Raises ``DataError`` with its place for what ``Question`` refuses."""
+    try:
+        return Question(id, text, golds)
+    except SettingError as error:
+        raise DataError(f"{place}: {error}") from None
 
 
 def listed(placed: Placed) -> str:

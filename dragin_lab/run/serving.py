@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.episode import Attend, Episode, Request, Search
-from dragin_lab.core.given import shown, text
+from dragin_lab.core.given import shown
 from dragin_lab.core.loops import episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.trace import Passage, Question, Trace
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.lab import Lab
+from dragin_lab.text import printable
 
 Found = list[Passage] | Exception
 
@@ -99,14 +100,14 @@ def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Questi
         question = Question("", question)
     if gold is not None:
         question = replace(question, golds=gold)  # type: ignore[arg-type]
-    if not text("question", question.text).strip():
+    if not question.text.strip():
         raise SettingError("the question is empty; write one, such as 'Who directed the film …?'")
     return question
 
 
 def refused(question: str | Question, method: Method, error: Exception) -> Trace:
     """The trace of a question that no episode could be opened for."""
-    question = question if isinstance(question, Question) else Question("", str(question))
+    question = question if isinstance(question, Question) else Question("", printable(question))
     return Trace(question, method.settings, ended="error", error=what_happened(error))
 
 

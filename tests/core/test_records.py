@@ -32,6 +32,21 @@ def test_what_is_not_a_text_is_refused_by_name(bad: Any) -> None:
         Question("1", "Who?", [bad])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("name", "parts"), [
+    ("id", ("1\ud800", "Who?")), ("text", ("1", "W\ud800?")), ("gold", ("1", "Who?", ("Bo", "B\ud800"))),
+])  # fmt: skip
+def test_half_a_character_is_refused_with_its_value(name: str, parts: Any) -> None:
+    with pytest.raises(SettingError, match=rf"{name}='.\\ud800\??' holds half a character at 1"):
+        Question(*parts)
+
+
+def test_a_question_that_cannot_be_asked_is_said_and_the_rest_is_answered() -> None:
+    lab = dl.Lab(retriever=lambda query, k: [])
+    first, second = lab.ask_many(iter(["Who \ud800?", "Who?"]), "wo-rag", max_new_tokens=2)
+    assert "holds half a character at 4" in first.error
+    assert second.error == ""
+
+
 def bad_calls(count: int) -> None:
     """Calls with odd values in random places: each is taken, or a ``DraginLabError`` says what is wrong."""
     draw, lab = random.Random(20), dl.Lab(retriever=lambda query, k: [])

@@ -207,9 +207,9 @@ def test_half_a_character_is_refused_with_its_line(tmp_path: Path, field: str) -
     rows[1][field] += "\ud83d"
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DataError, match=r"mine\.jsonl, line 2: holds half a character, \\ud83d"):
+    with pytest.raises(DataError, match=r"mine\.jsonl, line 2: \w+='\w+\??\\ud83d' holds half a character"):
         load(path)
-    with pytest.raises(DataError, match=r"row 2: holds half a character"):
+    with pytest.raises(DataError, match=r"row 2: .* holds half a character"):
         load(rows)
 
 

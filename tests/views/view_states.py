@@ -71,9 +71,9 @@ def hostile_trace() -> Trace:
     )
     step.passages_prompt, step.continuation, step.notes = Prompt(bad), samples.make(bad), [bad]
     step.kept, step.discarded = bad, bad
-    trace = Trace(
-        Question(bad, bad, (bad,)), {"name": bad, bad: bad, "variant": "paper", "threshold": 1.2}, [step], bad, bad
-    )
+    asked = bad.rstrip("\ud800")  # a question holds whole characters only
+    method = {"name": bad, bad: bad, "variant": "paper", "threshold": 1.2}
+    trace = Trace(Question(asked, asked, (asked,)), method, [step], bad, bad)
     trace.ended, trace.error, trace.provenance, trace.notes = "error", bad, {bad: {bad: bad}, "model": bad}, [bad]
     return trace
 
