@@ -8,6 +8,7 @@ trusted the first time and compared with that checksum from then on.
 from __future__ import annotations
 
 import lzma
+import os
 import re
 import tarfile
 import zipfile
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import IO, NamedTuple
 
 import yaml
@@ -181,7 +183,7 @@ def _make(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[Path, ...
 
 
 def unpack(archive: Path, targets: tuple[Path, ...]) -> None:
-    """Unpack the members of a zip or tar file that have the targets' names, each completely or not at all.
+    """Unpack the members of a zip or tar file that have the targets' names, in one folder: all of them, or none.
 
     Members are found by the last part of their names and written to the targets only, so no name in an archive can
     lead elsewhere; links and folders are ignored.
@@ -202,11 +204,17 @@ def unpack(archive: Path, targets: tuple[Path, ...]) -> None:
                     )
                 wanted += matches
             check_unpacked(archive, (member.size for member in wanted), FetchError)
-            for target, member in zip(targets, wanted, strict=True):
-                with _saving(target), member.open() as data:
-                    write_whole(target, data)
-    except _UNSOUND as error:
+            folder = targets[0].parent
+            with _saving(folder), TemporaryDirectory(dir=folder, prefix=".") as drafts:
+                for target, member in zip(targets, wanted, strict=True):
+                    with _saving(target), member.open() as data:
+                        write_whole(Path(drafts, target.name), data)
+                for target in targets:
+                    os.replace(Path(drafts, target.name), target)
+    except (*_UNSOUND, OSError) as error:
         why = " ".join(str(error).split())
+        if getattr(error, "errno", None) is not None:
+            raise FetchError(f"{archive}: cannot be read ({why}); run it again") from None
         raise WrongFileError(f"{archive}: is not a sound archive ({why}); run it again") from None
 
 
@@ -242,7 +250,11 @@ def _members(archive: Path) -> Iterator[list[_Member]]:
             assert member is not None  # it is a file
             return member
 
-        yield [_Member(info.name, info.size, partial(opened, info)) for info in tar if info.isfile()]
+        found = [_Member(info.name, info.size, partial(opened, info)) for info in tar if info.isfile()]
+        assert tar.fileobj is not None  # it is open
+        while tar.fileobj.read(2**20):  # gzip's checksum stands after what tarfile reads
+            pass
+        yield found
 
 
 @contextmanager
@@ -250,4 +262,6 @@ def _saving(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:  # not from the system: bz2 says so of damaged data that is read meanwhile
+            raise
         raise FetchError(not_saved(path, error)) from None

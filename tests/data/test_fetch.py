@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import random
 import re
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,17 +50,17 @@ FILES = {
 }
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(made, "w", method) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
     return made.getvalue()
 
 
-def tarred(files: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+def tarred(files: dict[str, bytes], links: dict[str, str] | None = None, method: str = "gz") -> bytes:
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+    with tarfile.open(fileobj=made, mode=f"w:{method}") as archive:  # type: ignore[call-overload]
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
@@ -286,6 +288,36 @@ def test_members_are_copied_piece_by_piece_up_to_a_limit(
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
     assert target.stat().st_size == 30_000_000
+
+
+@pytest.mark.parametrize(
+    "pack",
+    [
+        *(partial(zipped, method=one) for one in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)),
+        *(partial(tarred, method=one) for one in ("gz", "bz2", "xz")),
+    ],
+)
+def test_of_a_damaged_archive_nothing_is_kept(tmp_path: Path, pack: Callable[..., bytes]) -> None:
+    draw = random.Random(37)
+    first, second = (draw.randbytes(3000) for _ in range(2))
+    data = pack({"first.json": first, "second.json": second})
+    archive, targets = tmp_path / "archive", (tmp_path / "first.json", tmp_path / "second.json")
+    targets[0].write_bytes(b"old")
+    for _ in range(20):
+        at = draw.randrange(len(data) // 2, len(data))
+        archive.write_bytes(data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :])
+        try:
+            fetch.unpack(archive, targets)
+        except WrongFileError:
+            assert names(tmp_path) == ["archive", "first.json"]
+            assert targets[0].read_bytes() == b"old"
+        else:
+            targets[0].write_bytes(b"old")
+            targets[1].unlink()
+    middle = len(data) * 3 // 4  # of the second file
+    archive.write_bytes(data[:middle] + bytes(200) + data[middle + 200 :])
+    with pytest.raises(WrongFileError, match="is not a sound archive"):
+        fetch.unpack(archive, targets)
 
 
 def test_archives_that_are_refused(web: Web, command: Command) -> None:
