@@ -155,6 +155,7 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 # -- as bytes ---------------------------------------------------------------------------------------------------------
 
 _SUM = re.compile(rb', "sum": "([0-9a-f]{8})"\}\Z')
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no table takes it
 _MOST = 2**31  # pieces, drafts and the like are fewer
 
 
@@ -237,7 +238,11 @@ def _is_number(value: Any) -> bool:
     return type(value) is int or (type(value) is float and math.isfinite(value))
 
 
-TEXT = of_type(str, "a text")
+def _is_text(value: Any) -> bool:
+    return type(value) is str and not _HALF.search(value)
+
+
+TEXT: Rule = _is_text, "a text of whole characters"
 COUNT: Rule = (lambda value: type(value) is int and 0 <= value < _MOST), "a whole number of at least 0"
 _TEXTS = _list_of(TEXT, "a list of texts")
 _SCORE: Rule = (lambda value: value is None or (_is_number(value) and 0 <= value <= 1)), "null or a number from 0 to 1"

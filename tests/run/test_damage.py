@@ -108,6 +108,8 @@ def test_a_damaged_line_is_named_and_asked_again(
         ({"gold": []}, "its scores do not go"),
         ({"passages": [[1]]}, "its 'passages' is"),
         ({"qid": 2}, "its 'qid' is 2, not a text"),
+        ({"qid": "\ud800"}, r"its 'qid' is '\ud800', not a text of whole characters"),
+        ({"gold": ["\ud800"]}, r"its 'gold' is ['\ud800'], not"),
         ({"answer": ...}, "it has no 'answer'"),
     ],
 )

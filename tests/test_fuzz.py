@@ -1,0 +1,130 @@
+"""Damaged files of every kind that users hand on: read, or refused by the package's own errors."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from answering import answer
+
+import dragin_lab as dl
+from dragin_lab.data.datasets import load
+from dragin_lab.errors import DraginLabError
+from dragin_lab.run.lines import checksum
+from dragin_lab.run.rundir import config_sum
+from dragin_lab.study.fitting import trigger
+
+SEED = 3737
+DAMAGES = 1000
+ODD: list[Any] = [None, True, -1, 10**400, 1.5, float("nan"), "", "x", "\ud800", [], [None], [[]], {}, {"a": 1}]
+
+
+class Kind(NamedTuple):
+    """A kind of file: where a sound one is, and what reads it."""
+
+    path: Path
+    read: Callable[[Path], object]
+
+
+def odd_json(value: Any, draw: random.Random) -> Any:
+    """The value with one of its parts exchanged for something of another type, or left out."""
+    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    if not keys or draw.random() < 0.2:
+        return draw.choice(ODD)
+    key, changed = draw.choice(keys), value.copy()
+    if draw.random() < 0.2:
+        del changed[key]
+    else:
+        changed[key] = odd_json(value[key], draw)
+    return changed
+
+
+def sealed(value: Any, draw: random.Random) -> bytes:
+    """JSON in a line, mostly with the checksum that fits what it says now, where it had one."""
+    if not isinstance(value, dict) or "sum" not in value or draw.random() < 0.1:
+        return json.dumps(value).encode() + b"\n"
+    body = {key: part for key, part in value.items() if key != "sum"}
+    if "qid" not in body:
+        return json.dumps(body | {"sum": config_sum(body)}).encode()
+    text = json.dumps(body)[:-1]
+    return f'{text}, "sum": "{checksum(text + "}")}"}}\n'.encode()
+
+
+def damaged(data: bytes, suffix: str, draw: random.Random) -> bytes:
+    """The file with a flipped bit, cut, or with an entry of another type where it holds JSON or YAML."""
+    how = draw.choice(["flip", "cut", "type", "type"]) if suffix in (".json", ".jsonl", ".yaml") else "flip"
+    if how == "type" and suffix == ".jsonl":
+        rows = data.splitlines(keepends=True)
+        at = draw.randrange(len(rows))
+        rows[at] = sealed(odd_json(json.loads(rows[at]), draw), draw)
+        return b"".join(rows)
+    if how == "type":
+        return sealed(odd_json(yaml.safe_load(data), draw), draw)  # JSON is YAML too
+    at = draw.randrange(len(data))
+    if how == "cut" or draw.random() < 0.3:
+        return data[:at]
+    return data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :]
+
+
+@pytest.fixture
+def kinds(tmp_path: Path) -> list[Kind]:
+    run = tmp_path / "run"
+    answer(run, 4)
+
+    def write(name: str, text: str) -> Path:
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path / name
+
+    def read_run(_: Path) -> object:
+        runs = dl.Runs.load(run)
+        return runs.questions, str(runs.table()), [runs.kept_trace(runs.records[0], f"q{i}") for i in range(1, 5)]
+
+    def read_trace(path: Path) -> object:
+        trace = dl.Trace.load(path)
+        return trace.tokens, trace.retrievals, repr(trace), trace._repr_html_(), str(trace.timeline())
+
+    terms = [{"feature": "entropy", "weight": 1.0, "mean": 0.5, "scale": 1.0}]
+    fitted = {"format": 1, "name": "fuzzed", "threshold": 0.5, "bias": 0.1, "terms": terms, "fitted_on": {}}
+    worked = [{"question": "Who?", "rationale": "It is Bo.", "answer": "Bo"}] * 2
+    passages = [{"id": str(i), "title": "Ann", "text": f"Ann {i} was born in Ulm."} for i in range(3)]
+    asked = [{"id": str(i), "question": "Who?", "answer": ["Bo", "Li"]} for i in range(3)]
+    trace = shutil.copy(sorted((run / "traces").iterdir())[0], tmp_path / "one.trace")
+    return [
+        Kind(Path(trace), read_trace),
+        *(Kind(run / name, read_run) for name in ("run.json", "predictions.jsonl", "timings.jsonl")),
+        Kind(write("questions.jsonl", "".join(json.dumps(row) + "\n" for row in asked)), load),
+        Kind(write("corpus.jsonl", "".join(json.dumps(row) + "\n" for row in passages)), dl.Corpus.load),
+        Kind(write("exemplars.yaml", yaml.safe_dump(worked)), dl.load_exemplars),
+        Kind(write("fitted.json", json.dumps(fitted)), trigger),
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_read_or_refused_by_an_error_of_the_package(kinds: list[Kind]) -> None:
+    draw = random.Random(SEED)
+    sound = {kind.path: kind.path.read_bytes() for kind in kinds}
+    for kind in kinds:
+        kind.read(kind.path)
+    refused = 0
+    for number in range(DAMAGES):
+        kind = kinds[number % len(kinds)]
+        data = damaged(sound[kind.path], kind.path.suffix, draw)
+        kind.path.write_bytes(data)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                kind.read(kind.path)
+            except DraginLabError:
+                refused += 1
+            except Exception as error:
+                error.add_note(f"of damage {number} to {kind.path.name}: {data[:300]!r}")
+                raise
+        kind.path.write_bytes(sound[kind.path])
+    assert refused > DAMAGES // 4
