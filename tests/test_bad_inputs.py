@@ -19,7 +19,7 @@ from command import Command
 from model import lm_tiny
 
 import dragin_lab as dl
-from dragin_lab import almanac
+from dragin_lab import almanac, views
 from dragin_lab.cli import app as cli
 from dragin_lab.errors import DraginLabError
 from dragin_lab.model.load import LanguageModel
@@ -71,6 +71,7 @@ def entries(offline: Path) -> list[Entry]:
     trace = lab.ask("Who is Ann Lee?", method)
     trace.save("good.trace")
     runs = lab.run(["Who is Ann?"], "wo-rag", output="good", progress=False)
+    swept = lab.sweep(["Who?"], method, threshold=[1.0], progress=False)
     labels = almanac.labels("2wikimultihopqa", limit=1)
 
     def sweep(**given: Any) -> Any:
@@ -124,8 +125,28 @@ def entries(offline: Path) -> list[Entry]:
         }),
         Entry("LanguageModel", LanguageModel, {"model": lm.model, "tokenizer": lm.tokenizer}),
         Entry("score", lm.score, {"prompt": dl.Prompt("Who"), "text": " is it", "hidden": None}),
-        Entry("Replay", dl.Replay, {"trace": trace}),
         Entry("Replay.at", dl.Replay(trace).at, {"threshold": 1.0, "top_n": 3}),
+        Entry("heatmap", views.heatmap, {"trace": trace, "max_pieces": 9}),
+        Entry("selections", views.selections, {"trace": trace, "gold": ["1"]}),
+        Entry("contributions", views.contributions, {"trace": trace}),
+        Entry("timeline", views.timeline, {"trace": trace}),
+        Entry("side_by_side", views.side_by_side, {"traces": [trace, trace], "labels": ["a", "b"]}),
+        Entry("replayed", views.replayed, {"traces": [trace], "labels": labels, "tokenizer": lm.tokenizer}),
+        Entry("attention_map", views.attention_map, {"trace": trace, "step": 1, "lm": lm, "max_words": 9}),
+        Entry("trace_view", views.trace_view, {"trace": trace}),
+        Entry("trace_text", views.trace_text, {"trace": trace, "width": 80, "color": False}),
+        Entry("cost_quality", views.cost_quality, {
+            "table": swept, "cost": "retrievals", "quality": "f1", "paper": None,
+        }),
+        Entry("threshold_sweep", views.threshold_sweep, {"table": swept, "paper": None}),
+        Entry("browse_page", views.browse_page, {"runs": runs}),
+        Entry("Runs.lines", runs.lines, {"dataset": "questions", "name": "wo-rag"}),
+        Entry("Runs.run_of", runs.run_of, {"dataset": "questions", "name": "wo-rag"}),
+        Entry("Runs.judge", runs.judge, {"dataset": "questions"}),
+        Entry("Runs.record", runs.record, {"qid": "1", "method": "wo-rag", "dataset": None}),
+        Entry("Runs.cause", runs.cause, {"qid": "1", "method": "wo-rag", "dataset": None}),
+        Entry("fit_trigger", dl.fit_trigger, {"traces": [trace], "labels": labels, "name": "fitted", "use": None}),
+        Entry("Replay", dl.Replay, {"trace": trace, "labels": None, "tokenizer": lm.tokenizer}),
         Entry("explore", dl.explore, {"trace": trace}),
         Entry("tuner", dl.tuner, {"traces": [trace], "labels": labels}),
         Entry("browse", dl.browse, {"runs": "good"}),

@@ -12,6 +12,7 @@ import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.draft import Draft
+from dragin_lab.core.given import several
 from dragin_lab.core.logistic import FEATURES, HIDDEN, Logistic, define, features
 from dragin_lab.core.method import restored
 from dragin_lab.core.records import fingerprint
@@ -51,8 +52,13 @@ def fit_trigger(
     are missing in a draft, have another shape there or are not finite.
     """
     path = None if output is None else as_path(output)
-    by_question = {one.question.strip(): one for one in labels}
-    known = [trace for trace in traces if trace.question.text.strip() in by_question and trace.ended != "error"]
+    labelled = several("labels", labels, Labelled, "give almanac.labels(...)")
+    by_question = {one.question.strip(): one for one in labelled}
+    known = [
+        trace
+        for trace in several("traces", traces, Trace, "give a list of traces")
+        if trace.question.text.strip() in by_question and trace.ended != "error"
+    ]
     if len(known) < LEAST:
         raise SettingError(
             f"{len(known)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"

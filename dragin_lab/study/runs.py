@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.given import choice, instance, several
+from dragin_lab.core.given import choice, instance, several, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.again import Rerun
@@ -95,11 +95,13 @@ class Runs:
 
     def lines(self, dataset: str, name: str) -> dict[str, Line]:
         """The lines of a method by question id; none where it has not answered the data set."""
-        known = self._lines.get((dataset, name), {})
+        known = self._lines.get((text("dataset", dataset), text("name", name)), {})
         return {qid: x for qid, x in known.items() if self._chosen is None or (dataset, qid) in self._chosen}
 
     def run_of(self, dataset: str, name: str) -> RunRecord:
         """The run directory of a method on a data set."""
+        choice("data set", dataset, self.datasets)
+        choice("method", name, [known for at, known in self._by if at == dataset])
         return self._by[dataset, name]
 
     @cached_property
@@ -275,7 +277,8 @@ class Runs:
 
     def record(self, qid: str, method: str, dataset: str | None = None) -> tuple[RunRecord, Line]:
         """The run and the prediction line of a question. Raises ``SettingError`` where there is none, or several."""
-        at = [(d, self._method(method)) for d in self.datasets if dataset in (None, d)]
+        at = [(d, self._method(method)) for d in self.datasets if dataset is None or text("dataset", dataset) == d]
+        text("qid", qid)
         found = [key for key in at if qid in self._lines.get(key, ())]
         if len(found) != 1:
             what = "is in several data sets; say which" if found else f"was not answered by {method}"
@@ -312,7 +315,7 @@ class Runs:
 
     def judge(self, dataset: str) -> Judge:
         """What judges the wrong answers of a data set."""
-        if dataset not in self._judges:
+        if choice("data set", dataset, self.datasets) not in self._judges:
             record = next(record for (d, _), record in self._by.items() if d == dataset)
             self._judges[dataset] = Judge.of(dataset, record.config, self._labels)
         return self._judges[dataset]

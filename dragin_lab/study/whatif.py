@@ -16,7 +16,7 @@ import numpy as np
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Tokenizer
-from dragin_lab.core.given import instance
+from dragin_lab.core.given import instance, shown
 from dragin_lab.core.method import Method, exchanged, restored
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.place import Place
@@ -129,6 +129,8 @@ class Replay:
                 "again with the other setting"
             )
         self._template = PromptTemplate(form=self.method.when.form)
+        if not (tokenizer is None or hasattr(tokenizer, "pieces")):
+            raise SettingError(f"tokenizer {shown(tokenizer)} is {type(tokenizer).__name__}; give lm.tokenizer")
         if tokenizer is not None and not fits(tokenizer, trace):
             raise SettingError("the tokenizer names the trace's pieces otherwise; give that of the model that wrote it")
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
@@ -136,7 +138,8 @@ class Replay:
         self._drafts: dict[int, StoredDraft] = {}
         self._truths: list[Truth | None] = [None] * len(trace.steps)
         if labels is not None:
-            self._truths = truths(trace, labels)
+            remedy = "give one of almanac.labels(...)"
+            self._truths = truths(trace, instance("labels", labels, Labelled, remedy))
 
     @property
     def tunable(self) -> tuple[str, ...]:

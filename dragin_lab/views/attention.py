@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.core.given import count as count_of
+from dragin_lab.core.given import shown
 from dragin_lab.core.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TraceFileError
@@ -63,9 +65,12 @@ def attention_map(
         found = opened(trace)
     except TraceFileError as error:
         return message_figure(str(error))
+    max_words = count_of("max_words", max_words)
     if max_words < 2:
         raise SettingError(f"max_words={max_words} leaves no map; give 2 or more")
     chosen = _chosen(found, step)
+    if not (lm is None or hasattr(lm, "tokenizer")):
+        raise SettingError(f"lm {shown(lm)} is {type(lm).__name__}; give the LanguageModel that wrote the trace")
     if lm is not None:
         answer = found.text if chosen is None or step is None else chosen.answer
         if not answer.strip():
@@ -88,7 +93,8 @@ def attention_map(
 def _chosen(trace: Trace, step: int | None) -> Step | None:
     if step is None:
         return None
-    if not 1 <= step <= len(trace.steps):
+    step = count_of("step", step)
+    if step > len(trace.steps):
         raise SettingError(f"step={step} does not exist; this trace has {count(len(trace.steps), 'step')}, from 1")
     return trace.steps[step - 1]
 

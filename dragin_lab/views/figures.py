@@ -161,7 +161,8 @@ def sides(x: np.ndarray, y: np.ndarray, texts: Sequence[str], width: float = 540
 
     ``width`` and ``height`` are those of the smallest plot that the figure is shown in, in pixels.
     """
-    spread = [max(float(np.ptp(values[np.isfinite(values)])), 1e-9) if len(values) else 1.0 for values in (x, y)]
+    finite = [values[np.isfinite(values)] for values in (x, y)]
+    spread = [max(float(np.ptp(values)), 1e-9) if len(values) else 1.0 for values in finite]
     places = np.column_stack([x / spread[0] * width, y / spread[1] * height])  # (n, 2)
     boxes = [(px - 6, py - 6, px + 6, py + 6) for px, py in places]
     out = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dragin_lab.core.given import several
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
@@ -87,6 +88,11 @@ def opened(source: Trace | str | Path) -> Trace:
     if isinstance(source, str | Path):
         return Trace.load(source)
     raise SettingError(f"a view takes a Trace or the path of one, not {type(source).__name__}")
+
+
+def opened_all(sources: Iterable[Trace | str | Path]) -> list[Trace]:
+    """Several traces, themselves or from files; errors as for ``opened``."""
+    return [opened(one) for one in several("traces", sources, Trace | str | Path, "give a list of traces or of paths")]
 
 
 def draw(

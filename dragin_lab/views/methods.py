@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from dragin_lab.core.given import several
 from dragin_lab.core.kept import arrivals, cut_off, origins
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.study.naming import tell_apart
 from dragin_lab.views.alignment import align
-from dragin_lab.views.frame import View, opened, view
+from dragin_lab.views.frame import View, opened_all, view
 from dragin_lab.views.html import clip, count, printable
 from dragin_lab.views.rendering import render
 
@@ -93,7 +94,7 @@ def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] 
     """
     if isinstance(traces, Trace | str | Path):
         raise SettingError("side_by_side compares several traces; give a list of them")
-    found = [opened(trace) for trace in traces]
+    found = opened_all(traces)
     if not 1 <= len(found) <= MAX_TRACES:
         raise SettingError(f"{len(found)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
     told = _all_told(found, labels)
@@ -111,6 +112,8 @@ def _all_told(found: Sequence[Trace], labels: Sequence[str] | None) -> list[Told
     if other is not None:
         said = f"{clip(found[0].question.text, 80)[0]!r} and {clip(other.question.text, 80)[0]!r}"
         raise SettingError(f"the traces ask different questions, {said}; compare traces of one")
+    if labels is not None:
+        labels = several("labels", labels, str, "give a list of texts")
     if labels is not None and len(labels) != len(found):
         raise SettingError(f"{len(labels)} labels do not go with {len(found)} traces; give one each")
     return [_told(t, name) for t, name in zip(found, labels or names_of(found), strict=True)]

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 from wcwidth import wrap
 
+from dragin_lab.core.given import count as as_count
+from dragin_lab.core.given import flag
 from dragin_lab.core.kept import kept_of, origins
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
+from dragin_lab.views.frame import opened
 from dragin_lab.views.html import clip, count, num, printable
 from dragin_lab.views.pieces import Look
 
@@ -31,7 +34,8 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
 
     Hits stand in ⟦ ⟧, thrown-away text in ~[ ]~, both also without ``color`` (ANSI).
     """
-    paper = _Paper(max(width, 40), color)
+    trace = opened(trace)
+    paper = _Paper(max(as_count("width", width), 40), flag("color", color))
     canvas = Canvas.of(trace)
     paper.put("Question", (trace.question.text, _BOLD))
     verdict = sections.signed(*sections.verdict(trace))

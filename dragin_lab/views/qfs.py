@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.core.given import several
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
@@ -31,7 +32,11 @@ def selections(trace: Trace | str | Path, *, gold: Labelled | Iterable[str] | No
     passages. A path that holds no readable trace gives its message in place. Raises ``SettingError`` for the labels of
     another question.
     """
-    known = gold if gold is None or isinstance(gold, str | Labelled) else tuple(gold)
+    known = (
+        gold
+        if gold is None or isinstance(gold, str | Labelled)
+        else tuple(several("gold", gold, str | int, "give passage ids"))
+    )
     if isinstance(trace, Trace):
         wanted(trace, known)
     return draw("query", trace, partial(_drawn, "query.html", known), partial(_drawn, "query.txt", known), "qfs")

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.core.given import several
 from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome, Replay, Turn, labelled_of
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_PIECES, MAX_STEPS
-from dragin_lab.views.frame import View, opened, view
+from dragin_lab.views.frame import View, opened_all, view
 from dragin_lab.views.heat import Scale, largest, scale_of
 from dragin_lab.views.html import count, num
 from dragin_lab.views.pieces import Look, share_out
@@ -39,11 +40,10 @@ def replayed(
     as for ``replay.Replay``. The first trace is drawn in full, the others are lines of a table. Raises ``SettingError``
     for settings that cannot be replayed, ``TraceFileError`` for a path that holds no trace.
     """
-    given = [traces] if isinstance(traces, Trace | str | Path) else list(traces)
-    if not given:
+    found = opened_all([traces] if isinstance(traces, Trace | str | Path) else traces)
+    if not found:
         raise SettingError("there is no trace to replay; give one or a list of them")
-    known = list(labels) if labels is not None else None
-    found = [opened(one) for one in given]
+    known = several("labels", labels, Labelled, "give almanac.labels(...)") if labels is not None else None
     replays = [Replay(t, labelled_of(t, known), tokenizer=tokenizer, nlp=nlp) for t in found]
     outcomes = [r.at(**settings) for r in replays]
     asked = found[0].question.text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.core.given import text
 from dragin_lab.errors import SettingError
 from dragin_lab.views.figures import (
     GREY,
@@ -162,7 +163,7 @@ def _rows(table: Any, needed: Sequence[str]) -> pd.DataFrame:
     rows = getattr(table, "table", table)
     if not isinstance(rows, pd.DataFrame):
         raise SettingError(f"a sweep's figure takes a table (pandas.DataFrame) or a sweep, not {type(rows).__name__}")
-    missing = [name for name in needed if name not in rows]
+    missing = [name for name in needed if text("column", name) not in rows]
     if missing and len(rows):
         there = ", ".join(map(str, rows.columns)) or "none"
         raise SettingError(f"the table lacks the column {missing[0]!r}; it has {there}")
@@ -172,7 +173,8 @@ def _rows(table: Any, needed: Sequence[str]) -> pd.DataFrame:
 def _paper_rows(paper: Any) -> pd.DataFrame | None:
     if paper is None:
         return None
-    rows = paper.rename(columns={name: _PAPER.get(str(name).lower(), str(name).lower()) for name in paper.columns})
+    rows = _rows(paper, ())
+    rows = rows.rename(columns={name: _PAPER.get(str(name).lower(), str(name).lower()) for name in rows.columns})
     return _rows(rows, ("value",))
 
 

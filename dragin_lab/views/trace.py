@@ -8,7 +8,7 @@ from dragin_lab.core.kept import written
 from dragin_lab.core.trace import Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_PIECES, MAX_STEPS, Canvas
-from dragin_lab.views.frame import View, view
+from dragin_lab.views.frame import View, opened, view
 from dragin_lab.views.pieces import Look
 from dragin_lab.views.plain import trace_text
 from dragin_lab.views.rendering import render
@@ -31,6 +31,7 @@ def trace_view(trace: Trace, *, max_pieces: int = MAX_PIECES) -> View:
     At most ``max_pieces`` pieces are drawn one by one, shared fairly among the drafts; the others stand as plain
     text, and the view says how many. A part that cannot be drawn shows its error and its text instead.
     """
+    trace = opened(trace)
     return view(
         "The trace", "trace", trace.question.text, partial(_card, trace, max_pieces), partial(trace_text, trace)
     )

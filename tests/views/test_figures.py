@@ -522,3 +522,9 @@ def test_a_page_takes_tables_too(tmp_path):
     assert "0.250" in text
     assert "<p>n = 4</p>" in text
     assert "plotly.js v" not in text
+
+
+def test_answers_without_a_score_leave_a_figure_without_points() -> None:
+    rows = pd.DataFrame({"value": [1.0], "em": [np.nan], "f1": [np.nan], "retrievals": [1.0]})
+    figure = views.cost_quality(rows)
+    assert [np.isfinite(np.array(series.y, float)).any() for series in figure.data] == [False] * len(figure.data)
