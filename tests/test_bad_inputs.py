@@ -149,6 +149,8 @@ def entries(offline: Path) -> list[Entry]:
         Entry("Replay", dl.Replay, {"trace": trace, "labels": None, "tokenizer": lm.tokenizer}),
         Entry("explore", dl.explore, {"trace": trace}),
         Entry("tuner", dl.tuner, {"traces": [trace], "labels": labels}),
+        Entry("tuner", dl.tuner, {"traces": [trace], "lab": lab}),
+        Entry("lab.explore", lab.explore, {"question": "Who?", "others": {"b": lab}}),
         Entry("browse", dl.browse, {"runs": "good"}),
         Entry("compare", dl.compare, {"a": trace, "b": trace, "labels": ("a", "b")}),
         Entry("Elasticsearch", dl.Elasticsearch, {"address": "no address"}),

@@ -333,7 +333,9 @@ class Lab:
         ``others`` are labs to choose from beside this one, by name. The trace is in ``.trace`` at any moment. Without
         widgets: ``ask`` and ``stream``. Raises ``MissingPackageError`` without anywidget.
         """
-        return import_module("dragin_lab.widgets").live(self, question, method, others or {}, **settings)
+        return import_module("dragin_lab.widgets").live(
+            self, question, method, {} if others is None else others, **settings
+        )
 
     def tune(self, traces: Any, labels: Any = None, *, nlp: Any = None) -> Any:
         """Sliders over stored traces: what would fire, what would be asked, how many retrievals, without the model.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
+from dragin_lab.core.given import instance, several
 from dragin_lab.core.kept import with_passages
 from dragin_lab.core.method import METHODS, VARIANTS, method
 from dragin_lab.core.trace import Question, Step, Trace
@@ -50,8 +51,11 @@ class AskLive(Running):
         variant: str = "reference",
         **settings: Any,
     ) -> None:
-        self.labs = {_name_of(lab): lab} | dict(others or {})
+        further = instance("others", {} if others is None else others, Mapping, "give labs by name")
+        several("others", further.values(), Lab, "give dl.Lab objects")
+        self.labs = {_name_of(lab): lab} | dict(further)
         self.settings = settings
+        instance("question", question, str | Question, "give a text or a Question")
         self.question = Question("", question) if isinstance(question, str) else question
         first = _method(method, variant, settings)
         self.trace: Trace | None = None

@@ -13,7 +13,7 @@ import numpy as np
 import traitlets
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.given import several
+from dragin_lab.core.given import instance, several
 from dragin_lab.core.method import exchanged
 from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError
@@ -59,7 +59,7 @@ class Tuner(Running):
         given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
         known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
         found, unread = _readable(given)
-        self.lab = lab
+        self.lab = None if lab is None else instance("lab", lab, Lab, "give the dl.Lab that made the traces")
         self.ran: list[Trace] = []
         self.outcomes: list[Outcome] = []
         self._replays: list[Replay] = []
