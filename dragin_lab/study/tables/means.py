@@ -61,7 +61,7 @@ def _remarked(name: str, records: list[RunRecord]) -> str:
 def _about(records: Iterable[RunRecord], counts: set[int], base: str) -> list[str]:
     n = f"{min(counts):,}" + (f" to {max(counts):,}" if len(counts) > 1 else "")
     lines = [f"n = {n} question{'' if n == '1' else 's'}; {INTERVALS}"]
-    if "strategyqa" in {record.config["template"].get("answer_rule") for record in records}:
+    if "strategyqa" in [record.config["template"].get("answer_rule") for record in records]:
         lines.append("unreadable answers to yes-or-no questions count as no, as in the released code")
     if base:
         lines.append(comparing(base, "test (EM: McNemar, exact; else by permutation)"))
