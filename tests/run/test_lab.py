@@ -37,8 +37,9 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(("wrong", "near"), [("dtpye", "dtype"), ("corpsu", "corpus"), ("heds", "heads")])
 def test_an_unknown_argument_is_refused_at_once(wrong: str, near: str) -> None:
-    with pytest.raises(SettingError, match=f"argument '{wrong}' does not exist; did you mean '{near}'"):
+    with pytest.raises(SettingError, match=f"argument '{wrong}' does not exist; did you mean '{near}'") as refused:
         dl.Lab(**{wrong: 1})
+    assert "loading" not in str(refused.value)  # no argument, but what all of the model's go by
     with pytest.raises(SettingError, match=f"did you mean '{near}'"):
         dl.Lab().replace(**{wrong: 1})
 
