@@ -209,6 +209,12 @@ def nested(depth: int) -> list[Any]:
         (lambda: dl.Trace.load("a\0b"), "embedded null byte"),
         (lambda: dl.open_retriever("elasticsearch:http://u:p@[::1/x"), r"http://\[::1/x is not an address"),
         (lambda: dl.open_retriever("milvus:http://u:p@[::1/x"), r"http://\[::1/x is not an address"),
+        (lambda: dl.Cluster(None), "address=None is NoneType"),  # type: ignore[arg-type]
+        (lambda: dl.Cluster(recipe="almanac"), "recipe .* is str; give a Recipe"),  # type: ignore[arg-type]
+        (lambda: views.needs_curves(pd.DataFrame({"a": [1]})), "items .* is DataFrame"),  # type: ignore[arg-type]
+        (lambda: views.needs_curves([], thresholds={"rind": "high"}), "the threshold of rind='high' is not a number"),  # type: ignore[dict-item]
+        (lambda: views.score_distributions([], triggers={"rind": 1}), "triggers .* is dict"),  # type: ignore[arg-type]
+        (lambda: views.score_distributions([], positive=True), "positive=True: give a function"),  # type: ignore[arg-type]
     ],
 )
 def test_calls_that_gave_a_librarys_traceback_name_what_is_wrong(call: Callable[[], Any], says: str) -> None:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from dragin_lab import __version__
 from dragin_lab.core.frames import differences
-from dragin_lab.core.given import count, number
+from dragin_lab.core.given import count, instance, number, text
 from dragin_lab.core.method import Method
 from dragin_lab.core.trace import Question
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
@@ -186,8 +186,10 @@ class Cluster(AbstractContextManager["Cluster"]):
         gpus_per_actor: float | None = None,
         cpus_per_actor: float = 1.0,
     ) -> None:
+        chosen = Recipe() if recipe is None else recipe
+        instance("recipe", chosen, Recipe, "give a Recipe, such as Recipe(model='almanac')")
         self._ray = prepare_ray(address, actors, gpus_per_actor, cpus_per_actor)
-        self.address, self.recipe = address, (recipe or Recipe()).absolute()
+        self.address, self.recipe = address, chosen.absolute()
         self._actors: list[_Actor] = []
         self._first: Identity | None = None
         self._lost_loading = 0  # workers in a row
@@ -371,6 +373,7 @@ def prepare_ray(
     address: str, actors: int | None = None, gpus_per_actor: float | None = None, cpus_per_actor: float = 1.0
 ) -> Any:
     """Check what a cluster is described by, and import ray; raises as ``Cluster``, before anything is started."""
+    text("address", address)
     count("actors", 1 if actors is None else actors)
     for name, amount, least in (("gpus_per_actor", gpus_per_actor or 0, 0), ("cpus_per_actor", cpus_per_actor, 0.01)):
         if number(name, amount, least) > 1 and amount % 1:

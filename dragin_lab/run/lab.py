@@ -68,8 +68,8 @@ class Lab:
         **loading: Any,
     ) -> None:
         for key in loading:
-            own = [name for name in inspect.signature(Lab).parameters if name != "loading"]
-            choice("argument", key, (*own, *_loading_arguments()))
+            arguments = [name for name in inspect.signature(Lab).parameters if name != "loading"]
+            choice("argument", key, (*arguments, *_loading_arguments()))
         named = model is None or isinstance(model, str | Path)
         if not (named or hasattr(model, "stream") or hasattr(model, "finish")):
             raise SettingError(

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.core.given import text
 from dragin_lab.errors import MissingPackageError
 from dragin_lab.views.html import printable
 
@@ -135,7 +136,7 @@ def titled(figure: Any, title: str, says: str = "", top: int = 64) -> Any:
 
     ``top`` is the room above the plot in pixels, for a title of one line without a line below it.
     """
-    lines = [label(line) for line in textwrap.wrap(title, TITLE, break_on_hyphens=False)]
+    lines = [label(line) for line in textwrap.wrap(text("title", title), TITLE, break_on_hyphens=False)]
     small = [f"<sup>{label(line)}</sup>" for line in textwrap.wrap(says, SUBTITLE)]
     room = top + 20 * (max(len(lines), 1) + len(small) - 1)
     return figure.update_layout(title_text="<br>".join(lines + small), margin={"t": room})
@@ -166,8 +167,8 @@ def sides(x: np.ndarray, y: np.ndarray, texts: Sequence[str], width: float = 540
     places = np.column_stack([x / spread[0] * width, y / spread[1] * height])  # (n, 2)
     boxes = [(px - 6, py - 6, px + 6, py + 6) for px, py in places]
     out = []
-    for (px, py), text in zip(places, texts, strict=True):
-        size = 6.5 * len(text)
+    for (px, py), words in zip(places, texts, strict=True):
+        size = 6.5 * len(words)
         for side, (right, up) in _SIDES.items():
             left, low = (px + 7 if right > 0 else px - 7 - size), (py + 7 if up > 0 else py - 20)
             box = (left, low, left + size, low + 13)

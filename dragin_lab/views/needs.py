@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.core import given
+from dragin_lab.core.given import instance, several, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.study import ranking
 from dragin_lab.views.figures import (
@@ -46,6 +48,7 @@ def needs_curves(
     One line per trigger, the largest area first; triggers that only fire or not (the clocks) are single points. A large
     marker stands where a trigger's ``thresholds`` entry puts it. Raises ``SettingError`` for a trigger without scores.
     """
+    thetas = _checked(items, thresholds, positive)
     chosen = _triggers(items, triggers)
     if (said := _one_sided(items, positive)) is not None:
         return message_figure(said)
@@ -61,7 +64,7 @@ def needs_curves(
     for number, name in enumerate(sorted(chosen, key=lambda n: -areas[n])):
         for column, trace in enumerate(_curves(name, scores[name], labels, areas[name], style(number)), 1):
             figure.add_trace(trace, row=1, col=column)
-        theta = (thresholds or {}).get(name)
+        theta = thetas.get(name)
         if theta is not None:
             for column, trace in enumerate(_operating(name, scores[name], labels, theta, style(number)), 1):
                 figure.add_trace(trace, row=1, col=column)
@@ -90,6 +93,7 @@ def score_distributions(
     A bar is a share of its own kind. The largest 2 % of all scores stand in the last bar. The clocks, which give no
     scores, are left out unless they are named. Errors as ``needs_curves``.
     """
+    thetas = _checked(items, thresholds, positive)
     chosen = _triggers(items, triggers)
     if triggers is None:
         from dragin_lab.study.needs import CLOCKS
@@ -99,8 +103,7 @@ def score_distributions(
         return message_figure(said)
     labels = np.array([positive(item) for item in items], bool)  # (m,)
     columns = min(2, len(chosen))
-    rows = ceil(len(chosen) / columns)
-    thetas = thresholds or {}
+    rows = math.ceil(len(chosen) / columns)
     titles = [_named(name) + (f", θ {short(thetas[name])}" if name in thetas else "") for name in chosen]
     options = {"vertical_spacing": 0.42 / max(rows, 2), "horizontal_spacing": 0.1}
     figure = panels(rows, columns, subplot_titles=titles, **options)
@@ -125,12 +128,22 @@ def score_distributions(
 
 def _triggers(items: Sequence[Item], wanted: Sequence[str] | None) -> list[str]:
     there = [name for name in items[0].scores if all(name in item.scores for item in items)] if items else []
-    if isinstance(wanted, str):
-        wanted = [wanted]
-    for name in wanted or ():
+    wanted = [] if wanted is None else several("triggers", wanted, str, "give the names of triggers", alone=True)
+    for name in wanted:
         if items and name not in there:
             raise SettingError(f"no trigger {name!r} scored these items; they have {', '.join(there)}")
-    return list(wanted) if wanted else there
+    return wanted or there
+
+
+def _checked(items: Sequence[Item], thresholds: Mapping[str, float] | None, positive: Any) -> dict[str, float]:
+    """The thresholds, with the arguments of both figures checked."""
+    from dragin_lab.study.needs import Item
+
+    several("items", items, Item, "give what needs.forced_items or needs.free_items made")
+    if not callable(positive):
+        raise SettingError(f"positive={shown(positive)}: give a function that says of an Item whether it is missing")
+    by_trigger = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    return {str(name): given.number(f"the threshold of {name}", theta, -math.inf) for name, theta in by_trigger.items()}
 
 
 def _one_sided(items: Sequence[Item], positive: Callable[[Item], bool]) -> str | None:
