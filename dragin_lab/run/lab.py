@@ -27,7 +27,6 @@ from dragin_lab.data.datasets import template_of
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import as_retriever, open_retriever
-from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.cache import Cache, as_cache, cached
 from dragin_lab.text import without_secrets
 
@@ -86,7 +85,7 @@ class Lab:
         own = not (retriever is None or isinstance(retriever, str))
         if own and corpus is not None:
             raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
-        if fields and (own or isinstance(corpus, Corpus) or is_embedded(corpus)):
+        if fields and (own or is_embedded(corpus) or _is_open(corpus)):
             raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
         if layout is not None:
             choice("layout", layout, LAYOUTS)
@@ -344,6 +343,11 @@ class Lab:
         As ``dl.tuner``; besides, a button answers the chosen question with this lab and the chosen values.
         """
         return import_module("dragin_lab.widgets").tuner(traces, labels, lab=self, nlp=nlp)
+
+
+def _is_open(corpus: Any) -> bool:
+    """Whether passages are a ``Corpus`` already; its module is not imported before, as reading traces does without."""
+    return isinstance(corpus, import_module("dragin_lab.retrieval.corpus").Corpus)
 
 
 def _loading_arguments() -> list[str]:

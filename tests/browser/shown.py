@@ -148,7 +148,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "empty selections": (lambda: views.selections(empty_trace()), "retriev"),
     "empty timeline": (lambda: views.timeline(empty_trace()), "step"),
     "cut file": (lambda: views.heatmap(cut_file()), "only a part of one"),
-    "newer file": (lambda: views.timeline(newer_file()), "written in format 9"),
+    "newer file": (lambda: views.timeline(newer_file()), "is of another edition of dragin_lab (format 9"),
     "no attention": (lambda: STATES["no attention, no alternatives"], "no attention were recorded"),
     "no attention heatmap": (
         lambda: views.heatmap(STATES["no attention, no alternatives"]),

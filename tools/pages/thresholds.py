@@ -20,9 +20,9 @@ from dragin_lab.data.datasets import FILES
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.study.budgets import calibrate
-from tools.pages.base import DOCS, RESULTS, markdown_table
+from tools.pages.base import DOCS, markdown_table
 
-RESULT, PAGE = RESULTS / "thresholds.json", DOCS / "explanation" / "thresholds.md"
+RESULT, PAGE = Path(__file__).with_suffix(".json"), DOCS / "explanation" / "thresholds.md"
 BUDGET = "budget:1.25"
 #: The triggers that compare the score of a word with θ, in the written form.
 TRIGGERS = ("rind", "rind(normalize='sentence')", "entropy", "margin", "attention", "entropy-trend")
@@ -97,7 +97,7 @@ def page(found: list[dict[str, Any]]) -> str:
 
 TEMPLATE = """# Where the default thresholds are from
 
-Written by `python -m tools.pages.thresholds` from `benchmarks/results/thresholds.json`.
+Written by `python -m tools.pages.thresholds` from `tools/pages/thresholds.json`.
 
 A threshold belongs to the scale of a score, and to a model. Table 9 of the paper gives θ from 0.75 to 1.5 for RIND.
 Those belong to the released code, which divides the attention that a word receives by the mean of its sentence.
