@@ -152,8 +152,9 @@ class Continuation:
         """The same without what follows the character ``end``, where the model began another example."""
         n = int((self.offsets[:, 0] < end).sum())
         cut = self.text[end:]
+        decided = self.decided if self.decided is not None and self.decided <= n else None
         kept = replace(self.beginning(n), text=self.text[:end], raw_text=self.text[:end], stopped="example")
-        return replace(kept, offsets=kept.offsets.clip(max=end), decided=None, cut=cut, cut_tokens=len(self) - n)
+        return replace(kept, offsets=kept.offsets.clip(max=end), decided=decided, cut=cut, cut_tokens=len(self) - n)
 
     def as_decided(self) -> Continuation:
         """The same draft as it would be had it ended where its outcome was known; itself where it did."""
