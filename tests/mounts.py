@@ -24,4 +24,5 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        # Lazily: a process that a test killed may hold a file open a moment longer, and that fails no test.
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)

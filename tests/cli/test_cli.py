@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from command import PATIENCE, QUESTION, ROOT, Command, start
+from mounts import mounted
 
 import dragin_lab as dl
 from dragin_lab.almanac import embedded_model_path, passages, questions
@@ -368,18 +369,8 @@ def test_files_that_are_no_traces(command: Command, stored: Path, tmp_path: Path
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with room for next to nothing."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    try:
-        made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", path], capture_output=True)
-    except OSError as error:
-        pytest.skip(f"no small file system can be mounted here: {error}")
-    if made.returncode:
-        pytest.skip(f"no small file system can be mounted here: {made.stderr.decode().strip()}")
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", path], check=True)
+    with mounted(tmp_path / "disk", "16k") as folder:
+        yield folder
 
 
 def test_a_full_disk_keeps_the_answer_and_the_old_files(command: Command, tiny_disk: Path) -> None:
