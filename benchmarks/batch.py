@@ -2,7 +2,7 @@
 
 Medians of interleaved rounds, as ratios within a round; processor time is given beside them, because it hardly depends
 on what else the machine does. Every place where a batch wrote something else is listed, and the script fails unless the
-two likeliest pieces lie within 1e-4 nats of one another there (a batch sums in another order). A method whose
+two likeliest tokens lie within 1e-4 nats of one another there (a batch sums in another order). A method whose
 settings this model or pipeline cannot serve is left out, and the file says why.
 
     python benchmarks/batch.py
@@ -19,10 +19,10 @@ from common import begin, budget, interleaved, machine, parser, write
 
 import dragin_lab as dl
 from dragin_lab.core.method import METHODS, VARIANTS
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Question, Trace
 
 BUDGETS = {"cpu": 0.5, "cuda": 0.1}
 SECONDS = {"median_s", "median_cpu_s", "over", "over_cpu"}
@@ -30,7 +30,7 @@ CLOSE = 1e-4  # nats
 
 
 def differences(alone: dict[str, Trace], side: dict[str, Trace]) -> list[dict[str, Any]]:
-    """Where the two ways wrote something else; ``allowed`` where the two likeliest pieces were equal to rounding."""
+    """Where the two ways wrote something else; ``allowed`` where the two likeliest tokens were equal to rounding."""
     found = []
     for key, one in alone.items():
         place = first_difference(one, side[key])
@@ -48,9 +48,9 @@ def differences(alone: dict[str, Trace], side: dict[str, Trace]) -> list[dict[st
 
 
 def first_difference(alone: Trace, side: Trace) -> tuple[str, float | None] | None:
-    """Where two traces first wrote something else, and how much likelier the likeliest piece was there, in nats.
+    """Where two traces first wrote something else, and how much likelier the likeliest token was there, in nats.
 
-    None for that where they do not differ by the choice of a piece, and for all where they wrote the same.
+    None for that where they do not differ by the choice of a token, and for all where they wrote the same.
     """
     for i, (x, y) in enumerate(zip_longest(alone.continuations, side.continuations)):
         if x is None or y is None or x.prompt_ids.tolist() != y.prompt_ids.tolist():
@@ -58,9 +58,9 @@ def first_difference(alone: Trace, side: Trace) -> tuple[str, float | None] | No
         for t, (a, b) in enumerate(zip(x.ids, y.ids, strict=False)):
             if a != b:
                 first, second = np.log(x.alternative_probs[t, :2].astype(float))
-                return f"draft {i}, piece {t}: {x.pieces[t]!r} or {y.pieces[t]!r}", float(first - second)
+                return f"draft {i}, token {t}: {x.tokens[t]!r} or {y.tokens[t]!r}", float(first - second)
         if len(x) != len(y):
-            return f"draft {i} ends after {len(x)} pieces ({x.stopped}) and {len(y)} ({y.stopped})", None
+            return f"draft {i} ends after {len(x)} tokens ({x.stopped}) and {len(y)} ({y.stopped})", None
     return None
 
 
@@ -90,8 +90,8 @@ def measure(
         "questions": len(questions),
         "batch": max(traces, key=lambda t: len(t.provenance["batch"]["notes"])).provenance["batch"],
         **timed.summary("side"),
-        "prompt_pieces": sum(len(c.prompt_ids) for c in drafts),
-        "prompt_pieces_reused": {
+        "prompt_tokens": sum(len(c.prompt_ids) for c in drafts),
+        "prompt_tokens_reused": {
             way: sum(trace.counters["reused"] for trace in found[way].values()) for way in ("alone", "side")
         },
         "generated": sum(map(len, drafts)),
@@ -113,7 +113,7 @@ def some(count: int) -> list[Question]:
 
 def show(result: dict[str, Any], budget: float) -> None:
     """One method for people."""
-    reused = {way: n / result["prompt_pieces"] for way, n in result["prompt_pieces_reused"].items()}
+    reused = {way: n / result["prompt_tokens"] for way, n in result["prompt_tokens_reused"].items()}
     print(
         f"{result['method']}, {result['variant']} variant, {result['questions']} questions: side by side / alone "
         f"{result['over']['alone']:.2f} (processor time {result['over_cpu']['alone']:.2f}, budget {budget}); "
@@ -168,7 +168,7 @@ def main() -> None:
     host = machine(lm.device, lm.model.dtype)
     write(args.out, {"budgets": budgets, "batch": results, "left_out": left_out, "machine": host})
     if any(not one["allowed"] for result in results for one in result["differences"]):
-        raise SystemExit("a batch wrote something else where no two pieces were equally likely; see above")
+        raise SystemExit("a batch wrote something else where no two tokens were equally likely; see above")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 Medians of interleaved runs, as ratios within one round, so that a busy machine disturbs all ways alike:
 
-- bare: our loop, nothing measured and nothing tapped, only the likeliest piece taken;
+- bare: our loop, nothing measured and nothing tapped, only the likeliest token taken;
 - untapped: our loop with entropy, log-probability and alternatives, without attention;
 - capture: our loop with everything, the rows kept in full;
 - generate: ``transformers``' ``generate`` without any capture.
@@ -21,10 +21,10 @@ import torch
 from common import begin, budget, interleaved, machine, parser, plain, random_llama, words, write
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Prompt
 from dragin_lab.model import decode
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.model.prefixes import Prefix
+from dragin_lab.trace.trace import Prompt
 
 LOOP, GENERATE = 1.05, (1.0, 1.03)  # budgets; those against `generate` of the embedded model and of the large one
 PASSAGE = (
@@ -40,7 +40,7 @@ def half_billion() -> LanguageModel:
 
 @torch.inference_mode()
 def bare(lm: LanguageModel, ids: list[int], n: int) -> list[int]:
-    """The decode loop with nothing but the choice of the likeliest piece; as many forwards as ``generate`` makes."""
+    """The decode loop with nothing but the choice of the likeliest token; as many forwards as ``generate`` makes."""
     prefix = Prefix(lm.model.config)
     made: list[int] = []
     fed = ids
@@ -71,13 +71,13 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
 
     def check(way: str, made: list[int]) -> None:
         if made != expected:
-            raise SystemExit(f"{way} made other pieces than generate()")
+            raise SystemExit(f"{way} made other tokens than generate()")
 
     return {
         "model": lm.name,
         "parameters": sum(p.numel() for p in lm.model.parameters()),
         "prompt": len(ids),
-        "pieces": n,
+        "tokens": n,
         **interleaved(ways, runs, check=check).summary("capture"),
     }
 
@@ -85,7 +85,7 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
 def show(results: list[dict[str, Any]]) -> None:
     """The table for people."""
     for r, limit in zip(results, GENERATE, strict=False):
-        size = f"{r['parameters'] / 1e6:.1f} M parameters, {r['prompt']} + {r['pieces']} pieces"
+        size = f"{r['parameters'] / 1e6:.1f} M parameters, {r['prompt']} + {r['tokens']} tokens"
         print(f"{r['model']}: {size}, medians of {r['rounds']} rounds")
         for name, took in r["median_s"].items():
             line = f"  {name:9}{took * 1000:10.1f} ms"
@@ -99,13 +99,13 @@ def main() -> None:
     options = parser(__doc__, "capture")
     options.add_argument("--runs", type=int, default=15, help="rounds on the embedded model")
     options.add_argument("--large-runs", type=int, default=5, help="rounds on 0.5 billion parameters; 0 for none")
-    options.add_argument("--pieces", type=int, default=64)
-    options.add_argument("--large-pieces", type=int, default=24)
+    options.add_argument("--tokens", type=int, default=64)
+    options.add_argument("--large-tokens", type=int, default=24)
     args = options.parse_args()
     begin(args)
-    results = [compare(LanguageModel.load(), PASSAGE * 8 + PASSAGE[:96], args.pieces, args.runs)]
+    results = [compare(LanguageModel.load(), PASSAGE * 8 + PASSAGE[:96], args.tokens, args.runs)]
     if args.large_runs:
-        results.append(compare(half_billion(), words(1024), args.large_pieces, args.large_runs))
+        results.append(compare(half_billion(), words(1024), args.large_tokens, args.large_runs))
     show(results)
     budgets = []
     for one, limit in zip(results, GENERATE, strict=False):

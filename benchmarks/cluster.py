@@ -77,7 +77,7 @@ def measure(asked: Benchmark, actors: Sequence[int], rounds: int) -> dict[str, A
         "episodes": len(records),
         "one_median_s": statistics.median(alone),
         "actors": rows,
-        "an_episode": {name: statistics.mean(r[name] for r in records) for name in ("drafts", "pieces", "retrievals")},
+        "an_episode": {name: statistics.mean(r[name] for r in records) for name in ("drafts", "tokens", "retrievals")},
         "machine": {
             "cores": len(os.sched_getaffinity(0)),
             "machine": platform.machine(),

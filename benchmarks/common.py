@@ -215,19 +215,19 @@ def random_llama(
     raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=raw, unk_token="<unk>")
     made = LanguageModel(model.to(device), tokenizer, name="random Llama")
-    made.eos = frozenset()  # every draft gets as many pieces as are asked for
+    made.eos = frozenset()  # every draft gets as many tokens as are asked for
     return made
 
 
 def words(count: int, vocab: int = 32_000, seed: int = 0) -> str:
-    """A text of ``count`` pieces for ``random_llama``."""
+    """A text of ``count`` tokens for ``random_llama``."""
     import numpy as np
 
     return " ".join(f"w{i}" for i in np.random.default_rng(seed).integers(3, vocab, count))
 
 
 def plain(lm: Any, ids: Sequence[Sequence[int]], n: int) -> list[list[int]]:
-    """``generate`` n pieces behind prompts of one length, greedily, as plain ``transformers``."""
+    """``generate`` n tokens behind prompts of one length, greedily, as plain ``transformers``."""
     import torch
 
     inputs = torch.tensor(ids, device=lm.device)

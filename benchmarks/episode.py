@@ -7,9 +7,9 @@ Interleaved, one question after another, ratios within a question:
 - first: ``Lab.ask`` on an empty cache;
 - naive: the same episode as the authors' released code would serve it (``benchmarks/naive.py``). Its answers have to be
   the same, or the run fails;
-- plain: one ``generate`` of as many pieces as the answer has, behind the first prompt.
+- plain: one ``generate`` of as many tokens as the answer has, behind the first prompt.
 
-Seconds depend on the machine; the pieces that each way feeds to a model, in how many forwards, do not, and stand beside
+Seconds depend on the machine; the tokens that each way feeds to a model, in how many forwards, do not, and stand beside
 them. The settings are the defaults and those that Almanac's development questions chose.
 
     python benchmarks/episode.py
@@ -31,9 +31,9 @@ from naive import Naive
 
 import dragin_lab as dl
 from dragin_lab import almanac
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Question, Trace
 
 BUDGETS = {"reference": {"naive": 0.6, "plain": 5.0}, "paper": {"naive": 0.25, "plain": 2.0}}
 SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
@@ -43,20 +43,20 @@ EXEMPLARS = 8
 WAYS = ("ours", "first", "naive", "plain")
 
 
-def kept_pieces(lm: LanguageModel, trace: Trace) -> int:
-    """Pieces of the answer's text."""
+def kept_tokens(lm: LanguageModel, trace: Trace) -> int:
+    """Tokens of the answer's text."""
     return max(1, len(lm.tokenizer.encode(trace.text, special=False)))
 
 
 def plain(lm: LanguageModel, trace: Trace) -> None:
-    """``generate`` as many pieces as were kept, behind the prompt that the episode began with."""
+    """``generate`` as many tokens as were kept, behind the prompt that the episode began with."""
     first = next(prompt for step in trace.steps for prompt in (step.prompt, step.passages_prompt) if prompt is not None)
-    generate(lm, [lm.prompt(first)[0]], kept_pieces(lm, trace))
+    generate(lm, [lm.prompt(first)[0]], kept_tokens(lm, trace))
 
 
 @contextmanager
 def counted(*models: Any) -> Iterator[Counter[str]]:
-    """Counts the forwards of models and the pieces that they are fed."""
+    """Counts the forwards of models and the tokens that they are fed."""
     counts: Counter[str] = Counter()
 
     def count(module: Any, args: Any, kwargs: Any) -> None:
@@ -74,7 +74,7 @@ def counted(*models: Any) -> Iterator[Counter[str]]:
 
 
 def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Question], template: Any) -> dict[str, Any]:
-    """Seconds and pieces of each way of answering, question by question."""
+    """Seconds and tokens of each way of answering, question by question."""
     naive = Naive(lm)
     seconds: dict[str, list[float]] = {way: [] for way in WAYS}
     fed: dict[str, Counter[str]] = {way: Counter() for way in WAYS}
@@ -105,7 +105,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
                     f"{method.name} ({method.variant}), {question.id}: other answers\n"
                     f"  first: {found['first'].text!r}\n  {way}: {found[way].text!r}"
                 )
-        totals += Counter(found["ours"].counters) + Counter(kept=kept_pieces(lm, found["ours"]))
+        totals += Counter(found["ours"].counters) + Counter(kept=kept_tokens(lm, found["ours"]))
     n = len(questions)
     return {
         "method": method.name,
@@ -122,9 +122,9 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         "forwards": {way: counts["forwards"] / n for way, counts in fed.items()},
         "retrievals": totals["retrievals"] / n,
         "drafts": totals["drafts"] / n,
-        "pieces_kept": totals["kept"] / n,
-        "pieces_generated": totals["generated"] / n,
-        "pieces_generated_naive": naive.generated / n,
+        "tokens_kept": totals["kept"] / n,
+        "tokens_generated": totals["generated"] / n,
+        "tokens_generated_naive": naive.generated / n,
     }
 
 
@@ -146,10 +146,10 @@ def show(result: dict[str, Any]) -> None:
     )
     forwards, fed = result["forwards"], result["fed"]
     print(
-        f"  a question: {result['pieces_kept']:.0f} pieces kept, {result['pieces_generated']:.0f} generated, "
-        f"{result['pieces_generated_naive']:.0f} by the naive driver; {result['retrievals']:.2f} retrievals"
+        f"  a question: {result['tokens_kept']:.0f} tokens kept, {result['tokens_generated']:.0f} generated, "
+        f"{result['tokens_generated_naive']:.0f} by the naive driver; {result['retrievals']:.2f} retrievals"
     )
-    print("  forwards: " + ", ".join(f"{way} {forwards[way]:.0f} ({fed[way]:.0f} pieces)" for way in WAYS), flush=True)
+    print("  forwards: " + ", ".join(f"{way} {forwards[way]:.0f} ({fed[way]:.0f} tokens)" for way in WAYS), flush=True)
 
 
 def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -160,7 +160,7 @@ def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         forwards, limits = one["forwards"], BUDGETS[one["variant"]]
         note = (
             f"the naive driver makes {forwards['naive']:.0f} forwards a question, ours {forwards['ours']:.0f}; one for "
-            f"each piece kept would be {one['pieces_kept'] / forwards['naive']:.2f} of the naive driver's"
+            f"each token kept would be {one['tokens_kept'] / forwards['naive']:.2f} of the naive driver's"
         )
         found += [
             budget(f"{name}: episode / naive driver", one["over"]["ours"]["naive"], limits["naive"], note=note),

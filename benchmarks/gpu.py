@@ -1,7 +1,7 @@
-"""Pieces per second on a GPU: 1, 8 and 32 episodes side by side, with capture and without, against ``generate``.
+"""Tokens per second on a GPU: 1, 8 and 32 episodes side by side, with capture and without, against ``generate``.
 
 The model has the shape of Llama-2-7B and random weights, made on the device, so nothing is downloaded. All prompts have
-one length and every draft gets as many pieces as were asked for. The time of one piece, which is mostly that of
+one length and every draft gets as many tokens as were asked for. The time of one token, which is mostly that of
 reading the prompts, is taken off, so what stands here is decoding:
 
 - capture: our batch with everything measured and the attention rows kept in full;
@@ -16,7 +16,7 @@ is no GPU it says so and changes nothing.
 
     python benchmarks/gpu.py
     python benchmarks/gpu.py --device cpu --dtype float32 --layers 2 --heads 4 --hidden 64 --ffn 128 --vocab 500 \\
-        --prompt 32 --pieces 8 --sizes 1 2 --rounds 1 --copy-mib 8 --out gpu-tried.json    # tries the script
+        --prompt 32 --tokens 8 --sizes 1 2 --rounds 1 --copy-mib 8 --out gpu-tried.json    # tries the script
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ import torch
 from common import MIB, RESULTS, begin, interleaved, machine, parser, plain, random_llama, words, write
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.batch import Batch
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Continuation, Prompt
 
 
 def settle(device: torch.device) -> None:
@@ -58,7 +58,7 @@ def bandwidth(device: torch.device, mib: int, rounds: int = 10) -> float:
 
 
 def batch(lm: LanguageModel, texts: list[str], n: int, capture: bool) -> list[list[int]]:
-    """Drafts of n pieces side by side, each prompt read again."""
+    """Drafts of n tokens side by side, each prompt read again."""
     lm.forget()
     rows = Batch(lm, len(texts), capture=capture)
     for i, text in enumerate(texts):
@@ -87,7 +87,7 @@ def generate(lm: LanguageModel, texts: list[str], n: int) -> list[list[int]]:
 
 def measure(lm: LanguageModel, size: int, rate: float, args: argparse.Namespace) -> dict[str, Any]:
     """One number of episodes; ``rate`` is the bandwidth in bytes a second."""
-    n = args.pieces
+    n = args.tokens
     texts = [words(args.prompt, args.vocab, seed) for seed in range(size)]
     ways: dict[str, Any] = {
         "capture": lambda n: batch(lm, texts, n, True),
@@ -112,17 +112,17 @@ def measure(lm: LanguageModel, size: int, rate: float, args: argparse.Namespace)
     return {
         "episodes": size,
         "prompt": args.prompt,
-        "pieces": n,
+        "tokens": n,
         "rounds": args.rounds,
         "median_s": timed.medians(),
-        "pieces_a_second": {
+        "tokens_a_second": {
             way: statistics.median(size * (n - 1) / max(took, 1e-9) for took in of) for way, of in decoding.items()
         },
         "capture_over": {
             way: statistics.median(a / b for a, b in zip(decoding["capture"], decoding[way], strict=True))
             for way in ("untapped", "generate")
         },
-        "limit_pieces_a_second": {"weights": size * rate / weights, "weights and cache": size * rate / read},
+        "limit_tokens_a_second": {"weights": size * rate / weights, "weights and cache": size * rate / read},
         "same_text_as_generate": same,
         "peak_GiB": torch.cuda.max_memory_allocated(lm.device) / 2**30 if lm.device.type == "cuda" else None,
     }
@@ -135,10 +135,10 @@ def _looked_up(lm: LanguageModel) -> int:
 
 
 def show(row: dict[str, Any]) -> None:
-    rates, limit = row["pieces_a_second"], row["limit_pieces_a_second"]["weights and cache"]
+    rates, limit = row["tokens_a_second"], row["limit_tokens_a_second"]["weights and cache"]
     print(
         f"{row['episodes']:3} side by side: "
-        + ", ".join(f"{way} {rate:.1f} pieces/s ({rate / limit:.0%} of the limit)" for way, rate in rates.items())
+        + ", ".join(f"{way} {rate:.1f} tokens/s ({rate / limit:.0%} of the limit)" for way, rate in rates.items())
         + "; capture over "
         + ", ".join(f"{way} {ratio:.2f}" for way, ratio in row["capture_over"].items()),
         flush=True,
@@ -155,7 +155,7 @@ def main() -> None:
     options.add_argument("--ffn", type=int, default=11008)
     options.add_argument("--vocab", type=int, default=32_000)
     options.add_argument("--prompt", type=int, default=1024)
-    options.add_argument("--pieces", type=int, default=128)
+    options.add_argument("--tokens", type=int, default=128)
     options.add_argument("--sizes", type=int, nargs="+", default=[1, 8, 32])
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--copy-mib", type=int, default=1024)
@@ -166,7 +166,7 @@ def main() -> None:
     device = torch.device(args.device)
     rate = bandwidth(device, args.copy_mib)
     shape = {name: getattr(args, name) for name in ("layers", "heads", "hidden", "ffn", "vocab", "dtype")}
-    lm = random_llama(**shape, positions=max(4096, args.prompt + args.pieces), tied=False, device=args.device)
+    lm = random_llama(**shape, positions=max(4096, args.prompt + args.tokens), tied=False, device=args.device)
     print(f"{machine(device)['device']}: {rate / 1e9:.0f} GB/s")
     found = []
     for size in args.sizes:

@@ -1,7 +1,7 @@
 """How costs grow with the length of the context and with the number of questions.
 
-- context: prompts of 256 to 8,192 random pieces on a random Llama, ``pieces`` written behind each: capture over
-  ``generate``, capture over our loop without it, milliseconds a piece (what is written less what one piece takes) and
+- context: prompts of 256 to 8,192 random tokens on a random Llama, ``tokens`` written behind each: capture over
+  ``generate``, capture over our loop without it, milliseconds a token (what is written less what one token takes) and
   MiB of attention kept;
 - questions: DRAGIN over 1, 2, 4 … questions of Almanac, one after another and side by side: seconds a question over
   those of a single one, and the part of the prompts that was served from kept prefixes.
@@ -20,20 +20,20 @@ from common import MIB, begin, interleaved, machine, parser, plain, random_llama
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation, Prompt, Question
 from dragin_lab.data import datasets
 from dragin_lab.model import decode
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Continuation, Prompt, Question
 
 
 def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
-    """A prompt of p pieces and n behind it."""
+    """A prompt of p tokens and n behind it."""
     text = words(p, lm.model.config.vocab_size)
     ids = lm.prompt(Prompt(text))[0]
 
-    def ours(pieces: int, capture: bool) -> Continuation:
+    def ours(tokens: int, capture: bool) -> Continuation:
         lm.forget()
-        draft = Write(Prompt(text), pieces, attention=capture)
+        draft = Write(Prompt(text), tokens, attention=capture)
         return decode.finish(decode.stream(lm, draft, every=False, capture=capture))
 
     timed = interleaved(
@@ -47,18 +47,18 @@ def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
     )
     made = timed.made["capture"]
     if made.ids.tolist() != timed.made["generate"]:
-        raise SystemExit(f"{p} pieces: capture wrote other pieces than generate()")
+        raise SystemExit(f"{p} tokens: capture wrote other tokens than generate()")
     more = zip(timed.seconds["capture"], timed.seconds["first"], strict=True)
     over, over_cpu = timed.over("capture"), timed.over("capture", processor=True)
     return {
         "prompt": p,
-        "pieces": n,
+        "tokens": n,
         "median_s": timed.medians(),
         "capture_over_generate": over["generate"],
         "capture_over_generate_cpu": over_cpu["generate"],
         "capture_over_untapped": over["untapped"],
         "capture_over_untapped_cpu": over_cpu["untapped"],
-        "ms_a_piece": 1e3 * statistics.median((whole - first) / (n - 1) for whole, first in more),
+        "ms_a_token": 1e3 * statistics.median((whole - first) / (n - 1) for whole, first in more),
         "kept_MiB": made.attention.nbytes / MIB,
     }
 
@@ -105,9 +105,9 @@ def asked(lm: LanguageModel, retriever: Any, counts: list[int], size: int, round
 def show(found: dict[str, Any]) -> None:
     for row in found["context"]:
         print(
-            f"{row['prompt']:5} + {row['pieces']} pieces: capture / generate {row['capture_over_generate']:.3f} "
+            f"{row['prompt']:5} + {row['tokens']} tokens: capture / generate {row['capture_over_generate']:.3f} "
             f"(processor time {row['capture_over_generate_cpu']:.3f}), / without {row['capture_over_untapped']:.3f}, "
-            f"{row['ms_a_piece']:.1f} ms a piece, {row['kept_MiB']:.1f} MiB kept"
+            f"{row['ms_a_token']:.1f} ms a token, {row['kept_MiB']:.1f} MiB kept"
         )
     for row in found["questions"]:
         print(
@@ -120,7 +120,7 @@ def show(found: dict[str, Any]) -> None:
 def main() -> None:
     options = parser(__doc__, "growth")
     options.add_argument("--contexts", type=int, nargs="*", default=[256, 512, 1024, 2048, 4096, 8192])
-    options.add_argument("--pieces", type=int, default=32)
+    options.add_argument("--tokens", type=int, default=32)
     options.add_argument("--questions", type=int, nargs="*", default=[1, 2, 4, 8, 16, 32])
     options.add_argument("--batch-size", type=int, default=16)
     options.add_argument("--rounds", type=int, default=3)
@@ -131,7 +131,7 @@ def main() -> None:
         shape = {"layers": 4, "heads": 8, "hidden": 256, "ffn": 688}
         lm = random_llama(**shape, vocab=4096, positions=2 * max(args.contexts))
         found["shape"] = shape
-        found["context"] = [context(lm, p, args.pieces, args.rounds) for p in args.contexts]
+        found["context"] = [context(lm, p, args.tokens, args.rounds) for p in args.contexts]
     if args.questions:
         embedded, retriever = LanguageModel.load(), dl.BM25(dl.Corpus.load())
         found["questions"] = asked(embedded, retriever, args.questions, args.batch_size, args.rounds)

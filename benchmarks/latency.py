@@ -1,8 +1,8 @@
-"""How long a person waits for ``ask`` in a warm process: until the first piece, and until the answer.
+"""How long a person waits for ``ask`` in a warm process: until the first token, and until the answer.
 
 Interleaved, question by question, ratios within a question. Each way begins behind the same episode of another
 question, so the exemplars have been read (``warm``), or on an empty cache (``cold``); plain is ``generate`` behind the
-prompt that the episode begins with: one piece, and as many as the answer has. The first run of all, which loads what is
+prompt that the episode begins with: one token, and as many as the answer has. The first run of all, which loads what is
 loaded once, stands apart. So does ``import dragin_lab``, in processes of its own.
 
     python benchmarks/latency.py
@@ -19,21 +19,21 @@ from typing import Any
 from common import begin, budget, machine, parser, plain, write
 
 import dragin_lab as dl
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.run.drivers import Decided, PieceMade
+from dragin_lab.run.drivers import Decided, TokenWritten
+from dragin_lab.trace.trace import Question, Trace
 
 WAYS = ("warm", "cold")
 
 
 def ask(method: Any, lm: LanguageModel, retriever: Any, question: Question) -> tuple[dict[str, float], Trace]:
-    """Seconds until the first piece, the first decision and the answer of a streamed episode."""
+    """Seconds until the first token, the first decision and the answer of a streamed episode."""
     seconds: dict[str, float] = {}
     began = time.perf_counter()
     events = dl.Lab(lm, retriever=retriever).stream(question, method)
     for event in events:
-        for kind, name in ((PieceMade, "piece"), (Decided, "decision")):
+        for kind, name in ((TokenWritten, "token"), (Decided, "decision")):
             if isinstance(event, kind):
                 seconds.setdefault(name, time.perf_counter() - began)
     seconds["answer"] = time.perf_counter() - began
@@ -41,11 +41,11 @@ def ask(method: Any, lm: LanguageModel, retriever: Any, question: Question) -> t
 
 
 def generated(lm: LanguageModel, trace: Trace) -> dict[str, float]:
-    """Seconds of plain ``generate`` behind the episode's first prompt: one piece, and the pieces of the answer."""
+    """Seconds of plain ``generate`` behind the episode's first prompt: one token, and the tokens of the answer."""
     prompt = next(p for step in trace.steps for p in (step.prompt, step.passages_prompt) if p is not None)
     ids = lm.prompt(prompt)[0]
     seconds = {}
-    for name, n in (("piece", 1), ("answer", max(1, len(lm.tokenizer.encode(trace.text, special=False))))):
+    for name, n in (("token", 1), ("answer", max(1, len(lm.tokenizer.encode(trace.text, special=False))))):
         began = time.perf_counter()
         plain(lm, [ids], n)
         seconds[name] = time.perf_counter() - began
@@ -78,7 +78,7 @@ def measure(method: Any, lm: LanguageModel, retriever: Any, questions: list[Ques
         "median_ms": {
             way: {name: 1e3 * statistics.median(one[name] for one in of) for name in of[0]} for way, of in took.items()
         },
-        "over_plain": {way: {name: over(way, name) for name in ("piece", "answer")} for way in WAYS},
+        "over_plain": {way: {name: over(way, name) for name in ("token", "answer")} for way in WAYS},
     }
 
 
@@ -93,10 +93,10 @@ def show(result: dict[str, Any]) -> None:
     for way in WAYS:
         ms, over = result["median_ms"][way], result["over_plain"][way]
         print(
-            f"  {way}: first piece {ms['piece']:.0f} ms ({over['piece']:.2f} x plain), first decision "
+            f"  {way}: first token {ms['token']:.0f} ms ({over['token']:.2f} x plain), first decision "
             f"{ms['decision']:.0f} ms, answer {ms['answer']:.0f} ms ({over['answer']:.2f} x plain)"
         )
-    print(f"  the first of all: {result['first_run_s']['piece'] * 1e3:.0f} ms to its first piece")
+    print(f"  the first of all: {result['first_run_s']['token'] * 1e3:.0f} ms to its first token")
 
 
 def main() -> None:

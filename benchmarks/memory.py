@@ -1,11 +1,11 @@
 """What capture costs in memory, and that it does not grow with the model's layers.
 
-- peak: the most memory of a process that reads a long prompt and writes some pieces, with capture and the attention
+- peak: the most memory of a process that reads a long prompt and writes some tokens, with capture and the attention
   rows kept in full, over one that does the same with plain ``generate`` and SDPA attention. Every figure is of a
   process of its own (Linux), rounds are interleaved, medians; ``above`` counts only what comes on top of the loaded
   model;
 - kept: bytes of one layer's attention as it is kept;
-- layers: multiply-adds that capture adds to a draft and seconds a piece it takes, for models of more and more layers.
+- layers: multiply-adds that capture adds to a draft and seconds a token it takes, for models of more and more layers.
 
     python benchmarks/memory.py
 """
@@ -25,16 +25,16 @@ from common import write as write_json
 from torch.utils.flop_counter import FlopCounterMode
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model import decode
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.model.measure import Recorder
+from dragin_lab.trace.trace import Continuation, Prompt
 
 PEAK, KEPT_MIB = 1.05, 20.0  # budgets
 
 
 def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Continuation:
-    """A draft of n pieces on an empty cache."""
+    """A draft of n tokens on an empty cache."""
     lm.forget()
     draft = Write(Prompt(text), n, attention=capture)
     return decode.finish(decode.stream(lm, draft, every=False, capture=capture))
@@ -46,7 +46,7 @@ def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Continuation:
 def peak(way: str, args: argparse.Namespace) -> dict[str, Any]:
     """In a process of its own: bytes resident with the model loaded, and the most while it writes."""
     lm = random_llama(layers=args.layers, heads=args.heads, hidden=args.hidden, ffn=args.ffn, positions=2 * args.prompt)
-    text, n = random_words(args.prompt), args.pieces
+    text, n = random_words(args.prompt), args.tokens
     if way == "capture":
         write(lm, random_words(8), 2, True)  # loads what is loaded once
     else:
@@ -67,20 +67,20 @@ def peak(way: str, args: argparse.Namespace) -> dict[str, Any]:
 
 def peaks(args: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, list[dict[str, Any]]] = {"capture": [], "generate": []}
-    shape = [part for name in ("prompt", "pieces", "layers", "heads", "hidden", "ffn") for part in
+    shape = [part for name in ("prompt", "tokens", "layers", "heads", "hidden", "ffn") for part in
              (f"--{name}", getattr(args, name))]  # fmt: skip
     for place in range(args.rounds):
         for way in ("capture", "generate")[:: 1 if place % 2 else -1]:
             found[way].append(child(__file__, "--child", way, *shape, "--threads", torch.get_num_threads()))
     if found["capture"][0]["ids"] != found["generate"][0]["ids"]:
-        raise SystemExit("capture wrote other pieces than generate()")
+        raise SystemExit("capture wrote other tokens than generate()")
 
     def ratio(of: Any) -> float:
         return statistics.median(of(a) / of(b) for a, b in zip(found["capture"], found["generate"], strict=True))
 
     return {
         "prompt": args.prompt,
-        "pieces": args.pieces,
+        "tokens": args.tokens,
         "layers": args.layers,
         "heads": args.heads,
         "parameters": found["capture"][0]["parameters"],
@@ -112,7 +112,7 @@ def kept(p: int = 2048, n: int = 128, h: int = 32) -> dict[str, Any]:
 def layers(counts: list[int], args: argparse.Namespace) -> list[dict[str, Any]]:
     """What capture adds to models that differ in their number of layers alone."""
     found = []
-    text, n = random_words(args.layers_prompt, 4096), args.layers_pieces
+    text, n = random_words(args.layers_prompt, 4096), args.layers_tokens
     for count in counts:
         lm = random_llama(layers=count, heads=8, hidden=256, ffn=688, vocab=4096)
         work = {}
@@ -130,7 +130,7 @@ def layers(counts: list[int], args: argparse.Namespace) -> list[dict[str, Any]]:
                 "layers": count,
                 "multiply_adds": work[True],
                 "added_multiply_adds": work[True] - work[False],
-                "added_cpu_us_a_piece": 1e6 * statistics.median(more),
+                "added_cpu_us_a_token": 1e6 * statistics.median(more),
                 "over": timed.over("capture")["untapped"],
                 "over_cpu": timed.over("capture", processor=True)["untapped"],
             }
@@ -144,7 +144,7 @@ def layers(counts: list[int], args: argparse.Namespace) -> list[dict[str, Any]]:
 def show(found: dict[str, Any]) -> None:
     one, held = found["peak"], found["kept"]
     print(
-        f"{one['parameters'] / 1e6:.0f} M parameters, {one['prompt']} + {one['pieces']} pieces: peak with capture over "
+        f"{one['parameters'] / 1e6:.0f} M parameters, {one['prompt']} + {one['tokens']} tokens: peak with capture over "
         f"plain {one['over']:.3f} (budget {PEAK}), above the loaded model {one['above_over']:.3f}; "
         f"{one['peak_MiB']['capture']:.0f} and {one['peak_MiB']['generate']:.0f} MiB"
     )
@@ -153,7 +153,7 @@ def show(found: dict[str, Any]) -> None:
     for row in found["layers"]:
         print(
             f"{row['layers']:3} layers: capture adds {row['added_multiply_adds'] / 1e6:.1f} M multiply-adds to "
-            f"{row['multiply_adds'] / 1e6:.0f} M, {row['added_cpu_us_a_piece']:.0f} us a piece; "
+            f"{row['multiply_adds'] / 1e6:.0f} M, {row['added_cpu_us_a_token']:.0f} us a token; "
             f"capture / without {row['over']:.3f} (processor time {row['over_cpu']:.3f})"
         )
 
@@ -161,7 +161,7 @@ def show(found: dict[str, Any]) -> None:
 def main() -> None:
     options = parser(__doc__, "memory")
     options.add_argument("--prompt", type=int, default=4096)
-    options.add_argument("--pieces", type=int, default=32)
+    options.add_argument("--tokens", type=int, default=32)
     options.add_argument("--layers", type=int, default=12)
     options.add_argument("--heads", type=int, default=12)
     options.add_argument("--hidden", type=int, default=768)
@@ -169,7 +169,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--layer-counts", type=int, nargs="+", default=[2, 4, 8, 16])
     options.add_argument("--layers-prompt", type=int, default=512)
-    options.add_argument("--layers-pieces", type=int, default=64)
+    options.add_argument("--layers-tokens", type=int, default=64)
     options.add_argument("--child", choices=("capture", "generate"), help=argparse.SUPPRESS)
     args = options.parse_args()
     begin(args)
@@ -182,7 +182,7 @@ def main() -> None:
     ends = f"{rows[-1]['layers']} layers / {rows[0]['layers']}"
     found = {
         "budgets": [
-            budget(f"peak memory of a {one['prompt']:,}-piece prompt, capture / plain SDPA", one["over"], PEAK),
+            budget(f"peak memory of a {one['prompt']:,}-token prompt, capture / plain SDPA", one["over"], PEAK),
             budget(f"attention kept in full, one layer, {size}", held["MiB"], KEPT_MIB, "MiB"),
             budget(f"multiply-adds that capture adds, {ends}", added[-1] / added[0], 1.0),
         ],

@@ -17,9 +17,9 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from dragin_lab.core.episode import SoFar, Stop, Write
-from dragin_lab.core.trace import Continuation
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.model.measure import Recorder
+from dragin_lab.trace.trace import Continuation
 
 
 class Naive:
@@ -32,7 +32,7 @@ class Naive:
         model.load_state_dict(lm.model.state_dict())
         model.generation_config = lm.model.generation_config
         self.model = model.to(lm.device).eval()
-        self.generated = 0  # pieces, those thrown away too
+        self.generated = 0  # tokens, those thrown away too
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.lm, name)
@@ -41,7 +41,7 @@ class Naive:
     def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         """The continuation of a draft, made whole and cut where its stop is reached."""
         if False:
-            yield  # a generator, as the driver expects, that announces no pieces
+            yield  # a generator, as the driver expects, that announces no tokens
         lm = self.lm
         prompt_ids, prompt_offsets = lm.prompt(draft.prompt)
         p = len(prompt_ids)
@@ -57,9 +57,9 @@ class Naive:
         ids = out.sequences[0, p:].tolist()
         self.generated += len(ids)
         recorder = Recorder(p, len(ids), lm.alternatives, draft.attention, lm.device)
-        for piece, logits in zip(ids, out.logits, strict=True):
-            recorder.chose(piece, logits[0])
-        looks = np.zeros((len(ids), len(ids)), np.float32)  # (n, n) what piece j pays to piece i
+        for token, logits in zip(ids, out.logits, strict=True):
+            recorder.chose(token, logits[0])
+        looks = np.zeros((len(ids), len(ids)), np.float32)  # (n, n) what token j pays to token i
         if draft.attention:
             rows = self._map(out.sequences[0].tolist())[:, :, p - 1 :]  # (1, h, n + 1, p + n)
             recorder.looked_back(rows)
@@ -70,7 +70,7 @@ class Naive:
         return whole if draft.run_on else whole.as_decided()
 
     def _decide(self, whole: Continuation, looks: np.ndarray, stop: Stop) -> tuple[int | None, str, np.ndarray | None]:
-        """Where the stop is reached, why, and what each piece had received until then."""
+        """Where the stop is reached, why, and what each token had received until then."""
         spans = self.lm.tokenizer.spans()
         looks = np.tril(looks, -1)
         for t in range(len(whole)):
@@ -101,5 +101,5 @@ class Naive:
 
 
 def _received(looks: np.ndarray, rows: int, n: int) -> np.ndarray:
-    """(n,) float32: the most that each of n pieces got from the first ``rows`` pieces."""
+    """(n,) float32: the most that each of n tokens got from the first ``rows`` tokens."""
     return looks[:rows, :n].max(0, initial=0.0).astype(np.float32)

@@ -24,12 +24,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import DraginLabError
 from dragin_lab.files import write_whole
 from dragin_lab.retrieval.bm25 import BM25, K1, B, Tantivy
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.lines import interval_of
+from dragin_lab.trace.trace import Passage
 
 BACKENDS = ("rank-bm25", "tantivy")
 DEPTHS = (3, 10, 100)

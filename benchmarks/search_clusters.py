@@ -25,11 +25,11 @@ import psutil
 import zipf
 from pymilvus import DataType, Function, FunctionType, MilvusClient
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.retrieval.bm25 import BM25, Tantivy
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import Milvus, fill
 from dragin_lab.run import benchmark as bench
+from dragin_lab.trace.trace import Passage
 
 K = 3
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")

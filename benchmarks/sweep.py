@@ -55,7 +55,7 @@ def measure(
             busy[way].append(time.process_time() - began_busy)
         check(found["kept"], found["anew"])
     assert found["kept"].counts is not None
-    pieces = {way: sum(line["pieces"] for lines in found[way].predictions for line in lines) for way in WAYS}
+    tokens = {way: sum(line["tokens"] for lines in found[way].predictions for line in lines) for way in WAYS}
     return {
         "method": "dragin",
         "variant": variant,
@@ -68,9 +68,9 @@ def measure(
         "kept_over_one_cpu": ratio(busy, "kept", "one"),
         "anew_over_one": ratio(seconds, "anew", "one"),
         "anew_over_one_cpu": ratio(busy, "anew", "one"),
-        "pieces_in_predictions": pieces,
+        "tokens_in_predictions": tokens,
         "stored": asdict(found["kept"].counts),
-        "pieces_made_over_one": found["kept"].counts.pieces_made / pieces["one"],
+        "tokens_made_over_one": found["kept"].counts.tokens_made / tokens["one"],
     }
 
 
@@ -95,8 +95,8 @@ def show(result: dict[str, Any]) -> None:
         f"dragin, {result['variant']} variant, θ {result['thresholds']}, {result['questions']} questions\n"
         f"  five / one {result['kept_over_one']:.2f} (budget {BUDGET}; processor time {cpu['kept']}), "
         f"without a cache {result['anew_over_one']:.2f} ({cpu['anew']})\n"
-        f"  pieces made for five / one {result['pieces_made_over_one']:.2f}, without a cache "
-        f"{result['pieces_in_predictions']['anew'] / result['pieces_in_predictions']['one']:.2f}; drafts: "
+        f"  tokens made for five / one {result['tokens_made_over_one']:.2f}, without a cache "
+        f"{result['tokens_in_predictions']['anew'] / result['tokens_in_predictions']['one']:.2f}; drafts: "
         f"{stored['drafts_served']} served, {stored['drafts_made']} made, {stored['drafts_outgrown']} cached too short",
         flush=True,
     )
@@ -109,7 +109,7 @@ def budgets(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
             f"five thresholds / one, {one['variant']} variant, θ {one['thresholds'][0]:g} to {one['thresholds'][-1]:g}",
             one["kept_over_one"],
             BUDGET,
-            note=f"the episodes part here, so that {one['pieces_made_over_one']:.2f} times the pieces have to be made",
+            note=f"the episodes part here, so that {one['tokens_made_over_one']:.2f} times the tokens have to be made",
         )
         for one in results
     ]

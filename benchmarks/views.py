@@ -1,7 +1,7 @@
 """How long the static views of a long trace take, and how large they are.
 
-The traces are made up (no model): drafts of 50 pieces, all judged, and one single draft. Times are medians, in
-processor and wall-clock milliseconds. The budget is 150 ms and 1.5 MB for 2,000 pieces.
+The traces are made up (no model): drafts of 50 tokens, all judged, and one single draft. Times are medians, in
+processor and wall-clock milliseconds. The budget is 150 ms and 1.5 MB for 2,000 tokens.
 
     python benchmarks/views.py
 """
@@ -50,18 +50,18 @@ def main() -> None:
     args = options.parse_args()
     rows = []
     print(
-        f"{'view':12} {'pieces':>7} {'drafts':>7} {'wall ms':>8} {'cpu ms':>8} {'kB':>7}   (median of {args.repeats})"
+        f"{'view':12} {'tokens':>7} {'drafts':>7} {'wall ms':>8} {'cpu ms':>8} {'kB':>7}   (median of {args.repeats})"
     )
-    for pieces, per_draft in ((200, 50), (2000, 50), (2000, 2000), (5000, 50), (5000, 5000)):
-        trace = long_trace(pieces, per_draft)
+    for tokens, per_draft in ((200, 50), (2000, 50), (2000, 2000), (5000, 50), (5000, 5000)):
+        trace = long_trace(tokens, per_draft)
         for name, make in VIEWS.items():
             wall, cpu, size = measure(lambda make=make, trace=trace: make(trace), args.repeats)
-            print(f"{name:12} {pieces:7,} {len(trace.steps):7} {wall:8.1f} {cpu:8.1f} {size / 1e3:7.0f}")
-            row = {"view": name, "pieces": pieces, "drafts": len(trace.steps)}
+            print(f"{name:12} {tokens:7,} {len(trace.steps):7} {wall:8.1f} {cpu:8.1f} {size / 1e3:7.0f}")
+            row = {"view": name, "tokens": tokens, "drafts": len(trace.steps)}
             rows.append(row | {"wall_ms": wall, "cpu_ms": cpu, "kB": size / 1e3})
-    heat = [row for row in rows if row["view"] == "heatmap" and row["pieces"] == 2000]
+    heat = [row for row in rows if row["view"] == "heatmap" and row["tokens"] == 2000]
     budgets = [
-        budget("static heatmap of 2,000 pieces", max(row["wall_ms"] for row in heat), 150, "ms"),
+        budget("static heatmap of 2,000 tokens", max(row["wall_ms"] for row in heat), 150, "ms"),
         budget("size of that heatmap", max(row["kB"] for row in heat) / 1e3, 1.5, "MB"),
     ]
     write(args.out, {"budgets": budgets, "views": rows, "machine": machine()})

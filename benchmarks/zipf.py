@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dragin_lab.core.trace import Passage
+from dragin_lab.trace.trace import Passage
 
 VOCABULARY = 2_000_000
 WORDS = 60

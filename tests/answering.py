@@ -13,14 +13,14 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method, method
-from dragin_lab.core.trace import Continuation, Question
 from dragin_lab.run.benchmark import as_benchmark, open_run
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord, read_run
+from dragin_lab.trace.trace import Continuation, Question
 
 
 class Batch:
-    """What drivers use of ``model.batch.Batch``; one piece of every draft per step."""
+    """What drivers use of ``model.batch.Batch``; one token of every draft per step."""
 
     def __init__(self, lm: Any, size: int) -> None:
         self.lm = lm
@@ -49,10 +49,10 @@ class Batch:
             self.widths.append(len(self.rows))
         ended, rows = [], self.rows
         self.rows = []
-        for key, pieces in rows:
+        for key, tokens in rows:
             try:
-                next(pieces)
-                self.rows.append((key, pieces))
+                next(tokens)
+                self.rows.append((key, tokens))
             except StopIteration as stop:
                 ended.append((key, stop.value))
             except Exception as error:  # noqa: BLE001 - as the real one does

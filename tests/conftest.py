@@ -91,14 +91,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 @pytest.fixture(autouse=True)
 def own_parts() -> Iterator[None]:
     """Forget the whens and whats that a test defines."""
-    from dragin_lab.core.trigger import WHENS
-    from dragin_lab.core.what import WHATS
+    from dragin_lab.core.formulators import FORMULATORS
+    from dragin_lab.core.trigger import TRIGGERS
 
-    for table in (WHENS, WHATS):
+    for table in (TRIGGERS, FORMULATORS):
         table.names()  # has the shipped ones in it
-    kept = dict(WHENS._found), dict(WHATS._found)
+    kept = dict(TRIGGERS._found), dict(FORMULATORS._found)
     yield
-    WHENS._found, WHATS._found = kept
+    TRIGGERS._found, FORMULATORS._found = kept
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.trace import Passage
+from dragin_lab.trace.trace import Passage
 
 
 class WordEncoder:

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from dragin_lab.core.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
 
 HEADS = 2
 QUESTION = "Who is the mother of the director of film Polish-Russian War?"
@@ -38,19 +38,19 @@ def make_prompt(answer: str = "", passages: tuple[Passage, ...] = ()) -> Prompt:
         if name and part:
             spans[name] = (len(text), len(text) + len(part))
         text += part
-    return Prompt(text, spans, ("exemplar 2 was dropped to fit 2,048 pieces",) if passages else (), apart=(4,))
+    return Prompt(text, spans, ("exemplar 2 was dropped to fit 2,048 tokens",) if passages else (), apart=(4,))
 
 
 def make_continuation(
     prompt: Prompt, text: str, *, attention: bool = True, ended: bool = False, sampled: bool = False, seed: int = 7
 ) -> Continuation:
-    """What a model with one piece a word or punctuation mark would have written; ``ended`` closes it with an EOS."""
+    """What a model with one token a word or punctuation mark would have written; ``ended`` closes it with an EOS."""
     rng = np.random.default_rng(seed)
     spans = [m.span() for m in re.finditer(r"\s*(?:\w+|[^\w\s])", text)]
     prompt_spans = [m.span() for m in re.finditer(r"\s*(?:\w+|[^\w\s])", prompt.text)]
-    pieces = [text[a:b].replace(" ", "▁") for a, b in spans] + ["</s>"] * ended
+    tokens = [text[a:b].replace(" ", "▁") for a, b in spans] + ["</s>"] * ended
     spans += [(len(text), len(text))] * ended
-    n, p = len(pieces), len(prompt_spans) + 1
+    n, p = len(tokens), len(prompt_spans) + 1
     rows = np.tril(rng.random((HEADS, n + 1, p + n)), p - 1)
     rows /= rows.sum(-1, keepdims=True)
     mean = rows.mean(0)
@@ -62,7 +62,7 @@ def make_continuation(
         prompt_ids=np.concatenate([[1], rng.integers(3, 32000, p - 1)]).astype(np.int32),
         prompt_offsets=np.array([(0, 0), *prompt_spans], np.int32),
         ids=ids.astype(np.int32),
-        pieces=tuple(pieces),
+        tokens=tuple(tokens),
         text=text,
         raw_text=text + "</s>" * ended,
         offsets=np.array(spans, np.int32).reshape(n, 2),
@@ -75,7 +75,7 @@ def make_continuation(
         hidden=rng.normal(size=(n, 2)).astype(np.float32) if sampled else None,
         entropy_processed=rng.gamma(1.0, 0.5, n).astype(np.float32) if sampled else None,
         attention=rows.astype(np.float16) if attention else None,
-        alternative_pieces=tuple((piece, "▁the", "<0x0A>") for piece in pieces),
+        alternative_tokens=tuple((token, "▁the", "<0x0A>") for token in tokens),
         decided=n - 1 if n and sampled else None,
         decided_by="'Andrzej' scores above θ" if n and sampled else "",
         received_decided=np.array(received[:-1], np.float32) if n and sampled else None,
@@ -85,12 +85,12 @@ def make_continuation(
 
 
 def make_words(draft: Continuation) -> Words:
-    """One word a run of pieces up to the next one that starts with a space; "Andrzej" is the hit."""
-    starts = [i for i, piece in enumerate(draft.pieces) if i == 0 or piece.startswith("▁")]
+    """One word a run of tokens up to the next one that starts with a space; "Andrzej" is the hit."""
+    starts = [i for i, token in enumerate(draft.tokens) if i == 0 or token.startswith("▁")]
     end = int((draft.offsets[:, 0] < draft.offsets[:, 1]).sum())  # a closing EOS is part of no word
     starts = [start for start in starts if start < end]
     spans = np.array(list(zip(starts, [*starts[1:], end], strict=True)), np.int32).reshape(-1, 2)
-    text = tuple("".join(draft.pieces[a:b]).replace("▁", " ").strip() for a, b in spans)
+    text = tuple("".join(draft.tokens[a:b]).replace("▁", " ").strip() for a, b in spans)
     attention = np.array([draft.received[a:b].max(initial=0.0) for a, b in spans], np.float32)
     entropy = np.array([draft.entropy[a:b].max(initial=0.0) for a, b in spans], np.float32)
     stop = np.array([word.lower() in {"the", "of", "is"} for word in text], bool)
@@ -131,7 +131,7 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
         kept=RESUMED,
         discarded=DRAFT[cut:],
         answer=RESUMED,
-        notes=["re-encoded text gives other ids from piece 3 on"],
+        notes=["re-encoded text gives other ids from token 3 on"],
         seconds={"draft": 0.25, "search": 0.004},
     )
     second_prompt = make_prompt(RESUMED)

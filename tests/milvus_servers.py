@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.retrieval.analysis import terms
+from dragin_lab.trace.trace import Passage
 
 
 @dataclass

@@ -23,7 +23,7 @@ def write_run(
     retriever: str | None = "bm25",
     label: str | None = None,
     retrievals: Sequence[int] | None = None,
-    pieces: Sequence[int] | None = None,
+    tokens: Sequence[int] | None = None,
     limit: int | None = None,
     **settings: Any,
 ) -> Path:
@@ -65,7 +65,7 @@ def write_run(
                 "queries": [],
                 "passages": [],
                 "drafts": 1,
-                "pieces": 40 + at if pieces is None else pieces[at],
+                "tokens": 40 + at if tokens is None else tokens[at],
                 "ended": "error" if failed else "answered",
             }
             | ({"error": "gone"} if failed else {})

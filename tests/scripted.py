@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.catalog.loops import episode
 from dragin_lab.core.episode import Attend, Request, SoFar, Write
-from dragin_lab.core.loops import episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.trace import Continuation, Passage, Question, Trace
+from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
 
 QUESTION = "Who made it?"
 UNK, BOS, EOS, NEWLINE = 0, 1, 2, 13
-_PIECE = re.compile(r" (?=</?s>|<unk>|<\|)|<unk>|</?s>|<\|[a-z_]+\|>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s")
+_TOKEN = re.compile(r" (?=</?s>|<unk>|<\|)|<unk>|</?s>|<\|[a-z_]+\|>|\n| ?[^\W\d_]+| ?\d| ?[^\w\s]| ?_|\s")
 
 
 class WordTokenizer:
@@ -38,12 +38,12 @@ class WordTokenizer:
             *(f"<filler {i}>" for i in range(3, NEWLINE)),
             "<0x0A>" if marker == "▁" else "Ċ",
         ]
-        self._ids = {piece: i for i, piece in enumerate(self._strings)}
+        self._ids = {token: i for i, token in enumerate(self._strings)}
 
     def cut(self, text: str) -> list[tuple[int, int, int]]:
-        """The id and the character span of every piece of a text, as it stands behind another text."""
+        """The id and the character span of every token of a text, as it stands behind another text."""
         found = []
-        for match in _PIECE.finditer(text):
+        for match in _TOKEN.finditer(text):
             string = self._strings[NEWLINE] if match[0] == "\n" else match[0].replace(" ", self.marker)
             if string not in self._ids:
                 self._ids[string] = len(self._strings)
@@ -62,11 +62,11 @@ class WordTokenizer:
         return ids if special else ids[1:]
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
-        pieces = [self._strings[i] for i in ids if special or i not in (UNK, BOS, EOS)]
-        text = "".join(pieces).replace(self._strings[NEWLINE], "\n").replace(self.marker, " ")
+        tokens = [self._strings[i] for i in ids if special or i not in (UNK, BOS, EOS)]
+        text = "".join(tokens).replace(self._strings[NEWLINE], "\n").replace(self.marker, " ")
         return text.removeprefix(" ") if self.marker == "▁" else text
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def tokens(self, ids: Sequence[int]) -> list[str]:
         return [self._strings[i] for i in ids]
 
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
@@ -76,7 +76,7 @@ class WordTokenizer:
 
 @dataclass
 class Say:
-    """What the model says to one draft before it closes it, and what is measured on pieces, by text without space."""
+    """What the model says to one draft before it closes it, and what is measured on tokens, by text without space."""
 
     text: str
     entropy: dict[str, float] = field(default_factory=dict)  # else 0.1
@@ -87,7 +87,7 @@ class Say:
 class ScriptedModel:
     """Has what drivers use of a ``LanguageModel``; says the entries of ``script`` in turn, raises the exceptions.
 
-    ``looks`` weighs pieces by their text: every position pays the ones before it in proportion (1 where not named);
+    ``looks`` weighs tokens by their text: every position pays the ones before it in proportion (1 where not named);
     "by>film" is what "by" alone pays "film".
     """
 
@@ -129,8 +129,8 @@ class ScriptedModel:
         self.attended.append(self.tokenizer.decode(ids, special=True))
         return self.rows(ids)[None]
 
-    def _bare(self, piece: int) -> str:
-        return self.tokenizer.pieces([piece])[0].replace(self.tokenizer.marker, "")
+    def _bare(self, token: int) -> str:
+        return self.tokenizer.tokens([token])[0].replace(self.tokenizer.marker, "")
 
     def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
         self.drafts.append(draft)
@@ -184,7 +184,7 @@ class ScriptedModel:
             prompt_ids=np.array(prompt_ids, np.int32),
             prompt_offsets=prompt_offsets,
             ids=np.array(ids, np.int32),
-            pieces=tuple(tokenizer.pieces(ids)),
+            tokens=tuple(tokenizer.tokens(ids)),
             text=tokenizer.decode(ids, special=False),
             raw_text=tokenizer.decode(ids, special=True),
             offsets=np.array(list(itertools.pairwise(ends)), np.int32).reshape(-1, 2),
@@ -263,10 +263,10 @@ def drive(
     return Driven(trace, lm, retriever)
 
 
-def _finish(pieces: Generator[Any, None, Continuation]) -> Continuation:
+def _finish(tokens: Generator[Any, None, Continuation]) -> Continuation:
     while True:
         try:
-            next(pieces)
+            next(tokens)
         except StopIteration as stop:
             made: Continuation = stop.value
             return made

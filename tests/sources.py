@@ -8,8 +8,8 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.trace.trace import Passage
 
 WORDS = ["harbour", "Zażółć", 'the "old" mill', "電影", "river", "senate", "1887", "opened", "quarry", "bridge's", "of"]
 

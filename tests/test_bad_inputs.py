@@ -126,7 +126,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("LanguageModel", LanguageModel, {"model": lm.model, "tokenizer": lm.tokenizer}),
         Entry("score", lm.score, {"prompt": dl.Prompt("Who"), "text": " is it", "hidden": None}),
         Entry("Replay.at", dl.Replay(trace).at, {"threshold": 1.0, "top_n": 3}),
-        Entry("heatmap", views.heatmap, {"trace": trace, "max_pieces": 9}),
+        Entry("heatmap", views.heatmap, {"trace": trace, "max_tokens": 9}),
         Entry("selections", views.selections, {"trace": trace, "gold": ["1"]}),
         Entry("contributions", views.contributions, {"trace": trace}),
         Entry("timeline", views.timeline, {"trace": trace}),

@@ -79,10 +79,10 @@ def test_what_the_page_on_architecture_names_is_in_the_package() -> None:
 
 
 def test_the_page_on_extending_runs_from_top_to_bottom() -> None:
-    from dragin_lab.core.trigger import WHENS
-    from dragin_lab.core.what import WHATS
+    from dragin_lab.core.formulators import FORMULATORS
+    from dragin_lab.core.trigger import TRIGGERS
 
-    before = dict(WHENS._found), dict(WHATS._found)
+    before = dict(TRIGGERS._found), dict(FORMULATORS._found)
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     names: dict = {}
     try:
@@ -90,7 +90,7 @@ def test_the_page_on_extending_runs_from_top_to_bottom() -> None:
             exec(block, names)
             assert names["trace"].ended in ("answered", "length")
     finally:
-        WHENS._found, WHATS._found = before
+        TRIGGERS._found, FORMULATORS._found = before
     assert names["traces"][0].scores.keys() >= {"em", "within_ten_years"}
 
 

@@ -13,10 +13,10 @@ from dragin_lab.model.spans import Spans
 WORDS = ("film", "by", "is", "The", "director", "wro")
 
 
-def _merges(pieces: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Merges that build each word from the left, and the pieces they make."""
+def _merges(tokens: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Merges that build each word from the left, and the tokens they make."""
     made, merges = [], []
-    for word in pieces:
+    for word in tokens:
         for end in range(2, len(word) + 1):
             pair = (word[: end - 1], word[end - 1])
             if pair not in merges:
@@ -27,11 +27,11 @@ def _merges(pieces: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
 
 @functools.cache
 def byte_level() -> Tokenizer:
-    """As Llama 3: bytes as printable characters, Ġ for the space, a character of several bytes in several pieces."""
+    """As Llama 3: bytes as printable characters, Ġ for the space, a character of several bytes in several tokens."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     made, merges = _merges([*WORDS, *(f"Ġ{word}" for word in WORDS)])
     vocabulary = {
-        piece: i for i, piece in enumerate([*letters, *made], start=20)
+        token: i for i, token in enumerate([*letters, *made], start=20)
     }  # 13 means a newline in the released code
     tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     digits = pre_tokenizers.Digits(individual_digits=True)
@@ -45,8 +45,8 @@ def sentencepiece() -> Tokenizer:
     """As Llama 2: ▁ for the space, unknown characters as bytes (<0xF0>), a text's first space not decoded."""
     letters = [*"▁abcdefghijklmnopqrstuvwxyzTDWŻł0123456789.,;!?\"'-"]
     made, merges = _merges([*WORDS, *(f"▁{word}" for word in WORDS)])
-    pieces = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters, *made]
-    vocabulary = {piece: i for i, piece in enumerate(dict.fromkeys(pieces))}
+    tokens = ["<unk>", *(f"<0x{byte:02X}>" for byte in range(256)), *letters, *made]
+    vocabulary = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
     tokenizer = Tokenizer(models.BPE(vocabulary, merges, unk_token="<unk>", byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     tokenizer.decoder = decoders.Sequence(
@@ -60,11 +60,11 @@ TOKENIZERS = {"byte-level": byte_level, "sentencepiece": sentencepiece}
 
 @dataclass(frozen=True)
 class Cut:
-    """A text in pieces: ids, raw vocabulary strings, and the (n, 2) spans in the decoded text."""
+    """A text in tokens: ids, raw vocabulary strings, and the (n, 2) spans in the decoded text."""
 
     text: str
     ids: list[int]
-    pieces: list[str]
+    tokens: list[str]
     offsets: np.ndarray
 
 

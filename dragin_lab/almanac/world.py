@@ -15,8 +15,8 @@ from typing import Any
 
 from dragin_lab.almanac.facts import Labelled, labelled
 from dragin_lab.core.prompts import Exemplar
-from dragin_lab.core.trace import Passage, Question
 from dragin_lab.errors import DraginLabError
+from dragin_lab.trace.trace import Passage, Question
 
 WORLD = Path(__file__).parent / "world"
 

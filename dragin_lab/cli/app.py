@@ -63,9 +63,9 @@ from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.errors import DraginLabError, SettingError, TraceFileError
 
 if TYPE_CHECKING:
-    from dragin_lab.core.trace import Question
     from dragin_lab.run.benchmark import Benchmark
     from dragin_lab.run.drivers import Stream
+    from dragin_lab.trace.trace import Question
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -114,7 +114,7 @@ for part in (index, search):
     "paper variant 0.2).",
 )
 @click.option(
-    "--top-n", type=int, panel="Method", help="Words (qfs) or pieces (last-n) of a query; default 25 with dragin."
+    "--top-n", type=int, panel="Method", help="Words (qfs) or tokens (last-n) of a query; default 25 with dragin."
 )
 @set_option()
 @size_options(64)
@@ -152,7 +152,7 @@ def ask(
 
     With --dataset and --id it is asked as 'dragin-lab run' asks it, and answered the same.
 
-    On a terminal the pieces appear as they are made. Ctrl-C ends it; what was done by then is shown and saved.
+    On a terminal the tokens appear as they are made. Ctrl-C ends it; what was done by then is shown and saved.
     """
     if options["model"] is None:
         use_one_thread()
@@ -274,12 +274,12 @@ def question_of(benchmark: Benchmark, qid: str) -> Question:
 def check_length(question: str, lm: Any, method: Method) -> None:
     """Refuse a question that alone fills the context window; the reference variant, which never drops, goes on."""
     window = lm.context_window
-    pieces = len(lm.tokenizer.encode(question, special=True))
-    if window is None or pieces + method.max_new_tokens <= window or method.variant == "reference":
+    tokens = len(lm.tokenizer.encode(question, special=True))
+    if window is None or tokens + method.max_new_tokens <= window or method.variant == "reference":
         return
     raise SettingError(
-        f"the question has {pieces:,} pieces, which with {method.max_new_tokens} new ones do not fit into the context "
-        f"window of {lm.name}, {window:,} pieces; shorten it, or use a model with a longer context"
+        f"the question has {tokens:,} tokens, which with {method.max_new_tokens} new ones do not fit into the context "
+        f"window of {lm.name}, {window:,} tokens; shorten it, or use a model with a longer context"
     )
 
 
@@ -292,7 +292,7 @@ def follow(events: Stream) -> None:
     Every text that the model writes has a line of its own: a draft, what is written with passages, the answer. What is
     written with passages may go on after the sentence that is kept, and the next draft writes that part again.
     """
-    from dragin_lab.run.drivers import Decided, PieceMade, Retrieved, StepDone
+    from dragin_lab.run.drivers import Decided, Retrieved, StepDone, TokenWritten
 
     live, dim = sys.stderr.isatty(), coloured(sys.stderr)
     writing: tuple[int, str] | None = None
@@ -302,7 +302,7 @@ def follow(events: Stream) -> None:
 
     try:
         for event in events if live else ():
-            if isinstance(event, PieceMade):
+            if isinstance(event, TokenWritten):
                 begins = writing not in (None, (event.step, event.kind))
                 say("\n" * begins + event.text, nl=False)
                 writing = event.step, event.kind

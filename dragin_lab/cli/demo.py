@@ -12,14 +12,14 @@ from tqdm.auto import tqdm
 
 from dragin_lab.cli.outputs import WIDE, counted, table_text, write_page, write_text
 from dragin_lab.core.method import Method
-from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.lab import Lab
+from dragin_lab.trace.trace import Trace
 
 #: Questions answered side by side: a forward of many costs a small model little more than one of one.
 BATCH = 20
-COLUMNS = ("method", "EM", "F1", "retrievals", "pieces", "seconds")
+COLUMNS = ("method", "EM", "F1", "retrievals", "tokens", "seconds")
 
 
 @dataclass

@@ -17,8 +17,8 @@ from typing import Any
 import rich_click as click
 from click.types import FloatParamType
 
-from dragin_lab.core.given import is_embedded
-from dragin_lab.core.method import LOOP, METHODS, VARIANTS, WHATS, WHENS, Method, method
+from dragin_lab.checks import is_embedded
+from dragin_lab.core.method import FORMULATORS, LOOP, METHODS, TRIGGERS, VARIANTS, Method, method
 from dragin_lab.core.parts import Registry, read_form
 from dragin_lab.core.prompts import LAYOUTS
 from dragin_lab.errors import DraginLabError
@@ -224,11 +224,11 @@ def part_options(*, several: bool = False) -> Decorator:
     return together(
         with_option,
         click.option(
-            "--when", type=Part(WHENS, several=several), panel="Method",
+            "--when", type=Part(TRIGGERS, several=several), panel="Method",
             help="When to retrieve, instead of its own, such as 'margin(first=20)@0.6'" + more,
         ),
         click.option(
-            "--what", type=Part(WHATS, several=several), panel="Method",
+            "--what", type=Part(FORMULATORS, several=several), panel="Method",
             help="What to ask for, instead of its own; 'dragin-lab methods' lists both" + more,
         ),
     )  # fmt: skip
@@ -253,7 +253,7 @@ def set_option(*, several: bool = False) -> Decorator:
 
 
 def size_options(most: int = 64, *, several: bool = False) -> Decorator:
-    """The options that every method has; ``most`` pieces by default, more where the model asks by itself.
+    """The options that every method has; ``most`` tokens by default, more where the model asks by itself.
 
     ``several`` takes more than one variant.
     """
@@ -268,7 +268,7 @@ def size_options(most: int = 64, *, several: bool = False) -> Decorator:
         ),
         click.option(
             "--max-new-tokens", type=int, panel="Method",
-            help=f"Most pieces of a draft and of an answer; default {most} (flare-instruct: 96, self-ask: 192).",
+            help=f"Most tokens of a draft and of an answer; default {most} (flare-instruct: 96, self-ask: 192).",
         ),
     )  # fmt: skip
 
@@ -362,7 +362,7 @@ def stated_settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def default_settings(name: str, when: str | None, what: str | None) -> dict[str, Any]:
     """Setting -> default of the method ``name``, where its parts may be others in their written form."""
     own_when, own_what = METHODS[name]
-    parts = ((WHENS, when or own_when), (WHATS, what or own_what))
+    parts = ((TRIGGERS, when or own_when), (FORMULATORS, what or own_what))
     found = {f.name: f.default for registry, form in parts for f in fields(registry.named(read_form(form)[0]))}
     return dict.fromkeys(LOOP) | {"full_drafts": False} | found
 

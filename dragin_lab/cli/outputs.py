@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from dragin_lab.core.prompts import PromptTemplate
-    from dragin_lab.core.trace import Trace
+    from dragin_lab.trace.trace import Trace
 
 WIDE = 160  # columns, where the output is not a terminal
 
@@ -187,7 +187,7 @@ def warn_of_overrun(trace: Trace, window: int | None) -> None:
         return
     drops = "" if trace.method["variant"] == "paper" else ", or use --variant paper, which drops what does not fit"
     echo(
-        f"warning: prompt and text grew to {longest:,} pieces and the model's window holds {window:,}, so what it "
+        f"warning: prompt and text grew to {longest:,} tokens and the model's window holds {window:,}, so what it "
         f"wrote means little;\nlower --top-k, shorten the passages or the question{drops}",
         err=True,
     )

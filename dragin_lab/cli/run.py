@@ -62,7 +62,7 @@ from dragin_lab.study.runs import Runs
     type=PerMethod(click.INT),
     multiple=True,
     panel="Method",
-    help="Words (qfs) or pieces (last-n) of a query, or several; given as --threshold is. Default: the method's.",
+    help="Words (qfs) or tokens (last-n) of a query, or several; given as --threshold is. Default: the method's.",
 )
 @set_option()
 @size_options(several=True)
@@ -81,7 +81,7 @@ def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any)
     """Run methods over benchmarks, each combination of settings in a folder of its own below --output.
 
     The same command continues where an earlier one was stopped, and retries what failed. It ends with a table of
-    exact match, F1, retrievals and pieces per question, with 95 % intervals. Ctrl-C keeps all finished questions.
+    exact match, F1, retrievals and tokens per question, with 95 % intervals. Ctrl-C keeps all finished questions.
     """
 
     def methods_for(one: Benchmark) -> list[Method]:

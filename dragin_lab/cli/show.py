@@ -22,7 +22,7 @@ def show(trace: str, qid: str | None, name: str | None, html: str | None) -> Non
     """Print a stored TRACE, or write it as a page that opens offline. Of a run's folder, list the traces, or print
     that of one question; where it was not kept, the question is answered again with the run's settings.
     """
-    from dragin_lab.core.trace import Trace
+    from dragin_lab.trace.trace import Trace
 
     check_writable(html)
     if name is not None and qid is None:

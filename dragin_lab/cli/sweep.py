@@ -20,7 +20,7 @@ from dragin_lab.cli.options import (
 )
 from dragin_lab.cli.run import execute
 from dragin_lab.core.method import method
-from dragin_lab.core.when import Rind
+from dragin_lab.core.triggers import Rind
 from dragin_lab.run.sweeps import TABLE_5, swept
 
 
@@ -46,12 +46,12 @@ def sweep(
     """Run a method over several values of one setting: its threshold, the length of its queries, or any other (--set).
 
     Each value has a run directory below --output; the same command continues where an earlier one was stopped. It ends
-    with a table of exact match, F1, retrievals and pieces per question, with 95 % intervals.
+    with a table of exact match, F1, retrievals and tokens per question, with 95 % intervals.
     """
     several = {"threshold": threshold and list(threshold), "top_n": top_n and list(top_n)}
     settings = stated_settings(name, options | several)
     if not any(isinstance(value, list) for value in settings.values()):
-        if not isinstance(method(name, **settings).when, Rind):
+        if not isinstance(method(name, **settings).trigger, Rind):
             raise click.UsageError(f"give the values to go over, such as --threshold 0.05,0.1,0.2 for {name}")
         settings["threshold"] = list(TABLE_5)
     _, methods = swept(name, settings)

@@ -44,7 +44,7 @@ format_option = click.option(
 @debug_option
 def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any) -> None:
     """Print one row for each method of the RUNs, of any benchmark and of files of your own: exact match, F1,
-    retrievals and pieces per question with 95 % intervals, and how many answers could not be read.
+    retrievals and tokens per question with 95 % intervals, and how many answers could not be read.
 
     With N (1 to 9): the paper's table N, its value in each cell beside ours. RUN is a run directory that
     'dragin-lab run' wrote, or a folder of them; without any the paper's values stand alone. Runs on Almanac's data

@@ -12,8 +12,8 @@ from dragin_lab.errors import SettingError
 ANSWER_PHRASE = "the answer is"
 #: What a text is continued with when it never says the phrase.
 ANSWER_PROMPT = " So the answer is "
-#: How many pieces that continuation may have.
-ANSWER_PIECES = 20
+#: How many tokens that continuation may have.
+ANSWER_TOKENS = 20
 
 _CUTS = ("Question:", "#10000000", "Note:")
 #: The end marks that the released code strips from an answer.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dragin_lab.core.forms import FORMS, Exemplar, Form
-from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.trace import Prompt
 
 #: Writes (role, text) turns as a chat template does, up to where the assistant begins (``episode.Tokenizer.chat``).
 Chat = Callable[[Sequence[tuple[str, str]]], str]
@@ -77,11 +77,11 @@ def chat_prompt(
         first, last = number == 0 and exemplars, number == len(turns) - 2 and exemplars
         written.append((role, f"{mark if first else ''}{text.strip()}{mark if last else ''}"))
     names = ["exemplars"] * bool(exemplars) + names
-    pieces = chat(written).split(mark)
-    if len(pieces) != 2 * len(names) + 1:
+    tokens = chat(written).split(mark)
+    if len(tokens) != 2 * len(names) + 1:
         raise SettingError("the chat template leaves out or repeats a part of the prompt; use layout='dragin'")
-    text, spans = pieces[0], {}
-    for name, inside, after in zip(names, pieces[1::2], pieces[2::2], strict=True):
+    text, spans = tokens[0], {}
+    for name, inside, after in zip(names, tokens[1::2], tokens[2::2], strict=True):
         if inside:
             spans[name] = (len(text), len(text) + len(inside))
         text += inside + after

@@ -1,4 +1,4 @@
-"""A draft as triggers see it: what was measured on its pieces, and the words and sentences that they make."""
+"""A draft as triggers see it: what was measured on its tokens, and the words and sentences that they make."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy as np
 
 from dragin_lab.core.episode import SoFar
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.trace import Continuation
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.trace import Continuation
 
 
 @dataclass(frozen=True)
 class Laid:
-    """A draft as the released code cuts it: words, sentences, and which words and pieces each sentence owns."""
+    """A draft as the released code cuts it: words, sentences, and which words and tokens each sentence owns."""
 
     words: list[Word]
     sentences: list[str]
     ranges: list[tuple[int, int]]  # half-open, words of each sentence
-    pieces: list[str]  # decoded one by one
-    piece_ranges: list[tuple[int, int]]  # half-open, pieces of each sentence
+    tokens: list[str]  # decoded one by one
+    token_ranges: list[tuple[int, int]]  # half-open, tokens of each sentence
 
 
 def _sealed(values: Sequence[float] | np.ndarray, dtype: type) -> np.ndarray:
@@ -34,16 +34,16 @@ def _sealed(values: Sequence[float] | np.ndarray, dtype: type) -> np.ndarray:
 
 
 def _measured(name: str, dtype: type) -> cached_property[np.ndarray]:
-    """An array of what was measured on the pieces, sealed when it is first read."""
+    """An array of what was measured on the tokens, sealed when it is first read."""
     return cached_property(lambda draft: _sealed(getattr(draft.made, name), dtype))
 
 
 @dataclass(eq=False)
 class Draft:
-    """What a trigger may look at: the pieces written since the last decision. n pieces, w words, k alternatives.
+    """What a trigger may look at: the tokens written since the last decision. n tokens, w words, k alternatives.
 
-    Arrays are read-only, have one entry per piece where nothing else is said, and are computed when they are first
-    read. While a draft is being written, ``received`` is 0 for its last two pieces, because no later piece has looked
+    Arrays are read-only, have one entry per token where nothing else is said, and are computed when they are first
+    read. While a draft is being written, ``received`` is 0 for its last two tokens, because no later token has looked
     back at them yet.
     """
 
@@ -57,13 +57,13 @@ class Draft:
     ids = _measured("ids", np.int64)
     """(n,) int64, vocabulary ids."""
     entropy = _measured("entropy", np.float64)
-    """(n,) float64, nats, of the raw distribution that each piece was drawn from (DRAGIN Eq. 1)."""
+    """(n,) float64, nats, of the raw distribution that each token was drawn from (DRAGIN Eq. 1)."""
     logprob = _measured("logprob", np.float64)
-    """(n,) float64, nats, of each piece under that distribution."""
+    """(n,) float64, nats, of each token under that distribution."""
     received = _measured("received", np.float64)
-    """(n,) float64, the largest head-mean attention that a later piece pays to each (DRAGIN Eq. 2-3)."""
+    """(n,) float64, the largest head-mean attention that a later token pays to each (DRAGIN Eq. 2-3)."""
     alternatives = _measured("alternative_ids", np.int64)
-    """(n, k) int64, ids of the k likeliest pieces at each place, best first."""
+    """(n, k) int64, ids of the k likeliest tokens at each place, best first."""
     alternative_probs = _measured("alternative_probs", np.float64)
     """(n, k) float64, their probabilities."""
 
@@ -81,15 +81,15 @@ class Draft:
         return _sealed(np.asarray(self.made.offsets, np.int32).reshape(-1, 2), np.int32)
 
     @cached_property
-    def pieces(self) -> tuple[str, ...]:
-        """n texts: what each piece added to ``text``."""
+    def tokens(self) -> tuple[str, ...]:
+        """n texts: what each token added to ``text``."""
         return tuple(self.text[a:b] for a, b in self.offsets)
 
     @cached_property
     def attention(self) -> np.ndarray:
-        """(h, n, p + n) float32: row t is what piece t pays to the p pieces of the prompt and to the draft, per head.
+        """(h, n, p + n) float32: row t is what token t pays to the p tokens of the prompt and to the draft, per head.
 
-        Only for a trigger with ``needs=("attention",)``. The row of the last piece is 0 while the draft is written.
+        Only for a trigger with ``needs=("attention",)``. The row of the last token is 0 while the draft is written.
         """
         kept = self.made.attention
         if kept is None:
@@ -98,7 +98,7 @@ class Draft:
 
     @cached_property
     def hidden(self) -> np.ndarray:
-        """(n, d) float32: the hidden state that each piece was drawn from; row t + 1 is the one after reading piece t.
+        """(n, d) float32: the hidden state that each token was drawn from; row t + 1 is the one after reading token t.
 
         Only for a trigger with ``needs=("hidden",)``, the last layer's as the output head reads it, or such as
         ``needs=("hidden:12",)``, what layer 12 gives to the next.
@@ -111,7 +111,7 @@ class Draft:
 
     @cached_property
     def word_list(self) -> list[Word]:
-        """The w words with their half-open piece ranges."""
+        """The w words with their half-open token ranges."""
         return character_words(self.text, self.offsets) if self.laid is None else self.laid.words
 
     @property
@@ -120,8 +120,8 @@ class Draft:
         return tuple(word.text for word in self.word_list)
 
     @cached_property
-    def word_of_piece(self) -> np.ndarray:
-        """(n,) int32, the number of each piece's word."""
+    def word_of_token(self) -> np.ndarray:
+        """(n,) int32, the number of each token's word."""
         lengths = [word.stop - word.start for word in self.word_list]
         return _sealed(np.repeat(np.arange(len(lengths)), lengths), np.int32)
 
@@ -138,9 +138,9 @@ class Draft:
         return _sealed(np.array([int((ends <= start).sum()) for start in starts]), np.int32)
 
     @cached_property
-    def sentence_of_piece(self) -> np.ndarray:
-        """(n,) int32, the number of each piece's sentence."""
-        return _sealed(self.sentence_of_word[self.word_of_piece], np.int32)
+    def sentence_of_token(self) -> np.ndarray:
+        """(n,) int32, the number of each token's sentence."""
+        return _sealed(self.sentence_of_word[self.word_of_token], np.int32)
 
     @cached_property
     def stop_of_word(self) -> np.ndarray:
@@ -149,8 +149,8 @@ class Draft:
 
     @cached_property
     def stop_word(self) -> np.ndarray:
-        """(n,) bool, whether the piece belongs to such a word."""
-        return _sealed(self.stop_of_word[self.word_of_piece], np.bool_)
+        """(n,) bool, whether the token belongs to such a word."""
+        return _sealed(self.stop_of_word[self.word_of_token], np.bool_)
 
     @cached_property
     def settled(self) -> int:
@@ -159,5 +159,5 @@ class Draft:
 
     @property
     def spans(self) -> np.ndarray:
-        """(w, 2) int32, half-open piece ranges of the words."""
+        """(w, 2) int32, half-open token ranges of the words."""
         return np.array([(word.start, word.stop) for word in self.word_list], dtype=np.int32).reshape(-1, 2)

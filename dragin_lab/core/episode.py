@@ -12,21 +12,21 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from dragin_lab.core.trace import Passage, Prompt
+from dragin_lab.trace.trace import Passage, Prompt
 
 T = TypeVar("T")
 
 
 @dataclass
 class SoFar:
-    """The pieces of a draft made so far: what a ``Stop`` may look at. Lists have one entry per piece."""
+    """The tokens of a draft made so far: what a ``Stop`` may look at. Lists have one entry per token."""
 
     ids: list[int] = field(default_factory=list)
     text: str = ""  # decoded, no special tokens
     offsets: list[tuple[int, int]] = field(default_factory=list)  # character spans in `text`
     entropy: list[float] = field(default_factory=list)  # nats, raw distribution
     logprob: list[float] = field(default_factory=list)  # nats, raw distribution
-    received: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (n,) max over later pieces so far
+    received: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))  # (n,) max over later tokens so far
     alternative_ids: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int32))  # (n, k) best first
     alternative_probs: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (n, k)
     # By a factory, as a plain default would be found on the class before a model's ``__getattr__`` is asked.
@@ -35,10 +35,10 @@ class SoFar:
 
 
 class Stop(Protocol):
-    """Ends a draft before its length limit, by its pieces so far alone.
+    """Ends a draft before its length limit, by its tokens so far alone.
 
     Implementations are frozen dataclasses: data that can be compared, hashed and replayed on stored text. A driver
-    asks after every piece, in order, whatever it generates ahead.
+    asks after every token, in order, whatever it generates ahead.
     """
 
     def reached(self, so_far: SoFar) -> str | None:
@@ -48,7 +48,7 @@ class Stop(Protocol):
 
 @dataclass(frozen=True)
 class Never:
-    """Only the end-of-sequence piece and the length limit end the draft."""
+    """Only the end-of-sequence token and the length limit end the draft."""
 
     def reached(self, so_far: SoFar) -> str | None:
         return None
@@ -56,9 +56,9 @@ class Never:
 
 @dataclass(frozen=True)
 class Bias:
-    """Added to the logits of the pieces that ``opening`` may begin with, after a space or not; -inf forbids them.
+    """Added to the logits of the tokens that ``opening`` may begin with, after a space or not; -inf forbids them.
 
-    It holds for the pieces ``first <= t < stop`` of a draft; ``stop=None``: to its end. What is measured on the pieces
+    It holds for the tokens ``first <= t < stop`` of a draft; ``stop=None``: to its end. What is measured on the tokens
     (entropy, log-probability, alternatives) stays that of the raw logits.
     """
 
@@ -112,7 +112,7 @@ def attend(ids: Sequence[int]) -> Episode[np.ndarray]:
 class Tokenizer(Protocol):
     """The part of a tokenizer that methods need."""
 
-    #: The string that marks a space at the start of a piece ("▁" or "Ġ"), or "" where the vocabulary has none.
+    #: The string that marks a space at the start of a token ("▁" or "Ġ"), or "" where the vocabulary has none.
     marker: str
 
     @property
@@ -133,7 +133,7 @@ class Tokenizer(Protocol):
         """Text of ids, with special tokens written out or skipped."""
         ...
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings."""
         ...
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dragin_lab.checks import text
 from dragin_lab.core.answers import ANSWER_PHRASE, ANSWER_PROMPT, extract_answer, is_readable
-from dragin_lab.core.given import text
 
 #: What opens and closes a search call, and what stands around a follow-up question.
 CALL_OPENS, CALL_CLOSES = "[Search(", ")]"

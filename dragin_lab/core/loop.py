@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dragin_lab.core.answers import (
-    ANSWER_PIECES,
+    ANSWER_TOKENS,
     RELEASED_ENDS,
     cut_prediction,
     without_end_marks,
@@ -15,10 +15,10 @@ from dragin_lab.core.answers import (
 from dragin_lab.core.episode import Episode, Never, Search, Stop, Tokenizer, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.trace import Continuation, Decision, Prompt, Query, Step, Trace
+from dragin_lab.trace.trace import Continuation, Decision, Prompt, Query, Step, Trace
 
 #: The note of a query whose trigger flags no words.
-STANDS_IN = "the last piece stands in for the hits that this trigger does not give"
+STANDS_IN = "the last token stands in for the hits that this trigger does not give"
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Loop:
         total = len(made.prompt_ids) + len(made)
         if self.window is None or total <= self.window:
             return []
-        return [f"prompt and text have {total} pieces, more than the model's window of {self.window}"]
+        return [f"prompt and text have {total} tokens, more than the model's window of {self.window}"]
 
     def extraction_prompt(self, tail: str) -> Prompt:
         """The prompt that asks for the answer, where the text has none."""
@@ -72,12 +72,12 @@ class Loop:
 
     def _extract(self, text: str, stop: Stop | None = None) -> Episode[Continuation]:
         prompt = self.trace.extraction_prompt = self.extraction_prompt(" " + text)
-        made = self.trace.extraction = yield Write(prompt, ANSWER_PIECES, stop or Never())
+        made = self.trace.extraction = yield Write(prompt, ANSWER_TOKENS, stop or Never())
         self.trace.notes.extend(self._overrun(made))
         return made
 
     def retrieve(self, step: Step, query: Query) -> Episode[None]:
-        """Cut the query to the pieces the variant sends, search, and record both."""
+        """Cut the query to the tokens the variant sends, search, and record both."""
         query.sent = self.sendable(query.text)
         step.query = query
         step.passages = tuple((yield Search(query.sent, self.method.top_k)))
@@ -85,15 +85,15 @@ class Loop:
             step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
 
     def sendable(self, text: str) -> str:
-        """What of a query's text is sent to the retriever: its last pieces, where the variant cuts it."""
-        limit = self.method.query_pieces
+        """What of a query's text is sent to the retriever: its last tokens, where the variant cuts it."""
+        limit = self.method.query_tokens
         if limit is None:
             return text
         return self.tokenizer.decode(self.tokenizer.encode(text, special=False)[-limit:], special=False)
 
     def first_query(self) -> Query:
         """The query of a loop that searches before anything is written."""
-        note = "the question: nothing is written yet" if self.method.what.needs else ""
+        note = "the question: nothing is written yet" if self.method.formulator.needs else ""
         return Query(self.question, self.question, note=note)
 
     def scheduled(self, step: Step, reason: str) -> None:

@@ -8,17 +8,17 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from hashlib import sha256
 from typing import Any
 
-from dragin_lab.core.budget import Budget, Calibrated, Calibration
-from dragin_lab.core.call import Call
-from dragin_lab.core.given import choice, count, flag
+from dragin_lab.catalog.budget import Budget, Calibrated, Calibration
+from dragin_lab.checks import choice, count, flag
+from dragin_lab.core.formulators import FORMULATORS, Formulator
 from dragin_lab.core.parts import Entry, Registry
 from dragin_lab.core.sentences import Pipeline, load_pipeline
-from dragin_lab.core.trace import Trace
-from dragin_lab.core.trigger import WHENS, When
-from dragin_lab.core.what import WHATS, What
-from dragin_lab.core.when import Clock
+from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.core.triggers import Clock
 from dragin_lab.errors import SettingError
 from dragin_lab.text import without_secrets
+from dragin_lab.trace.trace import Trace
+from dragin_lab.triggers.call import Call
 
 VARIANTS = ("reference", "paper")
 #: The paper's methods (Table 1), and two of the FLARE paper's (Prompts D.2, D.3): name -> (when, what).
@@ -52,8 +52,8 @@ class Method:
 
     name: str
     variant: str
-    when: When
-    what: What
+    trigger: Trigger
+    formulator: Formulator
     max_new_tokens: int  # bounds a draft, and the answer
     top_k: int  # passages per retrieval
     full_drafts: bool = False  # paper variant: generate on after a draft's outcome is known, and record it
@@ -63,62 +63,62 @@ class Method:
     @property
     def settings(self) -> dict[str, Any]:
         """Everything a trace records about the method, as plain data."""
-        loop = {"name": self.name, "variant": self.variant, "when": self.when.name, "what": self.what.name}
+        loop = {"name": self.name, "variant": self.variant, "when": self.trigger.name, "what": self.formulator.name}
         loop |= {key: getattr(self, key) for key in LOOP} | {"threshold": self.threshold}
-        loop |= {"measure": self.when.measure, "unit": self.when.unit_in(self.variant)}
-        own = {part.name: part.fingerprint for part in (self.when, self.what) if part.fingerprint}
-        parts = self.when.settings | self.what.settings
+        loop |= {"measure": self.trigger.measure, "unit": self.trigger.unit_in(self.variant)}
+        own = {part.name: part.fingerprint for part in (self.trigger, self.formulator) if part.fingerprint}
+        parts = self.trigger.settings | self.formulator.settings
         found = {"calibrated": self.calibrated.record} if self.calibrated is not None else {}
         return loop | parts | ({"defined": own} if own else {}) | {"pipeline": self.pipeline.name} | found
 
     @property
     def threshold(self) -> float | None:
         """θ; None for a trigger without a threshold."""
-        return self.when.theta
+        return self.trigger.theta
 
     @property
     def top_n(self) -> int | None:
         """How many words or tokens a query has; None for a formulator without such a setting."""
-        found: int | None = getattr(self.what, "top_n", None)
+        found: int | None = getattr(self.formulator, "top_n", None)
         return found
 
     @property
     def form(self) -> str:
         """The form in which the model is to write its answer (``forms.FORMS``)."""
-        return self.when.form
+        return self.trigger.form
 
     @property
     def retrieves(self) -> bool:
         """Whether it ever searches."""
-        return not (isinstance(self.when, Clock) and self.when.searches == "never")
+        return not (isinstance(self.trigger, Clock) and self.trigger.searches == "never")
 
     @property
-    def query_pieces(self) -> int | None:
-        """A query is cut to its last pieces: 64 in DRAGIN's released code (reference-behaviour §4)."""
-        return self.when.query_pieces if self.variant == "reference" else None
+    def query_tokens(self) -> int | None:
+        """A query is cut to its last tokens: 64 in DRAGIN's released code (reference-behaviour §4)."""
+        return self.trigger.query_tokens if self.variant == "reference" else None
 
     @property
     def keeps_attention(self) -> bool:
         """Whether the paper variant keeps the attention rows of its drafts."""
-        return self.what.reads_attention or "attention" in self.when.needs
+        return self.formulator.reads_attention or "attention" in self.trigger.needs
 
     @property
     def reads_attention(self) -> bool:
         """Whether it needs a model with attention; other methods need only probabilities."""
-        return self.keeps_attention or self.when.rereads
+        return self.keeps_attention or self.trigger.rereads
 
     def __str__(self) -> str:
         return label(self)
 
 
-def senseless(when: When | type[When], what: What | type[What]) -> str:
+def senseless(when: Trigger | type[Trigger], what: Formulator | type[Formulator]) -> str:
     """Why a trigger and a formulator make no sense together and what to use instead; "" where they do."""
     if what.needs <= when.gives:
         return ""
     if "text" not in when.gives:
         remedy = "nothing is written before the only search; use what='question', or a trigger that looks at text"
     else:
-        asking = ", ".join(repr(n) for n in WHENS.names() if issubclass(WHENS.named(n), Call) and n != Call.name)
+        asking = ", ".join(repr(n) for n in TRIGGERS.names() if issubclass(TRIGGERS.named(n), Call) and n != Call.name)
         remedy = f"the model asks for something only with when={asking} or a dl.Call; use one, or another what"
     return f"when={when.name!r} with what={what.name!r} makes no sense: {remedy}"
 
@@ -127,8 +127,8 @@ def method(
     name: str = "dragin",
     *,
     variant: str = "reference",
-    when: str | When | type[When] | None = None,
-    what: str | What | type[What] | None = None,
+    when: str | Trigger | type[Trigger] | None = None,
+    what: str | Formulator | type[Formulator] | None = None,
     max_new_tokens: int | None = None,
     top_k: int | None = None,
     full_drafts: bool = False,
@@ -158,10 +158,10 @@ def method(
     choice("variant", variant, VARIANTS)
     own_when, own_what = METHODS[name]
     when, what = own_when if when is None else when, own_what if what is None else what
-    when_class, what_class = WHENS.read(when)[0], WHATS.read(what)[0]
+    when_class, what_class = TRIGGERS.read(when)[0], FORMULATORS.read(what)[0]
     _check_settings(when_class, what_class, settings)
-    made_when = WHENS.make(when, **{k: v for k, v in settings.items() if k in setting_names(when_class)})
-    made_what = WHATS.make(what, **{k: v for k, v in settings.items() if k in setting_names(what_class)})
+    made_when = TRIGGERS.make(when, **{k: v for k, v in settings.items() if k in setting_names(when_class)})
+    made_what = FORMULATORS.make(what, **{k: v for k, v in settings.items() if k in setting_names(what_class)})
     if message := senseless(made_when, made_what):
         raise SettingError(message)
     made_when, calibrated = _calibrated(made_when, variant, calibration)
@@ -169,8 +169,8 @@ def method(
     return Method(
         name=name,
         variant=variant,
-        when=made_when,
-        what=made_what,
+        trigger=made_when,
+        formulator=made_what,
         max_new_tokens=count("max_new_tokens", made_when.length if max_new_tokens is None else max_new_tokens),
         top_k=count("top_k", _TOP_KS.get((name, variant), _TOP_K) if top_k is None else top_k),
         full_drafts=flag("full_drafts", full_drafts),
@@ -180,8 +180,8 @@ def method(
 
 
 def _calibrated(
-    when: When, variant: str, calibration: Calibration | Iterable[Trace] | None
-) -> tuple[When, Calibrated | None]:
+    when: Trigger, variant: str, calibration: Calibration | Iterable[Trace] | None
+) -> tuple[Trigger, Calibrated | None]:
     """The when with the threshold that a budget asks for, and where that is from; as it is where it has a number."""
     asked = getattr(when, "threshold", None)
     if not (isinstance(asked, str) and ":" in asked):
@@ -199,12 +199,12 @@ def _calibrated(
     return replace(when, threshold=theta), found  # type: ignore[call-arg]
 
 
-def setting_names(part: type[When] | type[What]) -> tuple[str, ...]:
+def setting_names(part: type[Trigger] | type[Formulator]) -> tuple[str, ...]:
     """The names of a part's settings."""
     return tuple(f.name for f in fields(part))
 
 
-def _check_settings(when: type[When], what: type[What], settings: Mapping[str, Any]) -> None:
+def _check_settings(when: type[Trigger], what: type[Formulator], settings: Mapping[str, Any]) -> None:
     """Raise ``SettingError`` for a setting that belongs to both parts, or to neither."""
     of_when, of_what = setting_names(when), setting_names(what)
     if both := set(of_when) & set(of_what):
@@ -214,7 +214,7 @@ def _check_settings(when: type[When], what: type[What], settings: Mapping[str, A
     for key, value in settings.items():
         if key in of_when or key in of_what:
             continue
-        if not (WHENS.any_has(key) or WHATS.any_has(key)):
+        if not (TRIGGERS.any_has(key) or FORMULATORS.any_has(key)):
             choice("setting", key, (*of_when, *of_what, *LOOP))
         # How much a query holds may stay in a preset while the what is exchanged.
         if value is not None and key in ("top_n", "n"):
@@ -225,18 +225,23 @@ def _check_settings(when: type[When], what: type[What], settings: Mapping[str, A
 
 def whens() -> list[Entry]:
     """Every trigger: the built-in ones, your own, and those of installed packages."""
-    return WHENS.listing()
+    return TRIGGERS.listing()
 
 
 def whats() -> list[Entry]:
     """Every query formulator: the built-in ones, your own, and those of installed packages."""
-    return WHATS.listing()
+    return FORMULATORS.listing()
 
 
 def methods() -> list[Entry]:
     """Every method with the settings of its when and its what (DRAGIN, Table 1)."""
     return [
-        Entry(name, WHENS.settings_of(when) | WHATS.settings_of(what), WHENS.named(when).source, f"{when} x {what}")
+        Entry(
+            name,
+            TRIGGERS.settings_of(when) | FORMULATORS.settings_of(what),
+            TRIGGERS.named(when).source,
+            f"{when} x {what}",
+        )
         for name, (when, what) in METHODS.items()
     ]
 
@@ -248,28 +253,33 @@ def changed(found: Method) -> dict[str, Any]:
     """The arguments that make the method out of its name and variant: what is not there by default."""
     needed = _without_default(found)
     plain = method(
-        found.name, variant=found.variant, when=type(found.when), what=type(found.what), nlp=found.pipeline, **needed
+        found.name,
+        variant=found.variant,
+        when=type(found.trigger),
+        what=type(found.formulator),
+        nlp=found.pipeline,
+        **needed,
     )
     before = plain.settings | dict(zip(("when", "what"), METHODS[found.name], strict=True))
-    keys = ("when", "what", "threshold", *found.when.settings, *found.what.settings, *LOOP)
+    keys = ("when", "what", "threshold", *found.trigger.settings, *found.formulator.settings, *LOOP)
     return {key: found.settings[key] for key in keys if key in needed or found.settings[key] != before[key]}
 
 
 def _without_default(found: Method) -> dict[str, Any]:
     """The settings that have to be given, such as θ of a trigger that has no default."""
-    every = (*fields(found.when), *fields(found.what))
+    every = (*fields(found.trigger), *fields(found.formulator))
     names = [f.name for f in every if f.default is MISSING and f.default_factory is MISSING]
-    if found.threshold is not None and found.when.default_threshold(found.variant) is None:
+    if found.threshold is not None and found.trigger.default_threshold(found.variant) is None:
         names.append("threshold")
     return {name: found.settings[name] for name in names}
 
 
 def exchanged(found: Method, **settings: Any) -> Method:
     """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
-    before = changed(found) | {"when": type(found.when), "what": type(found.what)}
+    before = changed(found) | {"when": type(found.trigger), "what": type(found.formulator)}
     before |= {"variant": found.variant, "nlp": found.pipeline}
     made = method(found.name, **settings_beside(before, found.name, settings))
-    return replace(made, calibrated=found.calibrated) if made.when == found.when else made
+    return replace(made, calibrated=found.calibrated) if made.trigger == found.trigger else made
 
 
 def settings_beside(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +289,7 @@ def settings_beside(before: Mapping[str, Any], name: str, changes: Mapping[str, 
     it is of another kind, as θ is on another scale there. Only ``top_n`` stays, which means the same for all.
     """
     merged = dict(before)
-    tables: tuple[tuple[str, Registry[Any]], ...] = (("when", WHENS), ("what", WHATS))
+    tables: tuple[tuple[str, Registry[Any]], ...] = (("when", TRIGGERS), ("what", FORMULATORS))
     for (kind, registry), own in zip(tables, METHODS[name], strict=True):
         if changes.get(kind) is None:
             continue
@@ -335,7 +345,7 @@ def restored(settings: Mapping[str, Any], nlp: Any = None) -> Method:
             f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"
         )
     parts: dict[str, Any] = {}
-    tables: tuple[tuple[str, Registry[Any]], ...] = (("when", WHENS), ("what", WHATS))
+    tables: tuple[tuple[str, Registry[Any]], ...] = (("when", TRIGGERS), ("what", FORMULATORS))
     for kind, registry in tables:
         name = _RENAMED.get((kind, settings[kind]), settings[kind])
         if name not in registry.names():

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.answers import ANSWER_PIECES, cut_prediction
+from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Episode, Stop
+from dragin_lab.core.gap import Gap
 from dragin_lab.core.loop import STANDS_IN, Loop
-from dragin_lab.core.place import Place
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
@@ -30,10 +30,10 @@ from dragin_lab.core.stops import (
     lead,
     next_example,
 )
-from dragin_lab.core.trace import Continuation, Decision, Passage, Prompt, Query, Step, Words
 from dragin_lab.core.trigger import Judgement
-from dragin_lab.core.when import Clock
+from dragin_lab.core.triggers import Clock
 from dragin_lab.core.words import character_words
+from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Step, Words
 
 
 @dataclass
@@ -42,11 +42,11 @@ class PaperLoop(Loop):
 
     text: str = ""  # the answer so far, exact
     passages: tuple[Passage, ...] | None = None  # what the prompt holds
-    kept_ids: list[int] = field(default_factory=list)  # the pieces of the answer as they were generated
+    kept_ids: list[int] = field(default_factory=list)  # the tokens of the answer as they were generated
     given: int = 0  # how many of them were put in, not written
 
     def run(self) -> Episode[None]:
-        when = self.method.when
+        when = self.method.trigger
         once = isinstance(when, Clock) and when.searches == "once"
         if once or when.asks_first:
             step = self.new_step()
@@ -69,7 +69,7 @@ class PaperLoop(Loop):
 
         Whether a sentence is being resumed.
         """
-        when, stop = self.method.when, None
+        when, stop = self.method.trigger, None
         if when.span != "draft":
             stop = self.watch(resumed) if when.span == "word" else FirstSentence(self.method.pipeline)
         made = yield from self._draft(step, stop, run_on=self.method.full_drafts)
@@ -80,7 +80,7 @@ class PaperLoop(Loop):
             whole = when.span != "sentence"
             self._keep(step, known, len(known.text) if whole else self.method.pipeline.first_end(known.text))
             return False
-        yield from self._fetch(step, (yield from self.method.what.formulate(place)))
+        yield from self._fetch(step, (yield from self.method.formulator.formulate(place)))
         if when.span == "sentence":
             step.discarded = made.text
             yield from self._write_sentence(step)
@@ -91,11 +91,11 @@ class PaperLoop(Loop):
 
     def watch(self, resumed: bool) -> Watch:
         """What ends a draft where the trigger fires; ``resumed`` where the draft resumes what was cut."""
-        return Watch(self.method.when, self.method.pipeline, resumed, self.question, self.text)
+        return Watch(self.method.trigger, self.method.pipeline, resumed, self.question, self.text)
 
-    def judge(self, made: Continuation, prompt: Prompt, resumed: bool) -> tuple[Words, Decision, Place | None]:
+    def judge(self, made: Continuation, prompt: Prompt, resumed: bool) -> tuple[Words, Decision, Gap | None]:
         """The trigger's words and decision on a draft, and the place that lacks information where it fires."""
-        when, known = self.method.when, made.as_decided()
+        when, known = self.method.trigger, made.as_decided()
         if when.span == "sentence":
             start, end = (self.method.pipeline.spans(known.text) or [(0, 0)])[0]
             first = known.beginning(int((known.offsets[:, 0] < end).sum()))
@@ -107,27 +107,27 @@ class PaperLoop(Loop):
             found = when.judge(draft, resumed=resumed, until=self._answer_end(known))
             sentence = (0, len(known.text))
         peaks = () if when.unit == "word" else (found.peak,)
-        if found.word is None or found.piece is None:
+        if found.word is None or found.token is None:
             certain = when.span == "sentence" or known.stopped != "length"
             return found.words, Decision(False, self._quiet(found, resumed), peaks=peaks, certain=certain), None
         hits = tuple(_span(known, a, b) for a, b in found.words.spans[found.words.hit].tolist())
         cut = hits[0][0]
         if when.span == "word":
             sentence = _around(self.method.pipeline, known.text, cut)
-        ends = {"word": cut, "sentence": _piece_start(known.offsets, sentence[0]), "draft": 0}
+        ends = {"word": cut, "sentence": _token_start(known.offsets, sentence[0]), "draft": 0}
         decision = Decision(
             True,
             self._loud(found, known),
             cut=0 if when.span == "sentence" else ends[when.cut],
-            piece=found.piece,
+            token=found.token,
             sentence=int(found.words.sentence[found.word]),
             peaks=peaks,
         )
-        return found.words, decision, self.place(known, prompt, found.piece, cut, sentence, hits)
+        return found.words, decision, self.place(known, prompt, found.token, cut, sentence, hits)
 
     def _quiet(self, found: Judgement, resumed: bool) -> str:
         """Why nothing fires."""
-        when, words = self.method.when, found.words
+        when, words = self.method.trigger, found.words
         reason = when.says_nothing(found.peak)
         spared = (words.score > when.theta) & ~found.judged & (words.sentence == 0)
         if resumed and spared.any():
@@ -137,12 +137,12 @@ class PaperLoop(Loop):
 
     def _loud(self, found: Judgement, known: Continuation) -> str:
         """Why the trigger fires."""
-        when = self.method.when
+        when = self.method.trigger
         assert found.word is not None
-        assert found.piece is not None
+        assert found.token is not None
         if when.unit != "word":
             return f"the {when.unit} {when.says(found.peak)} ({when.pool}), above θ {when.theta:g}"
-        word = found.words.text[found.word] or known.pieces[found.piece]
+        word = found.words.text[found.word] or known.tokens[found.token]
         return f"{word!r} {when.says(float(found.words.score[found.word]))}, above θ {when.theta:g}"
 
     def _complete_sentence(self, step: Step) -> Episode[bool]:
@@ -170,12 +170,12 @@ class PaperLoop(Loop):
         if when.sentences:
             yield from self._write_sentence(step)
             return
-        made = yield from self._continue(step, None, when.pieces)
+        made = yield from self._continue(step, None, when.tokens)
         self._keep(step, made, len(made.text))
 
     @property
     def written(self) -> int:
-        """How many pieces of the answer the model wrote."""
+        """How many tokens of the answer the model wrote."""
         return len(self.kept_ids) - self.given
 
     def put_in(self, step: Step, text: str) -> None:
@@ -190,7 +190,7 @@ class PaperLoop(Loop):
 
     def _draft(self, step: Step, stop: Stop | None, limit: int | None = None, **options: Any) -> Episode[Continuation]:
         step.prompt = self._prompt(step)
-        options |= {"hidden": self.method.when.hidden}
+        options |= {"hidden": self.method.trigger.hidden}
         made = step.draft = yield from self._write_until(step, stop, limit, **options)
         return made
 
@@ -240,12 +240,12 @@ class PaperLoop(Loop):
         return text if self.template.shape.closes else cut_prediction(text, at_start=True)
 
     def extraction_prompt(self, tail: str) -> Prompt:
-        prompt = self._fitting(tail, None, ANSWER_PIECES)
+        prompt = self._fitting(tail, None, ANSWER_TOKENS)
         self.trace.notes.extend(prompt.notes)
         return prompt
 
     def _fitting(self, tail: str, passages: Sequence[Passage] | None, room: int) -> Prompt:
-        """The prompt, with as little dropped as leaves room for ``room`` pieces in the window."""
+        """The prompt, with as little dropped as leaves room for ``room`` tokens in the window."""
 
         def build(template: PromptTemplate, passages: Sequence[Passage] | None) -> Prompt:
             return template.render(self.question, tail, passages or None)
@@ -255,7 +255,7 @@ class PaperLoop(Loop):
                 return True
             return len(self.tokenizer.encode(prompt.text, special=prompt.special)) + room <= self.window
 
-        limit = f"the model's window of {self.window} pieces, {room} of them for what is to be written"
+        limit = f"the model's window of {self.window} tokens, {room} of them for what is to be written"
         return self.template.fit(build, passages, fits, limit)
 
     def _fetch(self, step: Step, query: Query) -> Episode[None]:
@@ -275,7 +275,7 @@ class PaperLoop(Loop):
                 end = max(end - (len(new) - close), 0)
                 new = new[:close]
                 self.trace.ended = "answered"
-        pieces = int((made.offsets[:, 0] < end).sum())
+        tokens = int((made.offsets[:, 0] < end).sum())
         step.kept, step.answer = new[len(self.text) :], new
         if step.continuation is None:
             written = step.draft.text if step.draft is not None else made.text
@@ -286,7 +286,7 @@ class PaperLoop(Loop):
             step.continuation_kept = end
         grew = len(new) > len(self.text)
         self.text = self.trace.text = new
-        self.kept_ids += made.ids[:pieces].tolist()
+        self.kept_ids += made.ids[:tokens].tolist()
         if not ended or self.trace.ended != "running":
             return
         if whole and made.closed:
@@ -299,7 +299,7 @@ class PaperLoop(Loop):
     @property
     def _goes_on(self) -> bool:
         """Whether the loop has another turn after a whole draft."""
-        return not isinstance(self.method.when, Clock) or self.method.when.searches == "always"
+        return not isinstance(self.method.trigger, Clock) or self.method.trigger.searches == "always"
 
     def _answer_end(self, made: Continuation) -> int | None:
         """The character of what was written at which the final answer ends; None while it has not."""
@@ -320,21 +320,21 @@ class PaperLoop(Loop):
         made = step.continuation
         end = len(made.text) if step.continuation_kept is None else step.continuation_kept
         place = self.end_place(made, step.passages_prompt, (0, end), answer=self.text)
-        return (yield from self.method.what.formulate(place))
+        return (yield from self.method.formulator.formulate(place))
 
-    def end_place(self, made: Continuation, prompt: Prompt, span: tuple[int, int], **told: Any) -> Place:
-        """The place of a text whose trigger flags no words: its last visible piece stands in for them."""
+    def end_place(self, made: Continuation, prompt: Prompt, span: tuple[int, int], **told: Any) -> Gap:
+        """The place of a text whose trigger flags no words: its last visible token stands in for them."""
         starts, stops = made.offsets.T  # (n,), (n,)
         visible = np.flatnonzero((starts < span[1]) & (stops > starts))
-        piece = int(visible[-1]) if len(visible) else 0
-        last = (int(starts[piece]), min(int(stops[piece]), span[1])) if len(visible) else (0, 0)
-        return self.place(made, prompt, piece, span[1], span, (last,), note=STANDS_IN, **told)
+        token = int(visible[-1]) if len(visible) else 0
+        last = (int(starts[token]), min(int(stops[token]), span[1])) if len(visible) else (0, 0)
+        return self.place(made, prompt, token, span[1], span, (last,), note=STANDS_IN, **told)
 
     def place(
         self,
         made: Continuation,
         prompt: Prompt,
-        piece: int,
+        token: int,
         cut: int,
         span: tuple[int, int],
         hits: tuple[tuple[int, int], ...],
@@ -342,7 +342,7 @@ class PaperLoop(Loop):
         answer: str | None = None,
         term: str = "",
         note: str = "",
-    ) -> Place:
+    ) -> Gap:
         """The place in a written text: t_i, the character where its word begins, its sentence, the flagged words.
 
         ``answer`` is the answer up to there; a clock's loop has kept what it wrote, a trigger's keeps what stands
@@ -354,24 +354,24 @@ class PaperLoop(Loop):
         inside = np.flatnonzero((made.offsets[:, 1] > start) & (made.offsets[:, 0] < end))
         words = character_words(made.text, np.clip(made.offsets[inside], start, end))
         spans = [_span(made, inside[w.start], inside[w.stop - 1] + 1) for w in words]
-        when = self.method.when
-        return Place(
+        when = self.method.trigger
+        return Gap(
             question=self.question,
             answer=answer,
             context=f"{self.question}{answer}" if answer.startswith(" ") else f"{self.question} {answer}",
             sentence=made.text[start:end],
             words=tuple(word.text for word in words),
             hits=np.array([any(a < d and c < b for c, d in hits) for a, b in spans], dtype=bool),
-            pieces=tuple(made.text[a:b] for a, b in made.offsets[inside]),
+            tokens=tuple(made.text[a:b] for a, b in made.offsets[inside]),
             doubt=doubts(made.logprob)[inside],
             pipeline=self.method.pipeline,
             tokenizer=self.tokenizer,
             term=term,
-            chunk_pieces=when.pieces if isinstance(when, Clock) else None,
+            chunk_tokens=when.tokens if isinstance(when, Clock) else None,
             note=note,
             written=made,
             prompt=prompt,
-            piece=piece,
+            token=token,
             cut=cut,
             span=span,
             hit_spans=hits,
@@ -379,12 +379,12 @@ class PaperLoop(Loop):
 
 
 def _span(made: Continuation, start: int, stop: int) -> tuple[int, int]:
-    """The characters of the pieces ``start`` to ``stop - 1``."""
+    """The characters of the tokens ``start`` to ``stop - 1``."""
     return int(made.offsets[start, 0]), int(made.offsets[stop - 1, 1])
 
 
-def _piece_start(offsets: np.ndarray, place: int) -> int:
-    """The first character of the piece that holds the character at ``place``, its leading space included."""
+def _token_start(offsets: np.ndarray, place: int) -> int:
+    """The first character of the token that holds the character at ``place``, its leading space included."""
     return int(offsets[int(np.flatnonzero(offsets[:, 1] > place)[0]), 0])
 
 

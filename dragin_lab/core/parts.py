@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar
 
-from dragin_lab.core.given import choice, flag, number, shown, text
+from dragin_lab.checks import choice, flag, number, shown, text
 from dragin_lab.errors import SettingError
 
 P = TypeVar("P", bound="Part")

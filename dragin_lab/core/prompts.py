@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.checks import choice, number, several, shown, text
 from dragin_lab.core.answers import ANSWER_RULES, score_answer
 from dragin_lab.core.chat import Chat, chat_prompt, task_prompt
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.forms import FORMS, Exemplar, Form
-from dragin_lab.core.given import choice, number, several, shown, text
-from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.trace import Passage, Prompt
 
 __all__ = ["LAYOUTS", "Exemplar", "PromptTemplate"]
 

@@ -1,6 +1,6 @@
 """What queries are made of: QFS and FLARE's confident sentence.
 
-DRAGIN §3.2, reference-behaviour §3 and §5, and the FLARE paper. n pieces in the text, h heads, w words.
+DRAGIN §3.2, reference-behaviour §3 and §5, and the FLARE paper. n tokens in the text, h heads, w words.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dragin_lab.core.words import Word
 
 
 def word_weights(row: np.ndarray, words: Sequence[Word]) -> np.ndarray:
-    """The attention one position pays to each word: the largest over the word's pieces; (w,) float32.
+    """The attention one position pays to each word: the largest over the word's tokens; (w,) float32.
 
-    ``row`` is (n,), the head-mean attention of t_i over the pieces before it. The paper ranks pieces and then takes
-    their words, so a word stands where its best piece stands.
+    ``row`` is (n,), the head-mean attention of t_i over the tokens before it. The paper ranks tokens and then takes
+    their words, so a word stands where its best token stands.
     """
     return np.array([row[w.start : w.stop].max(initial=0.0) for w in words], dtype=np.float32)  # (w,)
 
@@ -36,8 +36,8 @@ def top_words(weights: np.ndarray, top_n: int, eligible: np.ndarray | None = Non
 def reference_word_attention(attention: np.ndarray, words: Sequence[Word]) -> np.ndarray:
     """What each word pays to each word before it, as the released code computes it (reference-behaviour §3.3).
 
-    ``attention`` is (h, n, n) over question, answer and sentence. For each piece of a word the row of the position
-    that predicted it, cut to the columns before the word, renormalised; summed, divided by the word's pieces; columns
+    ``attention`` is (h, n, n) over question, answer and sentence. For each token of a word the row of the position
+    that predicted it, cut to the columns before the word, renormalised; summed, divided by the word's tokens; columns
     summed into words. (w, w) float64.
     """
     mean = attention.mean(axis=0).astype(np.float64)  # (n, n)
@@ -46,23 +46,23 @@ def reference_word_attention(attention: np.ndarray, words: Sequence[Word]) -> np
     for number, word in enumerate(words):
         if word.start == 0:
             continue
-        rows = mean[word.start - 1 : word.stop - 1, : word.start]  # (pieces, start)
+        rows = mean[word.start - 1 : word.stop - 1, : word.start]  # (tokens, start)
         row = (rows / rows.sum(axis=1, keepdims=True)).sum(axis=0) / (word.stop - word.start)  # (start,)
         paid[number, :number] = np.add.reduceat(row, starts[:number])  # (number,)
     return paid
 
 
-def reference_confident_sentence(sentence: str, pieces: Sequence[str], doubt: np.ndarray, threshold: float) -> str:
-    """The sentence without its doubtful pieces, as the released code edits it (reference-behaviour §5).
+def reference_confident_sentence(sentence: str, tokens: Sequence[str], doubt: np.ndarray, threshold: float) -> str:
+    """The sentence without its doubtful tokens, as the released code edits it (reference-behaviour §5).
 
-    A piece's place is where it stands after ``place`` in the sentence as edited so far; a piece that is not found
+    A token's place is where it stands after ``place`` in the sentence as edited so far; a token that is not found
     counts as one character before it, and slices then count from the end as Python's do.
     """
     marker = "[xxx]"
     place = 0
-    for piece, value in zip(pieces, doubt, strict=True):
-        begin = place + sentence[place:].find(piece)
-        end = begin + len(piece)
+    for token, value in zip(tokens, doubt, strict=True):
+        begin = place + sentence[place:].find(token)
+        end = begin + len(token)
         if value > threshold:
             sentence = sentence[:begin] + marker + sentence[end:]
             place = begin + len(marker)
@@ -72,7 +72,7 @@ def reference_confident_sentence(sentence: str, pieces: Sequence[str], doubt: np
 
 
 def confident_text(text: str, offsets: np.ndarray, probability: np.ndarray, floor: float) -> str:
-    """A span of text without the pieces whose probability is below β (FLARE paper, implicit query formulation).
+    """A span of text without the tokens whose probability is below β (FLARE paper, implicit query formulation).
 
     ``offsets`` is (n, 2) in ``text``, ``probability`` is (n,); white space is folded to single spaces.
     """

@@ -1,6 +1,6 @@
 """What triggers hold against a threshold, as the papers' equations have it.
 
-DRAGIN §3.1 (RIND), reference-behaviour §2 and §5 (the released code's RIND and FLARE). n pieces in a draft, h heads,
+DRAGIN §3.1 (RIND), reference-behaviour §2 and §5 (the released code's RIND and FLARE). n tokens in a draft, h heads,
 v entries in the vocabulary, w words. Entropies are in nats.
 """
 
@@ -27,7 +27,7 @@ def entropy(p: Any, log_p: Any) -> Any:
 def received(rows: Any, first: int = 0, xp: ModuleType = np) -> Any:
     """Eq. 3: a_max(i) = max over j > i of A_{j,i}, with A the mean over heads (Eq. 2); (n,).
 
-    ``rows`` is (c, n): what the pieces ``first`` to ``first + c - 1`` pay to each of n. A piece with no later one among
+    ``rows`` is (c, n): what the tokens ``first`` to ``first + c - 1`` pay to each of n. A token with no later one among
     them gets 0. ``xp`` is the arrays' module, numpy or torch.
     """
     return xp.amax(xp.tril(rows, first - 1), 0)  # (n,)
@@ -48,10 +48,10 @@ def sentence_scaled(received: np.ndarray, sentence: np.ndarray) -> np.ndarray:
 
 
 def reference_attention(attention: np.ndarray, *, first_is_eos: bool) -> np.ndarray:
-    """What each piece receives in the released code (reference-behaviour §2.2); (n,) float32.
+    """What each token receives in the released code (reference-behaviour §2.2); (n,) float32.
 
     ``attention`` is (h, n, n): the generated ids by themselves, without their prompt. The maximum runs over all query
-    positions, the piece's own included, per head; then the mean over heads.
+    positions, the token's own included, per head; then the mean over heads.
     """
     largest = attention.max(axis=1)  # (h, n)
     mean = largest.mean(axis=0)  # (n,)
@@ -66,7 +66,7 @@ def pooled(values: np.ndarray, how: str) -> float:
 
 
 def over_words(values: np.ndarray, words: Sequence[Word], how: str) -> np.ndarray:
-    """Values of pieces (n,) gathered to words (w,) float64: their "max", "mean", "min" or "sum"."""
+    """Values of tokens (n,) gathered to words (w,) float64: their "max", "mean", "min" or "sum"."""
     return np.array([pooled(values[w.start : w.stop], how) for w in words], dtype=np.float64)  # (w,)
 
 
@@ -95,7 +95,7 @@ def doubts(logprob: np.ndarray) -> np.ndarray:
 
 
 def sentence_doubt(values: np.ndarray, solver: str) -> float:
-    """The mean, largest or smallest doubt of a sentence's pieces; NaN for a sentence without pieces.
+    """The mean, largest or smallest doubt of a sentence's tokens; NaN for a sentence without tokens.
 
     NaN fires no trigger. The released code raises for max and min of nothing; NaN is the sensible answer.
     """
@@ -106,22 +106,22 @@ def sentence_doubt(values: np.ndarray, solver: str) -> float:
     return float(values.max() if solver == "max" else values.min())
 
 
-def reference_piece_ranges(sentences: Sequence[str], pieces: Sequence[str]) -> list[tuple[int, int]]:
-    """Which pieces each sentence owns in the released code, as half-open ranges (reference-behaviour §5).
+def reference_token_ranges(sentences: Sequence[str], tokens: Sequence[str]) -> list[tuple[int, int]]:
+    """Which tokens each sentence owns in the released code, as half-open ranges (reference-behaviour §5).
 
-    ``pieces`` are decoded one id at a time. A sentence owns its pieces up to and with the first one not found after
+    ``tokens`` are decoded one id at a time. A sentence owns its tokens up to and with the first one not found after
     the place of the one before; that place is relative to the slice last searched, not to the sentence.
     """
     ranges = []
     start = 0
     for sentence in sentences:
         place, stop = 0, start
-        while stop < len(pieces):
-            found = sentence[place:].find(pieces[stop])
+        while stop < len(tokens):
+            found = sentence[place:].find(tokens[stop])
             stop += 1
             if found < 0:
                 break
-            place = found + len(pieces[stop - 1])
+            place = found + len(tokens[stop - 1])
         ranges.append((start, stop))
         start = stop
     return ranges

@@ -11,7 +11,7 @@ from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
 from dragin_lab.core.forms import FORMS, Form
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.trigger import When
+from dragin_lab.core.trigger import Trigger
 
 #: The rest of a line that says something, up to its break.
 _LINE = re.compile(r"[^\n]*[^\W_][^\n]*(?=\n)")
@@ -40,7 +40,7 @@ class Watch:
     so far) are what the trigger may look at beside the draft.
     """
 
-    when: When
+    when: Trigger
     pipeline: Pipeline
     resumed: bool = False
     question: str = field(default="", compare=False)
@@ -103,7 +103,7 @@ def next_example(text: str, marks: Sequence[str]) -> int | None:
 
 def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
     """The space before ``text``, written by ``ids``, that decoding it by itself drops (SentencePiece vocabularies)."""
-    first = tokenizer.pieces(ids[:1])
+    first = tokenizer.tokens(ids[:1])
     opens = bool(tokenizer.marker) and bool(first) and first[0].startswith(tokenizer.marker)
     return " " if opens and not text.startswith(" ") else ""
 

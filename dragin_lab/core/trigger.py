@@ -1,6 +1,6 @@
 """What a trigger is, and what makes a custom one.
 
-A trigger that looks at what is written gives each piece of a draft a score, larger where the model is less sure, and
+A trigger that looks at what is written gives each token of a draft a score, larger where the model is less sure, and
 compares it with its threshold θ. In the paper variant a draft is judged while it is written, in the reference variant
 sentence by sentence once it is whole, as the released code does (reference-behaviour §2, §5).
 """
@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dragin_lab.checks import choice, number, several
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.given import choice, number, several
 from dragin_lab.core.parts import Part, Registry, part_of_function
 from dragin_lab.core.scores import over_words, pooled
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.trace import Words
 from dragin_lab.errors import SettingError, TriggerError
+from dragin_lab.trace.trace import Words
 
 UNITS, POOLS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum")
 #: What a trigger may ask to have captured: attention, the last layer's hidden states, or those of a numbered one.
@@ -36,7 +36,7 @@ class Judgement:
     exact: np.ndarray  # (w,) float64, the words' scores before they are rounded for the record
     peak: float  # the highest score compared with θ; -inf where there is nothing to judge
     word: int | None = None  # the word that fired
-    piece: int | None = None  # t_i, its first piece above θ
+    token: int | None = None  # t_i, its first token above θ
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Released:
 
 
 @dataclass(frozen=True)
-class When(Part):
+class Trigger(Part):
     """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
 
     Override ``judge`` (paper variant) or ``released`` (reference variant) for anything more than a score.
     """
 
     unit = "word"  # what is compared with θ: each word, each sentence, or the draft as a whole
-    pool = "max"  # how the pieces' scores make a unit's
+    pool = "max"  # how the tokens' scores make a unit's
     cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
     skip_stop_words = False  # whether stop words score 0 (Eq. 4)
     needs: ClassVar[tuple[str, ...]] = ()  # what is captured beyond the default: "attention", "hidden", "hidden:12"
@@ -65,12 +65,12 @@ class When(Part):
     gives: ClassVar[frozenset[str]] = frozenset({"text"})  # what a query may be made of
     looks = "draft"  # "clock": at nothing; "draft": at what was written; "prefix": at its start; "call": for calls
     form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
-    length = 64  # pieces of a draft and of the answer, where nobody says
+    length = 64  # tokens of a draft and of the answer, where nobody says
     thresholds: ClassVar[dict[str, float] | None] = None  # variant -> θ where none is given
     asks_first = False  # paper variant: whether the question is searched for before anything is written
     ahead = ""  # paper variant: "sentence" to judge one sentence at a time; "" as the unit says
     code = "dragin"  # whose released code the reference variant runs (``loops.RELEASED``)
-    query_pieces: ClassVar[int | None] = 64  # reference variant: a query is cut to its last pieces
+    query_tokens: ClassVar[int | None] = 64  # reference variant: a query is cut to its last tokens
     rereads = False  # reference variant: whether it takes the attention of the generated ids by themselves
     rewrites_rest = False  # reference variant: write all that follows again, not one sentence
     paper_only: ClassVar[tuple[str, ...]] = ()  # settings without a meaning in the reference variant
@@ -121,7 +121,7 @@ class When(Part):
         default = next((f.default for f in fields(cls) if f.name == "threshold"), None)
         return None if default is MISSING else default
 
-    def resolved(self, variant: str) -> When:
+    def resolved(self, variant: str) -> Trigger:
         if not hasattr(self, "threshold"):
             return self
         theta = self.default_threshold(variant) if self.theta is None else self.theta
@@ -132,11 +132,11 @@ class When(Part):
     # -- scores -------------------------------------------------------------------------------------------------------
 
     def score(self, draft: Draft) -> np.ndarray:
-        """(n,) one number for each piece of the draft, larger where the model is less sure."""
+        """(n,) one number for each token of the draft, larger where the model is less sure."""
         raise SettingError(f"when {self.name!r} defines no score; write one that gives (n,) numbers for a draft")
 
     def checked(self, draft: Draft) -> np.ndarray:
-        """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite number per piece."""
+        """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite number per token."""
         try:
             found = np.asarray(self.score(draft))
         except (MemoryError, TriggerError):
@@ -145,38 +145,38 @@ class When(Part):
             raise TriggerError(_failed(self.name, draft, error)) from error
         if found.dtype.kind not in "biuf" or found.shape != (len(draft),):
             raise TriggerError(
-                f"when {self.name!r} gave {_shape(found)} for a draft of {len(draft)} pieces; "
-                f"give one number per piece, shape ({len(draft)},)"
+                f"when {self.name!r} gave {_shape(found)} for a draft of {len(draft)} tokens; "
+                f"give one number per token, shape ({len(draft)},)"
             )
         values = found.astype(np.float64)  # (n,)
         bad = np.flatnonzero(~np.isfinite(values))
         if len(bad):
             t = int(bad[0])
             raise TriggerError(
-                f"when {self.name!r} gave {values[t]} for piece {t} ({draft.pieces[t]!r}) of {draft.text[:60]!r}; "
+                f"when {self.name!r} gave {values[t]} for token {t} ({draft.tokens[t]!r}) of {draft.text[:60]!r}; "
                 "give finite numbers"
             )
         return values
 
-    def piece_scores(self, draft: Draft) -> np.ndarray:
+    def token_scores(self, draft: Draft) -> np.ndarray:
         """(n,) float64, the checked scores, 0 for stop words where they are skipped (Eq. 4)."""
-        pieces = self.checked(draft)  # (n,)
-        return np.where(draft.stop_word, 0.0, pieces) if self.skip_stop_words else pieces
+        tokens = self.checked(draft)  # (n,)
+        return np.where(draft.stop_word, 0.0, tokens) if self.skip_stop_words else tokens
 
     def word_scores(self, draft: Draft) -> tuple[np.ndarray, np.ndarray]:
-        """(w,) float64 the words' scores, and (w,) the piece of each that scores highest."""
-        pieces = self.piece_scores(draft)  # (n,)
+        """(w,) float64 the words' scores, and (w,) the token of each that scores highest."""
+        tokens = self.token_scores(draft)  # (n,)
         words = draft.word_list
-        loudest = np.array([w.start + int(pieces[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
-        score = pieces[loudest] if self.pool == "max" else over_words(pieces, words, self.pool)  # (w,)
+        loudest = np.array([w.start + int(tokens[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
+        score = tokens[loudest] if self.pool == "max" else over_words(tokens, words, self.pool)  # (w,)
         return score, loudest
 
     def peaks(self, draft: Draft, score: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[float]:
         """What is compared with θ in each range of words: the highest word, or all its tokens pooled."""
         if self.unit == "word":
             return [float(score[a:b].max(initial=-np.inf)) for a, b in ranges]
-        pieces, spans = self.piece_scores(draft), draft.spans
-        inside = [pieces[spans[a, 0] : spans[b - 1, 1]] if b > a else pieces[:0] for a, b in ranges]
+        tokens, spans = self.token_scores(draft), draft.spans
+        inside = [tokens[spans[a, 0] : spans[b - 1, 1]] if b > a else tokens[:0] for a, b in ranges]
         return [pooled(part, self.pool) if len(part) else -np.inf for part in inside]
 
     def measured(self, draft: Draft, loudest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -237,16 +237,16 @@ class When(Part):
             return Judgement(table, judged, score, peak)
         word = int(hit.argmax())
         start, stop = draft.spans[word]
-        loud_pieces = np.flatnonzero(self.checked(draft)[start:stop] > theta)
-        piece = int(start + loud_pieces[0]) if len(loud_pieces) else int(loudest[word])
-        return Judgement(table, judged, score, peak, word, piece)
+        loud_tokens = np.flatnonzero(self.checked(draft)[start:stop] > theta)
+        token = int(start + loud_tokens[0]) if len(loud_tokens) else int(loudest[word])
+        return Judgement(table, judged, score, peak, word, token)
 
     def _judged(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
         """(w,) bool: a word is judged once it is complete, that is once the next one has begun or the draft ended."""
         words, offsets = draft.word_list, draft.offsets
         judged = np.ones(len(words), dtype=bool)  # (w,)
         if not draft.ended:
-            # Pieces without characters may yet turn out to be bytes of the word before them.
+            # Tokens without characters may yet turn out to be bytes of the word before them.
             written = np.flatnonzero([offsets[w.stop - 1, 1] > offsets[w.start, 0] for w in words])
             judged[written[-1] if len(written) else 0 :] = False
         if self.by_sentence:
@@ -293,8 +293,13 @@ class When(Part):
         return f"{word!r} in sentence {number + 1} {self.says(peak)}, above θ {self.theta:g}"
 
 
-_SHIPPED = tuple(f"dragin_lab.core.{module}" for module in ("when", "call", "etc", "when_after"))
-WHENS: Registry[When] = Registry("when", When, "dragin_lab.whens", _SHIPPED)
+_SHIPPED = (
+    "dragin_lab.core.triggers",
+    "dragin_lab.triggers.call",
+    "dragin_lab.reference.etc",
+    "dragin_lab.triggers.later",
+)
+TRIGGERS: Registry[Trigger] = Registry("when", Trigger, "dragin_lab.whens", _SHIPPED)
 
 
 def when(
@@ -307,7 +312,7 @@ def when(
     skip_stop_words: bool = False,
     needs: Sequence[str] = (),
     source: str = "",
-) -> Callable[[Callable[..., np.ndarray]], type[When]]:
+) -> Callable[[Callable[..., np.ndarray]], type[Trigger]]:
     """Make a trigger from a function that scores the tokens of a draft, and enter it under ``name``.
 
     The function takes a ``Draft`` of n tokens and returns (n,) finite numbers, larger where the model is less sure. Its
@@ -335,7 +340,7 @@ def when(
         raise SettingError(f"needs={wrong!r} of when {name!r}: {remedy}")
     theta = None if threshold is None else number("threshold", threshold)
 
-    def define(function: Callable[..., np.ndarray]) -> type[When]:
+    def define(function: Callable[..., np.ndarray]) -> type[Trigger]:
         made = part_of_function(
             function,
             Scored,
@@ -350,13 +355,13 @@ def when(
             rewrites_rest=unit == "draft",
             measure=f"{name} score",
         )
-        return WHENS.add(made)
+        return TRIGGERS.add(made)
 
     return define
 
 
 @dataclass(frozen=True)
-class Scored(When):
+class Scored(Trigger):
     """A trigger around a function, as ``@dl.when`` makes it."""
 
     function = staticmethod(lambda draft: draft.entropy)
@@ -368,7 +373,7 @@ class Scored(When):
 
 
 def _failed(name: str, draft: Draft, error: Exception) -> str:
-    said = f"when {name!r} failed on a draft of {len(draft)} pieces ({draft.text[:60]!r}): "
+    said = f"when {name!r} failed on a draft of {len(draft)} tokens ({draft.text[:60]!r}): "
     if isinstance(error, ValueError) and "read-only" in str(error):
         return said + "it writes to an array of the draft, which is read-only; copy it first: draft.entropy.copy()"
     return f"{said}{type(error).__name__}: {error}"

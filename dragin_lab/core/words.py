@@ -1,4 +1,4 @@
-"""From pieces to words: by the vocabulary's space marker (reference) or by the characters themselves (paper)."""
+"""From tokens to words: by the vocabulary's space marker (reference) or by the characters themselves (paper)."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ _WORD = re.compile(f"[{_UNSPACED}]|[^\\s{_UNSPACED}]+")
 
 
 class Word(NamedTuple):
-    """A run of pieces: ``text`` and the half-open piece range ``[start, stop)``."""
+    """A run of tokens: ``text`` and the half-open token range ``[start, stop)``."""
 
     text: str
     start: int
     stop: int
 
 
-def reference_words(pieces: Sequence[str], ids: Sequence[int], marker: str, *, eos: str | None = "</s>") -> list[Word]:
+def reference_words(tokens: Sequence[str], ids: Sequence[int], marker: str, *, eos: str | None = "</s>") -> list[Word]:
     """Words as the released code merges them (reference-behaviour §2.1; §3.2 with ``eos=None``).
 
-    ``pieces`` are raw vocabulary strings, one per id; ``marker`` is the tokenizer's space marker.
+    ``tokens`` are raw vocabulary strings, one per id; ``marker`` is the tokenizer's space marker.
     """
     opens = [
         i == 0
-        or (bool(marker) and piece.startswith(marker))
+        or (bool(marker) and token.startswith(marker))
         or ids[i] == REFERENCE_NEWLINE_ID
-        or (eos is not None and pieces[i - 1] == eos)
-        for i, piece in enumerate(pieces)
+        or (eos is not None and tokens[i - 1] == eos)
+        for i, token in enumerate(tokens)
     ]
     starts = [i for i, is_open in enumerate(opens) if is_open]
     return [
-        Word("".join(p.replace(marker, "") if marker else p for p in pieces[start:stop]), start, stop)
-        for start, stop in zip(starts, [*starts, len(pieces)][1:], strict=True)
+        Word("".join(p.replace(marker, "") if marker else p for p in tokens[start:stop]), start, stop)
+        for start, stop in zip(starts, [*starts, len(tokens)][1:], strict=True)
     ]
 
 
@@ -51,15 +51,15 @@ def word_starts(text: str) -> set[int]:
 
 
 def character_words(text: str, offsets: np.ndarray | Sequence[tuple[int, int]]) -> list[Word]:
-    """Words from the character spans of the pieces; right for every kind of vocabulary.
+    """Words from the character spans of the tokens; right for every kind of vocabulary.
 
-    ``offsets`` is (n, 2): half-open spans in ``text``. A piece opens a word when a word begins at its first visible
-    character; white space before a word belongs to it; pieces that are parts of one character share its span and its
+    ``offsets`` is (n, 2): half-open spans in ``text``. A token opens a word when a word begins at its first visible
+    character; white space before a word belongs to it; tokens that are parts of one character share its span and its
     word; a special token (empty span) is a word without text.
     """
     starts = word_starts(text)
-    groups: list[list[int]] = []  # [first piece, stop piece, first character, stop character]
-    joins = False  # whether the next visible piece belongs to the newest group whatever it begins with
+    groups: list[list[int]] = []  # [first token, stop token, first character, stop character]
+    joins = False  # whether the next visible token belongs to the newest group whatever it begins with
     last_visible = -1
     for i, (start, stop) in enumerate(offsets):
         span = text[int(start) : int(stop)]

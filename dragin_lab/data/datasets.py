@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab import almanac
-from dragin_lab.core.given import several
+from dragin_lab.checks import several
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.trace import Question
 from dragin_lab.data import formats
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
 from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN, each_question
 from dragin_lab.data.questions import is_own, read_questions, unique
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
+from dragin_lab.trace.trace import Question
 
 #: The file of each benchmark's evaluation questions, as released (reference-behaviour §6, "Data").
 FILES = {

@@ -123,7 +123,7 @@ def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Ad
             have = 0
         elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             part.unlink(missing_ok=True)
-            raise _CutError("the server sent another piece of the file than it was asked for")
+            raise _CutError("the server sent another token of the file than it was asked for")
         length = response.headers.get("Content-Length", "")
         total = have + int(length) if length.isdigit() else None
         if total is not None and (free := shutil.disk_usage(part.parent).free) < total - have:

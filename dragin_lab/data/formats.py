@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.trace import Question
 from dragin_lab.data.tabular import json_rows, question_at
 from dragin_lab.errors import DataError
+from dragin_lab.trace.trace import Question
 
 BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 #: The kind of your own questions (``questions``).

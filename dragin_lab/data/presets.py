@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.given import text
+from dragin_lab.checks import text
 from dragin_lab.core.method import METHODS, Method, choice, settings_beside
 from dragin_lab.core.method import method as make_method
 from dragin_lab.errors import SettingError

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.trace import Question
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Placed
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
+from dragin_lab.trace.trace import Question
 
 FIELDS = {"id": ("id", "_id"), "question": ("question",), "answer": ("answers", "answer"), "separator": ()}
 

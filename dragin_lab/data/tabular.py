@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dragin_lab.core.trace import Question
 from dragin_lab.errors import DataError, MissingPackageError, SettingError
 from dragin_lab.files import as_path
+from dragin_lab.trace.trace import Question
 
 Record = Mapping[str, Any]
 Advance = Callable[[int], Any]  # called with the bytes of a file that were read, compressed or not

@@ -1,4 +1,4 @@
-"""Drafts written side by side: one forward makes a piece for each, and one that ends gives its place to the next.
+"""Drafts written side by side: one forward makes a token for each, and one that ends gives its place to the next.
 
 Prompts are read one by one, after what the cached prefixes already hold of them; then a draft's cache is laid beside
 the others (``slots``). What is measured and how a draft ends is ``decode.Writing``, as for a draft by itself.
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import SettingError
 from dragin_lab.model.decode import ROWS_AT_ONCE, Keep, Writing, finish, look_back, read, stream
 from dragin_lab.model.layers import hidden_states
@@ -25,6 +24,7 @@ from dragin_lab.model.prefixes import MOST, Prefix
 from dragin_lab.model.slots import Slots, feed_all
 from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.trace.trace import Continuation
 
 #: What torch says where it has no error class for a lack of memory.
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
@@ -52,7 +52,7 @@ class _Job:
 class _Row:
     job: _Job
     writing: Writing
-    logits: Tensor  # (V,) of the position after the pieces so far
+    logits: Tensor  # (V,) of the position after the tokens so far
     reused: int
     prefix: Prefix | None  # the cache of its prompt, until it is laid beside the others
 
@@ -61,7 +61,7 @@ class Batch:
     """Drafts of one model written side by side.
 
     ``ask`` for drafts, then ``step`` until none is left. What comes out is what ``LanguageModel.generate`` gives; as a
-    batch sums in another order, the likeliest piece can be another one where two are equally likely to rounding.
+    batch sums in another order, the likeliest token can be another one where two are equally likely to rounding.
 
     Where a forward runs out of memory the batch is halved and its drafts begin again; where drafts cannot be written
     side by side (a sliding window, an error in the shared forward) they are written one at a time. ``describe`` says
@@ -125,7 +125,7 @@ class Batch:
 
     @torch.inference_mode()
     def step(self) -> list[Ended]:
-        """One more piece for every draft under way, after those that wait have taken the free places.
+        """One more token for every draft under way, after those that wait have taken the free places.
 
         Returns the drafts that ended, each with its ``Continuation`` or with what it failed with. A draft that
         fails does not disturb the others.
@@ -179,29 +179,29 @@ class Batch:
                 row.prefix = None
 
     def _choose(self, ended: list[Ended]) -> None:
-        """Choose the next piece of every draft, measure it and ask the draft's ``Stop``."""
+        """Choose the next token of every draft, measure it and ask the draft's ``Stop``."""
         logits = torch.stack([row.logits for row in self._rows])  # (n, V)
-        pieces = logits.argmax(-1)  # (n,)
+        tokens = logits.argmax(-1)  # (n,)
         failed: dict[int, Exception] = {}
         processed: dict[int, Tensor | None] = {}
         for i, row in enumerate(self._rows):
             if not row.writing.chooser.plain:
                 try:
-                    pieces[i], processed[i] = row.writing.chooser(logits[i])
+                    tokens[i], processed[i] = row.writing.chooser(logits[i])
                 except Exception as error:  # noqa: BLE001 - the draft's own failure
                     failed[i] = error
-        measured = measure(logits, pieces, self.lm.alternatives)
-        values, received = self._fetch(pieces, *measured[:2])
+        measured = measure(logits, tokens, self.lm.alternatives)
+        values, received = self._fetch(tokens, *measured[:2])
         for i, row in enumerate(self._rows):
             own = slice(i, i + 1)
             entropy, logprob, which, best = (part[own] for part in measured)
-            piece, *scores = values[i]
+            token, *scores = values[i]
             try:
                 row.writing.chose(
-                    int(piece),
+                    int(token),
                     (entropy, logprob, which, best),
                     processed.get(i),
-                    last=pieces[own],
+                    last=tokens[own],
                     fetched=(scores[0], scores[1], received.get(i)),
                 )
                 row.writing.check()
@@ -212,9 +212,9 @@ class Batch:
             self._drop(i)
 
     def _fetch(
-        self, pieces: Tensor, entropy: Tensor, logprob: Tensor
+        self, tokens: Tensor, entropy: Tensor, logprob: Tensor
     ) -> tuple[list[list[float]], dict[int, np.ndarray]]:
-        """Each row's piece, entropy and log-probability, and what its pieces received where its ``Stop`` looks at that.
+        """Each row's token, entropy and log-probability, and what its tokens received where its ``Stop`` looks at that.
 
         In one transfer, since each waits for the device; ids are exact in float32 below 2**24.
         """
@@ -224,21 +224,21 @@ class Batch:
         recorders = [self._rows[i].writing.recorder for i in looking]
         lengths = [len(recorder.ids) + 1 for recorder in recorders]
         heard = [recorder.placed_received(n) for recorder, n in zip(recorders, lengths, strict=True)]
-        found = torch.cat([pieces.float(), entropy, logprob, *heard]).cpu().numpy()
-        n = 3 * len(pieces)
+        found = torch.cat([tokens.float(), entropy, logprob, *heard]).cpu().numpy()
+        n = 3 * len(tokens)
         parts = np.split(found[n:], np.cumsum(lengths)[:-1]) if looking else []
         return found[:n].reshape(3, -1).T.tolist(), dict(zip(looking, parts, strict=True))
 
     def _feed(self, ended: list[Ended]) -> None:
-        """Feed the chosen pieces, all in one forward, and hand over the drafts that have ended."""
+        """Feed the chosen tokens, all in one forward, and hand over the drafts that have ended."""
         lm = self.lm
         if self._slots.full:
             self._look_back()
             self._slots.make_room()
-        pieces = [row.writing.last for row in self._rows if row.writing.last is not None]
+        tokens = [row.writing.last for row in self._rows if row.writing.last is not None]
         layers = {layer for row in self._rows for layer in row.writing.hidden}
         with lm.lock, hidden_states(lm.model, layers) as states:
-            every = feed_all(lm, self._slots, pieces, self._pending if self.capture else None)  # (n, V)
+            every = feed_all(lm, self._slots, tokens, self._pending if self.capture else None)  # (n, V)
         if len(self._pending) >= ROWS_AT_ONCE:
             self._look_back()
         for i, (row, logits) in enumerate(zip(self._rows, every, strict=True)):

@@ -14,20 +14,20 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, DynamicCache
 
-from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import ModelError
 from dragin_lab.model.check import check_path
 from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tap import Tap
 from dragin_lab.model.taps import EagerTap, NoTap, lay
 from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
+from dragin_lab.trace.trace import Continuation
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_PIECES = 13  # of a text on which the attention of a model is tried
+_TOKENS = 13  # of a text on which the attention of a model is tried
 _COLUMNS = (
-    *("call", "index", "id", "piece", "text", "start", "end"),
+    *("call", "index", "id", "token", "text", "start", "end"),
     *("entropy", "logprob", "received", "alternatives"),
 )
 
@@ -47,8 +47,8 @@ class Tape:
 
     @property
     def tokens(self) -> pd.DataFrame:
-        """One row per generated piece: call, index, id, piece, text, start and end (characters), entropy and
-        logprob (nats), received, and the likeliest pieces with their probabilities."""
+        """One row per generated token: call, index, id, token, text, start and end (characters), entropy and
+        logprob (nats), received, and the likeliest tokens with their probabilities."""
         import pandas as pd
 
         rows = [
@@ -56,14 +56,14 @@ class Tape:
                 "call": call,
                 "index": i,
                 "id": int(made.ids[i]),
-                "piece": made.pieces[i],
+                "token": made.tokens[i],
                 "text": made.text[made.offsets[i, 0] : made.offsets[i, 1]],
                 "start": int(made.offsets[i, 0]),
                 "end": int(made.offsets[i, 1]),
                 "entropy": float(made.entropy[i]),
                 "logprob": float(made.logprob[i]),
                 "received": float(made.received[i]),
-                "alternatives": list(zip(made.alternative_pieces[i], made.alternative_probs[i].tolist(), strict=True)),
+                "alternatives": list(zip(made.alternative_tokens[i], made.alternative_probs[i].tolist(), strict=True)),
             }
             for call, made in enumerate(self.continuations)
             for i in range(len(made))
@@ -71,7 +71,7 @@ class Tape:
         return pd.DataFrame(rows, columns=list(_COLUMNS))
 
     def __repr__(self) -> str:
-        return f"Tape({len(self.continuations)} calls, {sum(map(len, self.continuations))} pieces)"
+        return f"Tape({len(self.continuations)} calls, {sum(map(len, self.continuations))} tokens)"
 
 
 @contextmanager
@@ -86,8 +86,8 @@ def capture(
 ) -> Iterator[Tape]:
     """Record what ``LanguageModel`` records while ``model.generate`` is called as usual inside the block.
 
-    Greedy or sampled, one sequence per call. ``generate`` never feeds the piece it made last, so one more forward is
-    run after it, for that piece's row. Attention maps stay on the tape; ``entropy_processed`` does not exist here. The
+    Greedy or sampled, one sequence per call. ``generate`` never feeds the token it made last, so one more forward is
+    run after it, for that token's row. Attention maps stay on the tape; ``entropy_processed`` does not exist here. The
     model is left as it was found.
 
     Args:
@@ -95,7 +95,7 @@ def capture(
         tokenizer: its tokenizer; default the one saved beside it.
         layer: the layer to capture, as in ``LanguageModel.load``.
         heads: the heads to capture; None for all.
-        alternatives: how many of the likeliest pieces to keep.
+        alternatives: how many of the likeliest tokens to keep.
         attention: keep the rows in full (``Continuation.attention``), not only ``received``.
 
     Raises:
@@ -106,17 +106,17 @@ def capture(
         raise ModelError(f"{type(model).__name__} has no generate(); give a causal language model of transformers")
     if isinstance(vars(model).get("generate"), _Recording):
         raise ModelError("this model is being captured already; use the tape of the outer block")
-    pieces = HFTokenizer(getattr(tokenizer, "hf", tokenizer) or _saved_tokenizer(model), generation_ends(model))
+    tokens = HFTokenizer(getattr(tokenizer, "hf", tokenizer) or _saved_tokenizer(model), generation_ends(model))
     tape = Tape()
     tap = lay(model, layer, heads)
     if isinstance(tap, NoTap):
         raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")
     if isinstance(tap, EagerTap) and tap.chosen != "eager":
-        path = check_path(tap, list(range(_PIECES)))
+        path = check_path(tap, list(range(_TOKENS)))
         if not path.passed:
             warnings.warn(f"{type(model).__name__}: {path}; {path.costs}", stacklevel=3)
     own = vars(model).get("generate")
-    model.generate = _Recording(model, tap, pieces, tape, alternatives, attention)
+    model.generate = _Recording(model, tap, tokens, tape, alternatives, attention)
     try:
         yield tape
     finally:
@@ -184,9 +184,9 @@ class _Call:
     """One call of ``generate``, seen from the forwards it makes."""
 
     owner: _Recording
-    prompt: int | None  # pieces of the prompt; None until the first forward tells
+    prompt: int | None  # tokens of the prompt; None until the first forward tells
     recorder: Recorder | None = None
-    logits: Tensor | None = None  # (V,) of the position after the pieces so far
+    logits: Tensor | None = None  # (V,) of the position after the tokens so far
     cache: Any = None
     reused: int = 0
     started: bool = False
@@ -240,16 +240,16 @@ class _Call:
     @staticmethod
     def _insist(one_by_one: bool) -> None:
         if not one_by_one:
-            raise ModelError("capture cannot follow decoding that feeds several new pieces at once (assisted decoding)")
+            raise ModelError("capture cannot follow decoding that feeds several new tokens at once (assisted decoding)")
 
     @torch.no_grad()
     def finish(self, sequence: list[int]) -> None:
-        """Record the last piece, and feed it for its row."""
+        """Record the last token, and feed it for its row."""
         if self.recorder is None or self.logits is None or self.prompt is None:
             raise ModelError("generate() did not run the model, so nothing was captured")
         self.recorder.chose(sequence[-1], self.logits)
         if sequence[self.prompt :] != self.recorder.ids:
-            raise ModelError("generate() returned other pieces than it fed to the model; capture cannot follow it")
+            raise ModelError("generate() returned other tokens than it fed to the model; capture cannot follow it")
         # A cache can be cut back where each layer keeps all positions: no window, no state that is overwritten.
         layers = [*getattr(self.cache, "is_sliding", [True]), *getattr(self.cache, "is_linear", [])]
         if any(layers) or not getattr(self.cache, "is_croppable", True):

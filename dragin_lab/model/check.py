@@ -17,8 +17,8 @@ from dragin_lab.model.tap import Pending, Tap
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.model.taps import EagerTap, NoTap, attending, read_maps
 
-_PIECES, _PROMPT, _ENDS = 13, 10, (3, 7)  # of the text, of its prompt, and where the parts of that end
-_PADDED = 2  # pieces that the second text of the batch is shorter
+_TOKENS, _PROMPT, _ENDS = 13, 10, (3, 7)  # of the text, of its prompt, and where the parts of that end
+_PADDED = 2  # tokens that the second text of the batch is shorter
 #: What is given up where a check fails, instead of the model.
 WHOLE, ALONE, APART = "prompts are read whole", "drafts are written one at a time", "its text may not be generate's"
 
@@ -49,7 +49,7 @@ def run_checks(lm: TappedModel) -> list[Check]:
     - attention rows sum to 1 (to at most 1 where the model has attention sinks), see nothing that comes later, and are
       those of the model's eager attention;
     - logits are the same with and without capture, and, where capture exchanges the attention function, without that;
-    - a prompt and the pieces written after it have the logits and rows that one pass over all of them gives; so has a
+    - a prompt and the tokens written after it have the logits and rows that one pass over all of them gives; so has a
       prompt read in parts, and so have two texts side by side.
 
     Limits: rows are float32 whatever the model is, but its eager attention rounds as the model does; logits are
@@ -57,7 +57,7 @@ def run_checks(lm: TappedModel) -> list[Check]:
     of its rounding steps.
     """
     vocabulary = lm.model.get_input_embeddings().num_embeddings
-    ids = [(7 * i + 11) % vocabulary for i in range(_PIECES)]
+    ids = [(7 * i + 11) % vocabulary for i in range(_TOKENS)]
     sharp = lm.model.dtype == torch.float32
     near, close = (1e-4 if sharp else 5e-2), (1e-4 if sharp else 2e-2)
     found: list[Check] = []
@@ -113,7 +113,7 @@ def _captured(
     off = (rows.sum(-1) - 1).clamp_min(0) if sinks else (rows.sum(-1) - 1).abs()  # (h, n)
     return [
         _check("attention rows sum to 1", off, 1e-3, "at most 1: this model has sinks" if sinks else ""),
-        _check("no attention to later pieces", rows.triu(1), 0.0, "the model must be causal"),
+        _check("no attention to later tokens", rows.triu(1), 0.0, "the model must be causal"),
         _check("attention rows are the eager ones", (rows - own).abs(), 1e-4 if sharp else 0.2),
         *found,
     ]
@@ -132,19 +132,19 @@ def check_path(tap: EagerTap, ids: list[int]) -> Check:
 
 
 def _written(lm: TappedModel, ids: list[int], ends: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-    """Logits (1, c, V) and rows (1, h, c, n) of a prompt's end and the c - 1 pieces written after it."""
+    """Logits (1, c, V) and rows (1, h, c, n) of a prompt's end and the c - 1 tokens written after it."""
     pending = Pending()
     prefix, logits, _ = read(lm, ids[:_PROMPT], ends, pending)
-    made = [logits, *(feed(lm, prefix, [piece], pending) for piece in ids[_PROMPT:])]
+    made = [logits, *(feed(lm, prefix, [token], pending) for token in ids[_PROMPT:])]
     return torch.stack(made)[None], _joined(lm.tap.flush(pending), len(ids))
 
 
 def _beside(lm: TappedModel, ids: list[int]) -> tuple[Tensor, Tensor | None]:
-    """Logits (2, c, V) and rows (2, h, c, n) of the last c pieces, fed to both texts side by side."""
+    """Logits (2, c, V) and rows (2, h, c, n) of the last c tokens, fed to both texts side by side."""
     pending, slots = Pending(), Slots(lm.model.config)
     slots.add([read(lm, text[:end], (), None)[0] for text, end in ((ids, _PROMPT), (ids[_PADDED:], _PROMPT - _PADDED))])
     fed = torch.tensor(ids[_PROMPT:], device=lm.device)[:, None]  # (c, 1)
-    made = [feed_all(lm, slots, [piece, piece], pending) for piece in fed]
+    made = [feed_all(lm, slots, [token, token], pending) for token in fed]
     return torch.stack(made, 1), _joined(lm.tap.flush(pending, slots.mask(slots.width)), len(ids))
 
 

@@ -1,4 +1,4 @@
-"""Which piece is written next: the likeliest, or one drawn as the model's generation config says."""
+"""Which token is written next: the likeliest, or one drawn as the model's generation config says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dragin_lab.model.tapped import TappedModel
 
 
 class Chooser:
-    """Takes the pieces of one draft from their logits, one after the other."""
+    """Takes the tokens of one draft from their logits, one after the other."""
 
     def __init__(self, lm: TappedModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
         self.biases = [
@@ -43,16 +43,16 @@ class Chooser:
             processed = self.processors(self.ids[None], logits[None].to(torch.float32, copy=True))[0]  # (V,)
         scores = logits if processed is None else processed
         if self.sample:
-            piece = torch.multinomial(torch.softmax(scores.float(), -1), 1, generator=self.generator)[0]
+            token = torch.multinomial(torch.softmax(scores.float(), -1), 1, generator=self.generator)[0]
         else:
-            piece = scores.argmax()
+            token = scores.argmax()
         if self.processors:
-            self.ids = torch.cat([self.ids, piece[None]])
+            self.ids = torch.cat([self.ids, token[None]])
         self.made += 1
-        return piece, processed
+        return token, processed
 
     def _biased(self, logits: Tensor) -> Tensor:
-        """The logits (V,) with what is added to this piece's; the raw ones stay as they are."""
+        """The logits (V,) with what is added to this token's; the raw ones stay as they are."""
         for bias, ids in self.biases:
             if bias.first <= self.made and (bias.stop is None or self.made < bias.stop):
                 logits = logits.index_add(0, ids, torch.full_like(ids, bias.value, dtype=logits.dtype))

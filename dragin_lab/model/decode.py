@@ -1,7 +1,7 @@
-"""The decode loop: one forward per piece on a key-value cache, with everything measured on the way.
+"""The decode loop: one forward per token on a key-value cache, with everything measured on the way.
 
-Forward t gives the distribution of piece t and the attention row of the piece before it, so n pieces take n forwards,
-and one more in which the last piece looks back.
+Forward t gives the distribution of token t and the attention row of the token before it, so n tokens take n forwards,
+and one more in which the last token looks back.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from dragin_lab.core.episode import Never, SoFar, Write
-from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import ModelError
 from dragin_lab.model.choose import Chooser
 from dragin_lab.model.layers import hidden_states
@@ -24,6 +23,7 @@ from dragin_lab.model.measure import Fetched, Measured, Recorder
 from dragin_lab.model.prefixes import Prefix, ends_of
 from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.trace.trace import Continuation
 
 ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
 
@@ -33,16 +33,16 @@ Keep = Callable[[str, dict[str, np.ndarray]], None]
 
 
 @dataclass(frozen=True)
-class PieceEvent:
-    """One piece, just made.
+class TokenEvent:
+    """One token, just made.
 
-    ``text`` is the text so far and ``delta`` what this piece added to it. Both leave out a character whose bytes are
+    ``text`` is the text so far and ``delta`` what this token added to it. Both leave out a character whose bytes are
     not all there yet. ``entropy`` and ``logprob`` are in nats, of the raw distribution.
     """
 
     index: int
     id: int
-    piece: str
+    token: str
     text: str
     delta: str
     entropy: float
@@ -83,7 +83,7 @@ def read(
 ) -> tuple[Prefix, Tensor, int]:
     """Feed a prompt in the parts that end at ``ends``, after those that are cached.
 
-    Returns the cache, the logits after the prompt (V,) and how many pieces were cached; the last position's row goes
+    Returns the cache, the logits after the prompt (V,) and how many tokens were cached; the last position's row goes
     into ``pending``. ``writing`` as for ``feed``.
     """
     prefix = lm.prefixes.take(ids, ends)
@@ -95,11 +95,11 @@ def read(
     return prefix, feed(lm, prefix, ids[len(prefix.ids) :], pending, writing=writing), reused
 
 
-def finish(pieces: Generator[PieceEvent, None, Continuation]) -> Continuation:
+def finish(tokens: Generator[TokenEvent, None, Continuation]) -> Continuation:
     """Run a stream to its end."""
     while True:
         try:
-            next(pieces)
+            next(tokens)
         except StopIteration as end:
             made: Continuation = end.value
             return made
@@ -186,21 +186,21 @@ class Writing:
             means=keep is not None,
         )  # fmt: skip
         self._keep, self._beside = keep, beside
-        self._looks: set[bool] = set()  # whether the `Stop` looked at rows, after each piece
+        self._looks: set[bool] = set()  # whether the `Stop` looked at rows, after each token
         self.watched = not isinstance(draft.stop, Never)
         self.stopped = ""  # why it ended; empty while it goes on
-        self.last: Tensor | None = None  # (1,) the last piece, on the device
+        self.last: Tensor | None = None  # (1,) the last token, on the device
         self._followed = followed
         self._spans = lm.tokenizer.spans() if followed or self.watched else None
         self._so_far = _Watched(self.recorder, look_back)
-        self._delta = ""  # what the last piece added to the text
+        self._delta = ""  # what the last token added to the text
         self._decided: int | None = None
         self._decided_by = ""
         self._received_decided: np.ndarray | None = None  # (decided,)
 
     @property
     def ids(self) -> list[int]:
-        """The pieces so far."""
+        """The tokens so far."""
         return self.recorder.ids
 
     @property
@@ -214,17 +214,17 @@ class Writing:
             self.recorder.states.append(states[layer][row, -1].clone())
 
     def take(self, logits: Tensor) -> None:
-        """Choose the next piece from its raw logits (V,)."""
-        piece, processed = self.chooser(logits)
-        self.last = piece[None]
+        """Choose the next token from its raw logits (V,)."""
+        token, processed = self.chooser(logits)
+        self.last = token[None]
         if self.looked:
             self.look_back()
-        self.recorder.chose(piece, logits, processed, at_once=self.looked or self._followed)
+        self.recorder.chose(token, logits, processed, at_once=self.looked or self._followed)
         self._follow()
 
     def chose(
         self,
-        piece: int,
+        token: int,
         measured: Measured,
         processed: Tensor | None = None,
         *,
@@ -232,17 +232,17 @@ class Writing:
         last: Tensor | None = None,
         fetched: Fetched | None = None,
     ) -> None:
-        """Take a piece that was chosen and measured elsewhere; arguments as for ``Recorder.measured``.
+        """Take a token that was chosen and measured elsewhere; arguments as for ``Recorder.measured``.
 
-        ``last`` (1,) is the piece on the device, where it will be fed from there.
+        ``last`` (1,) is the token on the device, where it will be fed from there.
         """
         self.last = last
-        self.recorder.measured(piece, measured, processed, warped=warped, fetched=fetched)
+        self.recorder.measured(token, measured, processed, warped=warped, fetched=fetched)
         self._follow()
 
     @property
     def looked(self) -> bool:
-        """Whether the draft's ``Stop`` looked at what pieces received the last time, and so will look again."""
+        """Whether the draft's ``Stop`` looked at what tokens received the last time, and so will look again."""
         return self._so_far.looked and self._decided is None
 
     @property
@@ -254,17 +254,17 @@ class Writing:
         if self._spans is not None:
             self._delta = self._spans.push(self.ids[-1])
 
-    def event(self) -> PieceEvent:
-        """The last piece, for people who watch."""
+    def event(self) -> TokenEvent:
+        """The last token, for people who watch."""
         assert self._spans is not None
-        t, piece = len(self.ids) - 1, self.ids[-1]
+        t, token = len(self.ids) - 1, self.ids[-1]
         self.recorder.settle()
         entropy, logprob = self.recorder.entropy[t], self.recorder.logprob[t]
-        vocabulary = self.lm.tokenizer.pieces([piece])[0]
-        return PieceEvent(t, piece, vocabulary, self._spans.text, self._delta, entropy, logprob)
+        vocabulary = self.lm.tokenizer.tokens([token])[0]
+        return TokenEvent(t, token, vocabulary, self._spans.text, self._delta, entropy, logprob)
 
     def check(self) -> None:
-        """Ask the draft's ``Stop`` about the pieces so far, once after each."""
+        """Ask the draft's ``Stop`` about the tokens so far, once after each."""
         if not self.watched or self._decided is not None:
             if self.one_by_one:
                 self.look_back()  # so that rows after the decision are computed as those before it
@@ -279,7 +279,7 @@ class Writing:
             self._decided, self._decided_by = len(self.ids), reason
 
     def fed(self) -> None:
-        """The last piece was fed: decide whether it was the last of all."""
+        """The last token was fed: decide whether it was the last of all."""
         n, run_on = len(self.ids), self.draft.run_on
         if run_on and self._decided == n:
             self.look_back()
@@ -299,7 +299,7 @@ class Writing:
         return {frozenset([True]): "looked", frozenset([True, False]): ""}.get(frozenset(self._looks), "together")
 
     def continuation(self, reused: int) -> Continuation:
-        """What was written; ``reused`` pieces of its prompt were served from a cache."""
+        """What was written; ``reused`` tokens of its prompt were served from a cache."""
         run_on = self.draft.run_on
         made = self.recorder.continuation(
             self.lm.tokenizer,
@@ -325,12 +325,12 @@ def stream(
     every: bool = True,
     capture: bool = True,
     keep: Keep | None = None,
-) -> Generator[PieceEvent, None, Continuation]:
-    """Make the continuation of a draft, yielding a ``PieceEvent`` after every piece; returns the ``Continuation``.
+) -> Generator[TokenEvent, None, Continuation]:
+    """Make the continuation of a draft, yielding a ``TokenEvent`` after every token; returns the ``Continuation``.
 
-    ``draft.stop`` is asked after every piece. At the check after piece t (the first is 0) the rows of the pieces
-    before t are known, so ``SoFar.received`` is settled by the pieces up to t - 1, and is 0 for t - 1 and t. The
-    ``received`` of the result also knows the last piece's row.
+    ``draft.stop`` is asked after every token. At the check after token t (the first is 0) the rows of the tokens
+    before t are known, so ``SoFar.received`` is settled by the tokens up to t - 1, and is 0 for t - 1 and t. The
+    ``received`` of the result also knows the last token's row.
 
     Args:
         lm: the model.

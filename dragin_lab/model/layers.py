@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dragin_lab.core.given import shown
+from dragin_lab.checks import shown
 from dragin_lab.errors import ModelError
 
 _WITHOUT = ("linear_attention", "conv", "moe", "mamba", "recurrent")  # kinds of layers without attention

@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 from dragin_lab.almanac import embedded_model_path
+from dragin_lab.checks import EMBEDDED, is_embedded, shown
 from dragin_lab.core.episode import Write
-from dragin_lab.core.given import EMBEDDED, is_embedded, shown
-from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.model import batch, decode, memory, replay, score
 from dragin_lab.model.check import ALONE, WHOLE, Check, run_checks
 from dragin_lab.model.gguf import convert, find_gguf
 from dragin_lab.model.sources import find_source, load_pair, read_placing, said, weight_files
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.trace.trace import Continuation, Prompt
 
 
 class LanguageModel(TappedModel):
@@ -64,8 +64,8 @@ class LanguageModel(TappedModel):
             quantization: a configuration of transformers, or the arguments of its ``BitsAndBytesConfig``.
             layer: the layer to capture: "last" (the last full-attention layer) or an index, negative from the end.
             heads: the heads to capture; None for all.
-            alternatives: how many of the likeliest pieces to keep at each place.
-            sample: draw pieces as the model's generation config says, instead of taking the likeliest.
+            alternatives: how many of the likeliest tokens to keep at each place.
+            sample: draw tokens as the model's generation config says, instead of taking the likeliest.
             check: let the model check itself (``check``) and refuse it where that fails.
 
         Raises:
@@ -107,8 +107,8 @@ class LanguageModel(TappedModel):
 
     def stream(
         self, draft: Write, seed: int | None = None, *, keep: decode.Keep | None = None
-    ) -> Generator[decode.PieceEvent, None, Continuation]:
-        """Pieces of a draft as they are made; returns the ``Continuation``. See ``decode.stream``."""
+    ) -> Generator[decode.TokenEvent, None, Continuation]:
+        """Tokens of a draft as they are made; returns the ``Continuation``. See ``decode.stream``."""
         return decode.stream(self, draft, seed, keep=keep)
 
     def generate(self, draft: Write, seed: int | None = None, *, keep: decode.Keep | None = None) -> Continuation:
@@ -117,7 +117,7 @@ class LanguageModel(TappedModel):
 
     def replay(
         self, draft: Write, cached: Mapping[str, np.ndarray], way: str
-    ) -> tuple[list[decode.PieceEvent], Continuation] | None:
+    ) -> tuple[list[decode.TokenEvent], Continuation] | None:
         """The draft from what was cached after its prompt, or None. See ``replay.replay``."""
         return replay.replay(self, draft, cached, way)
 
@@ -135,7 +135,7 @@ class LanguageModel(TappedModel):
         (as ``Write``). ``stopped`` is "forced".
 
         Raises:
-            ModelError: no text; a text that merges with the prompt's last piece; one longer than the position table.
+            ModelError: no text; a text that merges with the prompt's last token; one longer than the position table.
         """
         return score.score(self, prompt, text, attention=attention, hidden=hidden)
 

@@ -1,4 +1,4 @@
-"""What is measured on each piece while a continuation is made, kept on the model's device until the end."""
+"""What is measured on each token while a continuation is made, kept on the model's device until the end."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from dragin_lab.core.scores import entropy, received
-from dragin_lab.core.trace import Continuation
 from dragin_lab.model.tokenizer import HFTokenizer
+from dragin_lab.trace.trace import Continuation
 
 _AT_ONCE = 16  # distributions measured together where nobody waits for them one by one
 
-#: Fields of a continuation that the others follow from, beside the attention among the pieces.
+#: Fields of a continuation that the others follow from, beside the attention among the tokens.
 _KEPT = (
     *("ids", "entropy", "logprob", "alternative_ids", "alternative_probs"),
     *("entropy_processed", "attention", "hidden"),
@@ -22,12 +22,12 @@ _KEPT = (
 
 #: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
 Measured = tuple[Tensor, Tensor, Tensor, Tensor]
-#: Entropy and log-probability of a piece and, where somebody looks at it, what all n pieces received so far (n,).
+#: Entropy and log-probability of a token and, where somebody looks at it, what all n tokens received so far (n,).
 Fetched = tuple[float, float, np.ndarray | None]
 
 
 def measure(logits: Tensor, chosen: Tensor, k: int) -> Measured:
-    """What is kept of the raw distributions (c, V) that the pieces ``chosen`` (c,) were drawn from."""
+    """What is kept of the raw distributions (c, V) that the tokens ``chosen`` (c,) were drawn from."""
     logs = torch.log_softmax(logits.float(), -1)  # (c, V)
     probs = logs.exp()
     best, which = probs.topk(min(k, probs.shape[-1]), -1)  # (c, k)
@@ -38,11 +38,11 @@ class Recorder:
     """Collects the distributions and attention rows of one continuation and makes the ``Continuation`` of them.
 
     Args:
-        p: pieces of the prompt.
-        room: pieces to make room for; more may come.
-        alternatives: how many of the likeliest pieces to keep.
+        p: tokens of the prompt.
+        room: tokens to make room for; more may come.
+        alternatives: how many of the likeliest tokens to keep.
         keep: keep every row in full, else only ``received``.
-        means: keep the rows among the pieces too, as means over the heads (``to_keep``).
+        means: keep the rows among the tokens too, as means over the heads (``to_keep``).
     """
 
     def __init__(
@@ -58,49 +58,49 @@ class Recorder:
         self._attention: Tensor | None = None  # (h, room + 1, p + room) float16
         self.stored: np.ndarray | None = None  # (h, rows, columns) attention that a cache served
         self._received = torch.zeros(room, device=device)  # (room,)
-        self._waiting: list[tuple[Tensor, Tensor]] = []  # pieces () and logits (V,) not measured yet
+        self._waiting: list[tuple[Tensor, Tensor]] = []  # tokens () and logits (V,) not measured yet
         self._means: list[Tensor] | None = [] if means else None  # (c, columns) each, as long as the last row is
         self._measured: list[Measured] = []
         self._processed: list[Tensor] = []  # (1,) each
-        self.states: list[Tensor] = []  # (d,) the hidden state that each piece, and the one after them, is drawn from
+        self.states: list[Tensor] = []  # (d,) the hidden state that each token, and the one after them, is drawn from
         self._listed = 0  # measured groups that are listed
         self.entropy: list[float] = []  # filled by `settle`
         self.logprob: list[float] = []
-        self._seen: tuple[tuple[int, int], np.ndarray] | None = None  # rows and pieces of the latest `received`
+        self._seen: tuple[tuple[int, int], np.ndarray] | None = None  # rows and tokens of the latest `received`
 
     # -- while generating -----------------------------------------------------------------------------------------
 
     def chose(
-        self, piece: int | Tensor, logits: Tensor, processed: Tensor | None = None, *, at_once: bool = False
+        self, token: int | Tensor, logits: Tensor, processed: Tensor | None = None, *, at_once: bool = False
     ) -> None:
-        """One more piece, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,).
+        """One more token, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,).
 
         ``at_once`` also settles it and fetches ``received``, all in one transfer from the device.
         """
-        self._waiting.append((torch.as_tensor(piece, device=self.device), logits))
+        self._waiting.append((torch.as_tensor(token, device=self.device), logits))
         self._warped(processed)
         if at_once or len(self._waiting) == _AT_ONCE:
             self._measure()
         if at_once:
-            self._transfer(torch.as_tensor(piece))
+            self._transfer(torch.as_tensor(token))
         else:
-            self.ids.append(int(piece))
+            self.ids.append(int(token))
 
     def measured(
         self,
-        piece: int,
+        token: int,
         measured: Measured,
         processed: Tensor | None = None,
         *,
         warped: Tensor | None = None,
         fetched: Fetched | None = None,
     ) -> None:
-        """One more piece, whose distribution (c = 1) was measured already; the rest as for ``chose``.
+        """One more token, whose distribution (c = 1) was measured already; the rest as for ``chose``.
 
         ``warped`` (1,) is the entropy of ``processed`` where that is known instead; ``fetched`` what has come from the
         device already.
         """
-        self.ids.append(piece)
+        self.ids.append(token)
         self._measured.append(measured)
         if fetched is not None:
             entropy, logprob, received = fetched
@@ -134,7 +134,7 @@ class Recorder:
             if self._means is not None:
                 self._means.append(torch.nn.functional.pad(mean, (start - self.p, 0)))
         if self.rows > 2:
-            # Row r is piece r - 1 looking back at the pieces before it (Eq. 2); the maximum of Eq. 3 runs on.
+            # Row r is token r - 1 looking back at the tokens before it (Eq. 2); the maximum of Eq. 3 runs on.
             highest = received(mean, first - 1 - (start - self.p), torch)
             seen = self._received[start - self.p : start - self.p + len(highest)]
             torch.maximum(seen, highest, out=seen)
@@ -151,7 +151,7 @@ class Recorder:
             self._attention = torch.nn.functional.pad(self._attention, (0, more, 0, more))
 
     def settle(self) -> None:
-        """Measure what is waiting, so that ``entropy`` and ``logprob`` have an entry for every piece."""
+        """Measure what is waiting, so that ``entropy`` and ``logprob`` have an entry for every token."""
         if self._waiting:
             self._measure()
         if self._listed < len(self._measured):
@@ -167,7 +167,7 @@ class Recorder:
         return self._seen[1].copy()
 
     def alternatives(self) -> tuple[np.ndarray, np.ndarray]:
-        """The likeliest pieces at each place, best first: ids (n, k) int32 and probabilities (n, k) float32."""
+        """The likeliest tokens at each place, best first: ids (n, k) int32 and probabilities (n, k) float32."""
         self.settle()
         if not self._measured:
             return np.zeros((0, self._alternatives), np.int32), np.zeros((0, self._alternatives), np.float32)
@@ -188,11 +188,11 @@ class Recorder:
         return self._attention[:, : n + 1, : self.p + n].cpu().numpy()
 
     def hidden(self) -> np.ndarray | None:
-        """(n, d) float32 hidden states that the pieces were drawn from; None where they are not captured."""
+        """(n, d) float32 hidden states that the tokens were drawn from; None where they are not captured."""
         return torch.stack(self.states[: len(self.ids)]).float().cpu().numpy() if self.states and self.ids else None
 
     def placed_received(self, n: int) -> Tensor:
-        """``received`` of the first n pieces where it lies, on the device: (n,) float32."""
+        """``received`` of the first n tokens where it lies, on the device: (n,) float32."""
         while n > self._room:
             self._grow()
         return self._received[:n]
@@ -202,21 +202,21 @@ class Recorder:
         return 0 if self._attention is None else self._attention.nbytes
 
     def _measure(self) -> None:
-        pieces, logits = zip(*self._waiting, strict=True)
-        self._measured.append(measure(torch.stack(logits), torch.stack(pieces), self._alternatives))
+        tokens, logits = zip(*self._waiting, strict=True)
+        self._measured.append(measure(torch.stack(logits), torch.stack(tokens), self._alternatives))
         self._waiting = []
 
-    def _transfer(self, *piece: Tensor) -> None:
+    def _transfer(self, *token: Tensor) -> None:
         """Fetch what is measured and not listed, and ``received``: all at once, since each fetch waits for the device.
 
-        A ``piece`` () that is not among the ids yet comes along; its id is exact in float32 below 2**24.
+        A ``token`` () that is not among the ids yet comes along; its id is exact in float32 below 2**24.
         """
         fresh, self._listed = self._measured[self._listed :], len(self._measured)
-        n, c = len(self.ids) + len(piece), sum(len(entropy) for entropy, *_ in fresh)
-        parts = [*(one.float()[None] for one in piece), *(m[0] for m in fresh), *(m[1] for m in fresh)]
+        n, c = len(self.ids) + len(token), sum(len(entropy) for entropy, *_ in fresh)
+        parts = [*(one.float()[None] for one in token), *(m[0] for m in fresh), *(m[1] for m in fresh)]
         values = torch.cat([*parts, self.placed_received(n)]).cpu().numpy()
-        self.ids += [int(one) for one in values[: len(piece)]]
-        values = values[len(piece) :]
+        self.ids += [int(one) for one in values[: len(token)]]
+        values = values[len(token) :]
         self.entropy += values[:c].tolist()
         self.logprob += values[c : 2 * c].tolist()
         self._seen = (self.rows, n), values[2 * c :]
@@ -231,14 +231,14 @@ class Recorder:
         **rest: Any,
     ) -> Continuation:
         """Everything as a ``Continuation``; ``rest`` are its remaining fields, by name."""
-        which, best = self.alternatives()  # settles all pieces
+        which, best = self.alternatives()  # settles all tokens
         text, spans = tokenizer.spans().all(self.ids)
         attention = self.attention()
         return Continuation(
             prompt_ids=np.asarray(prompt_ids, np.int32),
             prompt_offsets=prompt_offsets,
             ids=np.asarray(self.ids, np.int32),
-            pieces=tuple(tokenizer.pieces(self.ids)),
+            tokens=tuple(tokenizer.tokens(self.ids)),
             text=text,
             raw_text=tokenizer.decode(self.ids, special=True),
             offsets=np.asarray(spans, np.int32).reshape(-1, 2),
@@ -246,7 +246,7 @@ class Recorder:
             logprob=np.asarray(self.logprob, np.float32),
             alternative_ids=which,
             alternative_probs=best,
-            alternative_pieces=tuple(tuple(tokenizer.show(int(i)) for i in row) for row in which),
+            alternative_tokens=tuple(tuple(tokenizer.show(int(i)) for i in row) for row in which),
             received=self.received(),
             entropy_processed=torch.cat(self._processed).cpu().numpy() if self._processed else None,
             attention=None if attention is None else attention.copy(),  # not a view of the whole buffer
@@ -258,7 +258,7 @@ class Recorder:
         """The arrays that ``made`` and each of its beginnings can be made of again; for a recorder with ``means``.
 
         Those of its fields that are measured, and ``among`` (n (n + 1) / 2,) float32: row after row what each query
-        position pays to the pieces up to itself, the mean over the heads; row r, of p - 1 + r, has r entries.
+        position pays to the tokens up to itself, the mean over the heads; row r, of p - 1 + r, has r entries.
         """
         n = len(made)
         among = np.full((n + 1, n), 0.0 if self.rows else np.nan, np.float32)

@@ -2,7 +2,7 @@
 
 A prompt is read in parts, one forward each: up to the end of its exemplars, up to the end of its passages, the rest.
 A copy of the cache is kept at the end of a part and serves only a prompt that begins with the very same parts. How keys
-and values are summed depends on which pieces share a forward; so every text has the same cache, to the bit, whatever
+and values are summed depends on which tokens share a forward; so every text has the same cache, to the bit, whatever
 was read before it, and what is written after it does not depend on the question before or on what a store served.
 """
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from dragin_lab.core.trace import Prompt
+from dragin_lab.trace.trace import Prompt
 
 MOST = 4  # parts cached for an episode: its exemplars and the latest passages after them
 LIMIT = 2 * 2**30  # bytes of all that is cached
@@ -28,9 +28,9 @@ _SHARED = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
 def ends_of(prompt: Prompt, offsets: np.ndarray, parts: tuple[str, ...] = PARTS) -> tuple[int, ...]:
-    """Where the ``parts`` of a prompt end that are read in forwards of their own, as numbers of its pieces, rising.
+    """Where the ``parts`` of a prompt end that are read in forwards of their own, as numbers of its tokens, rising.
 
-    ``offsets`` (p, 2) are the character spans of its pieces. The last piece is always left over for the rest.
+    ``offsets`` (p, 2) are the character spans of its tokens. The last token is always left over for the rest.
     """
     p = len(offsets)
     ends = set()

@@ -1,4 +1,4 @@
-"""A draft made again from what a cache holds of it: the generating code is given the pieces instead of a model."""
+"""A draft made again from what a cache holds of it: the generating code is given the tokens instead of a model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation
-from dragin_lab.model.decode import PieceEvent, Writing
+from dragin_lab.model.decode import TokenEvent, Writing
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.trace.trace import Continuation
 
 _MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
 
@@ -19,17 +19,17 @@ _MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
 @torch.inference_mode()
 def replay(
     lm: TappedModel, draft: Write, cached: Mapping[str, np.ndarray], way: str
-) -> tuple[list[PieceEvent], Continuation] | None:
+) -> tuple[list[TokenEvent], Continuation] | None:
     """The events and the continuation of a draft, as the model would make them.
 
-    None where the cached pieces end before the draft does, and where its ``Stop`` does not look at attention as the one
+    None where the cached tokens end before the draft does, and where its ``Stop`` does not look at attention as the one
     did that they were made for, ``way`` (``Writing.way``; "beside" serves any).
 
     Args:
         cached: arrays of ``Recorder.to_keep``, made after the same prompt with the same bias.
     """
     n = len(cached["ids"])
-    rows = np.zeros((n + 1, n), np.float32)  # what each query position pays to the pieces; row r has r entries
+    rows = np.zeros((n + 1, n), np.float32)  # what each query position pays to the tokens; row r has r entries
     rows[np.tril_indices(n + 1, -1, n)] = cached["among"]
     blind = bool(np.isnan(rows).any())  # a model without attention has no rows
 
@@ -39,16 +39,16 @@ def replay(
         if known > first and not blind:
             writing.recorder.looked_back(torch.tensor(rows[None, None, first:known, : known - 1]))
 
-    fed = 0  # pieces
+    fed = 0  # tokens
     writing = Writing(lm, draft, None, look_back, followed=True, capture=False, device=torch.device("cpu"))
     writing.recorder.stored = cached["attention"] if draft.attention else None
     writing.recorder.states = list(torch.tensor(cached["hidden"])) if "hidden" in cached else []
     measured = [torch.tensor(cached[name]) for name in _MEASURED]
     warped = torch.tensor(cached["entropy_processed"]) if "entropy_processed" in cached else None
     events = []
-    for t, piece in enumerate(cached["ids"].tolist()):
+    for t, token in enumerate(cached["ids"].tolist()):
         entropy, logprob, which, best = (values[t : t + 1] for values in measured)
-        writing.chose(piece, (entropy, logprob, which, best), warped=None if warped is None else warped[t : t + 1])
+        writing.chose(token, (entropy, logprob, which, best), warped=None if warped is None else warped[t : t + 1])
         events.append(writing.event())
         writing.check()
         if way not in ("beside", writing.way):

@@ -6,12 +6,12 @@ import time
 
 import torch
 
-from dragin_lab.core.given import text as as_text
-from dragin_lab.core.trace import Continuation, Prompt
+from dragin_lab.checks import text as as_text
 from dragin_lab.errors import ModelError
 from dragin_lab.model.layers import hidden_states
 from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.trace.trace import Continuation, Prompt
 
 
 @torch.inference_mode()
@@ -27,12 +27,12 @@ def score(
     whole = lm.tokenizer.encode(prompt.text + as_text("text", text), special=prompt.special)
     if whole[: len(before)] != before:
         raise ModelError(
-            f"{text[:20]!r} merges with the end of the prompt into other pieces, so it cannot be scored after it; "
+            f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot be scored after it; "
             "begin the text with a space"
         )
     ids = whole[len(before) : len(whole) - closing]
     if not ids:
-        raise ModelError(f"the text to score, {text!r}, has no pieces; give some text")
+        raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
     lm.refuse_overrun(p, len(ids))
     n = len(ids)
     inputs = {"input_ids": torch.tensor([prompt_ids + ids], device=lm.device), "use_cache": False}
@@ -40,10 +40,10 @@ def score(
         inputs["logits_to_keep"] = n + 1
     with lm.lock, hidden_states(lm.model, [] if hidden is None else [hidden]) as states:
         output, rows = lm.tap.forward(n + 1, **inputs)
-    logits = output.logits[0, -(n + 1) : -1]  # (n, V), row t gives piece t
+    logits = output.logits[0, -(n + 1) : -1]  # (n, V), row t gives token t
     recorder = Recorder(p, n, lm.alternatives, attention, lm.device)
-    for piece, row in zip(ids, logits, strict=True):
-        recorder.chose(piece, row)
+    for token, row in zip(ids, logits, strict=True):
+        recorder.chose(token, row)
     if rows is not None:
         recorder.looked_back(rows)
     if hidden is not None:
@@ -56,4 +56,4 @@ def score(
 def _closing(lm: TappedModel) -> int:
     """How many special tokens the tokenizer puts after a text (most put none)."""
     ids = lm.tokenizer.encode("a", special=True)
-    return next(count for count, piece in enumerate(reversed(ids)) if piece not in lm.tokenizer.silent)
+    return next(count for count, token in enumerate(reversed(ids)) if token not in lm.tokenizer.silent)

@@ -31,7 +31,7 @@ class _Layer(DynamicLayer):
         self.buffers: tuple[Tensor, ...] = ()
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write the columns of the next pieces, (n, H_kv, c, d), and return all of them for the first n rows."""
+        """Write the columns of the next tokens, (n, H_kv, c, d), and return all of them for the first n rows."""
         rows, end = key_states.shape[0], self.width + key_states.shape[2]
         for buffer, states in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:rows, :, self.width : end] = states
@@ -44,9 +44,9 @@ class _Layer(DynamicLayer):
 
 
 @torch.inference_mode()
-def feed_all(lm: TappedModel, slots: Slots, pieces: Sequence[Tensor], pending: Pending | None) -> Tensor:
-    """Feed one piece (1,) to every text; returns their logits (n, V) and puts their rows into ``pending``."""
-    inputs = {name: value for name, value in slots.inputs(pieces).items() if name in lm.takes}
+def feed_all(lm: TappedModel, slots: Slots, tokens: Sequence[Tensor], pending: Pending | None) -> Tensor:
+    """Feed one token (1,) to every text; returns their logits (n, V) and puts their rows into ``pending``."""
+    inputs = {name: value for name, value in slots.inputs(tokens).items() if name in lm.takes}
     with lm.lock:
         if pending is None:
             output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
@@ -59,7 +59,7 @@ def feed_all(lm: TappedModel, slots: Slots, pieces: Sequence[Tensor], pending: P
 class Slots:
     """The texts' caches, in the order in which they were added but for the gaps that ``drop`` closes.
 
-    ``starts[i]`` is the column of row i's first piece; the columns before it are padding.
+    ``starts[i]`` is the column of row i's first token; the columns before it are padding.
     """
 
     def __init__(self, config: Any) -> None:
@@ -103,7 +103,7 @@ class Slots:
 
     @property
     def full(self) -> bool:
-        """Whether there is no column left to feed a piece into; ``make_room`` then."""
+        """Whether there is no column left to feed a token into; ``make_room`` then."""
         return self.width == self._room()[1]
 
     def make_room(self) -> None:
@@ -111,10 +111,10 @@ class Slots:
         longest = self.width - min(self.starts)
         self._lay_out(len(self), longest, [layer.buffers for layer in self._layers])
 
-    def inputs(self, pieces: Sequence[Tensor]) -> dict[str, Any]:
-        """The arguments of a forward that feeds one piece (1,) to every text."""
+    def inputs(self, tokens: Sequence[Tensor]) -> dict[str, Any]:
+        """The arguments of a forward that feeds one token (1,) to every text."""
         return {
-            "input_ids": torch.stack(list(pieces)),  # (n, 1)
+            "input_ids": torch.stack(list(tokens)),  # (n, 1)
             "attention_mask": self.mask(self.width + 1),
             "position_ids": self.width - self._placed_starts(),  # (n, 1)
             "past_key_values": self._cache,
@@ -122,7 +122,7 @@ class Slots:
         }
 
     def mask(self, width: int) -> Tensor:
-        """1 where a column holds a piece of the row's text, 0 where it is padding: (n, width) int64."""
+        """1 where a column holds a token of the row's text, 0 where it is padding: (n, width) int64."""
         starts = self._placed_starts()  # (n, 1)
         return (torch.arange(width, device=starts.device) >= starts).long()
 

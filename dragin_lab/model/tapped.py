@@ -15,13 +15,13 @@ import numpy as np
 import torch
 import transformers
 
-from dragin_lab.core.given import instance, shown, text
-from dragin_lab.core.trace import Prompt
+from dragin_lab.checks import instance, shown, text
 from dragin_lab.errors import ModelError
 from dragin_lab.model.prefixes import PARTS, Prefixes, unfit
 from dragin_lab.model.sources import weights_hash
 from dragin_lab.model.taps import NoTap, lay
 from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
+from dragin_lab.trace.trace import Prompt
 
 _WINDOWS = ("max_position_embeddings", "n_positions", "max_seq_len")
 _FAR = 8  # windows that a text may run over its model before it is refused
@@ -34,7 +34,7 @@ class TappedModel:
     Attributes:
         name: what it was loaded from, short.
         tokenizer: ``HFTokenizer``.
-        context_window: pieces the model was made for, or None where its config does not say.
+        context_window: tokens the model was made for, or None where its config does not say.
         hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
         layer: index of the captured layer; None for a model without attention.
         prefixes: the key-value caches of earlier prompts (``prefixes.Prefixes``).
@@ -117,14 +117,14 @@ class TappedModel:
         return [int(bos)], np.zeros((1, 2), np.int32)
 
     def refuse_overrun(self, p: int, new: int) -> None:
-        """Raise ``ModelError`` where p + new pieces do not fit into a table of positions, or are far too many.
+        """Raise ``ModelError`` where p + new tokens do not fit into a table of positions, or are far too many.
 
         Without such a table a model can read on beyond its window, though to little use; cost grows with the square, so
         beyond ``_FAR`` windows it is refused before it eats the machine's memory.
         """
         if self.context_window is None:
             return
-        what = f"{p:,} prompt pieces and {new} new ones" if new else f"{p:,} pieces"
+        what = f"{p:,} prompt tokens and {new} new ones" if new else f"{p:,} tokens"
         if self.hard_window and p + new > self.context_window:
             raise ModelError(
                 f"{what} do not fit into the {self.context_window:,} positions of {self.name}; "
@@ -138,7 +138,7 @@ class TappedModel:
             )
 
     def processors(self, p: int) -> Any:
-        """What the model's generation config does to logits after a prompt of p pieces; empty where it does nothing."""
+        """What the model's generation config does to logits after a prompt of p tokens; empty where it does nothing."""
         return [] if self._plain else self._build_processors(p)
 
     def _build_processors(self, p: int) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from dragin_lab.core.given import several, shown
+from dragin_lab.checks import several, shown
 from dragin_lab.errors import ModelError
 from dragin_lab.model.layers import attention_layers, choose_layer, layer_kinds
 from dragin_lab.model.tap import Pending, Tap, picked

@@ -18,7 +18,7 @@ class HFTokenizer:
     """Implements ``episode.Tokenizer`` and adds character offsets.
 
     ``hf`` is the tokenizer of ``transformers`` itself. Text is decoded without cleaning up spaces, so that decoded
-    text is exactly what the pieces say.
+    text is exactly what the tokens say.
 
     ``ends`` are the ids of the model's end marks: those given (the model's ``generation_config``), the tokenizer's own
     EOS and what closes a turn in the chat template. A text decoded without special tokens holds none of them, whether
@@ -28,7 +28,7 @@ class HFTokenizer:
     def __init__(self, hf: Any, ends: Iterable[int] = ()) -> None:
         if not getattr(hf, "is_fast", False):
             raise ModelError(
-                f"the tokenizer {type(hf).__name__} has no fast encoding, so pieces cannot be found in the text again; "
+                f"the tokenizer {type(hf).__name__} has no fast encoding, so tokens cannot be found in the text again; "
                 "use a model folder with a tokenizer.json"
             )
         self.hf = hf
@@ -63,10 +63,10 @@ class HFTokenizer:
         ids = ids if special else self._without_plain_ends(ids)
         return str(self.hf.decode(list(ids), skip_special_tokens=not special, clean_up_tokenization_spaces=False))
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; an id the vocabulary has no string for is written ``<id>``."""
         found = self.hf.convert_ids_to_tokens([int(i) for i in ids])
-        return [f"<{i}>" if piece is None else piece for i, piece in zip(ids, found, strict=True)]
+        return [f"<{i}>" if token is None else token for i, token in zip(ids, found, strict=True)]
 
     def _without_plain_ends(self, ids: Sequence[int]) -> Sequence[int]:
         return [i for i in ids if i not in self._plain_ends] if self._plain_ends else ids
@@ -116,7 +116,7 @@ class HFTokenizer:
         return str(text)
 
     def openings(self, text: str) -> list[int]:
-        """Ids of the pieces that ``text`` (ASCII) may begin with, after a space or not; special tokens aside."""
+        """Ids of the tokens that ``text`` (ASCII) may begin with, after a space or not; special tokens aside."""
         found = self._openings.get(text)
         if found is None:
             byte = f"<0x{ord(text[0]):02X}>"
@@ -135,14 +135,14 @@ class HFTokenizer:
             lambda ids: self._backend.decode(list(self._without_plain_ends(ids)), skip_special_tokens=True), self.silent
         )
 
-    def show(self, piece: int) -> str:
-        """One piece as text for people, with its leading space."""
-        text = self._shown.get(piece)
+    def show(self, token: int) -> str:
+        """One token as text for people, with its leading space."""
+        text = self._shown.get(token)
         if text is None:
-            # After another piece, because decoders strip the space of the first one.
-            pair, single = self.decode([piece, piece], True), self.decode([piece], True)
+            # After another token, because decoders strip the space of the first one.
+            pair, single = self.decode([token, token], True), self.decode([token], True)
             text = pair[len(single) :] if pair.startswith(single) else single
-            self._shown[piece] = text
+            self._shown[token] = text
         return text
 
 
@@ -153,14 +153,14 @@ def generation_ends(model: Any) -> list[int]:
 
 
 def find_marker(tokenizer: HFTokenizer) -> str:
-    """The string that opens a piece after a space ("▁", "Ġ"); "" where the vocabulary has none.
+    """The string that opens a token after a space ("▁", "Ġ"); "" where the vocabulary has none.
 
-    Read off the pieces of short texts, because neither the model type nor the tokenizer class tells it.
+    Read off the tokens of short texts, because neither the model type nor the tokenizer class tells it.
     """
     seen: Counter[str] = Counter()
     for letter in "xabe":
-        for piece in tokenizer.pieces(tokenizer.encode(f"{letter} {letter} {letter}", special=False))[1:]:
-            before = piece.removesuffix(letter)
+        for token in tokenizer.tokens(tokenizer.encode(f"{letter} {letter} {letter}", special=False))[1:]:
+            before = token.removesuffix(letter)
             if before and letter not in before and not before.startswith("<"):
                 seen[before] += 1
     return seen.most_common(1)[0][0] if seen else ""

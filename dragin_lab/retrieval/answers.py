@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from dragin_lab.core.given import number as as_number
-from dragin_lab.core.given import shown
-from dragin_lab.core.trace import Passage
+from dragin_lab.checks import number as as_number
+from dragin_lab.checks import shown
 from dragin_lab.errors import DraginLabError, SearchServerError
+from dragin_lab.trace.trace import Passage
 
 _ACCEPTED = (
     "a list of dl.Passage, of texts, of (title, text) pairs, or of dictionaries with text and maybe id, title, score"

@@ -29,13 +29,13 @@ from typing import Any
 import numpy as np
 import rank_bm25
 
-from dragin_lab.core.given import instance, shown, text
-from dragin_lab.core.given import number as as_number
-from dragin_lab.core.trace import Passage
+from dragin_lab.checks import instance, shown, text
+from dragin_lab.checks import number as as_number
 from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import TEXT, TITLE, Stored, remedy
+from dragin_lab.trace.trace import Passage
 
 _CORPUS = "give a Corpus, such as Corpus.load(...)"
 #: The DRAGIN authors' settings (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.

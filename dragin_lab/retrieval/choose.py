@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dragin_lab.core.given import instance
-from dragin_lab.core.trace import Passage
+from dragin_lab.checks import instance
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
 from dragin_lab.retrieval.answers import RetrieverError, as_passages
 from dragin_lab.text import without_secrets
+from dragin_lab.trace.trace import Passage
 
 if TYPE_CHECKING:
     from dragin_lab.core.episode import Retriever

@@ -11,13 +11,13 @@ from typing import Any, overload
 
 from tqdm.auto import tqdm
 
-from dragin_lab.core.given import EMBEDDED, is_embedded, text
-from dragin_lab.core.trace import Passage
+from dragin_lab.checks import EMBEDDED, is_embedded, text
 from dragin_lab.errors import CorpusError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.sources import Row, as_rows, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import Stored, is_stored, json_line
+from dragin_lab.trace.trace import Passage
 
 _AT_ONCE = 4096  # passages read together
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
 from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write_whole
 from dragin_lab.retrieval.bm25 import check_number
@@ -27,6 +26,7 @@ from dragin_lab.retrieval.check import ABOUT, INDEXES
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.stored import read_manifest, write_manifest
+from dragin_lab.trace.trace import Passage
 
 #: Version of a folder's layout; any other is refused.
 FORMAT = 3

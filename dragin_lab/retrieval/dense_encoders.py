@@ -1,7 +1,7 @@
 """From texts to vectors: SGPT as the paper uses it (Table 7), and models of sentence-transformers.
 
 SGPT (Muennighoff, 2022) averages the last hidden states of a decoder, each weighted by its position from 1, so that
-later pieces, which have seen more, count more. Its models for search read a query between [ and ], and a passage
+later tokens, which have seen more, count more. Its models for search read a query between [ and ], and a passage
 between { and }. So does the DRAGIN authors' ``src/retriever.py``.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dragin_lab.core.given import EMBEDDED
-from dragin_lab.core.trace import Passage
+from dragin_lab.checks import EMBEDDED
 from dragin_lab.errors import MissingPackageError, ModelError
+from dragin_lab.trace.trace import Passage
 
 QUERY, PASSAGE = ("[", "]"), ("{", "}")
 _HUGE = 1 << 20  # tokenizers without a limit name an astronomical one
@@ -104,14 +104,14 @@ class SGPT(_Texts):
         self._marks = {True: self._ids(QUERY), False: self._ids(PASSAGE)}
 
     def _ids(self, marks: tuple[str, str]) -> tuple[list[int], list[int]]:
-        """The pieces around a text: the last piece of each bracket, as some tokenizers put a space mark before it."""
+        """The tokens around a text: the last token of each bracket, as some tokenizers put a space mark before it."""
         if not self.brackets:
             return [], []
         first, last = (self._tokenizer.encode(mark, add_special_tokens=False)[-1:] for mark in marks)
         return first, last
 
     def ids(self, text: str, *, query: bool) -> list[int]:
-        """The pieces of a text as the model reads them, with brackets, cut to the model's length."""
+        """The tokens of a text as the model reads them, with brackets, cut to the model's length."""
         before, after = self._marks[query]
         room = None if self.longest is None else self.longest - len(before) - len(after)
         found = self._tokenizer(text, truncation=False, verbose=False)["input_ids"][:room]
@@ -138,7 +138,7 @@ class SGPT(_Texts):
             ids[i, : len(row)] = torch.tensor(row)
             mask[i, : len(row)] = 1
         with torch.inference_mode():
-            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state  # (texts, pieces, dimension)
+            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state  # (texts, tokens, dimension)
         return pool(hidden.float().cpu().numpy(), mask.cpu().numpy())
 
     def provenance(self) -> dict[str, Any]:
@@ -191,10 +191,10 @@ class SentenceEncoder(_Texts):
 def pool(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The mean of a text's hidden states, weighted by 1 to n (SGPT, Eq. 2).
 
-    ``hidden`` (texts, pieces, dimension), ``mask`` (texts, pieces) 1 for a piece and 0 for padding; returns
+    ``hidden`` (texts, tokens, dimension), ``mask`` (texts, tokens) 1 for a token and 0 for padding; returns
     (texts, dimension) float32.
     """
-    weights = mask * np.arange(1, mask.shape[1] + 1)  # (texts, pieces)
+    weights = mask * np.arange(1, mask.shape[1] + 1)  # (texts, tokens)
     weights = weights / weights.sum(axis=1, keepdims=True)
     return np.einsum("npd,np->nd", hidden, weights).astype(np.float32)
 

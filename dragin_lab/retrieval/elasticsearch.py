@@ -20,8 +20,7 @@ from typing import Any
 
 import urllib3
 
-from dragin_lab.core.given import instance
-from dragin_lab.core.trace import Passage
+from dragin_lab.checks import instance
 from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, required, search_timeout, value_at
@@ -29,6 +28,7 @@ from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import spread
 from dragin_lab.text import split_credentials
+from dragin_lab.trace.trace import Passage
 
 INDEX, TITLE, TEXT = "wiki", "title", "txt"
 FIELDS = Fields("_id", f"_source.{TITLE}", f"_source.{TEXT}", "_score")

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.core.given import instance
-from dragin_lab.core.trace import Passage
+from dragin_lab.checks import instance
 from dragin_lab.data import web
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.files import as_path
@@ -34,6 +33,7 @@ from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, re
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, Hit, Weigher, best, check_number, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.text import split_credentials
+from dragin_lab.trace.trace import Passage
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.dense_encoders import Encoder

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dragin_lab.core.given import several
-from dragin_lab.core.trace import Passage
+from dragin_lab.checks import several
 from dragin_lab.data import tabular
 from dragin_lab.data.tabular import Advance, Placed
 from dragin_lab.errors import CorpusError, DataError
 from dragin_lab.files import as_path
 from dragin_lab.text import without_secrets
+from dragin_lab.trace.trace import Passage
 
 FIELDS = {"id": ("id", "_id"), "title": ("title",), "text": ("text",)}
 #: Words per passage cut from a longer text (the paper's have 100), and how many of them the next one repeats.

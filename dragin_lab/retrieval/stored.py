@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError
 from dragin_lab.files import write_whole
 from dragin_lab.retrieval import analysis
+from dragin_lab.trace.trace import Passage
 
 MANIFEST, INDEX = "corpus.json", "tantivy"
 #: Version of the folder's layout; any other is refused.

@@ -6,10 +6,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dragin_lab.core.frames import differences
 from dragin_lab.core.method import Method, restored
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.cache import CacheAlone
 from dragin_lab.run.cluster import Recipe
@@ -17,6 +15,8 @@ from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Line, prediction
 from dragin_lab.run.rundir import RunError, RunRecord
 from dragin_lab.run.serving import described
+from dragin_lab.trace.frames import differences
+from dragin_lab.trace.trace import Question, Trace
 
 #: Of a model and a retriever, what says that they are those of a run.
 _SAME = ("weights_sha256", "architecture", "dtype", "attention", "layer", "heads", "decoding", "generation_config")

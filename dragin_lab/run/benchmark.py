@@ -12,11 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from dragin_lab import __version__, almanac
-from dragin_lab.core.given import EMBEDDED, count, several
+from dragin_lab.checks import EMBEDDED, count, several
 from dragin_lab.core.method import Method, run_label
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.records import fingerprint
-from dragin_lab.core.trace import Question
 from dragin_lab.data import datasets
 from dragin_lab.data.formats import PLAIN
 from dragin_lab.data.questions import is_own
@@ -30,6 +28,8 @@ from dragin_lab.run.lines import Finished, Line, record_of, search_error
 from dragin_lab.run.rundir import CONFIG, FORMAT, RunStoppedError
 from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
 from dragin_lab.run.serving import described
+from dragin_lab.trace.records import fingerprint
+from dragin_lab.trace.trace import Question
 
 _QUESTIONS = "give a benchmark, or a list of texts, of Question or of dictionaries with question and answer"
 _SPLITS = ("train", "dev", "test")

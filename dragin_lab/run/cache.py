@@ -2,13 +2,13 @@
 
 With greedy decoding a prompt has one continuation, so five thresholds need only be paid for where their episodes part.
 
-A draft is cached as its pieces, what was measured on them and the attention among them. To serve it, its ``Stop`` is
-asked about those pieces in order by the code that generates (``model.replay``), so it ends where it would have ended
-and is the same to the bit. A draft that needs more pieces than are cached is generated from its beginning and replaces
+A draft is cached as its tokens, what was measured on them and the attention among them. To serve it, its ``Stop`` is
+asked about those tokens in order by the code that generates (``model.replay``), so it ends where it would have ended
+and is the same to the bit. A draft that needs more tokens than are cached is generated from its beginning and replaces
 them: going on after them would read them in one forward instead of one by one, which sums in another order.
 
 A key holds all that can change what is written: the model's ``identity``, the prompt with the parts it is read in, the
-bias on its pieces, and how its attention rows are computed. Rows that a ``Stop`` looks at after every piece are
+bias on its tokens, and how its attention rows are computed. Rows that a ``Stop`` looks at after every token are
 computed one by one, others together, which can differ in the last bit; the two have keys of their own, and so has what
 was written side by side with other drafts.
 """
@@ -28,12 +28,12 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from dragin_lab.checks import count, shown
 from dragin_lab.core.episode import Write
-from dragin_lab.core.given import count, shown
-from dragin_lab.core.trace import Continuation
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.run.cache_disk import CacheError, Disk
+from dragin_lab.trace.trace import Continuation
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
@@ -44,7 +44,7 @@ LIMIT = 2**30  # bytes in memory
 DISK_LIMIT = 8 * 2**30  # bytes on disk
 _ENTRY = 300  # bytes, about, that an entry takes beside its arrays
 
-#: How rows were computed: after every piece, several at once, side by side with other drafts.
+#: How rows were computed: after every token, several at once, side by side with other drafts.
 ALONE, BESIDE = ("looked", "together"), ("looked", "together", "beside")
 
 Arrays = Mapping[str, np.ndarray]
@@ -52,13 +52,13 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass
 class Counts:
-    """What was served and what had to be made; pieces are generated ones, maps are answers to ``Attend``."""
+    """What was served and what had to be made; tokens are generated ones, maps are answers to ``Attend``."""
 
     drafts_served: int = 0
     drafts_outgrown: int = 0  # generated again, because what was cached of them ends too early
     drafts_made: int = 0  # nothing of them was cached
-    pieces_served: int = 0
-    pieces_made: int = 0
+    tokens_served: int = 0
+    tokens_made: int = 0
     maps_served: int = 0
     maps_made: int = 0
 
@@ -74,8 +74,8 @@ class Counts:
     def __str__(self) -> str:
         outgrown = f"; {self.drafts_outgrown:,} were cached too short and generated again" * (self.drafts_outgrown > 0)
         return (
-            f"{self.drafts_served:,} of {self.drafts:,} drafts and {self.pieces_served:,} of "
-            f"{self.pieces_served + self.pieces_made:,} pieces were served from the cache{outgrown}"
+            f"{self.drafts_served:,} of {self.drafts:,} drafts and {self.tokens_served:,} of "
+            f"{self.tokens_served + self.tokens_made:,} tokens were served from the cache{outgrown}"
         )
 
 
@@ -246,7 +246,7 @@ class CachedModel:
             there = True
             if (found := self.lm.replay(draft, arrays, way)) is not None:
                 self.cache.counts.drafts_served += 1
-                self.cache.counts.pieces_served += len(found[1])
+                self.cache.counts.tokens_served += len(found[1])
                 return found
         self.cache.counts.drafts_outgrown += there
         self.cache.counts.drafts_made += not there
@@ -256,7 +256,7 @@ class CachedModel:
         """What the model calls at a draft's end with how it was made and the arrays to cache."""
 
         def keep(way: str, arrays: Arrays) -> None:
-            self.cache.counts.pieces_made += len(arrays["ids"])
+            self.cache.counts.tokens_made += len(arrays["ids"])
             if way:
                 self.cache.put(self._draft_key(draft, way, draft.attention), arrays)
 

@@ -26,10 +26,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragin_lab import __version__
-from dragin_lab.core.frames import differences
-from dragin_lab.core.given import count, instance, number, text
+from dragin_lab.checks import count, instance, number, text
 from dragin_lab.core.method import Method
-from dragin_lab.core.trace import Question
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Asking, finished
@@ -37,6 +35,8 @@ from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished, record_of
 from dragin_lab.run.serving import described, refused, what_happened
 from dragin_lab.text import without_secrets
+from dragin_lab.trace.frames import differences
+from dragin_lab.trace.trace import Question
 
 #: How often a question is asked whose worker was lost; how many workers in a row may be lost while they load.
 TRIES = 3
@@ -251,7 +251,7 @@ class Cluster(AbstractContextManager["Cluster"]):
 
         A question whose worker was lost ``TRIES`` times ends as an error. Whatever is under way when this ends is lost.
         """
-        for module in {type(part).__module__ for part in (method.when, method.what) if part.fingerprint}:
+        for module in {type(part).__module__ for part in (method.trigger, method.formulator) if part.fingerprint}:
             if module != "__main__":  # which Ray sends whole as it is
                 self._ray.cloudpickle.register_pickle_by_value(sys.modules[module])
         todo, losses = deque(questions), Counter[str]()

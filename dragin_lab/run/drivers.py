@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dragin_lab.checks import several, shown
 from dragin_lab.core.episode import Retriever, Search, Write
-from dragin_lab.core.given import several, shown
 from dragin_lab.core.method import Method
-from dragin_lab.core.trace import Continuation, Decision, Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.many import side_by_side
 from dragin_lab.run.serving import Found, Running, opened, refused, search_all
+from dragin_lab.trace.trace import Continuation, Decision, Passage, Question, Step, Trace
 
 
 @dataclass(frozen=True)
-class PieceMade:
-    """The model wrote one piece; ``kind`` is "draft" (before a decision), "continuation" or "answer" (extraction)."""
+class TokenWritten:
+    """The model wrote one token; ``kind`` is "draft" (before a decision), "continuation" or "answer" (extraction)."""
 
     step: int
     kind: str
     index: int
-    text: str  # what the piece added to the text
+    text: str  # what the token added to the text
     entropy: float  # nats
     logprob: float  # nats
 
@@ -60,7 +60,7 @@ class Ended:
     trace: Trace
 
 
-Event = PieceMade | Decided | Retrieved | StepDone | Ended
+Event = TokenWritten | Decided | Retrieved | StepDone | Ended
 
 
 class Stream:
@@ -107,7 +107,7 @@ def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable
             done = events.trace.counters
             explain(
                 error,
-                f"Interrupted; retrievals so far: {done['retrievals']}, pieces: {done['generated']}. What was done is "
+                f"Interrupted; retrievals so far: {done['retrievals']}, tokens: {done['generated']}. What was done is "
                 "the exception's trace: in a notebook, sys.last_value.trace.",
             )
         raise
@@ -189,10 +189,10 @@ class _News:
 def _write(running: Running, request: Write, step: int) -> Generator[Event, None, Continuation | Exception]:
     kind = _kind(request, running.trace)
     try:
-        pieces = running.model.stream(request, seed=running.draft_seed)
+        tokens = running.model.stream(request, seed=running.draft_seed)
         while True:
-            piece = next(pieces)
-            yield PieceMade(step, kind, piece.index, piece.delta, piece.entropy, piece.logprob)
+            token = next(tokens)
+            yield TokenWritten(step, kind, token.index, token.delta, token.entropy, token.logprob)
     except StopIteration as end:
         continuation: Continuation = end.value
         return continuation

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.checks import choice, is_embedded, several, shown
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.given import choice, is_embedded, several, shown
 from dragin_lab.core.method import METHODS, Method, exchanged
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data.datasets import template_of
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import as_retriever, open_retriever
 from dragin_lab.run.cache import Cache, as_cache, cached
 from dragin_lab.text import without_secrets
+from dragin_lab.trace.trace import Question, Trace
 
 
 class Lab:
@@ -176,7 +176,7 @@ class Lab:
                 f"method {method.name!r} looks at attention, and {self.model.name} has none; these need only "
                 f"probabilities: {', '.join(free)}"
             )
-        if method.when.reads_entities:
+        if method.trigger.reads_entities:
             method.pipeline.require_entities()
         found = template_for(method, self.model, self.prompt or asked)
         return found if self.layout is None else replace(found, layout=self.layout)
@@ -225,7 +225,7 @@ class Lab:
         gold: str | Iterable[str] | None = None,
         **settings: Any,
     ) -> Any:
-        """Answer one question, yielding an event for each piece, retrieval and step as it happens.
+        """Answer one question, yielding an event for each token, retrieval and step as it happens.
 
         Returns a ``Stream``: iterate for its events, ``.trace`` is valid at any moment, ``.close()`` cancels. Arguments
         and errors as for ``ask``.
@@ -244,7 +244,7 @@ class Lab:
 
         With ``batch_size`` above 1 that many episodes run side by side in one batch, and traces come in the order in
         which they end: ``trace.question`` says which is which. Each gives the text that it gives alone, except where
-        two pieces are equally likely to rounding.
+        two tokens are equally likely to rounding.
 
         Raises ``SettingError`` for a method or ``batch_size`` that cannot be. A ``KeyboardInterrupt`` carries the
         cancelled episodes as ``traces``.

@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zlib import crc32
 
-from dragin_lab.core.budget import peaks
-from dragin_lab.core.intervals import Interval, Numbers, bootstrap, proportion
-from dragin_lab.core.trace import ENDINGS
+from dragin_lab.catalog.budget import peaks
+from dragin_lab.run.intervals import Interval, Numbers, bootstrap, proportion
+from dragin_lab.trace.trace import ENDINGS
 
 if TYPE_CHECKING:
-    from dragin_lab.core.trace import Trace
+    from dragin_lab.trace.trace import Trace
 
 Line = dict[str, Any]
 
 #: What ``summary`` gives the mean of.
-COUNTS = ("retrievals", "pieces")
+COUNTS = ("retrievals", "tokens")
 MEASURES = ("em", "f1", *COUNTS)
 SCORES = ("em", "f1", "precision", "recall")  # from 0 to 1
 PEAK = "peak"  # the entry of a timings line with the highest score; lines written before it have none
@@ -44,7 +44,7 @@ def record_of(trace: Trace, traces: bool | None = False) -> Finished:
 def prediction(trace: Trace) -> Line:
     """The line of ``predictions.jsonl``: what was answered and what it took, and nothing that changes from run to run.
 
-    ``passages`` holds the ids found by each retrieval, ``pieces`` counts all that were generated. The scores are None
+    ``passages`` holds the ids found by each retrieval, ``tokens`` counts all that were generated. The scores are None
     without a gold answer and where the episode failed; ``error`` is there only then, ``metrics`` only where the prompt
     has any of your own, and ``window`` only where the model's window cost something (``Trace.lost``).
     """
@@ -61,7 +61,7 @@ def prediction(trace: Trace) -> Line:
         "queries": trace.queries,
         "passages": [[p.id for p in step.passages] for step in trace.steps if step.query is not None],
         "drafts": count["drafts"],
-        "pieces": count["generated"],
+        "tokens": count["generated"],
         "ended": trace.ended,
     }
     own = {name: value for name, value in trace.scores.items() if name not in SCORES}
@@ -115,7 +115,7 @@ def search_error(line: Mapping[str, Any]) -> str | None:
 def timing(trace: Trace) -> Line:
     """The line of ``timings.jsonl``: seconds in all and by kind of request, and what did not have to be computed.
 
-    ``reused`` counts prompt pieces; ``stored_drafts`` and ``stored_pieces`` count what a cache served. ``peak`` is the
+    ``reused`` counts prompt tokens; ``stored_drafts`` and ``stored_tokens`` count what a cache served. ``peak`` is the
     highest score that was compared with θ, None without one; rounding moves it from run to run.
     """
     spent = {kind: sum(step.seconds.get(kind, 0.0) for step in trace.steps) for kind in ("draft", "attend", "search")}
@@ -156,7 +156,7 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 _SUM = re.compile(rb', "sum": "([0-9a-f]{8})"\}\Z')
 _HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no table takes it
-_MOST = 2**31  # pieces, drafts and the like are fewer
+_MOST = 2**31  # tokens, drafts and the like are fewer
 
 
 def encode(lines: Iterable[Line]) -> bytes:
@@ -254,7 +254,7 @@ PREDICTION: Rules = {
     **dict.fromkeys(("qid", "question", "text", "answer"), TEXT),
     "gold": _TEXTS,
     **dict.fromkeys(SCORES, _SCORE),
-    **dict.fromkeys(("retrievals", "drafts", "pieces"), COUNT),
+    **dict.fromkeys(("retrievals", "drafts", "tokens"), COUNT),
     "queries": _TEXTS,
     "passages": _list_of(_TEXTS, "a list of lists of texts"),
     "ended": ((lambda value: value in _ENDED), f"one of {', '.join(_ENDED)}"),
@@ -262,5 +262,5 @@ PREDICTION: Rules = {
 TIMING: Rules = {
     "qid": TEXT,
     **dict.fromkeys(("seconds", "draft", "attend", "search"), _SECONDS),
-    **dict.fromkeys(("reused", "stored_drafts", "stored_pieces"), COUNT),
+    **dict.fromkeys(("reused", "stored_drafts", "stored_tokens"), COUNT),
 }

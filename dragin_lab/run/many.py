@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from dragin_lab.core.episode import Retriever, Search, Write
 from dragin_lab.core.method import Method
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import explain
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import Found, Running, opened, refused, search_all
+from dragin_lab.trace.trace import Question, Trace
 
 T = TypeVar("T")
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from dragin_lab.core.given import several
-from dragin_lab.core.trace import Trace
-from dragin_lab.core.tracefile import LARGEST as LARGEST_TRACE
+from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, TraceFileError
 from dragin_lab.files import LARGEST, as_path, inside
 from dragin_lab.run.archive import ENDING, unpacked
 from dragin_lab.run.lines import COUNT, PREDICTION, TEXT, Line, Rules, check, checksum, decode, of_type, parse
+from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
+from dragin_lab.trace.trace import Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FORMAT = 2
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
 _ANOTHER = "run again in another folder"
-LARGEST_JSON = 2**26  # bytes of a file that is one piece of JSON
+LARGEST_JSON = 2**26  # bytes of a file that is one token of JSON
 
 _DICT = of_type(dict, "a group of entries")
 _CONFIG: Rules = {

@@ -14,9 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from filelock import FileLock, Timeout
 
-from dragin_lab.core.frames import differences
-from dragin_lab.core.tracefile import LARGEST as LARGEST_TRACE
-from dragin_lab.core.tracefile import save_trace
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path, clear_drafts, not_saved, remedy, write_whole
 from dragin_lab.run.lines import PREDICTION, TIMING, Line, encode
@@ -32,9 +29,12 @@ from dragin_lab.run.rundir import (
     read_lines,
     trace_name,
 )
+from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
+from dragin_lab.trace.file import save_trace
+from dragin_lab.trace.frames import differences
 
 if TYPE_CHECKING:
-    from dragin_lab.core.trace import Trace
+    from dragin_lab.trace.trace import Trace
 
 LOCK = ".lock"
 #: Bytes of slim traces that a run keeps where nobody says otherwise: those of some thousand questions.

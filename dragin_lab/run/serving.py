@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.catalog.loops import episode
+from dragin_lab.checks import shown
 from dragin_lab.core.episode import Attend, Episode, Request, Search
-from dragin_lab.core.given import shown
-from dragin_lab.core.loops import episode
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.trace import Passage, Question, Trace
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.lab import Lab
 from dragin_lab.text import printable
+from dragin_lab.trace.trace import Passage, Question, Trace
 
 Found = list[Passage] | Exception
 

@@ -49,7 +49,7 @@ class Sweep:
     def table(self) -> pd.DataFrame:
         """One row per value (pandas.DataFrame): setting, value, n, then means per question with their 95 % intervals.
 
-        em, em_low, em_high, the same of f1 and of retrievals, and pieces (generated); see ``lines.summary``.
+        em, em_low, em_high, the same of f1 and of retrievals, and tokens (generated); see ``lines.summary``.
         """
         import pandas as pd
 
@@ -57,7 +57,7 @@ class Sweep:
             {"setting": self.setting, "value": value} | summary(lines)
             for value, lines in zip(self.values, self.predictions, strict=True)
         ]
-        return pd.DataFrame(rows).drop(columns=["pieces_low", "pieces_high"])
+        return pd.DataFrame(rows).drop(columns=["tokens_low", "tokens_high"])
 
     def __repr__(self) -> str:
         return f"Sweep({self.methods[0].name}, {self.setting} in {list(self.values)}, {self.benchmark})"
@@ -168,7 +168,7 @@ def swept(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, tuple
     methods = tuple(dict.fromkeys(as_method(method, fixed | {setting: value}) for value in values))
     if methods[0].settings.get(setting) is None:
         one = methods[0]
-        raise SettingError(f"{setting} has no meaning for method {one.name!r} with what={one.what.name!r}")
+        raise SettingError(f"{setting} has no meaning for method {one.name!r} with what={one.formulator.name!r}")
     return setting, methods
 
 

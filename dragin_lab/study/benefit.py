@@ -6,19 +6,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dragin_lab.core.intervals import Interval, bootstrap
-from dragin_lab.core.loops import whole
+from dragin_lab.catalog.loops import whole
 from dragin_lab.core.method import Method
 from dragin_lab.core.method import method as make_method
 from dragin_lab.core.paper import PaperLoop
-from dragin_lab.core.trace import Question, Step, Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.drivers import serve
+from dragin_lab.run.intervals import Interval, bootstrap
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line
 from dragin_lab.run.serving import Running
 from dragin_lab.study.conditions import check_same_questions
+from dragin_lab.trace.trace import Question, Step, Trace
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Thresholds by budget (``core.budget``), asked for: a calibration set is answered once, and serves every budget."""
+"""Thresholds by budget (``catalog.budget``), asked for: a calibration set is answered once, and serves every budget."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.budget import NEVER, Budget, Calibration
+from dragin_lab.catalog.budget import NEVER, Budget, Calibration
 from dragin_lab.core.method import Method, exchanged
-from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.lab import Lab, as_method
+from dragin_lab.trace.trace import Trace
 
 
 def calibration(
@@ -27,7 +27,7 @@ def calibration(
     """
     asked, made = as_benchmark(questions, limit), as_method(method, settings)
     if made.threshold is None:
-        raise SettingError(f"method {made.name!r} with when={made.when.name!r} has no threshold to calibrate")
+        raise SettingError(f"method {made.name!r} with when={made.trigger.name!r} has no threshold to calibrate")
     lab = lab.replace(exemplars=lab.template(made, asked.template))
     traces = list(lab.ask_many(asked.questions, exchanged(made, threshold=NEVER), batch_size=batch_size))
     place = {question.id: i for i, question in enumerate(asked.questions)}

@@ -26,12 +26,12 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab.almanac import AlmanacError, labels, wordings
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.answers import normalize_answer
-from dragin_lab.core.kept import arrivals, origins
-from dragin_lab.core.trace import Passage, Trace
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
 from dragin_lab.run.lines import readable
 from dragin_lab.study.needs import Found, find_facts
+from dragin_lab.trace.kept import arrivals, origins
+from dragin_lab.trace.trace import Passage, Trace
 
 if TYPE_CHECKING:
     from dragin_lab.retrieval.bm25 import BM25
@@ -108,7 +108,7 @@ class Judge:
             return Cause("failed", str(line.get("error", "")).partition("\n")[0][:200])
         if not readable(line):
             if line["ended"] == "length":
-                return Cause("cut by length", f"after {line['pieces']} pieces, with no answer")
+                return Cause("cut by length", f"after {line['tokens']} tokens, with no answer")
             return Cause("no readable answer", f"the text ends with {line['text'].strip()[-60:]!r}")
         if trace is None:
             return Cause("unknown", "no trace was kept, which would tell what stood in the prompt")
@@ -122,7 +122,7 @@ class Judge:
         else:
             found = _by_answer(episode, line, self.titles.get(line["qid"], ()), self.search)
         if found.kind in ("wrong conclusion", "unknown") and line["ended"] == "length":
-            return Cause("cut by length", f"after {line['pieces']} pieces: …{line['text'].strip()[-40:]!r}")
+            return Cause("cut by length", f"after {line['tokens']} tokens: …{line['text'].strip()[-40:]!r}")
         return found
 
 

@@ -1,7 +1,7 @@
 """How sure one can be of a difference between two methods, and of anything else that is measured on questions.
 
 Two methods on the same questions are compared by randomisation: if they were equal, the difference on each question
-could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``core.intervals``.
+could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.intervals``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.core.intervals import (
+from dragin_lab.errors import SettingError
+from dragin_lab.run.intervals import (
     AT_ONCE,
     LEVEL,
     SAMPLES,
@@ -23,7 +24,6 @@ from dragin_lab.core.intervals import (
     checked,
     tails,
 )
-from dragin_lab.errors import SettingError
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.checks import several
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.given import several
-from dragin_lab.core.logistic import FEATURES, HIDDEN, Logistic, define, features
 from dragin_lab.core.method import restored
-from dragin_lab.core.records import fingerprint
-from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.study.ranking import roc_area
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.study.truth import truths
+from dragin_lab.trace.records import fingerprint
+from dragin_lab.trace.trace import Trace
+from dragin_lab.triggers.logistic import FEATURES, HIDDEN, Logistic, define, features
 
 FORMAT = 1  # of the JSON file
 LEAST = 20  # labelled traces
@@ -39,12 +39,12 @@ def fit_trigger(
 ) -> Logistic:
     """Learn from traces where a model's drafts lack information, and make a trigger of it under ``name``.
 
-    A logistic regression over the pieces of the drafts, each standardised feature with one weight. Positive: the pieces
+    A logistic regression over the tokens of the drafts, each standardised feature with one weight. Positive: the tokens
     of a value that the model could not know, by ``labels``; negative: all others up to the last value that could be
     read. Take traces without retrievals, of development questions. ``nlp`` is the traces' spaCy pipeline.
 
     Args:
-        use: features, of ``core.logistic.FEATURES``; default all that the drafts have. "hidden" stands for every
+        use: features, of ``triggers.logistic.FEATURES``; default all that the drafts have. "hidden" stands for every
             component of the hidden state, where the drafts have it; it is never used unasked.
         output: a JSON file to write; ``dl.trigger`` and ``--with`` read it.
 
@@ -74,7 +74,7 @@ def fit_trigger(
     groups = np.concatenate([np.full(len(missing), number) for number, _, missing in told])  # (m,)
     if y.all() or not y.any():
         kind = "missing" if y.all() else "known"
-        raise SettingError(f"all {len(y)} labelled pieces are {kind}; a trigger is fitted on pieces of both kinds")
+        raise SettingError(f"all {len(y)} labelled tokens are {kind}; a trigger is fitted on tokens of both kinds")
     mean, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)  # a feature that never changes gets no weight
     z = (x - mean) / scale
@@ -85,7 +85,7 @@ def fit_trigger(
         fitted_on = {
             "traces": len(known),
             "questions": fingerprint(trace.question for trace in known),
-            "pieces": len(y),
+            "tokens": len(y),
             "missing": int(y.sum()),
             "area": _held_out(z, y, groups),
         }
@@ -124,7 +124,7 @@ def trigger(path: str | Path) -> Logistic:
 
 
 def _drafts(trace: Trace, labels: dict[str, Labelled], nlp: Any) -> Iterator[tuple[Draft, np.ndarray]]:
-    """The drafts of a trace that state labelled facts, with (r,) bool for their first r pieces: missing or not."""
+    """The drafts of a trace that state labelled facts, with (r,) bool for their first r tokens: missing or not."""
     method = restored(trace.method, nlp)
     for step, truth in zip(trace.steps, truths(trace, labels[trace.question.text.strip()]), strict=True):
         if truth is not None and truth.stated:
@@ -158,7 +158,7 @@ def _measured(draft: Draft, names: Sequence[str], rows: int) -> np.ndarray:
     if len(bad):
         t, f = bad[0]
         raise SettingError(
-            f"feature {names[f]!r} is {found[t, f]} at piece {t} ({draft.pieces[t]!r}) of {draft.text[:60]!r}; "
+            f"feature {names[f]!r} is {found[t, f]} at token {t} ({draft.tokens[t]!r}) of {draft.text[:60]!r}; "
             "leave that trace or that feature out"
         )
     return found[:rows]
@@ -171,7 +171,7 @@ def _regression() -> Any:
 
 
 def _held_out(z: np.ndarray, y: np.ndarray, groups: np.ndarray) -> float:
-    """The ROC area over pieces of questions that were left out of the fit."""
+    """The ROC area over tokens of questions that were left out of the fit."""
     from sklearn.model_selection import GroupKFold
 
     scores = np.full(len(y), np.nan)  # (m,)

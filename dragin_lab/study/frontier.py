@@ -58,7 +58,7 @@ class Frontier:
         return pd.DataFrame(rows)
 
     def at(self, retrievals: float) -> pd.DataFrame:
-        """Exact match, F1 and pieces at one number of retrievals per question: one row per method, with 95 % intervals.
+        """Exact match, F1 and tokens at one number of retrievals per question: one row per method, with 95 % intervals.
 
         Between the two neighbouring points a coin decides, for each question, which threshold it is answered with.
         NaN where a method's points lie on one side.
@@ -68,7 +68,7 @@ class Frontier:
         rows = []
         for name in dict.fromkeys(point.name for point in self.points):
             row: dict[str, Any] = {"method": name, "retrievals": retrievals}
-            for measure in ("em", "f1", "pieces"):
+            for measure in ("em", "f1", "tokens"):
                 values = self.mixed(name, retrievals, measure)
                 found = None if values is None else interval_of(measure, values)
                 for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):

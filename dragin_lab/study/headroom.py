@@ -34,7 +34,7 @@ class Headroom:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row per bound (pandas.DataFrame): em, f1, retrievals with their 95 % intervals, and pieces."""
+        """One row per bound (pandas.DataFrame): em, f1, retrievals with their 95 % intervals, and tokens."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -66,7 +66,7 @@ def headroom(
     asked = as_benchmark(questions, limit)
     shared: dict[str, Any] = {"variant": own.variant, "nlp": own.pipeline}
     shared |= {"max_new_tokens": own.max_new_tokens, "top_k": own.top_k}
-    pairs = [(own.when, own.what), (when, own.what), (own.when, what), (when, what)]
+    pairs = [(own.trigger, own.formulator), (when, own.formulator), (own.trigger, what), (when, what)]
     methods = tuple(make_method(own.name, when=one, what=other, **shared) for one, other in pairs)
     lab = lab if lab.cache is not None or lab.uncached else lab.replace(cache=True)
     return Headroom(methods, tuple(run_together(lab, asked, [(one, None, "") for one in methods])))

@@ -1,8 +1,8 @@
 """Ground truth of *when*: did a trigger's score rise where the model could not know, and nowhere else?
 
 Each fact of a gold reasoning is labelled: could the model know it or not (``labels``)? The reasoning is forced on the
-model after the question's direct prompt, every trigger scores every piece, and a fact's score is the largest over its
-value's pieces. A second reading looks at what the model writes by itself, up to its first wrong fact.
+model after the question's direct prompt, every trigger scores every token, and a fact's score is the largest over its
+value's tokens. A second reading looks at what the model writes by itself, up to its first wrong fact.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from dragin_lab.core.scores import (
     doubts,
     over_words,
     reference_attention,
-    reference_piece_ranges,
     reference_scores,
+    reference_token_ranges,
 )
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.stops import AnswerSentence
-from dragin_lab.core.trace import Continuation
-from dragin_lab.core.trigger import WHENS, When
-from dragin_lab.core.when import EveryN, EverySentence
+from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.core.triggers import EveryN, EverySentence
 from dragin_lab.core.words import Word, lay_sentences, reference_words
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
+from dragin_lab.trace.trace import Continuation
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from dragin_lab.model.load import LanguageModel
 
-#: What the released code scores, beside the triggers of the registry, which score pieces as their equations have it.
+#: What the released code scores, beside the triggers of the registry, which score tokens as their equations have it.
 RELEASED = {
     "rind-reference": "RIND as released: sentence's share of attention · entropy · length, by words, no prompt in view",
     "attention-reference": "attention alone, as the released RIND scales it",
-    "probability-first": "1 - p of the likeliest piece, which FLARE would have seen in a text of the model's own",
+    "probability-first": "1 - p of the likeliest token, which FLARE would have seen in a text of the model's own",
     "probability-sentence": "FLARE as released: mean 1 - p of the sentence",
 }
 #: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
@@ -65,8 +65,8 @@ class Item:
     """One thing a trigger should fire on or leave alone: a fact or a sentence, with every trigger's score on it.
 
     ``degree`` is the fact's (``facts.DEGREES``); of a sentence, that of the fact in it that is known least, "none"
-    where it has none. ``missing``: the model could not know it. ``said``: the model's own first choice at each piece of
-    the value was that piece; None where it does not apply. ``own`` are a forced fact's scores over the pieces up to the
+    where it has none. ``missing``: the model could not know it. ``said``: the model's own first choice at each token of
+    the value was that token; None where it does not apply. ``own`` are a forced fact's scores over the tokens up to the
     first that the model would not have written: what follows it would not have stood in a draft of its own.
     """
 
@@ -81,64 +81,64 @@ class Item:
 # -- scores -------------------------------------------------------------------------------------------------------
 
 
-def scoring(pipeline: Pipeline) -> list[When]:
-    """The registered triggers that score pieces by what is captured by default, custom and fitted ones too."""
-    found = [WHENS.named(name) for name in WHENS.names()]
+def scoring(pipeline: Pipeline) -> list[Trigger]:
+    """The registered triggers that score tokens by what is captured by default, custom and fitted ones too."""
+    found = [TRIGGERS.named(name) for name in TRIGGERS.names()]
     drafts = [part for part in found if part.looks == "draft" and not part.needs]
     usable = [part for part in drafts if pipeline.finds_entities or not part.reads_entities]
-    return [WHENS.make(part, threshold=0.0).resolved("paper") for part in usable]
+    return [TRIGGERS.make(part, threshold=0.0).resolved("paper") for part in usable]
 
 
 def left_out(items: Iterable[Item]) -> dict[str, str]:
     """The triggers of drafts without a score on these items, and why: what they read is not captured for them."""
     scored = set(triggers_of(items))
     reasons = {}
-    for name in WHENS.names():
-        part = WHENS.named(name)
+    for name in TRIGGERS.names():
+        part = TRIGGERS.named(name)
         if part.looks == "draft" and name not in scored and (part.needs or part.reads_entities):
             reads = ("hidden states" if "hidden" in part.needs[0] else part.needs[0]) if part.needs else "entities"
             reasons[name] = f"reads {reads}"
     return reasons
 
 
-def piece_scores(
+def token_scores(
     made: Continuation, alone: np.ndarray, marker: str, decoded: Sequence[str], pipeline: Pipeline, n: int = 16
 ) -> dict[str, np.ndarray]:
-    """Every trigger's score of every piece of a text, each (n,) float64.
+    """Every trigger's score of every token of a text, each (n,) float64.
 
     ``alone`` is the (h, n, n) attention map of the text's ids by themselves, ``marker`` the vocabulary's mark of a
-    space, ``decoded`` the pieces decoded one by one. Scores of words and sentences stand on each of their pieces.
+    space, ``decoded`` the tokens decoded one by one. Scores of words and sentences stand on each of their tokens.
     """
     doubt = doubts(made.logprob)  # (n,)
     draft = Draft(made, pipeline)
-    words = reference_words(made.pieces, made.ids.tolist(), marker)
+    words = reference_words(made.tokens, made.ids.tolist(), marker)
     sentences = pipeline.split(made.raw_text)
     ranges = lay_sentences(sentences, [word.text for word in words])
-    received = reference_attention(alone, first_is_eos=made.pieces[0] == "</s>")  # (n,)
+    received = reference_attention(alone, first_is_eos=made.tokens[0] == "</s>")  # (n,)
     attended = over_words(received, words, "sum")  # (w,)
     entropy = over_words(made.entropy.astype(np.float64), words, "mean")  # (w,)
     mean_doubt, starts, clock = (np.zeros(len(made)) for _ in range(3))
-    for first, last in reference_piece_ranges(sentences, decoded):
+    for first, last in reference_token_ranges(sentences, decoded):
         mean_doubt[first:last] = doubt[first:last].mean() if last > first else 0.0
     for start, end in pipeline.spans(made.text):
-        starts[pieces_of(made, start, end)[:1]] = 1.0
+        starts[tokens_of(made, start, end)[:1]] = 1.0
     clock[::n] = 1.0
     return {
-        "rind-reference": _on_pieces(len(made), words, ranges, reference_scores(attended, entropy, ranges)),
-        "attention-reference": _on_pieces(
+        "rind-reference": _on_tokens(len(made), words, ranges, reference_scores(attended, entropy, ranges)),
+        "attention-reference": _on_tokens(
             len(made), words, ranges, reference_scores(attended, np.ones(len(words)), ranges)
         ),
         "probability-first": 1.0 - made.alternative_probs[:, 0].astype(np.float64),
         "probability-sentence": mean_doubt,
         EverySentence.name: starts,
         EveryN.name: clock,
-    } | {trigger.name: trigger.piece_scores(draft) for trigger in scoring(pipeline)}
+    } | {trigger.name: trigger.token_scores(draft) for trigger in scoring(pipeline)}
 
 
-def _on_pieces(
+def _on_tokens(
     n: int, words: Sequence[Word], ranges: Sequence[tuple[int, int]], scores: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """(n,) the scores of each sentence's words, on each of their pieces; 0 outside."""
+    """(n,) the scores of each sentence's words, on each of their tokens; 0 outside."""
     found = np.zeros(n)
     for (first, last), inside in zip(ranges, scores, strict=True):
         for word, score in zip(words[first:last], inside, strict=True):
@@ -146,26 +146,26 @@ def _on_pieces(
     return found
 
 
-def pieces_of(made: Continuation, start: int, end: int) -> np.ndarray:
-    """The pieces that hold some of the characters [start, end) of the text; (m,) int."""
+def tokens_of(made: Continuation, start: int, end: int) -> np.ndarray:
+    """The tokens that hold some of the characters [start, end) of the text; (m,) int."""
     return np.flatnonzero((made.offsets[:, 0] < end) & (made.offsets[:, 1] > start))
 
 
 def _score_text(lm: LanguageModel, made: Continuation, pipeline: Pipeline, n: int) -> dict[str, np.ndarray]:
     ids = made.ids.tolist()
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    return piece_scores(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline, n)
+    return token_scores(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline, n)
 
 
 def _gather(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence: np.ndarray) -> dict[str, float]:
-    """The largest score over a value's pieces; of a clock, over its sentence up to the value's end."""
+    """The largest score over a value's tokens; of a clock, over its sentence up to the value's end."""
     before = sentence[sentence <= value.max()]
     return {name: float(scores[name][before if name in CLOCKS else value].max()) for name in scores}
 
 
 def _sentence_at(made: Continuation, spans: Sequence[tuple[int, int]], place: int) -> np.ndarray:
     start, end = next(((a, b) for a, b in spans if b > place), (place, len(made.text)))
-    return pieces_of(made, min(start, place), end)
+    return tokens_of(made, min(start, place), end)
 
 
 # -- the gold reasoning, forced -----------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def forced_items(
     """The facts and the sentences of a question's gold reasoning, scored as if the model had written them.
 
     The closing "So the answer is …" is forced too, as a trigger looks at the whole draft. A sentence's score is the
-    largest of all its pieces, so doubt about the wording counts in it.
+    largest of all its tokens, so doubt about the wording counts in it.
     """
     made = lm.score(template.render(labelled.question), f" {labelled.reasoning} So the answer is {labelled.answer}.")
     lead = made.text.find(labelled.reasoning)
@@ -188,7 +188,7 @@ def forced_items(
     spans = pipeline.spans(made.text)
     facts = []
     for fact in labelled.facts:
-        value = pieces_of(made, fact.start + lead, fact.end + lead)
+        value = tokens_of(made, fact.start + lead, fact.end + lead)
         sentence = _sentence_at(made, spans, fact.start + lead)
         said = first_choice[value]  # (m,)
         seen = value if said.all() else value[: int(said.argmin()) + 1]
@@ -198,9 +198,9 @@ def forced_items(
     for start, end in spans:
         inside = [fact for fact in labelled.facts if start <= fact.start + lead < end]
         least = max((fact.degree for fact in inside), key=_ORDER.__getitem__, default="none")
-        pieces = pieces_of(made, start, end)
+        tokens = tokens_of(made, start, end)
         missing = any(fact.missing for fact in inside)
-        sentences.append(Item(labelled.qid, least, missing, _gather(scores, pieces, pieces)))
+        sentences.append(Item(labelled.qid, least, missing, _gather(scores, tokens, tokens)))
     return facts, sentences
 
 
@@ -280,7 +280,7 @@ def free_items(
     spans = pipeline.spans(made.text)
     items = []
     for one in found:
-        value = pieces_of(made, one.start, one.end)
+        value = tokens_of(made, one.start, one.end)
         gathered = _gather(scores, value, _sentence_at(made, spans, one.start))
         items.append(Item(labelled.qid, one.fact.degree, not one.right, gathered, one.right, gathered))
     return items, ended
@@ -331,7 +331,7 @@ def _area_of(scores: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], f
 def detection(lab: Lab, labels: Iterable[Labelled]) -> pd.DataFrame:
     """How well each trigger tells what has to be looked up: one row per trigger, its areas with 95 % intervals.
 
-    Columns: trigger, n (facts), ``forced`` (all pieces of a fact's value), ``own`` (up to the first piece that the
+    Columns: trigger, n (facts), ``forced`` (all tokens of a fact's value), ``own`` (up to the first token that the
     model would not have written), ``sentences``, each with ``_low`` and ``_high``, and average ``precision`` of the
     facts.
     """
@@ -359,7 +359,7 @@ def detection(lab: Lab, labels: Iterable[Labelled]) -> pd.DataFrame:
 
 
 def own_view(items: Iterable[Item]) -> list[Item]:
-    """The same items with their scores up to the first piece that the model would not have written."""
+    """The same items with their scores up to the first token that the model would not have written."""
     return [replace(item, scores=item.own) for item in items]
 
 

@@ -15,19 +15,19 @@ import numpy as np
 
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.episode import Attend, Episode, Retriever, Write
+from dragin_lab.core.formulators import FORMULATORS
+from dragin_lab.core.gap import Gap
 from dragin_lab.core.method import Method, method, senseless
 from dragin_lab.core.paper import PaperLoop
-from dragin_lab.core.place import Place
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.released import ReferenceLoop
-from dragin_lab.core.scores import doubts, reference_piece_ranges
+from dragin_lab.core.scores import doubts, reference_token_ranges
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.stops import FirstSentence
-from dragin_lab.core.trace import Continuation, Prompt, Query, Step, Trace
-from dragin_lab.core.trace import Question as AskedQuestion
-from dragin_lab.core.what import WHATS
-from dragin_lab.core.when import Rind
+from dragin_lab.core.triggers import Rind
+from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.run.lab import Lab
+from dragin_lab.trace.trace import Continuation, Prompt, Query, Step, Trace
+from dragin_lab.trace.trace import Question as AskedQuestion
 
 if TYPE_CHECKING:
     from dragin_lab.model.load import LanguageModel
@@ -69,8 +69,8 @@ class Stated:
 def formulators(variant: str, top_n: Mapping[str, int] | None = None, nlp: Any = None) -> dict[str, Method]:
     """Every *what* of a variant as DRAGIN's, asking for ``DEPTH`` passages; ``top_n`` by *what* (qfs, last-n)."""
     sizes = top_n or {}
-    usable = [name for name in WHATS.names() if not senseless(Rind, WHATS.named(name))]
-    made = {name: WHATS.make(name, **({"top_n": sizes[name]} if name in sizes else {})) for name in usable}
+    usable = [name for name in FORMULATORS.names() if not senseless(Rind, FORMULATORS.named(name))]
+    made = {name: FORMULATORS.make(name, **({"top_n": sizes[name]} if name in sizes else {})) for name in usable}
     return {name: method("dragin", variant=variant, what=one, top_k=DEPTH, nlp=nlp) for name, one in made.items()}
 
 
@@ -131,11 +131,11 @@ def _formulate(
     if chosen.variant == "reference":
         loop = ReferenceLoop(chosen, trace, template, lm.tokenizer)
         where = reference_place(loop, place)
-        query = yield from chosen.what.formulate(where)
+        query = yield from chosen.formulator.formulate(where)
         yield from loop.retrieve(step, query)
     else:
         paper = PaperLoop(chosen, trace, template, lm.tokenizer)
-        query = yield from chosen.what.formulate(paper_place(paper, place))
+        query = yield from chosen.formulator.formulate(paper_place(paper, place))
         yield from paper.retrieve(step, query)
     return query
 
@@ -155,7 +155,7 @@ def _serve(episode: Episode[Query], lm: LanguageModel, retriever: Retriever) -> 
             answer = retriever.search(request.query, request.k)
 
 
-def reference_place(loop: ReferenceLoop, stated: Stated) -> Place:
+def reference_place(loop: ReferenceLoop, stated: Stated) -> Gap:
     """The place as the released code's formulators see it (reference-behaviour §2, §3): nothing kept from before."""
     made, question = stated.written, loop.question
     laid = loop.look(made, "").laid
@@ -163,18 +163,18 @@ def reference_place(loop: ReferenceLoop, stated: Stated) -> Place:
     spans = loop.method.pipeline.spans(made.text)
     number = _sentence_number(spans, stated.start)
     sentences = [made.text[a:b] for a, b in spans]
-    (first, last), (a, b) = laid.ranges[number], reference_piece_ranges(sentences, laid.pieces)[number]
+    (first, last), (a, b) = laid.ranges[number], reference_token_ranges(sentences, laid.tokens)[number]
     inside = [made.offsets[word.start : word.stop] for word in laid.words[first:last]]
     hits = [bool(((o[:, 0] < stated.end) & (o[:, 1] > stated.start)).any()) for o in inside]
     kept = " ".join(sentences[:number])
-    return Place(
+    return Gap(
         question=question,
         answer=kept,
         context=f"{question} {kept}" if kept else question,
         sentence=sentences[number],
         words=tuple(word.text for word in laid.words[first:last]),
         hits=np.array(hits, dtype=bool),
-        pieces=tuple(laid.pieces[a:b]),
+        tokens=tuple(laid.tokens[a:b]),
         doubt=doubts(made.logprob)[a:b],
         pipeline=loop.method.pipeline,
         tokenizer=loop.tokenizer,
@@ -183,13 +183,13 @@ def reference_place(loop: ReferenceLoop, stated: Stated) -> Place:
     )
 
 
-def paper_place(loop: PaperLoop, stated: Stated) -> Place:
-    """The place as the paper's formulators see it: t_i is the value's first visible piece."""
+def paper_place(loop: PaperLoop, stated: Stated) -> Gap:
+    """The place as the paper's formulators see it: t_i is the value's first visible token."""
     made = stated.written
     spans = loop.method.pipeline.spans(made.text)
     inside = (made.offsets[:, 1] > stated.start) & (made.offsets[:, 0] < stated.end)
-    piece, value = int(np.flatnonzero(inside)[0]), (stated.start, stated.end)
-    return loop.place(made, stated.prompt, piece, stated.start, spans[_sentence_number(spans, stated.start)], (value,))
+    token, value = int(np.flatnonzero(inside)[0]), (stated.start, stated.end)
+    return loop.place(made, stated.prompt, token, stated.start, spans[_sentence_number(spans, stated.start)], (value,))
 
 
 def _sentence_number(spans: Sequence[tuple[int, int]], place: int) -> int:

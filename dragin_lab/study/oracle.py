@@ -12,9 +12,9 @@ import numpy as np
 from dragin_lab.almanac import wordings as almanac_wordings
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.place import Place
-from dragin_lab.core.trigger import When
-from dragin_lab.core.what import What
+from dragin_lab.core.formulators import Formulator
+from dragin_lab.core.gap import Gap
+from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.study.needs import find_facts
 
@@ -43,7 +43,7 @@ def _known(name: str) -> Known:
 
 
 @dataclass(frozen=True)
-class Oracle(When):
+class Oracle(Trigger):
     """Where the draft states a fact that the model cannot know, by the labels; make it with ``bounds``."""
 
     name, source, measure = "oracle", "a bound: from labels", "missing facts"
@@ -64,7 +64,7 @@ class Oracle(When):
 
 
 @dataclass(frozen=True)
-class Gold(What):
+class Gold(Formulator):
     """The gold sentence that states the next missing fact, by the labels; make it with ``bounds``.
 
     It finds the fact's passage. The passage's own text finds it too, but beside it the passages that are most like it.
@@ -73,7 +73,7 @@ class Gold(What):
     name, source = "gold", "a bound: from labels"
     labels_of: str = ""  # as ``Oracle.labels``
 
-    def text(self, place: Place) -> str:
+    def text(self, place: Gap) -> str:
         known = _known(self.labels_of)
         labelled = known.of(place.question)
         facts, reasoning = labelled.facts, labelled.reasoning

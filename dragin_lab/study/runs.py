@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.given import choice, instance, several, text
+from dragin_lab.checks import choice, instance, several, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.again import Rerun
@@ -39,7 +39,7 @@ from dragin_lab.text import csv_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dragin_lab.core.trace import Trace
+    from dragin_lab.trace.trace import Trace
 
 _TABLES = {"tex": "latex", "md": "markdown", "txt": "text"}
 _SAVED = ("csv", "parquet", *_TABLES)
@@ -124,7 +124,7 @@ class Runs:
                         "dataset": dataset, "qid": qid, "method": name, "question": line["question"],
                         "gold": " | ".join(line["gold"]), "answer": line["answer"],
                         "right": None if line["em"] is None else line["em"] >= _RIGHT,
-                        **{key: line[key] for key in ("em", "f1", "retrievals", "pieces")},
+                        **{key: line[key] for key in ("em", "f1", "retrievals", "tokens")},
                         "seconds": timings[qid]["seconds"] if qid in timings else None,
                         "ended": line["ended"], "readable": readable(line),
                         **{metric: value_of(line, metric) for metric in self.metrics},
@@ -139,7 +139,7 @@ class Runs:
     def questions(self) -> pd.DataFrame:
         """One row per question and method (pandas.DataFrame).
 
-        dataset, qid, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, pieces,
+        dataset, qid, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, tokens,
         seconds, ended, readable, custom metrics; then cause and why (of wrong answers, ``causes``), type (where
         labels say it). Wrong answers are looked up in their traces, which takes some milliseconds each.
         """
@@ -155,7 +155,7 @@ class Runs:
     # -- tables -------------------------------------------------------------------------------------------------------
 
     def table(self, *, compare: str | None = None) -> Table:
-        """One row per method: exact match, F1, retrievals and pieces a question with 95 % intervals, for each data set.
+        """One row per method: exact match, F1, retrievals and tokens a question with 95 % intervals, for each data set.
 
         Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
         ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``);

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.given import shown
+from dragin_lab.checks import shown
 from dragin_lab.errors import SettingError
 
 if TYPE_CHECKING:

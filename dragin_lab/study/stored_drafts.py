@@ -11,13 +11,13 @@ from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.stops import Watch
-from dragin_lab.core.trace import Continuation, Step, Trace
-from dragin_lab.core.trigger import When
+from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
+from dragin_lab.reference.dragin import ReferenceLoop
+from dragin_lab.trace.trace import Continuation, Step, Trace
 
-#: What opens a piece after a space in the vocabularies that there are (SentencePiece, byte-level BPE).
+#: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level BPE).
 MARKERS = ("▁", "Ġ")
 
 
@@ -26,49 +26,49 @@ class NotStoredError(DraginLabError):
 
 
 class StoredTokenizer:
-    """``episode.Tokenizer`` as far as a trace tells: the pieces it generated and the alternatives it saw.
+    """``episode.Tokenizer`` as far as a trace tells: the tokens it generated and the alternatives it saw.
 
-    It decodes single pieces; it cannot encode, and raises ``NotStoredError`` for what it does not know.
+    It decodes single tokens; it cannot encode, and raises ``NotStoredError`` for what it does not know.
     """
 
     chats, end_marks = False, ()
 
     def __init__(self, trace: Trace) -> None:
-        self._pieces: dict[int, str] = {}
+        self._tokens: dict[int, str] = {}
         self._shown: dict[int, str] = {}
         made = [c for c in trace.continuations if len(c)]
         for c in made:
-            self._pieces.update(zip(c.ids.tolist(), c.pieces, strict=True))
-            for (a, b), piece in zip(c.offsets.tolist(), c.ids.tolist(), strict=True):
-                if a or piece not in self._shown:  # a text's first piece may have lost its space
-                    self._shown[piece] = c.text[a:b]
+            self._tokens.update(zip(c.ids.tolist(), c.tokens, strict=True))
+            for (a, b), token in zip(c.offsets.tolist(), c.ids.tolist(), strict=True):
+                if a or token not in self._shown:  # a text's first token may have lost its space
+                    self._shown[token] = c.text[a:b]
         for c in made:  # what the tokenizer itself said goes before what the text shows
-            for ids, names in zip(c.alternative_ids.tolist(), c.alternative_pieces, strict=False):
+            for ids, names in zip(c.alternative_ids.tolist(), c.alternative_tokens, strict=False):
                 self._shown.update(zip(ids, names, strict=False))
-        opened = [c for c in made if c.pieces[0].startswith(MARKERS)]
-        every = list(self._pieces.values())
-        self.marker = next((m for m in MARKERS if any(piece.startswith(m) for piece in every)), "")
-        #: Whether decoding drops the space before the first piece, as SentencePiece's decoder does.
+        opened = [c for c in made if c.tokens[0].startswith(MARKERS)]
+        every = list(self._tokens.values())
+        self.marker = next((m for m in MARKERS if any(token.startswith(m) for token in every)), "")
+        #: Whether decoding drops the space before the first token, as SentencePiece's decoder does.
         self._strips = bool(opened) and not any(c.text.startswith(" ") for c in opened)
 
-    def pieces(self, ids: Sequence[int]) -> list[str]:
+    def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; raises ``NotStoredError`` for an id that the trace has not generated."""
-        unknown = next((i for i in ids if i not in self._pieces), None)
+        unknown = next((i for i in ids if i not in self._tokens), None)
         if unknown is not None:
-            raise NotStoredError(f"the trace does not hold piece {unknown}; give tokenizer=lm.tokenizer")
-        return [self._pieces[i] for i in ids]
+            raise NotStoredError(f"the trace does not hold token {unknown}; give tokenizer=lm.tokenizer")
+        return [self._tokens[i] for i in ids]
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
-        """The text of one piece by itself."""
+        """The text of one token by itself."""
         if len(ids) != 1:
-            raise NotStoredError("a trace decodes single pieces only; give tokenizer=lm.tokenizer")
-        raw, shown = self.pieces(ids)[0], self._shown[ids[0]]
-        if not shown and raw.strip("".join(MARKERS)):  # a special piece is no part of the text
+            raise NotStoredError("a trace decodes single tokens only; give tokenizer=lm.tokenizer")
+        raw, shown = self.tokens(ids)[0], self._shown[ids[0]]
+        if not shown and raw.strip("".join(MARKERS)):  # a special token is no part of the text
             return raw if special else ""
         return shown.removeprefix(" ") if self._strips else shown
 
     def encode(self, text: str, special: bool) -> list[int]:
-        raise NotStoredError("a trace cannot cut new text into pieces; give tokenizer=lm.tokenizer")
+        raise NotStoredError("a trace cannot cut new text into tokens; give tokenizer=lm.tokenizer")
 
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
         raise NotStoredError("a trace holds no chat template; give tokenizer=lm.tokenizer")
@@ -77,7 +77,7 @@ class StoredTokenizer:
 def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
     """Whether a tokenizer is the one a trace was made with: it names the trace's ids as the trace does."""
     try:
-        return all(tuple(tokenizer.pieces(c.ids.tolist())) == c.pieces for c in trace.continuations)
+        return all(tuple(tokenizer.tokens(c.ids.tolist())) == c.tokens for c in trace.continuations)
     except (IndexError, KeyError, OverflowError, ValueError):  # an id that the vocabulary does not have
         return False
 
@@ -87,7 +87,7 @@ def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
     made, before = step.draft, trace.steps[step.index - 1].answer if step.index else ""
     assert made is not None
     if method.variant == "reference":
-        template = PromptTemplate(form=method.when.form)
+        template = PromptTemplate(form=method.trigger.form)
         return ReferenceLoop(method, trace, template, StoredTokenizer(trace)).look(made, before)
     return Draft(made.as_decided(), method.pipeline, trace.question.text, before)
 
@@ -99,9 +99,9 @@ class StoredDraft:
     overrules what attention rounded to float16 says.
     """
 
-    def __init__(self, made: Continuation, written_under: When) -> None:
+    def __init__(self, made: Continuation, written_under: Trigger) -> None:
         self.made = made
-        #: After how many pieces the outcome was known, and by what.
+        #: After how many tokens the outcome was known, and by what.
         self.known = len(made) if made.decided is None else made.decided
         self.reason = made.stopped if made.decided is None else made.decided_by
         self.whole = made.closed or made.stopped == "length"
@@ -109,11 +109,11 @@ class StoredDraft:
         self.timed = made.attention is not None
         self._written = written_under
         self._rows = self._paid()
-        self._peaks: dict[tuple[When, int], float] = {}
+        self._peaks: dict[tuple[Trigger, int], float] = {}
         self._closed: dict[Stop, tuple[int, str] | None] = {}
 
     def _paid(self) -> np.ndarray | None:
-        """(n + 1, n) float32: row r holds the largest attention that pieces 0 … r - 1 pay to each piece before them."""
+        """(n + 1, n) float32: row r holds the largest attention that tokens 0 … r - 1 pay to each token before them."""
         made, n = self.made, len(self.made)
         if made.attention is None:
             return None
@@ -125,7 +125,7 @@ class StoredDraft:
         return np.where(grown >= grown[-1], made.received, np.minimum(grown, made.received)).astype(np.float32)
 
     def received(self, n: int, *, ended: bool = False) -> np.ndarray:
-        """(n,) float32, the attention received once n pieces are made; ``ended``: the last one has looked back too.
+        """(n,) float32, the attention received once n tokens are made; ``ended``: the last one has looked back too.
 
         Without stored attention it is what was received in the end: at least as much.
         """
@@ -139,7 +139,7 @@ class StoredDraft:
         return self._rows[n if ended else n - 1][:n]
 
     def so_far(self, n: int) -> SoFar:
-        """The draft as a ``Stop`` saw it after its piece n - 1."""
+        """The draft as a ``Stop`` saw it after its token n - 1."""
         made, end = self.made, int(self.made.offsets[n - 1, 1])
         return SoFar(
             made.ids[:n].tolist(), made.text[:end], [(int(a), int(b)) for a, b in made.offsets[:n]],
@@ -150,7 +150,7 @@ class StoredDraft:
         )  # fmt: skip
 
     def fires(self, trigger: Watch) -> int | None:
-        """After how many pieces the trigger fires first; None where it does not, as far as the draft is stored."""
+        """After how many tokens the trigger fires first; None where it does not, as far as the draft is stored."""
         theta = trigger.when.theta
         assert theta is not None
         for n in range(1, len(self.made) + 1):
@@ -164,7 +164,7 @@ class StoredDraft:
         return replace(self._written, threshold=0.0) == replace(trigger.when, threshold=0.0)  # type: ignore[call-arg]
 
     def _recorded(self, trigger: Watch, n: int) -> bool:
-        """Whether the trigger that wrote the draft fired after n pieces."""
+        """Whether the trigger that wrote the draft fired after n tokens."""
         return self._same_score(trigger) and n == self.known and self.reason == trigger.when.name
 
     def _peak(self, trigger: Watch, n: int) -> float:
@@ -178,7 +178,7 @@ class StoredDraft:
         return self._peaks[key]
 
     def closes(self, stop: Stop) -> tuple[int, str] | None:
-        """After how many pieces a stop that heeds no threshold is reached, and its reason."""
+        """After how many tokens a stop that heeds no threshold is reached, and its reason."""
         if stop not in self._closed:
             found = ((n, stop.reached(self.so_far(n))) for n in range(1, len(self.made) + 1))
             self._closed[stop] = next(((n, reason) for n, reason in found if reason), None)

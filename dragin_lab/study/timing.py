@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from dragin_lab.almanac import wordings
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.trace import Step, Trace
 from dragin_lab.study.needs import find_facts
 from dragin_lab.study.truth import Truth, sentences_of, truths
+from dragin_lab.trace.trace import Step, Trace
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def of_step(step: Step, truth: Truth) -> Timing:
     if not decision.retrieve or decision.sentence is None:
         return Timing(missing=len(missing))
     start, end = sentences_of(made, step.words)[decision.sentence]
-    fired = int(made.offsets[decision.piece, 0]) if decision.piece is not None else start
+    fired = int(made.offsets[decision.token, 0]) if decision.token is not None else start
     earlier = [stated for place, stated in missing if place < start]
     here = [stated for place, stated in missing if start <= place < end]
     if truth.pending and not here and end > len(made.text):

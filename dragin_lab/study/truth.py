@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from dragin_lab.almanac import wordings
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.core.trace import Continuation, Decision, Trace, Words
 from dragin_lab.errors import SettingError
 from dragin_lab.study.needs import find_facts
+from dragin_lab.trace.trace import Continuation, Decision, Trace, Words
 
 
 @dataclass(frozen=True)

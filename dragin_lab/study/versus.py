@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from textwrap import shorten
 from typing import TYPE_CHECKING
 
-from dragin_lab.core.intervals import bracket
 from dragin_lab.errors import SettingError
+from dragin_lab.run.intervals import bracket
 from dragin_lab.study.comparisons import PairedTest
 from dragin_lab.study.tables.cells import Cell, Row
 from dragin_lab.study.tables.shown import Table

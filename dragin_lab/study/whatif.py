@@ -14,20 +14,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.checks import instance, shown
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Tokenizer
-from dragin_lab.core.given import instance, shown
+from dragin_lab.core.gap import Gap
 from dragin_lab.core.method import Method, exchanged, restored
 from dragin_lab.core.paper import PaperLoop
-from dragin_lab.core.place import Place
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.queries import top_words
-from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence
-from dragin_lab.core.trace import Continuation, Decision, Query, Step, Trace, Words
 from dragin_lab.errors import SettingError
+from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.study.truth import Count, Truth, truths
+from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Trace, Words
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ class _Verdict:
     made: Continuation
     words: Words
     decision: Decision
-    place: Place | None
+    place: Gap | None
     certain: bool = True
 
 
@@ -111,7 +111,7 @@ class Replay:
     """A trace, made ready to be asked what other settings would have done.
 
     ``labels`` are the question's facts (``facts.load_labels``), for precision and recall. ``tokenizer`` (such as
-    ``lm.tokenizer``) lets it form queries that count pieces; without it, what the trace tells has to do. ``nlp`` is
+    ``lm.tokenizer``) lets it form queries that count tokens; without it, what the trace tells has to do. ``nlp`` is
     the spaCy pipeline the trace was made with (None: the default).
 
     Raises ``SettingError`` for a trace that no method of dragin_lab made, labels of another question, another
@@ -123,16 +123,16 @@ class Replay:
     ) -> None:
         self.trace = instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
         self.method = restored(trace.method, nlp)
-        if self.method.variant == "reference" and self.method.when.code != "dragin":
+        if self.method.variant == "reference" and self.method.trigger.code != "dragin":
             raise SettingError(
-                f"the released code of {self.method.when.code!r} reads attention that no trace holds; ask the question "
-                "again with the other setting"
+                f"the released code of {self.method.trigger.code!r} reads attention that no trace holds; "
+                "ask the question again with the other setting"
             )
-        self._template = PromptTemplate(form=self.method.when.form)
-        if not (tokenizer is None or hasattr(tokenizer, "pieces")):
+        self._template = PromptTemplate(form=self.method.trigger.form)
+        if not (tokenizer is None or hasattr(tokenizer, "tokens")):
             raise SettingError(f"tokenizer {shown(tokenizer)} is {type(tokenizer).__name__}; give lm.tokenizer")
         if tokenizer is not None and not fits(tokenizer, trace):
-            raise SettingError("the tokenizer names the trace's pieces otherwise; give that of the model that wrote it")
+            raise SettingError("the tokenizer names the trace's tokens otherwise; give that of the model that wrote it")
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
         self._seen: dict[int, Draft] = {}
         self._drafts: dict[int, StoredDraft] = {}
@@ -144,10 +144,10 @@ class Replay:
     @property
     def tunable(self) -> tuple[str, ...]:
         """The settings of this trace's method that a replay can change."""
-        if self.method.when.looks != "draft":
+        if self.method.trigger.looks != "draft":
             return ()
-        known = [*self.method.when.settings, *self.method.what.settings]
-        idle = self.method.when.paper_only if self.method.variant == "reference" else ()
+        known = [*self.method.trigger.settings, *self.method.formulator.settings]
+        idle = self.method.trigger.paper_only if self.method.variant == "reference" else ()
         return tuple(key for key in known if key not in (*_FIXED, *idle))
 
     def at(self, **settings: Any) -> Outcome:
@@ -173,16 +173,16 @@ class Replay:
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def _turn(self, method: Method, place: int, step: Step, *, told: bool) -> Turn:
-        if step.draft is None or step.decision is None or not len(step.draft) or method.when.looks != "draft":
+        if step.draft is None or step.decision is None or not len(step.draft) or method.trigger.looks != "draft":
             return Turn(place, told, "", step.words, step.decision, step.query, step.draft)
-        if method.when.rereads and not np.isfinite(step.words.attention).all():
+        if method.trigger.rereads and not np.isfinite(step.words.attention).all():
             why = "the attention that the trigger compared with θ was not recorded"
             return Turn(place, told, "cannot be judged", step.words, None, None, step.draft, True, why)
         verdict = self._verdict(method, place, step)
         if verdict is None:
             n = len(step.draft)
             why = (
-                f"nothing fires in the {n} pieces that are stored, and what the model would have written after them "
+                f"nothing fires in the {n} tokens that are stored, and what the model would have written after them "
                 "is not stored; full_drafts=True stores it"
             )
             return Turn(place, told, "goes on after what is stored", step.words, None, None, None, True, why)
@@ -211,20 +211,20 @@ class Replay:
                 self._seen[place] = reference.look(made, before)
             if len(step.words) != len(self._seen[place].words):
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
-            rereads = method.variant == "reference" and method.when.rereads
+            rereads = method.variant == "reference" and method.trigger.rereads
             attended = step.words.attention.astype(np.float64) if rereads else None  # (w,)
             return _Verdict(made, *reference.judge(self._seen[place], attended))
         loop = self._paper(method, place)
         resumed = bool(place) and self._resumes(place)
         if place not in self._drafts:
-            self._drafts[place] = StoredDraft(made, self.method.when)
+            self._drafts[place] = StoredDraft(made, self.method.trigger)
         stored = self._drafts[place]
         answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape)
         assert step.prompt is not None
-        if resumed and not method.when.keep_passages:
+        if resumed and not method.trigger.keep_passages:
             return _Verdict(made, step.words, step.decision or Decision(False, ""), None)
-        watch = loop.watch(resumed) if method.when.span == "word" else None
-        stop = AnyOf((FirstSentence(method.pipeline), answer)) if method.when.span == "sentence" else answer
+        watch = loop.watch(resumed) if method.trigger.span == "word" else None
+        stop = AnyOf((FirstSentence(method.pipeline), answer)) if method.trigger.span == "sentence" else answer
         served = stored.served(watch, stop, full=method.full_drafts)
         if served is None:
             return None
@@ -249,12 +249,12 @@ class Replay:
         """The query of a place that fired; None and why where the trace does not tell it."""
         try:
             assert verdict.place is not None
-            reads = method.what.reads_attention
+            reads = method.formulator.reads_attention
             if method.variant == "reference" and reads:
                 return _chosen_again(method, step, verdict)
             if reads and verdict.made.attention is None:
                 return None, "the query cannot be told: the attention of this draft was not kept"
-            query = _returned(method.what.formulate(verdict.place))
+            query = _returned(method.formulator.formulate(verdict.place))
             if method.variant == "paper":
                 return query, ""
         except NotStoredError as error:
@@ -266,7 +266,7 @@ class Replay:
         try:
             query.sent = self._reference(method).sendable(query.text)
         except NotStoredError:
-            query.note = query.note or f"at most its last {method.query_pieces} pieces are sent"
+            query.note = query.note or f"at most its last {method.query_tokens} tokens are sent"
         return query, ""
 
 
@@ -295,7 +295,7 @@ def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query 
 def _same_place(step: Step, decision: Decision) -> bool:
     """Whether a decision that retrieves does so where the recorded one did."""
     old = step.decision
-    return old is not None and (old.retrieve, old.cut, old.piece) == (True, decision.cut, decision.piece)
+    return old is not None and (old.retrieve, old.cut, old.token) == (True, decision.cut, decision.token)
 
 
 def _same_hits(step: Step, verdict: _Verdict) -> bool:

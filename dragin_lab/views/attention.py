@@ -1,6 +1,6 @@
 """The attention map of the captured layer: which words each word of the answer looked at, per head and averaged.
 
-Attention paid to a word is the sum over its pieces, attention that a word pays the mean over its pieces (Clark,
+Attention paid to a word is the sum over its tokens, attention that a word pays the mean over its tokens (Clark,
 Khandelwal, Levy and Manning, "What Does BERT Look At?", 2019, section 4).
 """
 
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.given import count as count_of
-from dragin_lab.core.given import shown
-from dragin_lab.core.trace import Continuation, Prompt, Step, Trace
+from dragin_lab.checks import count as count_of
+from dragin_lab.checks import shown
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views.figures import COLOURS, INK, dressed, graph_objects, label, message_figure, titled
 from dragin_lab.views.frame import opened
 from dragin_lab.views.heat import scale_of
@@ -86,7 +86,7 @@ def attention_map(
     assert prompt is not None
     heads = _heads(found, made.attention)
     decision, by_word = with_rows[0].decision, scale_of(found).unit == "word"
-    fired = decision.piece if decision is not None and made is with_rows[0].draft and by_word else None
+    fired = decision.token if decision is not None and made is with_rows[0].draft and by_word else None
     return _figure(written_map(made, prompt, fired, heads, max_words), _about(found, with_rows[0]))
 
 
@@ -113,11 +113,11 @@ def _heads(trace: Trace, attention: np.ndarray | None) -> list[int]:
     return [int(i) for i in told] if isinstance(told, list | tuple) and len(told) == n else list(range(n))
 
 
-# -- from pieces to words ---------------------------------------------------------------------------------------------
+# -- from tokens to words ---------------------------------------------------------------------------------------------
 
 
 def written_map(made: Continuation, prompt: Prompt, fired: int | None, heads: list[int], max_words: int) -> WordMap:
-    """The rows kept while a text was written: row t + 1 is piece t looking back."""
+    """The rows kept while a text was written: row t + 1 is token t looking back."""
     assert made.attention is not None
     attention = made.attention.astype(np.float32)  # (h, n + 1, p + n)
     p, n = len(made.prompt_ids), len(made)
@@ -160,7 +160,7 @@ def read_again(question: str, answer: str, lm: LanguageModel, max_words: int) ->
 
 
 def _paid(attention: np.ndarray, rows: Sequence[Word], columns: Sequence[Word], first: int) -> np.ndarray:
-    """(h, r, c) float32: the mean over a row's pieces of the sum over a column's; NaN where the column lies ahead.
+    """(h, r, c) float32: the mean over a row's tokens of the sum over a column's; NaN where the column lies ahead.
 
     ``attention`` is (h, queries, keys); query q is the position ``first + q`` of the keys.
     """

@@ -15,14 +15,14 @@ from typing import Any
 from markupsafe import Markup
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.kept import arrivals, cut_off, origins
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trace import Passage, Trace
 from dragin_lab.run.lines import Line, readable
 from dragin_lab.run.rundir import RunRecord
 from dragin_lab.study.causes import CAUSES
 from dragin_lab.study.runs import Runs
 from dragin_lab.text import json_in_html
+from dragin_lab.trace.kept import arrivals, cut_off, origins
+from dragin_lab.trace.trace import Passage, Trace
 from dragin_lab.views.frame import View, view
 from dragin_lab.views.html import clip, esc, printable
 from dragin_lab.views.rendering import render
@@ -91,7 +91,7 @@ def _answer(
     cause = runs.cause(line["qid"], name, dataset)
     told = {
         "a": printable(line["answer"]), "em": line["em"], "f1": line["f1"], "n": line["retrievals"],
-        "p": line["pieces"], "end": line["ended"],
+        "p": line["tokens"], "end": line["ended"],
     }  # fmt: skip
     if cause is not None:
         told |= {"c": cause.kind, "why": printable(cause.why)}

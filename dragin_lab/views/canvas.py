@@ -1,4 +1,4 @@
-"""What all parts of one view share: the trace, its scale of colours, room for pieces, and what was already shown."""
+"""What all parts of one view share: the trace, its scale of colours, room for tokens, and what was already shown."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from dragin_lab.core.kept import Origin, origins, written
-from dragin_lab.core.trace import Continuation, Passage, Prompt, Step, Trace, Words
+from dragin_lab.trace.kept import Origin, origins, written
+from dragin_lab.trace.trace import Continuation, Passage, Prompt, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.heat import Scale, scale_of
 from dragin_lab.views.html import count
-from dragin_lab.views.pieces import Look, share_out
+from dragin_lab.views.tokens import Look, share_out
 
-MAX_PIECES = 2000
+MAX_TOKENS = 2000
 MAX_STEPS = 40
 
 
@@ -30,9 +30,9 @@ class Canvas:
     trace: Trace
     scale: Scale
     prefix: str  # of element ids, so that several traces stand in one notebook
-    room: dict[int, int] = field(default_factory=dict)  # id of a continuation -> pieces that may be drawn
+    room: dict[int, int] = field(default_factory=dict)  # id of a continuation -> tokens that may be drawn
     rows: int = 0  # table rows that may still be written
-    twice: bool = False  # whether the answer's pieces carry their figures too, or only the steps'
+    twice: bool = False  # whether the answer's tokens carry their figures too, or only the steps'
     gold: frozenset[str] = frozenset()  # ids of the passages that hold what was needed, where they are known
     _looks: dict[tuple[int, int], Look] = field(default_factory=dict)
     _passages: dict[str, int] = field(default_factory=dict)  # passage id -> number of the step that found it
@@ -40,7 +40,7 @@ class Canvas:
 
     @classmethod
     def of(cls, trace: Trace, view: str = "", most: int = 0, *, gold: frozenset[str] = frozenset()) -> Canvas:
-        """A canvas for the first steps of a trace, with room for at most ``most`` pieces."""
+        """A canvas for the first steps of a trace, with room for at most ``most`` tokens."""
         made = [c for _, _, c in written(trace.steps[:MAX_STEPS])]
         room = share_out(made, max(0, most))
         return cls(trace, scale_of(trace), prefix(trace, view), room, gold=gold)
@@ -61,7 +61,7 @@ class Canvas:
         return any(origin.with_passages for origin in origins(self.trace))
 
     def room_of(self, made: Continuation) -> int:
-        """How many pieces of a continuation may be drawn one by one."""
+        """How many tokens of a continuation may be drawn one by one."""
         return self.room.get(id(made), 0)
 
     def answer(self) -> Iterator[tuple[int, str, Origin | None, Look | None]]:
@@ -82,14 +82,14 @@ class Canvas:
         yield 0, trace.text[place:], None, None
 
     def left_out(self) -> str:
-        """What to say about pieces that are not drawn one by one; "" where all are."""
+        """What to say about tokens that are not drawn one by one; "" where all are."""
         whole, drawn = sum(len(c) for _, _, c in written(self.trace.steps)), sum(self.room.values())
         if drawn == whole:
             return ""
-        return f"{drawn:,} of {count(whole, 'piece')} are drawn one by one, the others stand as plain text or in short."
+        return f"{drawn:,} of {count(whole, 'token')} are drawn one by one, the others stand as plain text or in short."
 
     def figures(self, look: Look) -> tuple[list[str], list[list[str]]]:
-        """The figures of a look's pieces as a table, as far as the view still has rows for them."""
+        """The figures of a look's tokens as a table, as far as the view still has rows for them."""
         names, rows = look.figures(self.rows)
         self.rows -= len(rows)
         return names, rows

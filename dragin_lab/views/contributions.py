@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dragin_lab.core.logistic import Logistic
 from dragin_lab.core.method import restored
-from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import SettingError
 from dragin_lab.study.stored_drafts import as_judged
+from dragin_lab.trace.trace import Step, Trace
+from dragin_lab.triggers.logistic import Logistic
 from dragin_lab.views.frame import View, draw
 from dragin_lab.views.rendering import render
 
@@ -40,7 +40,7 @@ def contributions(trace: Trace | str | Path) -> View:
 
 
 def _when(trace: Trace) -> Logistic:
-    when = restored(trace.method, None).when
+    when = restored(trace.method, None).trigger
     if not isinstance(when, Logistic):
         raise SettingError(f"when {when.name!r} has no weights; ask with a trigger that dl.fit_trigger made")
     return when

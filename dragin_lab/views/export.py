@@ -8,9 +8,9 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.trace.trace import Trace
 from dragin_lab.views import still
 from dragin_lab.views.figures import graph_objects
 from dragin_lab.views.frame import View, save_page

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.given import text
+from dragin_lab.checks import text
 from dragin_lab.errors import MissingPackageError
 from dragin_lab.views.html import printable
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dragin_lab.core.given import several
-from dragin_lab.core.trace import Trace
+from dragin_lab.checks import several
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.trace.trace import Trace
 from dragin_lab.views.html import attempt, clip, esc, printable
 from dragin_lab.views.rendering import exporter, macro, page, stylesheet
 

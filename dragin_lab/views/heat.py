@@ -1,4 +1,4 @@
-"""The colour of a piece: which measure colours a trace, its scale, and a ramp whose text stays readable.
+"""The colour of a token: which measure colours a trace, its scale, and a ramp whose text stays readable.
 
 The ramp is one hue in OKLCH with even steps of lightness, so that a step looks the same size everywhere. With a
 threshold, five levels lie below it and four above: the jump in colour is the trigger.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dragin_lab.core.trace import Continuation, Trace, Words
+from dragin_lab.trace.trace import Continuation, Trace, Words
 
 LEVELS = 9
 BELOW = 5  # levels at or below the threshold
@@ -114,9 +114,9 @@ class Scale:
         return [float(b) for b in (*below, *above)]
 
     def values(self, made: Continuation, words: Words) -> np.ndarray:
-        """The measure of each piece (n,) float64 of a continuation whose words are ``words`` (none: not judged)."""
+        """The measure of each token (n,) float64 of a continuation whose words are ``words`` (none: not judged)."""
         if self.kind == "score":
-            return piece_scores(made, words)
+            return token_scores(made, words)
         if self.kind == "product":
             return np.asarray(made.entropy, np.float64) * np.asarray(made.received, np.float64)
         if self.kind == "entropy":
@@ -124,17 +124,17 @@ class Scale:
         return np.full(len(made), np.nan)
 
 
-def piece_words(made: Continuation, words: Words) -> np.ndarray:
-    """(n,) int: the word each piece belongs to; -1 for none."""
+def token_words(made: Continuation, words: Words) -> np.ndarray:
+    """(n,) int: the word each token belongs to; -1 for none."""
     owner = np.full(len(made), -1, np.int64)
     for i, (start, stop) in enumerate(words.spans.tolist()):
         owner[start:stop] = i
     return owner
 
 
-def piece_scores(made: Continuation, words: Words) -> np.ndarray:
-    """(n,) float64: the words' scores laid onto their pieces; NaN where a piece has none."""
-    owner = piece_words(made, words)
+def token_scores(made: Continuation, words: Words) -> np.ndarray:
+    """(n,) float64: the words' scores laid onto their tokens; NaN where a token has none."""
+    owner = token_words(made, words)
     scores = np.append(np.asarray(words.score, np.float64), np.nan)
     return scores[owner]
 

@@ -5,24 +5,24 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from dragin_lab.core.kept import kept_of, written
-from dragin_lab.core.trace import Continuation, Step, Trace
+from dragin_lab.trace.kept import kept_of, written
+from dragin_lab.trace.trace import Continuation, Step, Trace
 from dragin_lab.views import sections, strip
-from dragin_lab.views.canvas import MAX_PIECES, MAX_STEPS, Canvas
+from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
 from dragin_lab.views.frame import View, draw
 from dragin_lab.views.html import count, num
-from dragin_lab.views.pieces import windowed
 from dragin_lab.views.rendering import render
+from dragin_lab.views.tokens import windowed
 
 
-def heatmap(trace: Trace | str | Path, *, max_pieces: int = MAX_PIECES) -> View:
+def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS) -> View:
     """Each draft and continuation as coloured text over bars: entropy, attention received, stop flag, score, θ.
 
-    The figures of a piece, its likeliest alternatives among them, appear on hover; no script is needed. At most
-    ``max_pieces`` pieces are drawn one by one, around what fired; the view says how many it left out. A path that
+    The figures of a token, its likeliest alternatives among them, appear on hover; no script is needed. At most
+    ``max_tokens`` tokens are drawn one by one, around what fired; the view says how many it left out. A path that
     holds no readable trace gives its message in place.
     """
-    return draw("RIND heatmap", trace, partial(_card, most=max_pieces), partial(_text, most=max_pieces), "strip")
+    return draw("RIND heatmap", trace, partial(_card, most=max_tokens), partial(_text, most=max_tokens), "strip")
 
 
 def _card(trace: Trace, most: int) -> str:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from dragin_lab.core.given import several
-from dragin_lab.core.kept import arrivals, cut_off, origins
-from dragin_lab.core.trace import Step, Trace
+from dragin_lab.checks import several
 from dragin_lab.errors import SettingError
 from dragin_lab.study.naming import tell_apart
+from dragin_lab.trace.kept import arrivals, cut_off, origins
+from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views.alignment import align
 from dragin_lab.views.frame import View, opened_all, view
 from dragin_lab.views.html import clip, count, printable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core import given
-from dragin_lab.core.given import instance, several, shown
+from dragin_lab import checks
+from dragin_lab.checks import instance, several, shown
 from dragin_lab.errors import SettingError
 from dragin_lab.study import ranking
 from dragin_lab.views.figures import (
@@ -143,7 +143,9 @@ def _checked(items: Sequence[Item], thresholds: Mapping[str, float] | None, posi
     if not callable(positive):
         raise SettingError(f"positive={shown(positive)}: give a function that says of an Item whether it is missing")
     by_trigger = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
-    return {str(name): given.number(f"the threshold of {name}", theta, -math.inf) for name, theta in by_trigger.items()}
+    return {
+        str(name): checks.number(f"the threshold of {name}", theta, -math.inf) for name, theta in by_trigger.items()
+    }
 
 
 def _one_sided(items: Sequence[Item], positive: Callable[[Item], bool]) -> str | None:

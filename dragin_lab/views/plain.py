@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 from wcwidth import wrap
 
-from dragin_lab.core.given import count as as_count
-from dragin_lab.core.given import flag
-from dragin_lab.core.kept import kept_of, origins
-from dragin_lab.core.trace import Step, Trace
+from dragin_lab.checks import count as as_count
+from dragin_lab.checks import flag
+from dragin_lab.trace.kept import kept_of, origins
+from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import opened
 from dragin_lab.views.html import clip, count, num, printable
-from dragin_lab.views.pieces import Look
+from dragin_lab.views.tokens import Look
 
 LABEL = 14  # columns of the label at the left
 PASSAGE_CHARS = 300

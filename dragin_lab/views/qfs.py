@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.given import several
-from dragin_lab.core.trace import Step, Trace
+from dragin_lab.checks import several
+from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View, draw

@@ -12,11 +12,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from dragin_lab.core.kept import before_after, kept_of, resumed, with_passages
+from dragin_lab.trace.kept import before_after, kept_of, resumed, with_passages
 from dragin_lab.views import sections, strip
 from dragin_lab.views.heat import BELOW, ramp_css
 from dragin_lab.views.html import attempt, classes, clip, clipped, count, esc, num, percent, printable, short
-from dragin_lab.views.pieces import Cell, Look, Unit, windowed
+from dragin_lab.views.tokens import Cell, Look, Unit, windowed
 
 SNIP = '<i class="snip" title="cut here"><b>✂</b></i>'
 GEM = Markup('<span class="gem" aria-hidden="true">◆</span>')
@@ -39,7 +39,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     tools = (num, short, percent, count, clip, clipped, classes, safely, id, zip)
-    shared = (*tools, windowed, kept_of, resumed, before_after, with_passages, pieces, columns)
+    shared = (*tools, windowed, kept_of, resumed, before_after, with_passages, tokens, columns)
     made.globals |= {tool.__name__: tool for tool in shared} | {
         "sections": sections,
         "strips": strip,
@@ -59,7 +59,7 @@ def macro(template: str, name: str, *values: Any, **options: Any) -> str:
     return str(getattr(environment().get_template(template).module, name)(*values, **options))
 
 
-# What is drawn once per piece is drawn here: as loops of a template these would take twice as long.
+# What is drawn once per token is drawn here: as loops of a template these would take twice as long.
 
 
 def _css(cell: Cell, **flags: bool) -> str:
@@ -67,7 +67,7 @@ def _css(cell: Cell, **flags: bool) -> str:
     return f' class="{" ".join(names)}"' if names else ""
 
 
-def pieces(look: Look, inside: list[tuple[str, Cell]], tips: bool, brackets: bool = True) -> Markup:
+def tokens(look: Look, inside: list[tuple[str, Cell]], tips: bool, brackets: bool = True) -> Markup:
     """Cells within a text with the text before each but the first: coloured, with figures on hover (``tips``).
 
     A sentence or a draft that was judged as a whole stands in brackets, with its score after it.

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.given import several
-from dragin_lab.core.trace import Step, Trace
+from dragin_lab.checks import several
 from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count
 from dragin_lab.study.whatif import Outcome, Replay, Turn, labelled_of
+from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import sections
-from dragin_lab.views.canvas import MAX_PIECES, MAX_STEPS
+from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS
 from dragin_lab.views.frame import View, opened_all, view
 from dragin_lab.views.heat import Scale, largest, scale_of
 from dragin_lab.views.html import count, num
-from dragin_lab.views.pieces import Look, share_out
 from dragin_lab.views.rendering import render
+from dragin_lab.views.tokens import Look, share_out
 
 MAX_ROWS = 200
 _NAMES = {"threshold": "θ", "top_n": "top n", "normalize": "scaled by", "doubt_limit": "1 − β"}
@@ -55,7 +55,7 @@ def card(outcomes: Sequence[Outcome], chosen: int = 0) -> str:
     one = outcomes[chosen]
     scale = scale_at(one)
     turns = list(zip(one.trace.steps[:MAX_STEPS], one.turns, strict=False))
-    room = share_out([t.made or s.draft for s, t in turns if s.draft is not None], MAX_PIECES)
+    room = share_out([t.made or s.draft for s, t in turns if s.draft is not None], MAX_TOKENS)
     context = {"chosen": chosen, "scale": scale, "turns": turns, "facts": summary(outcomes), "judged": judged}
     return _drawn("replay.html", outcomes, one, **context, look_of=partial(look_of, one, scale), room=room)
 
@@ -73,7 +73,7 @@ def _drawn(template: str, outcomes: Sequence[Outcome], one: Outcome, **context: 
         "headline": headline,
         "first_change": first_change,
     }
-    sizes = {"most_rows": MAX_ROWS, "most": MAX_STEPS, "all_pieces": MAX_PIECES}
+    sizes = {"most_rows": MAX_ROWS, "most": MAX_STEPS, "all_tokens": MAX_TOKENS}
     return render(template, outcomes=outcomes, one=one, **tools, **sizes, **context)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.answers import thoughts
-from dragin_lab.core.kept import before_after, kept_of, mean_entropy, with_passages
-from dragin_lab.core.trace import Passage, Prompt, Query, Step, Trace
+from dragin_lab.trace.kept import before_after, kept_of, mean_entropy, with_passages
+from dragin_lab.trace.trace import Passage, Prompt, Query, Step, Trace
 from dragin_lab.views.html import clip, count, num, short
-from dragin_lab.views.pieces import extents
+from dragin_lab.views.tokens import extents
 
 #: The parts of a step in reading order: title and the question it answers.
 PARTS = {
@@ -42,9 +42,9 @@ _SETTINGS = {
     "top_n": "top n {}",
     "n": "n {}",
     "top_k": "{} passages per retrieval",
-    "max_new_tokens": "at most {} pieces",
+    "max_new_tokens": "at most {} tokens",
     "call_bonus": "+{} on the logit of a call",
-    "call_pause": "no call for {} pieces after a search",
+    "call_pause": "no call for {} tokens after a search",
 }
 #: What names a model or a retriever in its provenance.
 _NAMING = ("id", "name", "kind", "dtype", "device", "corpus")
@@ -185,11 +185,11 @@ def ended_line(trace: Trace) -> str:
         "error": "ended by an error",
     }.get(trace.ended, trace.ended)
     c = trace.counters
-    parts = [how, count(c["retrievals"], "retrieval"), count(c["drafts"], "generation"), count(c["generated"], "piece")]
+    parts = [how, count(c["retrievals"], "retrieval"), count(c["drafts"], "generation"), count(c["generated"], "token")]
     if c["discarded"]:
         parts.append(f"{c['discarded']:,} thrown away")
     if c["reused"]:
-        parts.append(f"{count(c['reused'], 'prompt piece')} from cache")
+        parts.append(f"{count(c['reused'], 'prompt token')} from cache")
     if trace.seconds:
         parts.append(f"{trace.seconds:.2f} s")
     return " · ".join(parts)
@@ -284,7 +284,7 @@ def segments(prompt: Prompt) -> list[tuple[str, int, int]]:
 
 
 def cut_of(step: Step) -> tuple[int, int]:
-    """The character where a step's draft was cut, and how many pieces lie after it."""
+    """The character where a step's draft was cut, and how many tokens lie after it."""
     assert step.draft is not None
     at = kept_of(step).draft or 0
     return at, sum(last - first for start, _, first, last, _ in extents(step.draft) if start >= at)
@@ -298,8 +298,8 @@ def about_draft(step: Step, colours: str) -> list[str]:
     if with_passages(step, "draft"):
         said.append("Written with retrieved passages in view.")
     if made.decided is not None and made.decided < len(made):
-        pieces = count(made.decided, "piece")
-        said.append(f"Decided after {pieces}; what follows was generated for the record.")
+        tokens = count(made.decided, "token")
+        said.append(f"Decided after {tokens}; what follows was generated for the record.")
     if colours == "score" and not np.isfinite(step.words.score).any() and len(made):
         said.append("No scores were recorded for this draft, so it is not coloured.")
     return said

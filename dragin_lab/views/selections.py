@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.kept import sentence_end
-from dragin_lab.core.trace import Query, Step, Trace
 from dragin_lab.core.words import word_starts
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.kept import sentence_end
+from dragin_lab.trace.trace import Query, Step, Trace
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import num
-from dragin_lab.views.pieces import judged_units
+from dragin_lab.views.tokens import judged_units
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Token:
     weighed: bool = False  # whether it was a candidate
     chosen: bool = False
     hit: bool = False
-    fired: bool = False  # the word with the piece that spoke for the draft
+    fired: bool = False  # the word with the token that spoke for the draft
     opens: bool = False  # whether it begins the sentence or the draft that fired
     closes: str = ""  # where it ends it: the score of that unit against θ
 
@@ -63,16 +63,16 @@ def _drafted(trace: Trace, step: Step) -> str:
 
 
 def hit_spans(step: Step) -> list[tuple[int, int]]:
-    """The characters of a draft's flagged words; of the piece that fired where no word is flagged."""
+    """The characters of a draft's flagged words; of the token that fired where no word is flagged."""
     if step.draft is None:
         return []
     flagged = [tuple(span) for span, hit in zip(step.words.spans.tolist(), step.words.hit, strict=True) if hit]
-    piece = step.decision.piece if step.decision is not None else None
-    if not flagged and piece is not None:
-        flagged = [(piece, piece + 1)]
+    token = step.decision.token if step.decision is not None else None
+    if not flagged and token is not None:
+        flagged = [(token, token + 1)]
     offsets, text = step.draft.offsets, step.draft.text
     spans = [(int(offsets[a, 0]), int(offsets[b - 1, 1])) for a, b in flagged if a < b <= len(offsets)]
-    # The space before a word is among the characters of its first piece.
+    # The space before a word is among the characters of its first token.
     return [(stop - len(text[start:stop].lstrip()), stop) for start, stop in spans]
 
 
@@ -95,7 +95,7 @@ def tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
     """
     query = step.query or Query("", "")
     spans, unit = hit_spans(step), fired_unit(trace, step)
-    fired = step.decision.piece if step.decision is not None else None
+    fired = step.decision.token if step.decision is not None else None
     spoke = int(step.draft.offsets[fired, 1]) if step.draft is not None and fired is not None else -1
     words: list[Token] = []
     within: list[int] = []  # the words of the unit that fired

@@ -1,4 +1,4 @@
-"""Pieces as columns on one axis: the text on top, under it rows for entropy, attention, stop flag and score with θ.
+"""Tokens as columns on one axis: the text on top, under it rows for entropy, attention, stop flag and score with θ.
 
 A page breaks the columns into as many lines as its width needs, and repeats the labels for each. Bars are heights,
 flags are signs, θ is a line: nothing is told by colour alone.
@@ -16,7 +16,7 @@ from wcwidth import width as terminal_width
 
 from dragin_lab.views.heat import largest
 from dragin_lab.views.html import printable, short
-from dragin_lab.views.pieces import Cell, Look
+from dragin_lab.views.tokens import Cell, Look
 
 NARROWEST = 16  # characters of a line in the narrowest card, of 330 px
 BLOCKS = " ▁▂▃▄▅▆▇█"
@@ -64,9 +64,9 @@ class Column:
 
 
 def attention_of(look: Look) -> np.ndarray:
-    """What the attention row shows of each piece, (n,) float64: what its trigger held against it, where it had that.
+    """What the attention row shows of each token, (n,) float64: what its trigger held against it, where it had that.
 
-    Otherwise, what the piece received while the text was written (Eq. 3).
+    Otherwise, what the token received while the text was written (Eq. 3).
     """
     if look.second_reading:
         return np.append(np.asarray(look.words.attention, np.float64), np.nan)[look.owner]
@@ -112,7 +112,7 @@ def columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
 
 
 def _most(values: list[float]) -> float:
-    """The largest of a cell's pieces; NaN where none was measured."""
+    """The largest of a cell's tokens; NaN where none was measured."""
     return max((v for v in values if math.isfinite(v)), default=math.nan)
 
 
@@ -152,7 +152,7 @@ def direction(text: str) -> str:
 def names(look: Look, axes: Axes) -> list[tuple[str, str]]:
     """The labels of a strip's rows, each with where a full bar ends."""
     top = axes.attention(look)
-    rows = [("pieces", ""), ("entropy", f"to {short(axes.entropy)} nats" if axes.entropy > 0 else "not measured")]
+    rows = [("tokens", ""), ("entropy", f"to {short(axes.entropy)} nats" if axes.entropy > 0 else "not measured")]
     if look.second_reading:
         rows.append(("attention", f"the trigger’s, to {short(top)}"))
     else:
@@ -175,14 +175,14 @@ def strip_text(look: Look, cols: Sequence[Column], axes: Axes, width: int) -> li
     """The same as lines of text: bars are block characters, hits have a ◆, the score's row marks what passes θ."""
     full, out = axes.attention(look), list[str]()
     for line in lines(cols, max(width - 14, 20)):
-        rows: dict[str, list[str]] = {name: [] for name in ("pieces", "entropy", "attention")}
+        rows: dict[str, list[str]] = {name: [] for name in ("tokens", "entropy", "attention")}
         if look.judged:
             rows |= {"stop word": [], "score": [], "above θ": []}
         for col in line:
             shown = ("◆" if col.cell.hit and col.opens else "") + col.text
             shown = "⟦" * col.cell.begins + shown + "⟧" * col.cell.ends
             signs = {
-                "pieces": shown + " " * (col.width - terminal_width(shown)),
+                "tokens": shown + " " * (col.width - terminal_width(shown)),
                 "entropy": _block(col.entropy, axes.entropy) * col.width,
                 "attention": _block(col.attention, full) * col.width,
                 "stop word": ("●" if col.stop else "").ljust(col.width),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.core.given import text
+from dragin_lab.checks import text
 from dragin_lab.errors import SettingError
 from dragin_lab.views.figures import (
     GREY,
@@ -33,7 +33,7 @@ NAMES = {
     "em": "EM",
     "f1": "F1",
     "retrievals": "retrievals per question",
-    "pieces": "pieces per question",
+    "tokens": "tokens per question",
     "threshold": "θ",
     "top_n": "top n",
 }
@@ -122,7 +122,7 @@ def frontier(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: st
     """Quality against cost per question, one line per method, with 95 % intervals; a plotly figure.
 
     ``table`` is a ``study.frontier.Frontier``, or its table: one row per method and budget with ``method``, ``cost``
-    ("retrievals" or "pieces") and ``quality`` ("em" or "f1"). Errors as ``threshold_sweep``.
+    ("retrievals" or "tokens") and ``quality`` ("em" or "f1"). Errors as ``threshold_sweep``.
     """
     rows = _rows(table, ("method", cost, quality))
     if not len(rows):

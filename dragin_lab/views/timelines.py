@@ -8,8 +8,8 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
-from dragin_lab.core.kept import kept_of, written
-from dragin_lab.core.trace import Continuation, Step, Trace
+from dragin_lab.trace.kept import kept_of, written
+from dragin_lab.trace.trace import Continuation, Step, Trace
 from dragin_lab.views.frame import View, draw
 from dragin_lab.views.rendering import render
 
@@ -19,12 +19,12 @@ FATES = {"kept": "kept", "gone": "thrown away", "extra": "written on for the rec
 
 @dataclass(frozen=True)
 class Span:
-    """A run of pieces that one call of the model wrote and that had one fate: "kept", "gone", "extra" or "open"."""
+    """A run of tokens that one call of the model wrote and that had one fate: "kept", "gone", "extra" or "open"."""
 
     step: int
     what: str  # "draft", "continuation" or "extraction"
     fate: str
-    start: int  # half-open pieces, counted over the whole episode
+    start: int  # half-open tokens, counted over the whole episode
     stop: int
     text: str
 
@@ -34,11 +34,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step took: pieces of each fate, pieces read and served from cache, calls, searches, seconds."""
+    """What a step took: tokens of each fate, tokens read and served from cache, calls, searches, seconds."""
 
     kept: int = 0
     gone: int = 0
-    prompt: int = 0  # pieces of the prompts
+    prompt: int = 0  # tokens of the prompts
     reused: int = 0  # of them, served from the cache
     calls: int = 0
     searches: int = 0
@@ -57,9 +57,9 @@ class Cost:
 
 
 def spans_of(trace: Trace) -> list[Span]:
-    """Everything that was written, in order and on one axis of pieces.
+    """Everything that was written, in order and on one axis of tokens.
 
-    A piece that ends after the character where its text was cut is gone; "extra" was written after a decision, for
+    A token that ends after the character where its text was cut is gone; "extra" was written after a decision, for
     the record (``full_drafts``); "open" is not decided yet.
     """
     out: list[Span] = []
@@ -73,7 +73,7 @@ def spans_of(trace: Trace) -> list[Span]:
 
 
 def _fates(step: int, what: str, made: Continuation, end: int | None, place: int) -> list[Span]:
-    """The spans of one text whose kept part ends at the character ``end``, from the piece ``place`` of the axis on."""
+    """The spans of one text whose kept part ends at the character ``end``, from the token ``place`` of the axis on."""
     n, decided = len(made), made.decided if made.decided is not None else len(made)
     cut = n if end is None or what == "extraction" else int((made.offsets[:, 1] <= end).sum())
     parts = [(0, cut, "open" if end is None else "kept"), (cut, max(cut, decided), "gone")]
@@ -98,7 +98,7 @@ def cost_of(trace: Trace, step: Step) -> Cost:
 
 
 def timeline(trace: Trace | str | Path) -> View:
-    """The steps of an episode under each other on one axis of pieces, with their texts and costs.
+    """The steps of an episode under each other on one axis of tokens, with their texts and costs.
 
     A path that holds no readable trace gives its message in place.
     """
@@ -147,7 +147,7 @@ def _costs(trace: Trace) -> tuple[list[str], list[CostLine], CostLine]:
     """The table of costs: names of its columns, a line for each step, their sum."""
     steps = [cost_of(trace, step) for step in trace.steps]
     kinds = list(dict.fromkeys(kind for cost in steps for kind, _ in cost.seconds))
-    names = ["step", "calls", "pieces kept", "thrown away", "searches", "prompt pieces", "from cache"]
+    names = ["step", "calls", "tokens kept", "thrown away", "searches", "prompt tokens", "from cache"]
     names += [f"{kind} s" for kind in kinds] + (["seconds"] if len(kinds) > 1 else [])
     most = max((cost.total for cost in steps), default=0.0)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.errors import MissingPackageError
+from dragin_lab.trace.trace import Question, Trace
 
 if TYPE_CHECKING:
     from dragin_lab.run.lab import Lab
@@ -28,7 +28,7 @@ __all__ = ["browse", "compare", "explore", "tuner"]
 
 
 def explore(trace: Trace | str | Path) -> Explore:
-    """Step through an episode piece by piece, by mouse or keyboard, and see everything known about each piece.
+    """Step through an episode piece by piece, by mouse or keyboard, and see everything known about each token.
 
     A path that holds no readable trace gives its message in place. Without widgets: ``trace.heatmap()``.
     Raises ``MissingPackageError`` without anywidget.

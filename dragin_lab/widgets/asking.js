@@ -1,4 +1,4 @@
-// Ask and watch: pieces appear coloured as they are made; a button stops.
+// Ask and watch: tokens appear coloured as they are made; a button stops.
 const KINDS = { draft: "draft", continuation: "written on", answer: "extraction of the answer", query: "what it asked and found" };
 
 function render({ model, el }) {
@@ -97,7 +97,7 @@ function render({ model, el }) {
     return text;
   };
   const news = {
-    piece: (n) => {
+    token: (n) => {
       if (!n.text) return;
       const span = make("span", { class: n.level ? `h${n.level} dl-cell` : "dl-cell", "data-i": n.about });
       const lead = n.text.length - n.text.trimStart().length;

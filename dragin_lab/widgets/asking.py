@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from dragin_lab.core.given import instance, several
-from dragin_lab.core.kept import with_passages
+from dragin_lab.checks import instance, several
 from dragin_lab.core.method import METHODS, VARIANTS, method
-from dragin_lab.core.trace import Question, Step, Trace
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
-from dragin_lab.run.drivers import Decided, Ended, Event, PieceMade, Retrieved, StepDone
+from dragin_lab.run.drivers import Decided, Ended, Event, Retrieved, StepDone, TokenWritten
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import what_happened
+from dragin_lab.trace.kept import with_passages
+from dragin_lab.trace.trace import Question, Step, Trace
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View, message, view
 from dragin_lab.views.heat import LEVELS, Scale, scale_of
 from dragin_lab.views.html import attempt, printable
-from dragin_lab.views.pieces import Look
 from dragin_lab.views.rendering import macro
 from dragin_lab.views.sections import ended_line
+from dragin_lab.views.tokens import Look
 from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Running, script, style
 
-EVERY = 0.04  # seconds between messages while pieces come
+EVERY = 0.04  # seconds between messages while tokens come
 CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
 
 
@@ -149,10 +149,10 @@ class AskLive(Running):
 
     def _news(self, event: Event, trace: Trace) -> dict[str, Any]:
         """An event as the widget draws it."""
-        if isinstance(event, PieceMade):
+        if isinstance(event, TokenWritten):
             level = np.clip(1 + (event.entropy - CERTAIN) / (LOST - CERTAIN) * LEVELS, 1, LEVELS)
             return {
-                "is": "piece",
+                "is": "token",
                 "step": event.step,
                 "of": event.kind,
                 "fresh": event.kind != "answer" and with_passages(trace.steps[event.step], event.kind),
@@ -198,7 +198,7 @@ class _Post:
 
     def add(self, news: dict[str, Any]) -> None:
         self._news.append(news)
-        if news["is"] != "piece" or time.monotonic() - self._last >= EVERY:
+        if news["is"] != "token" or time.monotonic() - self._last >= EVERY:
             self.flush()
 
     def flush(self) -> None:

@@ -104,7 +104,7 @@ class Running(Card):
         self._worker.start()
 
     def stop(self) -> None:
-        """Stop generating after the current piece; what was done is kept."""
+        """Stop generating after the current token; what was done is kept."""
         self._stop.set()
 
     def wait(self, timeout: float | None = None) -> Any:

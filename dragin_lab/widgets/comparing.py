@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.given import several, shown
-from dragin_lab.core.trace import Trace
+from dragin_lab.checks import several, shown
 from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.trace.trace import Trace
 from dragin_lab.views.frame import View, message, opened
 from dragin_lab.views.html import clip, printable
 from dragin_lab.views.methods import inside, names_of, side_by_side

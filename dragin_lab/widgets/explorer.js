@@ -17,15 +17,15 @@ function render({ model, el }) {
   if (data.error) return;
   body.append(drawn(data.head));
   if (!data.texts.length) {
-    body.append(make("p", { class: "head soft" }, "Nothing is written yet, so there are no pieces to look at."));
+    body.append(make("p", { class: "head soft" }, "Nothing is written yet, so there are no tokens to look at."));
     return;
   }
   let text = 0;
-  let piece = 0;
+  let token = 0;
 
   const tabs = make("div", { class: "dl-tabs", role: "tablist", "aria-label": "Texts of the episode" });
-  const words = make("div", { class: "txt dl-pieces", role: "listbox", tabindex: "0", dir: "auto" });
-  const said = make("div", { class: "dl-piece", role: "status", "aria-live": "polite" });
+  const words = make("div", { class: "txt dl-tokens", role: "listbox", tabindex: "0", dir: "auto" });
+  const said = make("div", { class: "dl-token", role: "status", "aria-live": "polite" });
   const side = make("div", { class: "dl-step-about" });
   const id = `dl-${Math.random().toString(36).slice(2, 9)}`;
 
@@ -40,10 +40,10 @@ function render({ model, el }) {
   });
   words.id = `${id}-w`;
   const move = (to) => () => to();
-  const back = make("button", { type: "button", class: "dl-button", onclick: move(() => step(-1)), "aria-label": "Previous piece" }, "← piece");
-  const on = make("button", { type: "button", class: "dl-button", onclick: move(() => step(1)), "aria-label": "Next piece" }, "piece →");
+  const back = make("button", { type: "button", class: "dl-button", onclick: move(() => step(-1)), "aria-label": "Previous token" }, "← token");
+  const on = make("button", { type: "button", class: "dl-button", onclick: move(() => step(1)), "aria-label": "Next token" }, "token →");
   const hit = make("button", { type: "button", class: "dl-button", onclick: move(() => nextHit()) }, data.next);
-  const keys = make("span", { class: "soft" }, `← → pieces · ↑ ↓ texts · H ${data.next} · Home End`);
+  const keys = make("span", { class: "soft" }, `← → tokens · ↑ ↓ texts · H ${data.next} · Home End`);
   body.append(
     tabs,
     make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, keys), words, side), said),
@@ -62,12 +62,12 @@ function render({ model, el }) {
         const css = [c.l ? `h${c.l}` : "", c.x || "", "dl-cell"].join(" ").trim();
         const name = `${c.h ? "hit: " : ""}${c.t}`;
         words.append(
-          make("span", { class: css, role: "option", id: `${id}-p${i}`, "data-piece": i, "aria-selected": "false", "aria-label": name, onclick: () => show(text, i, true) }, c.t),
+          make("span", { class: css, role: "option", id: `${id}-p${i}`, "data-token": i, "aria-selected": "false", "aria-label": name, onclick: () => show(text, i, true) }, c.t),
         );
         if (c.u && c.u[3]) words.append(bracket("]", c.u[1]), bracket(c.u[0], c.u[1], "tag"));
       });
       if (!t.cells.length) words.append(make("span", { class: "soft" }, "nothing was written"));
-      words.setAttribute("aria-label", `${t.title}: pieces`);
+      words.setAttribute("aria-label", `${t.title}: tokens`);
       side.replaceChildren(drawn(t.html));
       [...tabs.children].forEach((tab, i) => {
         tab.setAttribute("aria-selected", String(i === which));
@@ -91,18 +91,18 @@ function render({ model, el }) {
       words.removeAttribute("aria-activedescendant");
       return;
     }
-    piece = Math.max(0, Math.min(at, cells.length - 1));
-    const node = words.querySelector(`[data-piece="${piece}"]`);
+    token = Math.max(0, Math.min(at, cells.length - 1));
+    const node = words.querySelector(`[data-token="${token}"]`);
     node.setAttribute("aria-selected", "true");
     words.setAttribute("aria-activedescendant", node.id);
-    said.replaceChildren(...about(cells[piece]));
+    said.replaceChildren(...about(cells[token]));
   }
 
   function about(c) {
     const top = data.tops;
     const t = data.texts[text];
     const rows = [
-      make("div", { class: "dl-name" }, make("b", { dir: "auto" }, c.v), make("small", {}, `piece ${c.n} of ${t.pieces} · ${t.title}`)),
+      make("div", { class: "dl-name" }, make("b", { dir: "auto" }, c.v), make("small", {}, `token ${c.n} of ${t.tokens} · ${t.title}`)),
       bar("entropy", c.e, top.e, `${figure(c.e)} nats`, "e"),
       bar("attention received", c.a, top.a, figure(c.a), "a"),
       bar("probability", c.p, 1, percent(c.p), "p"),
@@ -118,7 +118,7 @@ function render({ model, el }) {
       const flags = [];
       if (c.w.stop) flags.push("● stop word: never a hit");
       if (c.h) flags.push("◆ hit: lacks information");
-      if (c.f) flags.push("this piece fired");
+      if (c.f) flags.push("this token fired");
       if (c.w.s !== null && data.theta !== null) flags.push(over ? `above θ ${figure(data.theta)}` : `at most θ ${figure(data.theta)}`);
       rows.push(make("p", { class: "soft" }, flags.join(" · ")));
       if (c.w.m) rows.push(make("p", { class: "soft" }, c.w.m, t.second ? " (attention as the trigger read it)" : ""));
@@ -128,7 +128,7 @@ function render({ model, el }) {
     if (c.u) rows.push(make("p", {}, `Judged as a whole: ${c.u[0]}`));
     if (c.g) rows.push(make("p", { class: "soft" }, "✂ thrown away"));
     if (c.o.length) {
-      rows.push(make("h4", {}, "Likeliest pieces here"));
+      rows.push(make("h4", {}, "Likeliest tokens here"));
       rows.push(make("ol", { class: "dl-list" }, c.o.map(([name, p, taken]) =>
         make("li", { class: taken ? "dl-taken" : null, style: `--w:${p}` }, make("bdi", {}, name), make("span", {}, `${taken ? "✓ " : ""}${percent(p)}`)))));
     }
@@ -136,26 +136,26 @@ function render({ model, el }) {
     if (c.k.length) {
       const most = c.k[0][2] || 1;
       c.k.forEach(([, , weight, cells]) => cells.forEach((at) => {
-        const seen = words.querySelector(`[data-piece="${at}"]`);
+        const seen = words.querySelector(`[data-token="${at}"]`);
         if (seen) seen.classList.add("dl-seen");
       }));
       rows.push(make("ol", { class: "dl-list" }, c.k.map(([name, part, weight]) =>
         make("li", { style: `--w:${weight / most}` }, make("bdi", {}, name), make("small", {}, PART[part] || part || "prompt"), make("span", {}, figure(weight))))));
     } else {
-      rows.push(make("p", { class: "soft" }, t.rows ? "only to itself and to special pieces" : "The rows of attention were not kept. The paper variant of dragin keeps them."));
+      rows.push(make("p", { class: "soft" }, t.rows ? "only to itself and to special tokens" : "The rows of attention were not kept. The paper variant of dragin keeps them."));
     }
     return rows;
   }
 
   const step = (by) => {
     const cells = data.texts[text].cells;
-    if (piece + by < 0 && text > 0) return show(text - 1, data.texts[text - 1].cells.length - 1, true);
-    if (piece + by >= cells.length && text < data.texts.length - 1) return show(text + 1, 0, true);
-    select(piece + by);
+    if (token + by < 0 && text > 0) return show(text - 1, data.texts[text - 1].cells.length - 1, true);
+    if (token + by >= cells.length && text < data.texts.length - 1) return show(text + 1, 0, true);
+    select(token + by);
   };
   const nextHit = () => {
     const cells = data.texts[text].cells;
-    const order = cells.map((_, i) => (piece + 1 + i) % cells.length);
+    const order = cells.map((_, i) => (token + 1 + i) % cells.length);
     const found = order.find((i) => cells[i].j);
     if (found !== undefined) select(found);
   };

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.core.kept import kept_of, written
-from dragin_lab.core.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.core.words import character_words
 from dragin_lab.errors import TraceFileError
+from dragin_lab.trace.kept import kept_of, written
+from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View, head, message, opened
 from dragin_lab.views.heatmaps import heatmap
 from dragin_lab.views.html import count, printable
-from dragin_lab.views.pieces import Cell, Look, visible
 from dragin_lab.views.rendering import macro
 from dragin_lab.views.strip import axes_of
+from dragin_lab.views.tokens import Cell, Look, visible
 from dragin_lab.widgets.base import Card, script, style
 
-PIECES = 5000  # of a trace, in all; the rest is left out, and the widget says so
-ATTENDED = 8  # words that a piece attends to most
+TOKENS = 5000  # of a trace, in all; the rest is left out, and the widget says so
+ATTENDED = 8  # words that a token attends to most
 SHARE = 0.002  # attention below this is not listed
 
 
@@ -48,10 +48,10 @@ class Explore(Card):
         return self._static()
 
 
-def explored(trace: Trace, *, most: int = PIECES) -> dict[str, Any]:
-    """What ``explore`` shows of a trace, as plain data: its texts in order, each with its pieces.
+def explored(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:
+    """What ``explore`` shows of a trace, as plain data: its texts in order, each with its tokens.
 
-    Numbers are rounded to four digits; None where a figure was not measured. At most ``most`` pieces are sent.
+    Numbers are rounded to four digits; None where a figure was not measured. At most ``most`` tokens are sent.
     """
     canvas = Canvas.of(trace, "explore")
     shown = [(step, name, canvas.look(made, step)) for step, name, made in written(trace.steps)]
@@ -61,8 +61,8 @@ def explored(trace: Trace, *, most: int = PIECES) -> dict[str, Any]:
         texts.append(_text(canvas, step, name, look, max(room, 0)))
         room -= len(look.made)
     left = max(-room, 0)
-    rest = f"{count(left, 'piece')} of {most + left:,} left out; trace.tokens has all." if left else ""
-    hint = "Select a piece for its figures; violet: what it attends to."
+    rest = f"{count(left, 'token')} of {most + left:,} left out; trace.tokens has all." if left else ""
+    hint = "Select a token for its figures; violet: what it attends to."
     return {
         "error": "",
         "head": head(trace),
@@ -81,7 +81,7 @@ def _text(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> dict[
     end = kept_of(step).of(name)
     end = len(made.text) if end is None else end
     shown = [cell for cell in look.cells[:room] if cell.text]
-    at = {piece: place for place, cell in enumerate(shown) for piece in range(cell.first, cell.last)}
+    at = {token: place for place, cell in enumerate(shown) for token in range(cell.first, cell.last)}
     attended = _attended(made, step.prompt if draft else step.passages_prompt, at)
     place, drawn = 0, []
     for cell in shown:
@@ -91,12 +91,12 @@ def _text(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> dict[
     return {
         "title": f"Step {step.index + 1} · {name}",
         "about": sections.about(canvas.trace, step, name),
-        "pieces": len(made),
+        "tokens": len(made),
         "cells": drawn,
         "start": next((i for i, c in enumerate(drawn) if c["f"] or (look.units and c["j"])), 0),
         "rows": made.attention is not None,
         "second": look.second_reading,
-        "unjudged": "This piece belongs to no judged word." if draft else "No trigger judged this text.",
+        "unjudged": "This token belongs to no judged word." if draft else "No trigger judged this text.",
         "html": macro("parts.html", "around", canvas, step, draft or step.draft is None),
     }
 
@@ -119,7 +119,7 @@ def _cell(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
     return {
         "b": printable(before),
         "t": printable(cell.text).replace("\n", "↵\n"),
-        "v": _named(printable(cell.text.strip() or made.pieces[i])),
+        "v": _named(printable(cell.text.strip() or made.tokens[i])),
         "n": i + 1,
         "l": cell.level,
         "x": " ".join(name for name, on in css.items() if on),
@@ -136,15 +136,15 @@ def _cell(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
     }
 
 
-def _named(piece: str) -> str:
-    """A piece among figures; one that is nothing but a space has a sign."""
-    return visible(piece) if piece.strip(" ▁Ġ") else "␣"
+def _named(token: str) -> str:
+    """A token among figures; one that is nothing but a space has a sign."""
+    return visible(token) if token.strip(" ▁Ġ") else "␣"
 
 
 def _attended(made: Continuation, prompt: Prompt | None, at: dict[int, int]) -> list[list[list[Any]]]:
-    """For each piece the words it looks at most: [text, part of the prompt, weight, cells]; empty without attention.
+    """For each token the words it looks at most: [text, part of the prompt, weight, cells]; empty without attention.
 
-    A word's weight is the largest of its pieces, mean over heads, as in QFS. Special pieces have no text to name.
+    A word's weight is the largest of its tokens, mean over heads, as in QFS. Special tokens have no text to name.
     """
     if made.attention is None:
         return []

@@ -13,15 +13,15 @@ import numpy as np
 import traitlets
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.given import instance, several
+from dragin_lab.checks import instance, several
 from dragin_lab.core.method import exchanged
-from dragin_lab.core.trace import Trace
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.again import from_cache
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import what_happened
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
+from dragin_lab.trace.trace import Trace
 from dragin_lab.views import replays
 from dragin_lab.views.frame import View, message, opened, view
 from dragin_lab.views.heat import score_name
@@ -87,7 +87,9 @@ class Tuner(Running):
             self.asked = {"id": 0, "trace": 0, "settings": {c["name"]: c["value"] for c in data["controls"]}}
 
     def _set_up(self) -> dict[str, Any]:
-        kinds = {(r.method.name, r.method.variant, r.method.when.name, r.method.what.name) for r in self._replays}
+        kinds = {
+            (r.method.name, r.method.variant, r.method.trigger.name, r.method.formulator.name) for r in self._replays
+        }
         if len(kinds) > 1:
             named = ", ".join(sorted(f"{name} ({variant})" for name, variant, *_ in kinds))
             raise SettingError(f"the traces are of several methods ({named}); give a tuner those of one")
@@ -100,22 +102,24 @@ class Tuner(Running):
         method, out = first.method, []
         for name in first.tunable:
             value = method.settings[name]
-            if name == "threshold" and not method.when.on_doubt:
+            if name == "threshold" and not method.trigger.on_doubt:
                 top = _nice(max(1.5 * value, *(self._top(r) for r in self._replays)))
                 said = ("θ", f"on the {score_name(first.trace)}")
                 out.append(_slider(name, said, value, 0, top, top / STEPS))
             elif name == "threshold":
-                out.append(_slider(name, ("θ on 1 − p", "a piece less certain than this fires"), value, 0, 1, 0.01))
+                out.append(_slider(name, ("θ on 1 − p", "a token less certain than this fires"), value, 0, 1, 0.01))
             elif name == "top_n":
-                unit = "words of a query" if method.what.reads_attention else "pieces of a query"
+                unit = "words of a query" if method.formulator.reads_attention else "tokens of a query"
                 out.append(_slider(name, ("top n", unit), value, 1, max(50, 2 * value), 1))
             elif name == "doubt_limit":
-                said = ("query’s limit on 1 − p", "a piece less certain than this is left out of the query")
+                said = ("query’s limit on 1 − p", "a token less certain than this is left out of the query")
                 out.append(_slider(name, said, value, 0, 1, 0.01))
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 top = max(10, 4 * value) if isinstance(value, int) else _nice(max(1.0, 2 * value))
                 step = 1 if isinstance(value, int) else top / STEPS
-                out.append(_slider(name, (name, f"of {method.when.name} or {method.what.name}"), value, 0, top, step))
+                out.append(
+                    _slider(name, (name, f"of {method.trigger.name} or {method.formulator.name}"), value, 0, top, step)
+                )
             elif name == "normalize":
                 choices = [["", "as they are (Eq. 5)"], ["sentence", "by sentence, as released"]]
                 out.append(

@@ -20,8 +20,8 @@ import view_samples as samples  # noqa: E402
 from view_states import STATES, hostile_trace  # noqa: E402
 
 from dragin_lab import views  # noqa: E402
-from dragin_lab.core.trace import Passage, Question, Step, Trace  # noqa: E402
 from dragin_lab.study.needs import Item  # noqa: E402
+from dragin_lab.trace.trace import Passage, Question, Step, Trace  # noqa: E402
 
 #: What the page of a script that ran would be called.
 RAN = "a script ran"
@@ -71,7 +71,7 @@ def newer_file() -> Path:
     """A trace file that a later version wrote."""
     path = samples.almanac_trace().save(file_of(b""))
     data = path.read_bytes()
-    path.write_bytes(data.replace(b'"version":"2"', b'"version":"9"', 1))
+    path.write_bytes(data.replace(b'"version":"3"', b'"version":"9"', 1))
     assert path.read_bytes() != data
     return path
 
@@ -85,7 +85,7 @@ def sweep() -> Any:
         ("em", [0.335, 0.34, 0.32, 0.315, 0.3], 0.06),
         ("f1", [0.44, 0.445, 0.42, 0.41, 0.4], 0.055),
         ("retrievals", [4.1, 3.6, 2.9, 2.2, 1.8], 0.3),
-        ("pieces", [160.0, 149.0, 122.0, 108.0, 97.0], 9.0),
+        ("tokens", [160.0, 149.0, 122.0, 108.0, 97.0], 9.0),
     ):
         frame[name] = values
         frame[f"{name}_low"], frame[f"{name}_high"] = frame[name] - wide, frame[name] + wide
@@ -163,9 +163,9 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "scripts timeline": (lambda: views.timeline(script_trace()), SCRIPT),
     "scripts side by side": (lambda: views.side_by_side([script_trace(), script_trace()]), SCRIPT),
     "hostile": (hostile_trace, "<script>alert('x')</script>"),
-    "5,000 pieces": (lambda: samples.long_trace(5000), "more steps"),
-    "5,000 pieces heatmap": (lambda: views.heatmap(samples.long_trace(5000, 5000)), "pieces are drawn one by one"),
-    "5,000 pieces timeline": (lambda: views.timeline(samples.long_trace(5000)), "more steps"),
+    "5,000 tokens": (lambda: samples.long_trace(5000), "more steps"),
+    "5,000 tokens heatmap": (lambda: views.heatmap(samples.long_trace(5000, 5000)), "tokens are drawn one by one"),
+    "5,000 tokens timeline": (lambda: views.timeline(samples.long_trace(5000)), "more steps"),
 }
 #: The same for figures.
 BAD_FIGURES: dict[str, tuple[Callable[[], Any], str]] = {

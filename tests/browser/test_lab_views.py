@@ -12,7 +12,7 @@ from tidy import card_problems, figure_problems, sideways
 HERE = Path(__file__).parent
 SETS = {"CARDS": CARDS, "FIGURES": FIGURES, "BAD": BAD, "BAD_FIGURES": BAD_FIGURES}
 #: Seen on pages of their own: no method has the name of the hostile trace's, and one long trace a notebook is enough.
-ELSEWHERE = ("hostile", "5,000 pieces", "5,000 pieces timeline")
+ELSEWHERE = ("hostile", "5,000 tokens", "5,000 tokens timeline")
 #: The cells of the notebook: a set and a name in it.
 SHOWN = [(kind, name) for kind, things in SETS.items() for name in things if name not in ELSEWHERE]
 

@@ -70,21 +70,21 @@ def left_alone(notebook) -> Iterator[None]:
 def test_explore_is_walked_by_keys_and_clicks(notebook):
     card = notebook.outputs(EXPLORE).locator(".dl-explore")
     chosen = card.locator('.dl-cell[aria-selected="true"]')
-    words, about = card.locator(".dl-pieces"), card.locator(".dl-piece")
+    words, about = card.locator(".dl-tokens"), card.locator(".dl-token")
     words.focus()
     words.press("Home")
     first = about.inner_text()
     words.press("ArrowRight")
     assert chosen.count() == 1
     assert about.inner_text() != first
-    for part in ("entropy", "attention received", "probability", "piece 2 of"):
+    for part in ("entropy", "attention received", "probability", "token 2 of"):
         assert part in about.inner_text()
     words.press("h")
     assert re.search(r"\bhit\b", chosen.get_attribute("class"))
     card.locator(".dl-cell").nth(3).click()
-    assert chosen.get_attribute("data-piece") == "3"
-    card.get_by_role("button", name="Next piece").click()
-    assert chosen.get_attribute("data-piece") == "4"
+    assert chosen.get_attribute("data-token") == "3"
+    card.get_by_role("button", name="Next token").click()
+    assert chosen.get_attribute("data-token") == "4"
     tabs = card.get_by_role("tab")
     assert tabs.count() >= 2
     tabs.nth(1).click()
@@ -97,7 +97,7 @@ def test_the_tuners_slider_changes_heat_and_decisions_and_its_button_runs_the_mo
     page, card = notebook.page, notebook.outputs(TUNER).locator(".dl-tuner")
     slider, number = card.locator("input.dl-slider.dl-threshold"), card.locator("input.dl-threshold-number")
     shown = card.locator(".dl-answer")
-    heat = "box => [...box.querySelectorAll('[data-i]')].map(piece => piece.className).join()"
+    heat = "box => [...box.querySelectorAll('[data-i]')].map(token => token.className).join()"
     before, words = shown.evaluate(heat), shown.inner_text()
     slider.scroll_into_view_if_needed()
     box = slider.bounding_box()

@@ -104,28 +104,28 @@ def test_a_printed_page_shows_what_is_folded_and_its_colours(new_page, saved, pi
 
 
 @pytest.mark.parametrize("name", ["trace", "1 heatmap, reference variant"])
-def test_the_figures_of_a_piece_cover_no_other_text(name, new_page, saved, picture):
+def test_the_figures_of_a_token_cover_no_other_text(name, new_page, saved, picture):
     page = new_page(scripts=False)
     page.goto(saved(page_of(CARDS[name]())))
     box = page.locator('[data-part="draft"] .txt, .strip').first
-    piece = box.locator("[data-i]").nth(4)
-    piece.hover()
+    token = box.locator("[data-i]").nth(4)
+    token.hover()
     page.screenshot(path=picture(f"hover {name}"))
-    # Where the card begins, against the lines of pieces that it may not cover.
-    top = piece.evaluate(
-        """piece => {
-          const block = piece.closest('.txt, .strip').getBoundingClientRect(), own = piece.getBoundingClientRect();
-          const css = getComputedStyle(piece, '::after');
-          return piece.closest('.txt') ? parseFloat(css.top) - block.height : parseFloat(css.marginTop);
+    # Where the card begins, against the lines of tokens that it may not cover.
+    top = token.evaluate(
+        """token => {
+          const block = token.closest('.txt, .strip').getBoundingClientRect(), own = token.getBoundingClientRect();
+          const css = getComputedStyle(token, '::after');
+          return token.closest('.txt') ? parseFloat(css.top) - block.height : parseFloat(css.marginTop);
         }"""
     )
     assert top >= 0
-    card = piece.evaluate("piece => parseFloat(getComputedStyle(piece, '::after').height)")
+    card = token.evaluate("token => parseFloat(getComputedStyle(token, '::after').height)")
     if name != "trace":
-        height = piece.evaluate("piece => piece.getBoundingClientRect().height")
+        height = token.evaluate("token => token.getBoundingClientRect().height")
         assert top + card <= height, "the card stays over the bars of its own line"
     page.emulate_media(media="print")
-    assert piece.evaluate("piece => getComputedStyle(piece, '::after').display") == "none"
+    assert token.evaluate("token => getComputedStyle(token, '::after').display") == "none"
 
 
 def test_hidden_texts_are_not_copied(new_page, saved):
@@ -147,7 +147,7 @@ def test_hidden_texts_are_not_copied(new_page, saved):
 
 #: How the CSV of a view begins.
 HEADS = {
-    "1 heatmap": "token,piece,",
+    "1 heatmap": "token,token,",
     "3 timeline": "\nstep,",
     "4 attention map": "series,",
     "6 threshold sweep": "series,",

@@ -27,18 +27,18 @@ from dragin_lab.almanac import embedded_model_path, passages, questions
 from dragin_lab.cli import app as cli
 from dragin_lab.cli.options import load_model
 from dragin_lab.core.method import PAPERS
-from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import template
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.lines import prediction
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.runs import Runs
+from dragin_lab.trace.trace import Trace
 
 HEADER = b"id\ttext\ttitle\n"
 WINDOW: int = json.loads((embedded_model_path() / "config.json").read_text())["max_position_embeddings"]
 #: A question where the answer does not matter.
 BRIEF = ("ask", QUESTION, "--max-new-tokens", 8)
-MORE = " And of The Silent Fukain?"  # at least five pieces
+MORE = " And of The Silent Fukain?"  # at least five tokens
 
 
 def longer_than(windows: int) -> str:
@@ -334,7 +334,7 @@ def test_an_unknown_model_id_is_asked_for_once(command: Command, monkeypatch: py
 def test_a_question_longer_than_the_window_is_refused_by_the_paper_variant(command: Command) -> None:
     long = longer_than(1)
     for method in ("wo-rag", "sr-rag", "dragin"):
-        command.refused("ask", long, "--method", method, "--variant", "paper", says=(f"{WINDOW:,} pieces", "shorten"))
+        command.refused("ask", long, "--method", method, "--variant", "paper", says=(f"{WINDOW:,} tokens", "shorten"))
 
 
 def test_a_question_longer_than_the_window_is_warned_of_in_the_reference_variant(command: Command) -> None:

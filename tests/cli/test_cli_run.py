@@ -22,12 +22,12 @@ from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
 from dragin_lab.cli.outputs import table_text
 from dragin_lab.core.method import label
-from dragin_lab.core.trace import Question
 from dragin_lab.errors import ModelError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run import lab as lab_module
 from dragin_lab.run.benchmark import Benchmark, open_benchmark
 from dragin_lab.run.rundir import find_runs, read_run
+from dragin_lab.trace.trace import Question
 
 RUN = ("run", "--method", "dragin,wo-rag", "--variant", "paper", "--what", "question")
 

@@ -14,9 +14,9 @@ import dragin_lab as dl
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import demo, outputs
 from dragin_lab.core.method import PAPERS, Method
-from dragin_lab.core.trace import Trace
 from dragin_lab.run import drivers
 from dragin_lab.run.lab import Lab
+from dragin_lab.trace.trace import Trace
 
 #: The demo where its answers do not matter.
 SHORT = ("demo", "--max-new-tokens", 24)  # targ looks at the first 20

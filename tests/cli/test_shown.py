@@ -18,7 +18,7 @@ from dragin_lab.cli import app
 from dragin_lab.cli.app import follow
 from dragin_lab.cli.outputs import echo
 from dragin_lab.data import web
-from dragin_lab.run.drivers import PieceMade, Retrieved
+from dragin_lab.run.drivers import Retrieved, TokenWritten
 
 ADDRESSES = ("http://ann:12/s3cret@127.0.0.1:9/wiki", "ann:s3cret@more@127.0.0.1:9/wiki")
 
@@ -132,7 +132,7 @@ def test_a_model_cannot_write_to_the_terminal(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    follow([PieceMade(0, "draft", 0, HOSTILE, 0.0, 0.0), Retrieved(0, HOSTILE, ())])  # type: ignore[arg-type]
+    follow([TokenWritten(0, "draft", 0, HOSTILE, 0.0, 0.0), Retrieved(0, HOSTILE, ())])  # type: ignore[arg-type]
     text = capsys.readouterr().err
     assert text.count("gnp.exe") == 2
     assert not UNSAFE.search(re.sub(r"\x1b\[(0|22)m", "", text))

@@ -11,9 +11,9 @@ import pytest
 import dragin_lab as dl
 from dragin_lab.core.episode import Bias, Write
 from dragin_lab.core.forms import CALL_OPENS
-from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.data.templates import default_template
+from dragin_lab.trace.trace import Trace
 from dragin_lab.views.trace import trace_html, trace_text
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scripted import Say, drive
 
-from dragin_lab.core.method import VARIANTS, WHATS, WHENS, method
+from dragin_lab.core.method import FORMULATORS, TRIGGERS, VARIANTS, method
 from dragin_lab.core.method import senseless as senseless_parts
 from dragin_lab.errors import SettingError
 
@@ -88,10 +88,10 @@ QUERIES = {
 
 
 def senseless(when: str, what: str) -> str:
-    return senseless_parts(WHENS.named(when), WHATS.named(what))
+    return senseless_parts(TRIGGERS.named(when), FORMULATORS.named(what))
 
 
-@pytest.mark.parametrize(("variant", "when", "what"), list(product(VARIANTS, NAMES, WHATS)))
+@pytest.mark.parametrize(("variant", "when", "what"), list(product(VARIANTS, NAMES, FORMULATORS)))
 def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) -> None:
     settings: dict[str, Any] = {"variant": variant, "when": when, "what": what, "top_n": 2, "n": 4}
     if message := senseless(when, what):
@@ -111,13 +111,13 @@ def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) ->
         assert driven.queries == [QUERIES[when, variant][what.removesuffix("-etc")]]  # which ranks as qfs does here
         query = driven.trace.steps[0].query
         assert query is not None
-        stands_in = "the last piece stands in for the hits that this trigger does not give"
+        stands_in = "the last token stands in for the hits that this trigger does not give"
         assert query.note == (stands_in if what in ("qfs", "qfs-etc", "current-without-hits") else "")
 
 
 def test_what_is_refused() -> None:
-    refused = {(when, what) for when, what in product(NAMES, WHATS) if senseless(when, what)}
-    before = {(when, what) for when in ("never", "once") for what in WHATS if what != "question"}
+    refused = {(when, what) for when, what in product(NAMES, FORMULATORS) if senseless(when, what)}
+    before = {(when, what) for when in ("never", "once") for what in FORMULATORS if what != "question"}
     term = {(when, "term") for when in NAMES if when not in ("search-call", "follow-up")}
     assert refused == before | term
     assert "only with when='search-call', 'follow-up', 'search-tag' or a dl.Call; use" in senseless("rind", "term")

@@ -10,24 +10,24 @@ import pytest
 import spacy
 
 import dragin_lab as dl
+from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS, method, senseless
-from dragin_lab.core.trigger import WHENS
-from dragin_lab.core.what import WHATS
+from dragin_lab.core.trigger import TRIGGERS
 
 
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("variant", ["reference", "paper"])
 def test_every_method_in_both_variants(name: str, variant: str) -> None:
     made = method(name, variant=variant)
-    assert (made.when.name, made.what.name) == METHODS[name]
+    assert (made.trigger.name, made.formulator.name) == METHODS[name]
     assert (made.threshold is not None) == (name in ("flare", "dragin", "etc", "targ", "entity-rag"))
     assert made.top_n == {"dragin": 25, "etc": 35}.get(name)
     assert made.top_k == (2 if (name, variant) == ("flare", "paper") else 3)
-    assert made.query_pieces == (64 if variant == "reference" and name != "etc" else None)
+    assert made.query_tokens == (64 if variant == "reference" and name != "etc" else None)
     assert hash(made) == hash(method(name, variant=variant))
     assert made == method(name, variant=variant)
     settings = json.loads(json.dumps(made.settings))
-    assert (settings["name"], settings["when"], settings["pipeline"]) == (name, made.when.name, made.pipeline.name)
+    assert (settings["name"], settings["when"], settings["pipeline"]) == (name, made.trigger.name, made.pipeline.name)
     assert dl.method is method
 
 
@@ -57,7 +57,7 @@ def test_every_method_in_both_variants(name: str, variant: str) -> None:
         ({"what": "qsf"}, "what 'qsf' does not exist; did you mean 'qfs'"),
         ({"normalize": "word", "variant": "paper"}, "normalize 'word' does not exist"),
         ({"normalize": "sentence"}, "the reference variant always does"),
-        ({"cut": "piece", "variant": "paper"}, "cut 'piece' does not exist"),
+        ({"cut": "token", "variant": "paper"}, "cut 'token' does not exist"),
         ({"cut": "sentence"}, "the reference variant always does so"),
         (
             {"keep_passages": False, "when": "every-n", "variant": "paper"},
@@ -112,11 +112,11 @@ def test_defaults_of_flare_follow_its_threshold_or_beta() -> None:
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
 def test_what_is_exchanged_brings_its_defaults(variant: str) -> None:
-    for when in WHENS:
-        for what in WHATS:
-            if when != "call" and not senseless(WHENS.named(when), WHATS.named(what)):
+    for when in TRIGGERS:
+        for what in FORMULATORS:
+            if when != "call" and not senseless(TRIGGERS.named(when), FORMULATORS.named(what)):
                 made = method("dragin", variant=variant, when=when, what=what)
-                assert (made.when.name, made.what.name) == (when, what)
+                assert (made.trigger.name, made.formulator.name) == (when, what)
                 assert made.top_n == {"qfs": 25, "qfs-etc": 35}.get(what)
 
 

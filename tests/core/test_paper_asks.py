@@ -59,16 +59,16 @@ def test_qfs_asks_what_the_word_itself_looks_at(marker: str) -> None:
 @MARKERS
 @pytest.mark.parametrize("what", ["current-without-hits", "confident-sentence"])
 def test_a_hit_at_the_start_of_a_later_sentence_is_taken_out(what: str, marker: str) -> None:
-    """Its first piece brings the space before the sentence."""
+    """Its first token brings the space before the sentence."""
     say = dataclasses.replace(DRAFT, text=" It was far. Bo Ek made it, then he")
     driven = drive(paper(what=what), say, ANSWERED, marker=marker)
     assert driven.queries == ["Ek made"]
 
 
-WHATS = ["question", "last-n", "last-sentence", "confident-sentence", "qfs", "full-context", "current"]
+FORMULATORS = ["question", "last-n", "last-sentence", "confident-sentence", "qfs", "full-context", "current"]
 
 
-@pytest.mark.parametrize("what", [*WHATS, "current-without-hits"])
+@pytest.mark.parametrize("what", [*FORMULATORS, "current-without-hits"])
 @pytest.mark.parametrize("when", ["every-n", "every-sentence"])
 def test_a_clock_may_ask_everything(when: str, what: str) -> None:
     script = [Say(" It was Bo. Then he"), Say(" So the answer is Li. Then he")]
@@ -89,10 +89,10 @@ def test_a_clock_may_ask_everything(when: str, what: str) -> None:
     notes = [step.query.note for step in driven.trace.steps if step.query is not None]
     assert notes[0] == ("" if what == "question" else "the question: nothing is written yet")
     needs_hits = what in ("qfs", "current-without-hits")
-    assert notes[1] == ("the last piece stands in for the hits that this trigger does not give" if needs_hits else "")
+    assert notes[1] == ("the last token stands in for the hits that this trigger does not give" if needs_hits else "")
 
 
-@pytest.mark.parametrize("what", [*WHATS, "current-without-hits"])
+@pytest.mark.parametrize("what", [*FORMULATORS, "current-without-hits"])
 def test_flare_may_ask_everything(what: str) -> None:
     doubtful = Say(" It is by Bo Ek. Then he", doubt={"Bo": 0.9})
     script = [doubtful, Say(" It is by Li. Then he"), Say(" So the answer is Li. Then he")]
@@ -153,7 +153,7 @@ def test_other_ids_than_were_generated_are_noted() -> None:
     script = [Say(" It is Wro"), Say("cław. So"), Say(" the answer is")]
     driven = drive(paper("fl-rag", n=3, max_new_tokens=9), *script)
     noted = [any("gives other ids" in note for note in step.notes) for step in driven.trace.steps]
-    assert noted == [False, False, True]  # "Wro" and "cław" are one piece when they are read again
+    assert noted == [False, False, True]  # "Wro" and "cław" are one token when they are read again
 
 
 def test_fewer_passages_than_asked_are_noted() -> None:

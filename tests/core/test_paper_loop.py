@@ -37,7 +37,7 @@ def test_dragin_cuts_before_the_word_searches_and_resumes(marker: str) -> None:
     assert first.decision.cut == first.draft.text.index(" Bo")
     assert (first.decision.retrieve, first.decision.sentence) == (True, 0)
     assert first.decision.reason == "'Bo' scores 4.5, above θ 0.25"
-    assert first.draft.pieces[first.decision.piece or 0].strip(marker) == "Bo"
+    assert first.draft.tokens[first.decision.token or 0].strip(marker) == "Bo"
     assert first.query is not None
     assert (first.query.text, first.query.sent) == ("made film", "made film")
     assert first.query.words == ("Who", "made", "it?", "The", "film", "is", "by")
@@ -181,7 +181,7 @@ def test_wo_rag_and_sr_rag() -> None:
 
 
 @MARKERS
-def test_fl_rag_searches_every_n_pieces_and_joins_inside_words(marker: str) -> None:
+def test_fl_rag_searches_every_n_tokens_and_joins_inside_words(marker: str) -> None:
     script = [Say(" It is Wro"), Say("cław. So"), Say(" the answer is"), Say(" Li. Then he")]
     driven = drive(paper("fl-rag", n=3, max_new_tokens=12), *script, marker=marker)
     assert driven.trace.text == " It is Wrocław. So the answer is Li."
@@ -214,7 +214,7 @@ def test_flare_looks_a_sentence_ahead(marker: str) -> None:
     doubtful = Say(" He met Bo Ek there. Then he", doubt={"He": 0.7, "met": 0.5, "Bo": 0.9})
     script = [Say(" It is far. Then he"), doubtful, Say(" He met Li. Then he"), Say(" So the answer is Li. Then he")]
     driven = drive(paper("flare"), *script, marker=marker)
-    assert driven.queries == [QUESTION, "met Ek there."]  # β: pieces of p below 0.4 are left out
+    assert driven.queries == [QUESTION, "met Ek there."]  # β: tokens of p below 0.4 are left out
     assert driven.trace.text == " It is far. He met Li. So the answer is Li."
     start, accepted, again, last = driven.trace.steps
     assert (start.draft, start.continuation, start.kept) == (None, None, "")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.trace import Passage, Prompt
 
 SKY = Exemplar("Is the sky blue?", "It is.", "yes")
 SEA = Exemplar("Is the sea red?", "It is blue.", "no")

@@ -14,13 +14,13 @@ from dragin_lab.core.words import Word
 
 
 @st.composite
-def words_of_pieces(draw: st.DrawFn) -> list[Word]:
+def words_of_tokens(draw: st.DrawFn) -> list[Word]:
     sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
     stops = np.cumsum(sizes).tolist()
     return [Word(f"w{k}", stop - size, stop) for k, (size, stop) in enumerate(zip(sizes, stops, strict=True))]
 
 
-@given(words_of_pieces(), st.integers(1, 8), st.data())
+@given(words_of_tokens(), st.integers(1, 8), st.data())
 def test_the_papers_four_steps(words: list[Word], top_n: int, data: st.DataObject) -> None:
     n = words[-1].stop
     # Distinct weights, so that "the top n" is one set.
@@ -59,7 +59,7 @@ def attention(seed: int, heads: int, n: int) -> np.ndarray:
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
-@given(words_of_pieces(), st.integers(0, 10**6), st.integers(1, 3))
+@given(words_of_tokens(), st.integers(0, 10**6), st.integers(1, 3))
 def test_reference_word_attention_as_the_page_says(words: list[Word], seed: int, heads: int) -> None:
     n = words[-1].stop
     maps = attention(seed, heads, n)
@@ -79,7 +79,7 @@ def test_reference_word_attention_as_the_page_says(words: list[Word], seed: int,
         assert made[w].tolist() == pytest.approx(expected, abs=1e-6)
 
 
-def test_weight_of_a_word_is_its_best_piece() -> None:
+def test_weight_of_a_word_is_its_best_token() -> None:
     row = np.array([0.1, 0.3, 0.2, 0.4])
     words = [Word("a", 0, 3), Word("b", 3, 4), Word("", 4, 4)]
     assert word_weights(row, words).tolist() == pytest.approx([0.3, 0.4, 0.0])

@@ -15,7 +15,7 @@ from dragin_lab.core import scores as rind
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.when import Rind
+from dragin_lab.core.triggers import Rind
 from dragin_lab.core.words import Word
 
 finite = st.floats(-30, 30, width=32)
@@ -78,7 +78,7 @@ def test_entropy_of_extreme_logits() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 7))
-def test_received_is_eq_3_and_the_last_piece_receives_nothing(seed: int, heads: int, n: int) -> None:
+def test_received_is_eq_3_and_the_last_token_receives_nothing(seed: int, heads: int, n: int) -> None:
     attention = causal(seed, heads, n)
     made = rind.received(attention.mean(axis=0))
     np.testing.assert_allclose(made, eq_3(attention), rtol=1e-5)
@@ -90,7 +90,7 @@ WORDS = st.lists(st.sampled_from(["the", "is", "film", "Wajda", "of", "Bo", "war
 
 @given(WORDS, st.integers(0, 10**6), st.floats(0.05, 1.0), st.booleans())
 def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta: float, ended: bool) -> None:
-    """Every word is written in halves, so that a stop word is one by its word and not by its pieces."""
+    """Every word is written in halves, so that a stop word is one by its word and not by its tokens."""
     text, offsets, of_word = " ".join(words), [], []
     place = 0
     for k, word in enumerate(words):
@@ -111,9 +111,9 @@ def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta:
     received = rind.received(attention.mean(axis=0))
     made = SoFar(list(range(n)), text, offsets, entropy.tolist(), [-0.1] * n, received)
     trigger, draft = Rind(threshold=theta), Draft(made, pipeline, ended=ended)
-    found, by_piece = trigger.judge(draft), trigger.piece_scores(draft)
-    np.testing.assert_allclose(by_piece, expected, rtol=1e-5)
-    assert by_piece[-1] == 0
+    found, by_token = trigger.judge(draft), trigger.token_scores(draft)
+    np.testing.assert_allclose(by_token, expected, rtol=1e-5)
+    assert by_token[-1] == 0
     assert found.words.text == tuple(words)
     assert found.words.stop.tolist() == [word in stops for word in words]
     of_words = [max(s for s, k in zip(expected, of_word, strict=True) if k == w) for w in range(len(words))]
@@ -123,7 +123,7 @@ def test_trigger_judges_by_eq_5_word_by_word(words: list[str], seed: int, theta:
     assert found.word == first
     assert np.flatnonzero(found.words.hit).tolist() == ([] if first is None else [first])
     if first is not None:
-        assert found.piece == next(i for i in range(n) if of_word[i] == first and expected[i] > theta)
+        assert found.token == next(i for i in range(n) if of_word[i] == first and expected[i] > theta)
 
 
 def test_torch_and_numpy_give_the_same_entropy_and_attention_received() -> None:
@@ -189,7 +189,7 @@ def test_scaling_gives_every_sentence_mean_one(pairs: list[tuple[float, int]]) -
         assert made[i] == pytest.approx(expected)
 
 
-def test_values_of_pieces_are_gathered_to_words() -> None:
+def test_values_of_tokens_are_gathered_to_words() -> None:
     values = np.array([1.0, 2.0, 6.0, 5.0], np.float32)
     words = [Word("a", 0, 1), Word("b", 1, 4)]
     assert rind.over_words(values, words, "sum").tolist() == [1, 13]

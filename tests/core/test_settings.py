@@ -10,8 +10,8 @@ import pytest
 import dragin_lab as dl
 from dragin_lab.core.method import METHODS, VARIANTS, changed, exchanged, label, method
 from dragin_lab.core.parts import Part
-from dragin_lab.core.trigger import WHENS
-from dragin_lab.core.when import Rind
+from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.core.triggers import Rind
 from dragin_lab.data.presets import preset
 from dragin_lab.errors import SettingError
 
@@ -93,8 +93,8 @@ def test_theta_stays_with_the_trigger_it_was_chosen_for() -> None:
 
 
 def test_none_is_the_default_of_any_trigger() -> None:
-    for name in WHENS.names():
-        if "threshold" in WHENS.settings_of(name):
+    for name in TRIGGERS.names():
+        if "threshold" in TRIGGERS.settings_of(name):
             assert method("dragin", when=name, what="question", threshold=None).threshold is not None
 
 
@@ -122,7 +122,7 @@ def test_every_part_with_a_truth_value_checks_it() -> None:
     def all_below(kind: type[Part]) -> set[type[Part]]:
         return {kind, *(one for sub in kind.__subclasses__() for one in all_below(sub))}
 
-    WHENS.names()
+    TRIGGERS.names()
     for part in all_below(Part):
         if part.__module__.startswith("dragin_lab."):
             assert part.__post_init__ is Part.__post_init__
@@ -147,7 +147,7 @@ def test_a_trigger_without_a_default_threshold_has_a_label_and_can_be_changed() 
 
 def test_a_class_with_a_setting_that_must_be_given() -> None:
     @dataclass(frozen=True)
-    class Own(dl.When):
+    class Own(dl.Trigger):
         name = "own-needy"
         threshold: float
         scale: float

@@ -14,21 +14,21 @@ from dragin_lab.core.episode import Never, SoFar
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence, Watch, answer_end
 from dragin_lab.core.trigger import Judgement
-from dragin_lab.core.when import Rind
+from dragin_lab.core.triggers import Rind
 
 PIPELINE = load_pipeline()
 
 
 def so_far(
-    pieces: list[str], entropy: list[float], received: list[float] | None = None, *, special: tuple[int, ...] = ()
+    tokens: list[str], entropy: list[float], received: list[float] | None = None, *, special: tuple[int, ...] = ()
 ) -> SoFar:
-    """A draft of these pieces; ``special`` ones have no characters."""
+    """A draft of these tokens; ``special`` ones have no characters."""
     text, offsets = "", []
-    for i, piece in enumerate(pieces):
-        offsets.append((len(text), len(text) + (0 if i in special else len(piece))))
-        text += "" if i in special else piece
-    known = np.array(received if received is not None else [1.0] * (len(pieces) - 1) + [0.0], np.float32)
-    return SoFar(list(range(len(pieces))), text, offsets, entropy, [-0.1] * len(pieces), known)
+    for i, token in enumerate(tokens):
+        offsets.append((len(text), len(text) + (0 if i in special else len(token))))
+        text += "" if i in special else token
+    known = np.array(received if received is not None else [1.0] * (len(tokens) - 1) + [0.0], np.float32)
+    return SoFar(list(range(len(tokens))), text, offsets, entropy, [-0.1] * len(tokens), known)
 
 
 def rind(theta: float, *, resumed: bool = False, normalize: str | None = None) -> Watch:
@@ -74,18 +74,18 @@ def test_in_the_sentence_being_resumed_nothing_fires() -> None:
     assert judge(trigger, made, ended=True).word is None
     later = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 9.0, 0.1, 0.1])
     found = judge(trigger, later, ended=False)
-    assert (found.word, found.piece) == (1, 2)
+    assert (found.word, found.token) == (1, 2)
     assert fires(trigger, later)
     assert fires(rind(1.0), made)
 
 
 def test_scaled_scores_are_judged_at_the_end_of_their_sentence() -> None:
     trigger = rind(1.0, normalize="sentence")
-    pieces, entropy = [" film", " by", " Bo", ".", " It", " was"], [3.0, 0.1, 0.1, 0.1, 0.1, 0.1]
-    assert not fires(trigger, so_far(pieces[:4], entropy[:4]))
-    assert not fires(trigger, so_far(pieces[:5], entropy[:5]))
-    assert fires(trigger, so_far([*pieces, " "], [*entropy, 0.1]))
-    made = so_far(pieces, entropy, [0.1, 0.1, 0.1, 0.1, 0.1, 0.0])
+    tokens, entropy = [" film", " by", " Bo", ".", " It", " was"], [3.0, 0.1, 0.1, 0.1, 0.1, 0.1]
+    assert not fires(trigger, so_far(tokens[:4], entropy[:4]))
+    assert not fires(trigger, so_far(tokens[:5], entropy[:5]))
+    assert fires(trigger, so_far([*tokens, " "], [*entropy, 0.1]))
+    made = so_far(tokens, entropy, [0.1, 0.1, 0.1, 0.1, 0.1, 0.0])
     found = judge(trigger, made, ended=True)
     assert found.words.score[0] == pytest.approx(3.0)  # 0.1 / 0.4 * 4 = 1, however little attention there is
 
@@ -105,25 +105,25 @@ def test_nothing_written_is_judged_to_lack_nothing(normalize: str | None, ended:
 
 @st.composite
 def drafts(draw: st.DrawFn) -> tuple[list[str], list[float], np.ndarray]:
-    """Pieces, entropies and attention (n, n) of a draft."""
-    piece = st.sampled_from([" film", " the", "s", " Bo", "da", ".", " St", '"', " 1", "5", "\n", " "])
-    pieces = draw(st.lists(piece, min_size=1, max_size=12))
-    n = len(pieces)
+    """Tokens, entropies and attention (n, n) of a draft."""
+    token = st.sampled_from([" film", " the", "s", " Bo", "da", ".", " St", '"', " 1", "5", "\n", " "])
+    tokens = draw(st.lists(token, min_size=1, max_size=12))
+    n = len(tokens)
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    return pieces, rng.gamma(1.0, 1.0, n).astype(np.float32).tolist(), np.tril(rng.random((n, n)), -1)
+    return tokens, rng.gamma(1.0, 1.0, n).astype(np.float32).tolist(), np.tril(rng.random((n, n)), -1)
 
 
 @given(drafts(), st.floats(0.1, 1.5), st.booleans())
 def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
     draft: tuple[list[str], list[float], np.ndarray], theta: float, resumed: bool
 ) -> None:
-    pieces, entropy, attention = draft
+    tokens, entropy, attention = draft
     trigger = rind(theta, resumed=resumed)
     first: int | None = None
-    for n in range(1, len(pieces) + 1):
-        # The rows of all pieces but the newest are known.
+    for n in range(1, len(tokens) + 1):
+        # The rows of all tokens but the newest are known.
         received = attention[: n - 1, :n].max(axis=0, initial=0.0).astype(np.float32)
-        made = so_far(pieces[:n], entropy[:n], received.tolist())
+        made = so_far(tokens[:n], entropy[:n], received.tolist())
         found = judge(trigger, made, ended=False)
         assert fires(trigger, made) == (found.word is not None)
         if found.word is None:
@@ -134,9 +134,9 @@ def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
         assert stop < n
         assert not found.words.stop[found.word]
         # Its word is whole: whatever follows, it is the same, and it still fires (or an earlier one does).
-        whole = "".join(pieces)
+        whole = "".join(tokens)
         received = attention.max(axis=0).astype(np.float32)
-        later = judge(trigger, so_far(pieces, entropy, received.tolist()), ended=True)
+        later = judge(trigger, so_far(tokens, entropy, received.tolist()), ended=True)
         assert found.words.text[found.word] == later.words.text[found.word]
         assert (later.words.spans[found.word] == (start, stop)).all()
         assert later.word is not None

@@ -25,7 +25,7 @@ def without_space(text: str) -> str:
 def test_words_of_both_kinds_of_vocabulary(kind: str) -> None:
     made = cut(kind, TEXT)
     assert made.text == TEXT
-    assert len(made.pieces) > 2 * len(TEXT.split())  # letters, digits and bytes, so that words have to be put together
+    assert len(made.tokens) > 2 * len(TEXT.split())  # letters, digits and bytes, so that words have to be put together
     assert [word.text for word in character_words(made.text, made.offsets) if word.text] == TEXT.split()
 
 
@@ -52,14 +52,14 @@ def test_words_of_difficult_texts(kind: str, text: str, expected: list[str]) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pieces_of_one_character_are_of_one_word(kind: str) -> None:
+def test_tokens_of_one_character_are_of_one_word(kind: str) -> None:
     made = cut(kind, "is 🎬.")
     camera = [i for i, (a, b) in enumerate(made.offsets) if "🎬" in made.text[a:b]]
     assert len(camera) == 4
     last = character_words(made.text, made.offsets)[-1]
     assert last.text == "🎬."
     assert last.start <= camera[0]
-    assert last.stop == len(made.pieces)
+    assert last.stop == len(made.tokens)
 
 
 def test_space_before_a_word_belongs_to_it() -> None:
@@ -81,7 +81,7 @@ def test_special_token_is_a_word_without_text() -> None:
     ]
 
 
-def test_no_pieces_have_no_words() -> None:
+def test_no_tokens_have_no_words() -> None:
     assert character_words("", np.zeros((0, 2), np.int32)) == []
     assert word_starts(" \n") == set()
 
@@ -90,12 +90,12 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="▁\ufffd\x00")
 
 
 @given(st.sampled_from(KINDS), st.one_of(texts, st.text("film by 19.é電🎬\n", max_size=30)))
-def test_words_partition_the_pieces_and_keep_the_text(kind: str, text: str) -> None:
+def test_words_partition_the_tokens_and_keep_the_text(kind: str, text: str) -> None:
     made = cut(kind, text)
     words = character_words(made.text, made.offsets)
     assert [w.start for w in words] == [0, *(w.stop for w in words)][: len(words)]
     assert all(w.start < w.stop for w in words)
-    assert (words[-1].stop if words else 0) == len(made.pieces)
+    assert (words[-1].stop if words else 0) == len(made.tokens)
     assert without_space("".join(w.text for w in words)) == without_space(made.text)
 
 
@@ -109,9 +109,9 @@ def test_words_of_plain_text_are_those_between_spaces(kind: str, text: str) -> N
 
 
 def test_reference_words_follow_the_marker() -> None:
-    pieces = ["▁The", "▁fil", "m", ",", "<0x0A>", "▁b▁y", "</s>", "x", "▁", "▁"]
+    tokens = ["▁The", "▁fil", "m", ",", "<0x0A>", "▁b▁y", "</s>", "x", "▁", "▁"]
     ids = [100, 101, 102, 103, 13, 104, 2, 105, 106, 106]
-    assert reference_words(pieces, ids, "▁") == [
+    assert reference_words(tokens, ids, "▁") == [
         Word("The", 0, 1),
         Word("film,", 1, 4),
         Word("<0x0A>", 4, 5),
@@ -123,9 +123,9 @@ def test_reference_words_follow_the_marker() -> None:
 
 
 def test_reference_words_of_a_query_know_no_end_of_sequence() -> None:
-    pieces, ids = ["</s>", "x", "▁y"], [2, 105, 106]
-    assert [w.text for w in reference_words(pieces, ids, "▁")] == ["</s>", "x", "y"]
-    assert [w.text for w in reference_words(pieces, ids, "▁", eos=None)] == ["</s>x", "y"]
+    tokens, ids = ["</s>", "x", "▁y"], [2, 105, 106]
+    assert [w.text for w in reference_words(tokens, ids, "▁")] == ["</s>", "x", "y"]
+    assert [w.text for w in reference_words(tokens, ids, "▁", eos=None)] == ["</s>x", "y"]
 
 
 def test_id_13_opens_a_word_whatever_it_is() -> None:
@@ -136,16 +136,16 @@ def test_without_a_marker_everything_is_one_word() -> None:
     assert reference_words(["a", " b"], [5, 6], "") == [Word("a b", 0, 2)]
 
 
-def test_no_pieces_have_no_reference_words() -> None:
+def test_no_tokens_have_no_reference_words() -> None:
     assert reference_words([], [], "▁") == []
 
 
 def test_llama_3_answer_is_one_word_in_the_released_code_and_not_in_ours() -> None:
     answer = "The director is the film by wro."
     made = cut("byte-level", answer)
-    released = reference_words(made.pieces, made.ids, "▁")  # the marker it assumes for every model_type "llama"
+    released = reference_words(made.tokens, made.ids, "▁")  # the marker it assumes for every model_type "llama"
     assert len(released) == 1
-    ours = reference_words(made.pieces, made.ids, "Ġ")  # the tokenizer's own
+    ours = reference_words(made.tokens, made.ids, "Ġ")  # the tokenizer's own
     assert [w.text for w in ours] == answer.split()
     assert [w.text for w in character_words(made.text, made.offsets)] == answer.split()
 

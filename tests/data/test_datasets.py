@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.trace import Question
 from dragin_lab.data import datasets
 from dragin_lab.data.datasets import BENCHMARKS, DataError, load, template, template_of
 from dragin_lab.data.exemplars import load_exemplars
 from dragin_lab.errors import DraginLabError
+from dragin_lab.trace.trace import Question
 
 TWOWIKI = {
     "_id": "a1", "type": "comparison", "question": " Which film? ", "answer": "Elm Road", "answer_id": "Q1",

@@ -145,7 +145,7 @@ def test_a_part_that_was_whole(web: Web, tmp_path: Path) -> None:
     assert bring(web.url("file"), tmp_path / "g", RIGHT) == SUM
 
 
-def test_a_server_that_sends_another_piece_is_not_believed(web: Web, tmp_path: Path) -> None:
+def test_a_server_that_sends_another_token_is_not_believed(web: Web, tmp_path: Path) -> None:
     begin(web, tmp_path / "f", 120_000)
     web.skew = 1
     assert bring(web.url("file"), tmp_path / "f", RIGHT) == SUM

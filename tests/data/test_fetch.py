@@ -273,7 +273,7 @@ def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pack", [zipped, tarred])
-def test_members_are_copied_piece_by_piece_up_to_a_limit(
+def test_members_are_copied_token_by_token_up_to_a_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pack: Callable[..., bytes]
 ) -> None:
     archive, target = tmp_path / "archive", tmp_path / "dev.json"

@@ -34,7 +34,7 @@ def rows(section: str) -> dict[str, list[str]]:
 def test_dragin_as_the_papers_table_has_it(model: str) -> None:
     for dataset, length, theta, n in zip(DATASETS, *(line.split() for line in TABLE_9[model]), strict=True):
         made = preset(model, dataset)
-        assert (made.name, made.variant, made.when.name, made.what.name, made.top_k) == (
+        assert (made.name, made.variant, made.trigger.name, made.formulator.name, made.top_k) == (
             "dragin", "reference", "rind", "qfs", 3,
         )  # fmt: skip
         assert (made.max_new_tokens, made.threshold, made.top_n) == (int(length), float(theta), int(n))
@@ -58,7 +58,11 @@ def test_flare_as_the_page_has_it() -> None:
         for dataset, theta in zip(DATASETS, cells, strict=True):
             made = preset(model, dataset, source="released", method="flare")
             assert (made.variant, made.threshold) == ("reference", float(theta))
-            assert (made.settings["sentence_solver"], made.what.name, made.top_k) == ("avg", "confident-sentence", 3)
+            assert (made.settings["sentence_solver"], made.formulator.name, made.top_k) == (
+                "avg",
+                "confident-sentence",
+                3,
+            )
             dragin = preset(model, dataset, source="released")
             assert made.max_new_tokens == dragin.max_new_tokens
 
@@ -101,7 +105,7 @@ def test_names_are_read_as_people_write_them() -> None:
 
 def test_settings_can_be_changed_and_added() -> None:
     made = preset("llama2-7b-chat", "iirc", what="current", variant="paper", threshold=0.5)
-    assert (made.what.name, made.variant, made.threshold, made.max_new_tokens) == ("current", "paper", 0.5, 128)
+    assert (made.formulator.name, made.variant, made.threshold, made.max_new_tokens) == ("current", "paper", 0.5, 128)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from command import Command
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
 from dragin_lab.core.method import PAPERS
-from dragin_lab.core.trace import Trace
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.trace.trace import Trace
 
 DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or Path(__file__).parents[2] / "data")
 QUESTIONS = DATA / "hotpotqa" / "hotpot_dev_distractor_v1.json"
@@ -59,7 +59,7 @@ def test_a_real_question(command: Command, tmp_path: Path, model: str, method: s
         "stories260K",
         "flare-instruct",
     ):  # the preamble that shows the call is longer than the window
-        command.refused(*asked, says=("the template's preamble and instruction", "window of 512 pieces"))
+        command.refused(*asked, says=("the template's preamble and instruction", "window of 512 tokens"))
         return
     ran = command(*asked)
     assert ran.code == cli.DONE, ran.err

@@ -14,13 +14,13 @@ import torch
 import transformers as tf
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from dragin_lab.core.trace import Continuation
-from dragin_lab.model.decode import PieceEvent
+from dragin_lab.model.decode import TokenEvent
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Continuation
 
 PARITY = Path(__file__).parents[1] / "parity" / "models"
 PROMPT = "Question: Who is the mother of the director of Elm Road?\nAnswer:"
-GAP = 1e-4  # nats between the two likeliest pieces; float32 rounding comes to 1e-5
+GAP = 1e-4  # nats between the two likeliest tokens; float32 rounding comes to 1e-5
 CLOSE = 5e-5  # float32: two roundings more or less in each product of a tiny model come to 3e-5 at most
 HALF = 5e-4  # float16 rows of attention, up to 1: a difference far below a step can fall on two sides of a rounding
 WINDOW = 12  # of the sliding layers: smaller than the prompt
@@ -135,7 +135,7 @@ REGISTRY = (
     "gpt2",
     "gpt-oss",
 )
-#: Beside the attention, some keep a state that is overwritten with each piece.
+#: Beside the attention, some keep a state that is overwritten with each token.
 HYBRIDS = ("jamba", "qwen3-next", "lfm2", "granite-hybrid", "falcon-h1", "zamba")
 FURTHER = ("diffllama", "cohere2", "deepseek-v3", "glm4", "llama4", "mixtral", "mpt", "falcon-alibi", *HYBRIDS)
 BYPASS = ("falcon", "gptj", "bloom", "gpt_neo", "codegen")
@@ -201,14 +201,14 @@ def tiny(kind: str = "llama", **options: Any) -> LanguageModel:
 
 
 def settled(made: Continuation) -> None:
-    """Each piece is likelier than the next one by more than rounding can turn, so every processor chooses it."""
+    """Each token is likelier than the next one by more than rounding can turn, so every processor chooses it."""
     probs = made.alternative_probs.astype(np.float64)  # (n, k)
     gap = np.log(probs[:, 0]) - np.log(probs[:, 1])  # (n,) nats
-    assert gap.min() > GAP, "choose another prompt: on another processor another piece may be the likeliest here"
+    assert gap.min() > GAP, "choose another prompt: on another processor another token may be the likeliest here"
 
 
 def alike(a: Continuation, b: Any, close: float = CLOSE, half: float = HALF) -> None:
-    """Two continuations have the same pieces, and what was measured on them differs by rounding alone.
+    """Two continuations have the same tokens, and what was measured on them differs by rounding alone.
 
     Kernels sum in an order that depends on the processor, on threads and on shapes: what is computed twice is the same
     to a tolerance, and only what is read again from where it was written is the same to the bit.
@@ -216,7 +216,7 @@ def alike(a: Continuation, b: Any, close: float = CLOSE, half: float = HALF) -> 
     assert isinstance(b, Continuation), b
     settled(a)
     for field in fields(Continuation):
-        if field.name in ("seconds", "reused", "stored", "alternative_ids", "alternative_pieces"):
+        if field.name in ("seconds", "reused", "stored", "alternative_ids", "alternative_tokens"):
             continue  # how it was made; and the rank of what was not chosen may turn
         one, two = getattr(a, field.name), getattr(b, field.name)
         if not isinstance(one, np.ndarray):
@@ -229,7 +229,7 @@ def alike(a: Continuation, b: Any, close: float = CLOSE, half: float = HALF) -> 
             np.testing.assert_array_equal(one, two, err_msg=field.name)
 
 
-def drained(stream: Any) -> tuple[list[PieceEvent], Continuation]:
+def drained(stream: Any) -> tuple[list[TokenEvent], Continuation]:
     """The events of a stream, and what it returns."""
     events = []
     while True:

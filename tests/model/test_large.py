@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model import memory
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Prompt
 
 SMALL = lm_tiny.PARITY / "almanac-small"
 #: The second layer's weights stay on disk and come when they are needed; the first and the last are in memory.

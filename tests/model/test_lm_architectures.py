@@ -11,10 +11,10 @@ import torch
 from lm_tiny import CLOSE, HALF, settled
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.check import APART
 from dragin_lab.model.layers import attention_layers
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Continuation, Prompt
 
 
 def one_pass(model: Any, made: Continuation) -> tuple[np.ndarray, list[torch.Tensor]]:

@@ -12,11 +12,11 @@ import torch
 from lm_tiny import CLOSE, alike, tiny
 
 from dragin_lab.core.episode import Bias, SoFar, Write
-from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model import slots
 from dragin_lab.model.batch import Batch, out_of_memory
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Prompt
 
 SLIDING = ("mistral", "gemma2", "gemma3", "gpt-oss")
 CPU_FULL = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to"
@@ -24,18 +24,18 @@ CPU_FULL = "[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: c
 
 @dataclass(frozen=True)
 class After:
-    """Stops behind a number of pieces; looks at what was received, as triggers do."""
+    """Stops behind a number of tokens; looks at what was received, as triggers do."""
 
-    pieces: int
+    tokens: int
 
     def reached(self, so_far: SoFar) -> str | None:
         assert len(so_far.received) == len(so_far.ids)
-        return "enough" if len(so_far.ids) >= self.pieces else None
+        return "enough" if len(so_far.ids) >= self.tokens else None
 
 
 @dataclass(frozen=True)
 class Broken:
-    """Fails at its third piece."""
+    """Fails at its third token."""
 
     def reached(self, so_far: SoFar) -> str | None:
         if len(so_far.ids) == 3:

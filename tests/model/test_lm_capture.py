@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Prompt
 
 
 def encoded(tokenizer: Any, text: str = lm_tiny.PROMPT) -> Any:
@@ -48,7 +48,7 @@ def test_capture_finds_the_tokenizer_of_a_saved_model(name: str) -> None:
     assert result.sequences[0].tolist() == [*expected.prompt_ids, *expected.ids]
     assert result.past_key_values.get_seq_length() == result.sequences.shape[1] - 1  # as without the tap
     table = tape.tokens
-    assert table["piece"].tolist() == list(expected.pieces)
+    assert table["token"].tolist() == list(expected.tokens)
     assert "".join(table["text"]) == expected.text
     np.testing.assert_allclose(table["entropy"], expected.entropy, atol=lm_tiny.CLOSE)
 

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.model.tokenizer import HFTokenizer
+from dragin_lab.trace.trace import Passage, Prompt
 
 #: Written here in the manner of four families: brackets and a BOS a turn; headers; ChatML; ChatML with a system turn
 #: of its own, thoughts taken out of earlier turns, and a switch for thinking.
@@ -75,7 +75,7 @@ def tokenizer(kind: str) -> HFTokenizer:
     """A byte-level tokenizer with a chat template; in the Llama manner it puts a BOS before every text."""
     special = ["<s>", "</s>", "<|head|>", "<|over|>", "<|end|>"]
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE({piece: i for i, piece in enumerate([*special, *letters])}, []))
+    raw = Tokenizer(models.BPE({token: i for i, token in enumerate([*special, *letters])}, []))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
     raw.add_special_tokens(special)

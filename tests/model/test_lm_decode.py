@@ -13,26 +13,26 @@ import torch
 from lm_tiny import CLOSE, alike, drained, tiny
 
 from dragin_lab.core.episode import Bias, SoFar, Write
-from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model import decode
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Continuation, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT)
 
 
 @dataclass(frozen=True)
 class After:
-    """Stops behind a number of pieces, and keeps what it was shown."""
+    """Stops behind a number of tokens, and keeps what it was shown."""
 
-    pieces: int
+    tokens: int
     seen: list[Any] = field(default_factory=list, compare=False)
 
     def reached(self, so_far: SoFar) -> str | None:
         self.seen.append(
             (list(so_far.ids), so_far.text, list(so_far.offsets), list(so_far.entropy), so_far.received.copy())
         )
-        return "enough" if len(so_far.ids) >= self.pieces else None
+        return "enough" if len(so_far.ids) >= self.tokens else None
 
 
 # -- one draft beside another -----------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_attend_is_independent_of_drafts() -> None:
 # -- stopping -----------------------------------------------------------------------------------------------------
 
 
-def test_stop_sees_every_piece_in_order_and_ends_the_draft() -> None:
+def test_stop_sees_every_token_in_order_and_ends_the_draft() -> None:
     full = tiny().generate(Write(PROMPT, 12, attention=True))
     stop = After(7)
     made = tiny().generate(Write(PROMPT, 12, stop, attention=True))
@@ -96,10 +96,10 @@ def test_stop_sees_every_piece_in_order_and_ends_the_draft() -> None:
         assert full.text.startswith(text)
         assert len(offsets) == len(entropy) == len(received) == t + 1
         np.testing.assert_allclose(entropy, full.entropy[: t + 1], atol=1e-5)
-        # the rows of the pieces before piece t are known, piece t's own is not
+        # the rows of the tokens before token t are known, token t's own is not
         expected = [max((mean[j + 1, p + i] for j in range(i + 1, t)), default=0.0) for i in range(t + 1)]
         np.testing.assert_allclose(received, expected, atol=5e-4)  # `mean` is made of float16
-    # the last piece was fed: its look back counts in the result
+    # the last token was fed: its look back counts in the result
     assert made.received[5] == pytest.approx(mean[7, p + 5], abs=5e-4)
     assert made.received[6] == 0
 
@@ -114,12 +114,12 @@ def test_run_on_goes_to_the_end_and_says_where_it_was_decided() -> None:
     short = tiny().generate(Write(PROMPT, 12, After(4), attention=True))
     assert made.received_decided is not None
     np.testing.assert_allclose(made.received_decided, short.received, atol=CLOSE)
-    assert not np.allclose(made.received[:4], short.received, atol=1e-3)  # later pieces looked back too
+    assert not np.allclose(made.received[:4], short.received, atol=1e-3)  # later tokens looked back too
     late = tiny().generate(Write(PROMPT, 3, After(4), run_on=True))
     assert (late.decided, late.decided_by, late.received_decided) == (None, "", None)
 
 
-def test_end_of_sequence_is_kept_as_the_last_piece() -> None:
+def test_end_of_sequence_is_kept_as_the_last_token() -> None:
     full = tiny().generate(Write(PROMPT, 12))
     lm = tiny()
     lm.eos = frozenset({int(full.ids[5]), 10**6})
@@ -137,12 +137,12 @@ def test_end_of_sequence_comes_from_the_generation_config() -> None:
     assert LanguageModel(model, lm_tiny.byte_level()).eos == {2}  # the tokenizer's own
 
 
-def test_special_pieces_show_in_raw_text_only() -> None:
+def test_special_tokens_show_in_raw_text_only() -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
     question = "Question: When was the city where the director of film Gewair Lantern was born founded?\nAnswer:"
     made = lm.generate(Write(Prompt(question), 64))
     assert made.stopped == "eos"
-    assert made.pieces[-1] == "</s>"
+    assert made.tokens[-1] == "</s>"
     assert made.raw_text == made.text + "</s>"
     assert made.offsets[-1].tolist() == [len(made.text)] * 2
     assert "".join(made.text[a:b] for a, b in made.offsets) == made.text
@@ -157,7 +157,7 @@ def test_a_stream_says_what_the_continuation_says() -> None:
     events, made = drained(lm.stream(Write(PROMPT, 20)))
     alike(made, tiny().generate(Write(PROMPT, 20)))
     assert [e.id for e in events] == made.ids.tolist()
-    assert tuple(e.piece for e in events) == made.pieces
+    assert tuple(e.token for e in events) == made.tokens
     np.testing.assert_array_equal([e.entropy for e in events], made.entropy)
     np.testing.assert_array_equal([e.logprob for e in events], made.logprob)
     so_far = ""
@@ -253,11 +253,11 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
 
 
 def opening(lm: LanguageModel, made: Continuation, t: int) -> str:
-    """The text of a piece without the space before it."""
-    return str(lm.tokenizer.pieces([int(made.ids[t])])[0]).removeprefix(lm.tokenizer.marker)
+    """The text of a token without the space before it."""
+    return str(lm.tokenizer.tokens([int(made.ids[t])])[0]).removeprefix(lm.tokenizer.marker)
 
 
-def test_forbidden_pieces_are_not_written_and_what_is_measured_is_raw() -> None:
+def test_forbidden_tokens_are_not_written_and_what_is_measured_is_raw() -> None:
     lm = tiny()
     free = lm.generate(Write(PROMPT, 6))
     word = opening(lm, free, 0)
@@ -274,10 +274,10 @@ def test_forbidden_pieces_are_not_written_and_what_is_measured_is_raw() -> None:
     np.testing.assert_allclose(made.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
 
 
-def test_a_bonus_holds_for_its_pieces_only() -> None:
+def test_a_bonus_holds_for_its_tokens_only() -> None:
     lm = tiny()
     ids = set(lm.tokenizer.openings("Qx"))
-    assert {lm.tokenizer.pieces([i])[0] for i in ids} == {"Q"}  # a longer one that begins otherwise is none
+    assert {lm.tokenizer.tokens([i])[0] for i in ids} == {"Q"}  # a longer one that begins otherwise is none
     free = lm.generate(Write(PROMPT, 8))
     assert not ids & set(free.ids.tolist())
     made = lm.generate(Write(PROMPT, 8, bias=(Bias("Qx", 1e4, 3, 5),)))
@@ -306,9 +306,9 @@ def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
     lm = tiny(kind)
     assert (lm.context_window, lm.hard_window) == (256, True)
     p = len(lm.prompt(PROMPT)[0])
-    with pytest.raises(ModelError, match=f"{p} prompt pieces and {257 - p} new ones do not fit into the 256"):
+    with pytest.raises(ModelError, match=f"{p} prompt tokens and {257 - p} new ones do not fit into the 256"):
         lm.generate(Write(PROMPT, 257 - p))
-    with pytest.raises(ModelError, match="257 pieces do not fit"):
+    with pytest.raises(ModelError, match="257 tokens do not fit"):
         lm.attend([5] * 257)
     assert len(lm.generate(Write(PROMPT, 256 - p))) == 256 - p
 

@@ -13,9 +13,9 @@ import torch
 import transformers as tf
 from scripts import loaded
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import MissingPackageError, ModelError
 from dragin_lab.retrieval.dense_encoders import SGPT, SentenceEncoder, open_encoder, pool, unit_rows
+from dragin_lab.trace.trace import Passage
 
 TEXTS = ["Ann Lee was born in the city of Ulm.", "a", "", "The film Elm Road was directed by Ann Lee in 1946. " * 3]
 
@@ -35,9 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def written_out(model: Any, ids: list[int]) -> np.ndarray:
-    """SGPT's vector of one text, a loop over its pieces."""
+    """SGPT's vector of one text, a loop over its tokens."""
     with torch.no_grad():
-        hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()  # (pieces, dimension)
+        hidden = model(input_ids=torch.tensor([ids])).last_hidden_state[0].double().numpy()  # (tokens, dimension)
     total, weights = np.zeros(hidden.shape[1]), 0
     for place, state in enumerate(hidden, 1):
         total += place * state
@@ -118,7 +118,7 @@ def test_provenance_names_the_weights(folder: Path, tmp_path: Path) -> None:
     assert open_encoder(str(other), "cpu").provenance()["weights_sha256"] != facts["weights_sha256"]
 
 
-def test_pooling_looks_at_nothing_behind_the_last_piece() -> None:
+def test_pooling_looks_at_nothing_behind_the_last_token() -> None:
     hidden = np.array([[[1.0, 0.0], [0.0, 1.0], [9.0, 9.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]])
     np.testing.assert_allclose(
         pool(hidden, np.array([[1, 1, 0], [1, 1, 1]])), [[1 / 3, 2 / 3], [4 / 6, 5 / 6]], rtol=1e-6

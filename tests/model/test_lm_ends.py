@@ -12,9 +12,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Prompt
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.model.tokenizer import HFTokenizer
+from dragin_lab.trace.trace import Prompt
 
 #: Chat templates in the manner of six families: how a turn is written, and what ends it.
 CHATML = "<|im_start|>{role}\n{content}<|im_end|>\n"
@@ -43,7 +43,7 @@ def template_of(turn: str) -> str:
 def tokenizer(family: str = "", *, special: bool = True, eos: str | None = None) -> tf.PreTrainedTokenizerFast:
     """A byte-level tokenizer that knows all marks, as special tokens or as plain ones."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE({piece: i for i, piece in enumerate([*MARKS, *letters])}, []))
+    raw = Tokenizer(models.BPE({token: i for i, token in enumerate([*MARKS, *letters])}, []))
     raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     raw.decoder = decoders.ByteLevel()
     raw.add_tokens([AddedToken(mark, special=special, normalized=False) for mark in MARKS])

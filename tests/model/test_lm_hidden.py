@@ -12,11 +12,11 @@ from lm_tiny import PROMPT, alike, build, byte_level, matrix
 
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Passage, Prompt
 from dragin_lab.errors import ModelError, TriggerError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.cache import Cache, cached
 from dragin_lab.run.lab import Lab
+from dragin_lab.trace.trace import Passage, Prompt
 
 LAYERS: list[int | str] = ["last", 0, -2]
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Prompt
 from dragin_lab.model.prefixes import Prefix, Prefixes, ends_of
+from dragin_lab.trace.trace import Prompt
 
 CONFIG = lm_tiny.config_of("llama")
 SHOTS = "Question: Who wrote Elm?\nAnswer: Bo Ek wrote Elm.\n\n"
@@ -50,7 +50,7 @@ def test_as_many_whole_parts_as_are_kept_are_served() -> None:
     for ids, ends, length in (
         ([1, 2, 3, 4, 5], (2, 4), 4),
         ([1, 2, 3, 9, 5], (2, 4), 2),
-        ([1, 2, 3, 4, 5], (2,), 2),  # the same pieces, read in other parts
+        ([1, 2, 3, 4, 5], (2,), 2),  # the same tokens, read in other parts
         ([1, 2, 3, 4, 5], (4,), 0),
         ([1, 2, 3, 4, 5], (), 0),
         ([1, 9, 3], (2,), 0),
@@ -130,11 +130,11 @@ def test_a_state_that_is_overwritten_in_place_is_not_shared() -> None:
 # -- where parts end --------------------------------------------------------------------------------------------------
 
 
-def test_parts_end_at_whole_pieces_and_leave_the_last() -> None:
+def test_parts_end_at_whole_tokens_and_leave_the_last() -> None:
     offsets = np.array([[0, 0], [0, 4], [4, 9], [9, 12], [12, 15], [0, 0]])
     for spans, ends in (
         ({"exemplars": (0, 9), "passages": (9, 12), "question": (12, 14)}, (3, 4)),
-        ({"exemplars": (0, 8)}, (2,)),  # a piece across the end stands behind it
+        ({"exemplars": (0, 8)}, (2,)),  # a token across the end stands behind it
         ({"exemplars": (0, 15)}, ()),  # nothing would be left to feed
         ({"passages": (0, 3)}, (1,)),
         ({"question": (0, 9)}, ()),

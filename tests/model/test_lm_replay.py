@@ -11,24 +11,24 @@ import pytest
 from lm_tiny import CLOSE, alike, drained, tiny
 
 from dragin_lab.core.episode import Bias, Never, SoFar, Stop, Write
-from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.cache import Cache, CachedModel, cached
+from dragin_lab.trace.trace import Continuation, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)})
 
 
 @dataclass(frozen=True)
 class After:
-    """Stops behind some pieces; looks at attention behind each piece, behind none, or behind every second."""
+    """Stops behind some tokens; looks at attention behind each token, behind none, or behind every second."""
 
-    pieces: int
+    tokens: int
     looks: int = 0
 
     def reached(self, so_far: SoFar) -> str | None:
         if self.looks and len(so_far.ids) % self.looks == 0:
             assert len(so_far.received) == len(so_far.ids)
-        return "enough" if len(so_far.ids) >= self.pieces else None
+        return "enough" if len(so_far.ids) >= self.tokens else None
 
 
 def identical(made: Continuation, served: Continuation) -> None:
@@ -81,7 +81,7 @@ def test_a_stream_has_the_same_events() -> None:
         assert (one.entropy, one.logprob) == pytest.approx((two.entropy, two.logprob), abs=CLOSE)
     alike(fresh, made)
     from_cache(made)
-    assert (cache.counts.pieces_made, cache.counts.pieces_served) == (12, 7)
+    assert (cache.counts.tokens_made, cache.counts.tokens_served) == (12, 7)
 
 
 def test_a_text_that_has_ended_is_served_to_whoever_asks_for_more() -> None:
@@ -117,7 +117,7 @@ def test_what_is_kept_too_short_is_made_anew_and_replaced() -> None:
     model.generate(Write(PROMPT, 6))
     longer = model.generate(Write(PROMPT, 10))
     assert not longer.stored
-    assert (cache.counts.drafts_outgrown, cache.counts.pieces_made) == (1, 16)
+    assert (cache.counts.drafts_outgrown, cache.counts.tokens_made) == (1, 16)
     identical(longer, model.generate(Write(PROMPT, 10)))
     assert len(cache) == 1
 

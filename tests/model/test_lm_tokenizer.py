@@ -1,4 +1,4 @@
-"""Characters of pieces, the space marker, and what the methods ask of a tokenizer."""
+"""Characters of tokens, the space marker, and what the methods ask of a tokenizer."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def both() -> list[Any]:
 
 
 def characters_of_bytes(tokenizer: HFTokenizer, ids: list[int], text: str) -> list[tuple[int, int]] | None:
-    """Spans by counting bytes: piece i holds bytes a..b of the text, and owns every character that ends in them.
+    """Spans by counting bytes: token i holds bytes a..b of the text, and owns every character that ends in them.
 
-    Only for tokenizers whose pieces are bytes of the text and nothing else; None where they are not.
+    Only for tokenizers whose tokens are bytes of the text and nothing else; None where they are not.
     """
     alphabet = {c: b for b, c in zip(_BYTES, _CHARS, strict=True)}
-    held = [bytes(alphabet[c] for c in piece) for piece in tokenizer.pieces(ids)]
+    held = [bytes(alphabet[c] for c in token) for token in tokenizer.tokens(ids)]
     if b"".join(held) != text.encode():
         return None
     ends = np.cumsum([len(c.encode()) for c in text])  # byte at which each character ends
     spans, at, done = [], 0, 0
-    for piece in held:
-        at += len(piece)
+    for token in held:
+        at += len(token)
         reach = int(np.searchsorted(ends, at, side="right"))
         partial = reach == done
         spans.append((done, done + 1 if partial else reach))
@@ -84,20 +84,20 @@ def test_any_ids_decode_as_a_whole(ids: list[int], which: int) -> None:
     ids = [i % len(tokenizer.hf) for i in ids]
     spans = tokenizer.spans()
     shown = ""
-    for piece in ids:
-        shown += spans.push(piece)
+    for token in ids:
+        shown += spans.push(token)
         assert len(spans.provisional()) == len(spans.ids)
     text, found = spans.finish()
     assert text == tokenizer.decode(ids, special=False)
     assert len(found) == len(ids)
     assert all(0 <= a <= b <= len(text) for a, b in found)
-    for piece, (a, b) in zip(ids, found, strict=True):
-        if piece in tokenizer.silent:
+    for token, (a, b) in zip(ids, found, strict=True):
+        if token in tokenizer.silent:
             assert a == b
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_broken_up_emoji_is_one_character_of_all_its_pieces(which: int) -> None:
+def test_a_broken_up_emoji_is_one_character_of_all_its_tokens(which: int) -> None:
     tokenizer = HFTokenizer(both()[which])
     ids = tokenizer.encode("a 🙂b", special=False)
     text, spans = tokenizer.spans().all(ids)
@@ -121,8 +121,8 @@ def test_text_grows_only_by_whole_characters() -> None:
     tokenizer = HFTokenizer(lm_tiny.byte_level())
     spans = tokenizer.spans()
     seen = []
-    for piece in tokenizer.encode("x🙂東y", special=False):
-        spans.push(piece)
+    for token in tokenizer.encode("x🙂東y", special=False):
+        spans.push(token)
         seen.append(spans.text)
     assert [t for i, t in enumerate(seen) if i == 0 or t != seen[i - 1]] == ["x", "x🙂", "x🙂東", "x🙂東y"]
 
@@ -143,12 +143,12 @@ def test_decoding_step_by_step_does_not_decode_everything_again() -> None:
     assert len(lengths) < 3 * len(ids)
 
 
-def test_llama_2_style_strips_the_space_of_the_first_piece_only() -> None:
+def test_llama_2_style_strips_the_space_of_the_first_token_only() -> None:
     tokenizer = HFTokenizer(lm_tiny.byte_fallback())
     ids = tokenizer.encode("the cat is", special=True)
     text, spans = tokenizer.spans().all(ids)
     assert text == "the cat is"
-    assert tokenizer.pieces(ids)[:2] == ["<s>", "▁the"]
+    assert tokenizer.tokens(ids)[:2] == ["<s>", "▁the"]
     assert spans[:2] == [(0, 0), (0, 3)]
     assert text[slice(*spans[2])] == " "
     assert tokenizer.decode(ids, special=True) == tokenizer.hf.decode(ids)
@@ -184,7 +184,7 @@ def test_encoding_is_never_cut_and_offsets_point_into_the_text() -> None:
         hf.model_max_length = before
 
 
-def test_single_pieces_are_shown_with_their_space() -> None:
+def test_single_tokens_are_shown_with_their_space() -> None:
     for hf in both():
         tokenizer = HFTokenizer(hf)
         ids = tokenizer.encode("a the", special=False)

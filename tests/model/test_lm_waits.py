@@ -1,4 +1,4 @@
-"""How often decoding waits for the device: once a piece, to learn which piece it is; counted on the CPU."""
+"""How often decoding waits for the device: once a token, to learn which token it is; counted on the CPU."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from dragin_lab.core.episode import Never, SoFar, Stop, Write
-from dragin_lab.core.trace import Prompt
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Prompt
 
 #: What fetches values from a device; ``numpy`` is only possible behind ``cpu``.
 DOWN = ("item", "tolist", "cpu", "__int__", "__float__", "__bool__", "__index__")
 #: What sends values to a device, which waits as well where they come from pageable memory.
 UP = ("tensor", "as_tensor")
-FEW, MANY = 8, 8 + 3 * 16  # pieces; what happens every 16th of them is seen too
+FEW, MANY = 8, 8 + 3 * 16  # tokens; what happens every 16th of them is seen too
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def model(**options: Any) -> LanguageModel:
 
 
 def ours(waits: Counter[str], write: Any) -> dict[str, float]:
-    """Waits for each further piece: what ``MANY`` pieces take more than ``FEW``."""
+    """Waits for each further token: what ``MANY`` tokens take more than ``FEW``."""
     write(FEW)  # so that the prompt has been read
     found = []
     for n in (FEW, MANY):
@@ -80,7 +80,7 @@ def ours(waits: Counter[str], write: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize("stop", [Never(), Text(), Scores()])
 @pytest.mark.parametrize("attention", [True, False])
-def test_a_draft_waits_once_a_piece(waits: Counter[str], stop: Stop, attention: bool) -> None:
+def test_a_draft_waits_once_a_token(waits: Counter[str], stop: Stop, attention: bool) -> None:
     lm = model()
     found = ours(waits, lambda n: lm.generate(Write(Prompt(lm_tiny.PROMPT), n, stop, attention=attention)))
     assert found == {"ours": 1.0, "theirs": 0.0}

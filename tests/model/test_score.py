@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dragin_lab.core.episode import Write
-from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.errors import ModelError
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.trace.trace import Continuation, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT)
 
@@ -19,7 +19,7 @@ def same(forced: Continuation, made: Continuation) -> None:
     np.testing.assert_array_equal(forced.ids, made.ids)
     np.testing.assert_array_equal(forced.prompt_ids, made.prompt_ids)
     np.testing.assert_array_equal(forced.offsets, made.offsets)
-    assert (forced.text, forced.raw_text, forced.pieces) == (made.text, made.raw_text, made.pieces)
+    assert (forced.text, forced.raw_text, forced.tokens) == (made.text, made.raw_text, made.tokens)
     for name in ("entropy", "logprob", "received", "alternative_probs"):
         np.testing.assert_allclose(getattr(forced, name), getattr(made, name), atol=1e-4, err_msg=name)
     assert forced.attention is not None
@@ -43,14 +43,14 @@ def test_score_of_other_architectures(kind: str) -> None:
     assert attention is not None
     p, n = len(forced.prompt_ids), len(forced)
     assert attention.shape[1:] == (n + 1, p + n)
-    # Feeding the pieces one at a time, as a draft would, ends in the same distributions and rows.
+    # Feeding the tokens one at a time, as a draft would, ends in the same distributions and rows.
     shorter = lm.score(PROMPT, " The mother was", attention=True)
     m = len(shorter)
     np.testing.assert_array_equal(shorter.ids, forced.ids[:m])
     np.testing.assert_allclose(shorter.entropy, forced.entropy[:m], atol=1e-4)
     assert shorter.attention is not None
     np.testing.assert_allclose(shorter.attention, attention[:, : m + 1, : p + m], atol=1e-3)
-    mean = attention[:, 1:, p:].astype(np.float32).mean(0)  # (n, n), row t is piece t looking back
+    mean = attention[:, 1:, p:].astype(np.float32).mean(0)  # (n, n), row t is token t looking back
     np.testing.assert_allclose(forced.received, np.tril(mean, -1).max(0), atol=1e-3)
 
 
@@ -62,9 +62,9 @@ def test_score_leaves_the_cache_of_drafts_alone() -> None:
     assert lm.generate(Write(prompt, 4)).reused > 0
 
 
-def test_a_text_without_pieces_is_refused() -> None:
+def test_a_text_without_tokens_is_refused() -> None:
     lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
-    with pytest.raises(ModelError, match="no pieces"):
+    with pytest.raises(ModelError, match="no tokens"):
         lm.score(PROMPT, "")
 
 

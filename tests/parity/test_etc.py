@@ -13,9 +13,9 @@ from tokenizers.processors import TemplateProcessing
 
 from dragin_lab.core.method import method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.trends import reference_trends
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.lab import Lab
+from dragin_lab.triggers.trends import reference_trends
 
 HERE = Path(__file__).parent / "etc"
 TOLERANCE = 1e-4

@@ -10,9 +10,9 @@ from open_questions import SET
 from spacy.language import Language
 
 from dragin_lab.core.prompts import Exemplar
-from dragin_lab.core.trace import Passage
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.trace.trace import Passage
 from tools import real
 
 

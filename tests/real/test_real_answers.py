@@ -81,10 +81,10 @@ def test_entity_fires_on_a_real_entity(lab: dl.Lab, english: Language) -> None:
     fired = []
     for question in QUESTIONS[:4]:
         for step in lab.ask(question, asked).steps:
-            if step.decision is None or not step.decision.retrieve or step.decision.piece is None:
+            if step.decision is None or not step.decision.retrieve or step.decision.token is None:
                 continue
             assert step.draft is not None
-            start, stop = step.draft.offsets[step.decision.piece]
+            start, stop = step.draft.offsets[step.decision.token]
             entities = [(e.start_char, e.end_char, e.text) for e in english(step.draft.text).ents]
             fired.append([text for a, b, text in entities if a < stop and start < b])
     assert fired

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from scripts import loaded
 from sources import on_disk
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25, NOTHING, Sparse, Tantivy, Weigher, dimension, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.trace.trace import Passage
 
 PASSAGES = [
     Passage("a", "Alpha", "the cat sat on the mat"),

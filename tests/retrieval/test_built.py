@@ -22,7 +22,6 @@ from sources import on_disk, some_passages, write_json_lines, write_table
 
 import dragin_lab as dl
 from dragin_lab.cli.app import DONE, FAILED
-from dragin_lab.core.trace import Passage
 from dragin_lab.data import tabular
 from dragin_lab.errors import BrokenOffError, CorpusError, SettingError
 from dragin_lab.files import locked
@@ -34,6 +33,7 @@ from dragin_lab.retrieval.check import ask_canaries, check
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import INDEX, MANIFEST
+from dragin_lab.trace.trace import Passage
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragin_lab import almanac
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import CorpusError, MissingPackageError
 from dragin_lab.retrieval.corpus import Corpus
+from dragin_lab.trace.trace import Passage
 
 HEADER = "id\ttext\ttitle\n"
 ROWS = [("1", 'a "quoted" tab\tand\nline', "T"), ("x#2", "zażółć 電影 🎬", ""), ("3", "plain", 'says "hi"')]

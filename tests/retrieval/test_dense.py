@@ -16,7 +16,6 @@ from command import Command, environment
 from encoding import WordEncoder
 from sources import some_passages, write_json_lines
 
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SettingError
 from dragin_lab.retrieval import dense
 from dragin_lab.retrieval.build import build
@@ -25,6 +24,7 @@ from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, folder_of
 from dragin_lab.study.tables.table import table
+from dragin_lab.trace.trace import Passage
 
 pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")
 

@@ -14,9 +14,8 @@ from command import Command
 from search_server import Index, serve
 from sources import some_passages, write_json_lines
 
+from dragin_lab.checks import without_secrets
 from dragin_lab.cli.app import DONE, FAILED
-from dragin_lab.core.given import without_secrets
-from dragin_lab.core.trace import Passage
 from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval import elasticsearch as server
@@ -25,6 +24,7 @@ from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.elasticsearch import Address, Elasticsearch
+from dragin_lab.trace.trace import Passage
 
 PASSAGES = [
     Passage("1", "Alpha", "the cat sat on the mat"),

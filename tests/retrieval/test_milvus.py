@@ -22,7 +22,6 @@ from milvus_servers import HashedTerms, MilvusProcess
 from sources import some_passages, write_json_lines
 
 from dragin_lab.cli.app import DONE, FAILED
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.retrieval import analysis, answers, dense_encoders, milvus
 from dragin_lab.retrieval.bm25 import BM25
@@ -32,6 +31,7 @@ from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import Address, Collection, Milvus, fill
 from dragin_lab.run import benchmark as bench
+from dragin_lab.trace.trace import Passage
 
 grpc = pytest.importorskip("grpc", reason="grpc is not installed (extra: cluster)")
 pymilvus = pytest.importorskip("pymilvus", reason="pymilvus is not installed (extra: cluster)")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from scripts import loaded
 
-from dragin_lab.core.trace import Passage
+from dragin_lab.trace.trace import Passage
 from tools.pages import figures
 
 ROOT = Path(__file__).parents[2]

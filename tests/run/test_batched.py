@@ -13,10 +13,10 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab.core.episode import Search, Write
 from dragin_lab.core.method import method
-from dragin_lab.core.trace import Continuation, Passage, Question, Trace
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import search_all
+from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
 
 SR = method("sr-rag")
 DRAGIN = method("dragin", variant="paper", what="question")
@@ -26,7 +26,7 @@ ANSWER = Say(" So the answer is Li.")
 
 
 class Model(ScriptedModel):
-    """Says what stands for the question in the prompt; a batch of it writes one piece a step."""
+    """Says what stands for the question in the prompt; a batch of it writes one token a step."""
 
     def __init__(self, says: dict[str, list[Say | BaseException]]) -> None:
         super().__init__([])

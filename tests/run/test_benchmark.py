@@ -21,7 +21,6 @@ from run_folders import read_config, write_config, write_run
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.method import exchanged, method
-from dragin_lab.core.trace import Passage, Question
 from dragin_lab.errors import DataError, ModelError, SearchServerError, SettingError
 from dragin_lab.run import runwriter
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, open_benchmark, run_config
@@ -29,10 +28,11 @@ from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import encode, summary
 from dragin_lab.run.rundir import FORMAT, RunError, RunRecord, RunStoppedError, find_runs, read_run, trace_name
 from dragin_lab.run.runwriter import NotWrittenError, RunFolder
+from dragin_lab.trace.trace import Passage, Question
 
 KEYS = [
     "qid", "question", "text", "answer", "readable", "gold", "em", "f1", "precision", "recall", "retrievals",
-    "queries", "passages", "drafts", "pieces", "ended",
+    "queries", "passages", "drafts", "tokens", "ended",
 ]  # fmt: skip
 HERE = Path(__file__).parents[1]
 
@@ -69,10 +69,10 @@ def test_a_line_a_question_in_order(whole: Path) -> None:
     assert found[1] == {
         "qid": "q2", "question": "Who made thing 2?", "text": " It is Li. So the answer is Li 2.", "answer": "Li 2",
         "readable": True, "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
-        "queries": ["Who made thing 2?"], "passages": [["0", "1", "2"]], "drafts": 2, "pieces": found[1]["pieces"],
+        "queries": ["Who made thing 2?"], "passages": [["0", "1", "2"]], "drafts": 2, "tokens": found[1]["tokens"],
         "ended": "answered",
     }  # fmt: skip
-    assert found[1]["pieces"] > 8
+    assert found[1]["tokens"] > 8
     timings = lines(whole, "timings.jsonl")
     assert [line["qid"] for line in timings] == ["q1", "q2", "q3", "q4"]
     assert all(line["seconds"] >= line["draft"] > 0 for line in timings)
@@ -499,11 +499,11 @@ def test_find_runs(whole: Path, tmp_path: Path) -> None:
 
 
 def test_summary_leaves_out_what_failed_and_what_has_no_gold() -> None:
-    line = {"em": 1.0, "f1": 1.0, "retrievals": 2, "pieces": 10, "ended": "answered"}
-    failed = line | {"em": None, "f1": None, "retrievals": 0, "pieces": 0, "ended": "error"}
-    found = summary([line, line | {"em": 0.0, "f1": 0.5, "pieces": 20}, line | {"em": None, "f1": None}, failed])
+    line = {"em": 1.0, "f1": 1.0, "retrievals": 2, "tokens": 10, "ended": "answered"}
+    failed = line | {"em": None, "f1": None, "retrievals": 0, "tokens": 0, "ended": "error"}
+    found = summary([line, line | {"em": 0.0, "f1": 0.5, "tokens": 20}, line | {"em": None, "f1": None}, failed])
     assert (found["n"], found["em"], found["f1"], found["retrievals"]) == (3, 0.5, 0.75, 2)
-    assert found["pieces"] == pytest.approx(40 / 3)
+    assert found["tokens"] == pytest.approx(40 / 3)
     assert (found["em_low"], found["em_high"]) == (pytest.approx(0.0945, abs=1e-4), pytest.approx(0.9055, abs=1e-4))
     assert math.isnan(found["retrievals_low"])  # both retrieved twice, and nothing says how often another would
     nothing = summary([failed])

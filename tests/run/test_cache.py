@@ -78,8 +78,8 @@ def test_what_store_may_stand_for(tmp_path: Path) -> None:
 
 
 def test_counts_for_people() -> None:
-    counts = Counts(drafts_served=3, drafts_made=1, pieces_served=1200, pieces_made=400)
-    assert str(counts) == "3 of 4 drafts and 1,200 of 1,600 pieces were served from the cache"
+    counts = Counts(drafts_served=3, drafts_made=1, tokens_served=1200, tokens_made=400)
+    assert str(counts) == "3 of 4 drafts and 1,200 of 1,600 tokens were served from the cache"
     assert str(Counts(drafts_outgrown=2)).endswith("; 2 were cached too short and generated again")
 
 

@@ -16,7 +16,7 @@ from ray_nodes import Nodes, end, started, two_nodes, wait_for, whole_lines
 
 from dragin_lab.cli import app as cli
 from dragin_lab.core.method import method
-from dragin_lab.core.trigger import WHENS
+from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError
 from dragin_lab.run import cluster as cluster_module
 from dragin_lab.run.benchmark import Asking
@@ -101,14 +101,14 @@ def test_a_trigger_of_ones_own_is_sent_by_value(head: Nodes, command: Command, t
         "    return weight * draft.entropy\n",
         encoding="utf-8",
     )
-    before = dict(WHENS._found)
+    before = dict(TRIGGERS._found)
     args = ("run", "--with", mine, "--when", "surprise", "--variant", "paper", "--limit", 2, "--max-new-tokens", 24)
     try:
         for name, more in (("alone", ()), ("many", ("--ray", head.address, "--actors", 1))):
             ran = command(*args, "--device", "cpu", "--output", tmp_path / name, *more)
             assert ran.code == cli.DONE, ran.err
     finally:
-        WHENS._found = before
+        TRIGGERS._found = before
     alone, many = (next((tmp_path / name).rglob("predictions.jsonl")).read_bytes() for name in ("alone", "many"))
     assert alone == many
 

@@ -10,18 +10,18 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.core.method import method
-from dragin_lab.core.trace import Question
 from dragin_lab.data.templates import default_template
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.retrieval.choose import RetrieverError
 from dragin_lab.run.drivers import (
     Decided,
     Ended,
-    PieceMade,
     Retrieved,
     StepDone,
+    TokenWritten,
 )
 from dragin_lab.run.lab import Lab
+from dragin_lab.trace.trace import Question
 
 QUESTION = "Who made it?"
 DRAGIN = method("dragin", variant="paper", what="question")
@@ -35,13 +35,13 @@ def model(*script: Any, **options: Any) -> ScriptedModel:
 
 def test_events_come_in_order() -> None:
     events = list(Lab(model(LOUD, LAST), retriever=ScriptedRetriever()).stream(QUESTION, DRAGIN))
-    kinds = [type(event) for event in events if not isinstance(event, PieceMade)]
+    kinds = [type(event) for event in events if not isinstance(event, TokenWritten)]
     assert kinds == [Decided, Retrieved, StepDone, Decided, StepDone, Ended]
-    pieces = [event for event in events if isinstance(event, PieceMade)]
-    first = [piece for piece in pieces if piece.step == 0]
-    assert [piece.index for piece in first] == list(range(len(first)))
-    assert "".join(piece.text for piece in first) == "It is Bo Ek,"
-    assert {piece.kind for piece in pieces} == {"draft"}
+    tokens = [event for event in events if isinstance(event, TokenWritten)]
+    first = [token for token in tokens if token.step == 0]
+    assert [token.index for token in first] == list(range(len(first)))
+    assert "".join(token.text for token in first) == "It is Bo Ek,"
+    assert {token.kind for token in tokens} == {"draft"}
     found = next(event for event in events if isinstance(event, Retrieved))
     assert (found.step, found.query, [p.id for p in found.passages]) == (0, QUESTION, ["0", "1", "2"])
     # A step is complete when it is announced.
@@ -60,17 +60,17 @@ def test_a_trigger_that_needs_entities_is_refused_before_anything_is_written() -
     assert not asked.prompts
 
 
-def test_kinds_of_pieces() -> None:
+def test_kinds_of_tokens() -> None:
     script = [Say(" It is Bo. Then he"), Say(" He left."), Say(" Bo")]
     events = list(
         Lab(model(*script), retriever=ScriptedRetriever()).stream(QUESTION, method("fs-rag", max_new_tokens=8))
     )
-    kinds = [event.kind for event in events if isinstance(event, PieceMade)]
+    kinds = [event.kind for event in events if isinstance(event, TokenWritten)]
     assert list(dict.fromkeys(kinds)) == ["continuation", "answer"]
     attended = list(
         Lab(model(Say(" So the answer is Bo.")), retriever=ScriptedRetriever()).stream(QUESTION, method("dragin"))
     )
-    assert {event.kind for event in attended if isinstance(event, PieceMade)} == {"draft"}
+    assert {event.kind for event in attended if isinstance(event, TokenWritten)} == {"draft"}
 
 
 def test_run_returns_the_trace_with_everything_needed_to_repeat_it() -> None:
@@ -142,7 +142,7 @@ def test_an_interrupt_keeps_what_was_done() -> None:
     trace = caught.value.trace
     assert (trace.ended, trace.text, trace.error) == ("cancelled", " It is", "")
     assert len(trace.retrievals) == 3
-    assert caught.value.__notes__[0].startswith("Interrupted; retrievals so far: 1, pieces: ")
+    assert caught.value.__notes__[0].startswith("Interrupted; retrievals so far: 1, tokens: ")
 
 
 @pytest.mark.parametrize("error", [ModelError("too long"), OSError("gone")])

@@ -15,11 +15,11 @@ from scripted import ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab.almanac import questions as of_almanac
 from dragin_lab.cli import app as cli
-from dragin_lab.core.trace import Question
 from dragin_lab.data.datasets import template
 from dragin_lab.errors import CorpusError, SettingError
 from dragin_lab.run.benchmark import Benchmark, finds_nothing, open_benchmark
 from dragin_lab.run.rundir import find_runs
+from dragin_lab.trace.trace import Question
 
 PASSAGES = "nr,headline,contents\n7,Ulm,Ulm is a city.\n"
 ASKED = "nr,q,gold\n7,Who made thing 1?,Li 1\n"

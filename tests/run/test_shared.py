@@ -39,12 +39,12 @@ def test_the_same_trace_and_what_is_served_to_the_bit(name: str, variant: str) -
     plain = Lab(lm, retriever=retriever).ask(question, chosen)
     first = Lab(lm, retriever=retriever, cache=cache).ask(question, chosen)
     again = Lab(lm, retriever=retriever, cache=cache).ask(question, chosen)
-    # Computed twice, the same to rounding: no two pieces are that close here.
+    # Computed twice, the same to rounding: no two tokens are that close here.
     assert [c.ids.tolist() for c in plain.continuations] == [c.ids.tolist() for c in first.continuations]
     assert (plain.text, plain.answer, plain.queries) == (first.text, first.answer, first.queries)
     assert first.diff(again) == ""
-    assert again.stored == {"drafts": again.counters["drafts"], "pieces": again.counters["generated"]}
-    assert plain.stored == {"drafts": 0, "pieces": 0}
+    assert again.stored == {"drafts": again.counters["drafts"], "tokens": again.counters["generated"]}
+    assert plain.stored == {"drafts": 0, "tokens": 0}
     (side,) = Lab(lm, retriever=retriever, cache=cache).ask_many([question], chosen, batch_size=2)
     del side.provenance["batch"]
     assert first.diff(side) == ""  # nothing was left to write beside others
@@ -62,9 +62,9 @@ def test_five_thresholds_make_less_than_five_runs(tmp_path: Path) -> None:
     assert list(shared.predictions) == alone
     assert shared.values == tuple(THETAS)
     assert shared.counts is not None
-    all_pieces = sum(line["pieces"] for lines in alone for line in lines)
-    assert shared.counts.pieces_made + shared.counts.pieces_served == all_pieces
-    assert shared.counts.pieces_made < 0.7 * all_pieces
+    all_tokens = sum(line["tokens"] for lines in alone for line in lines)
+    assert shared.counts.tokens_made + shared.counts.tokens_served == all_tokens
+    assert shared.counts.tokens_made < 0.7 * all_tokens
     assert shared.counts.drafts_outgrown == 0
 
 

@@ -16,14 +16,14 @@ import torch
 from answering import recorded
 
 from dragin_lab.core.method import PAPERS, VARIANTS, method
-from dragin_lab.core.trace import Trace
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.lab import Lab
+from dragin_lab.trace.trace import Trace
 
-CLOSE = 1e-4  # nats between the two likeliest pieces where a batch may choose the other one
+CLOSE = 1e-4  # nats between the two likeliest tokens where a batch may choose the other one
 #: Every method in both variants; in the quick tier one variant each, and both of DRAGIN.
 CELLS = [
     pytest.param(name, variant, marks=() if variant == "paper" or name == "dragin" else pytest.mark.slow)
@@ -52,7 +52,7 @@ def test_same_text_as_alone(name: str, variant: str) -> None:
 
 
 def gap_of_first_difference(alone: Trace, other: Trace) -> float:
-    """How much likelier the likeliest piece was than the next, in nats, where two traces first chose another one."""
+    """How much likelier the likeliest token was than the next, in nats, where two traces first chose another one."""
     for x, y in zip(alone.continuations, other.continuations, strict=False):
         assert x.prompt_ids.tolist() == y.prompt_ids.tolist()
         for t, (a, b) in enumerate(zip(x.ids, y.ids, strict=False)):

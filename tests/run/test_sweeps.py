@@ -18,7 +18,7 @@ from dragin_lab.run.sweeps import Sweep, swept
 
 COLUMNS = [
     "setting", "value", "n", "em", "em_low", "em_high", "f1", "f1_low", "f1_high", "retrievals", "retrievals_low",
-    "retrievals_high", "pieces",
+    "retrievals_high", "tokens",
 ]  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def test_a_table_with_a_row_a_value() -> None:
         ["threshold", 9.0, 3, 0.0, 0.0],
     ]
     assert table["em_low"].tolist() == pytest.approx([0.4385, 0.0], abs=1e-4)  # Wilson's interval of 3 of 3
-    assert (table["pieces"] > 5).all()
+    assert (table["tokens"] > 5).all()
     assert [line["answer"] for line in found.predictions[1]] == ["Bo 1", "Bo 2", "Bo 3"]
     assert repr(found) == "Sweep(dragin, threshold in [1.0, 9.0], questions)"
     assert "<table" in found._repr_html_()

@@ -13,9 +13,8 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.core.budget import NEVER, Budget, Calibration, peaks, threshold_for
+from dragin_lab.catalog.budget import NEVER, Budget, Calibration, peaks, threshold_for
 from dragin_lab.core.method import exchanged, restored
-from dragin_lab.core.trace import Decision, Prompt, Question, Step, Words
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.study.benefit import change, effects
 from dragin_lab.study.budgets import calibrate, transfer
@@ -24,6 +23,7 @@ from dragin_lab.study.headroom import headroom
 from dragin_lab.study.oracle import bounds
 from dragin_lab.study.timing import Timing, of_step, timing
 from dragin_lab.study.truth import Truth
+from dragin_lab.trace.trace import Decision, Prompt, Question, Step, Words
 
 ANSWER = " Li. So the answer is Li. He"
 DRAFTS = [[np.array([0.5, 3.0])], [np.array([2.0]), np.array([1.0, 0.2])]]  # two questions, three drafts
@@ -115,7 +115,7 @@ def test_scores_of_something_else_are_refused() -> None:
 
 def test_a_frontier_is_read_between_its_points() -> None:
     def lines(*given: tuple[float, int]) -> list[dict[str, Any]]:
-        rows = [{"em": em, "f1": em, "retrievals": n, "pieces": 10 * n, "ended": "answered"} for em, n in given]
+        rows = [{"em": em, "f1": em, "retrievals": n, "tokens": 10 * n, "ended": "answered"} for em, n in given]
         return [{"qid": str(i)} | row for i, row in enumerate(rows)]
 
     low, high = Point("a", 0.5, 3.0, lines((0, 0), (1, 0))), Point("a", 2.0, 1.0, lines((1, 2), (1, 2)))
@@ -128,17 +128,17 @@ def test_a_frontier_is_read_between_its_points() -> None:
 # -- in time ----------------------------------------------------------------------------------------------------------
 
 
-def fired(sentence: int | None, piece: int = 0) -> Step:
-    """A draft of two sentences with two pieces each: characters 0 to 3, 4 to 8."""
+def fired(sentence: int | None, token: int = 0) -> Step:
+    """A draft of two sentences with two tokens each: characters 0 to 3, 4 to 8."""
     made = make_continuation(Prompt(""), "a b. c d.")
     made.text, made.offsets = "a b. c d.", np.array([(0, 1), (1, 4), (4, 6), (6, 9)], np.int32)
     spans = np.array([(i, i + 1) for i in range(4)], np.int32)
     words = Words(("a", "b.", "c", "d."), spans, np.array([0, 0, 1, 1], np.int32))
-    return Step(0, draft=made, words=words, decision=Decision(sentence is not None, "", piece=piece, sentence=sentence))
+    return Step(0, draft=made, words=words, decision=Decision(sentence is not None, "", token=token, sentence=sentence))
 
 
 @pytest.mark.parametrize(
-    ("sentence", "piece", "stated", "expected"),
+    ("sentence", "token", "stated", "expected"),
     [
         (None, 0, ((2, True), (7, False)), Timing(missing=1)),
         (0, 0, ((2, True),), Timing(in_time=1)),
@@ -149,8 +149,8 @@ def fired(sentence: int | None, piece: int = 0) -> Step:
         (1, 2, (), Timing(redundant=1)),
     ],
 )
-def test_retrievals_in_time(sentence: int | None, piece: int, stated: Any, expected: Timing) -> None:
-    assert of_step(fired(sentence, piece), Truth(stated, None)) == expected
+def test_retrievals_in_time(sentence: int | None, token: int, stated: Any, expected: Timing) -> None:
+    assert of_step(fired(sentence, token), Truth(stated, None)) == expected
 
 
 def test_retrievals_by_the_clock_are_held_against_what_is_written_with_them() -> None:

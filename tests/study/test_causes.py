@@ -9,9 +9,9 @@ from factories import make_continuation, make_prompt
 
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.core.trace import Decision, Passage, Query, Question, Step, Trace
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.study.causes import CAUSES, Cause, Judge
+from dragin_lab.trace.trace import Decision, Passage, Query, Question, Step, Trace
 
 Passages = tuple[Passage, ...] | None
 ASKED = "Who is the mother of the director of film The Grey Mill?"
@@ -60,7 +60,7 @@ def episode(*written: tuple[str, tuple[Passage, ...] | None], answer: str, ended
 def line(trace: Trace, **changes: Any) -> dict[str, Any]:
     return {
         "qid": "q", "question": ASKED, "text": trace.text, "answer": trace.answer, "gold": list(trace.question.golds),
-        "readable": True, "pieces": 64, "retrievals": trace.retrievals_count, "ended": trace.ended, "em": 0.0,
+        "readable": True, "tokens": 64, "retrievals": trace.retrievals_count, "ended": trace.ended, "em": 0.0,
     } | changes  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def test_what_the_line_alone_tells() -> None:
 
 def test_passages_that_did_not_fit_the_window() -> None:
     trace = episode((RIGHT, None), (WRONG, (OTTO,)), answer="Maud Sorrel")
-    trace.steps[1].notes.append("prompt and text have 600 pieces, more than the model's window of 512")
+    trace.steps[1].notes.append("prompt and text have 600 tokens, more than the model's window of 512")
     assert judged(trace).kind == "window"
 
 

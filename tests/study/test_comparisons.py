@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragin_lab.core import intervals
-from dragin_lab.core.intervals import bootstrap, proportion
 from dragin_lab.errors import SettingError
+from dragin_lab.run import intervals
+from dragin_lab.run.intervals import bootstrap, proportion
 from dragin_lab.study import comparisons
 from dragin_lab.study.causes import CAUSES
 from dragin_lab.study.comparisons import PairedTest, bootstrap_statistic, paired

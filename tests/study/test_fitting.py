@@ -16,13 +16,13 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.core.budget import NEVER
-from dragin_lab.core.logistic import FEATURES
-from dragin_lab.core.trace import Question
-from dragin_lab.core.trigger import WHENS
+from dragin_lab.catalog.budget import NEVER
+from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data import datasets
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.study.fitting import FORMAT, LEAST
+from dragin_lab.trace.trace import Question
+from dragin_lab.triggers.logistic import FEATURES
 from dragin_lab.views import contributions
 
 TEXT, ENDING = "The film Ma was directed by Bo Li.", " So the answer is Bo Li. He"
@@ -31,9 +31,9 @@ TEXT, ENDING = "The film Ma was directed by Bo Li.", " So the answer is Bo Li. H
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """What a test defines is gone after it."""
-    before = dict(WHENS._found)
+    before = dict(TRIGGERS._found)
     yield
-    WHENS._found = before
+    TRIGGERS._found = before
 
 
 def labelled(number: int, *, missing: bool) -> Labelled:
@@ -66,9 +66,9 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(variant: str, tmp_pat
     assert max(weights, key=weights.__getitem__) == "entropy"
     record = json.loads(path.read_text())
     assert record["fitted_on"]["traces"] == LEAST
-    assert record["fitted_on"]["missing"] == LEAST // 2 * 2  # two pieces of each missing value
+    assert record["fitted_on"]["missing"] == LEAST // 2 * 2  # two tokens of each missing value
     assert record["fitted_on"]["area"] > 0.5
-    del WHENS._found["mine"]
+    del TRIGGERS._found["mine"]
     again = dl.trigger(path)
     assert again.settings == made.settings
     said = [
@@ -108,7 +108,7 @@ def test_what_cannot_be_fitted_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match="0 traces are labelled"):
         dl.fit_trigger(found, [])
     known = [replace(one, facts=(replace(one.facts[0], label="known", exposure="often"),)) for one in labels]
-    with pytest.raises(SettingError, match="labelled pieces are known; a trigger is fitted on pieces of both kinds"):
+    with pytest.raises(SettingError, match="labelled tokens are known; a trigger is fitted on tokens of both kinds"):
         dl.fit_trigger(found, known)
     with pytest.raises(SettingError, match="feature 'entropi' does not exist; one of entropy, "):
         dl.fit_trigger(found, labels, use=["entropi"])
@@ -117,7 +117,7 @@ def test_what_cannot_be_fitted_is_refused_by_name() -> None:
     with pytest.raises(SettingError, match=r"draft\.attention was not captured"):
         dl.fit_trigger(found, labels, use=["paid"])
     found[3].steps[0].draft.entropy[2] = np.nan  # type: ignore[union-attr]
-    with pytest.raises(SettingError, match=r"feature 'entropy' is nan at piece 2 \(.*Ma'\) of"):
+    with pytest.raises(SettingError, match=r"feature 'entropy' is nan at token 2 \(.*Ma'\) of"):
         dl.fit_trigger(found, labels)
     with pytest.raises(SettingError, match="none of 20 traces states a labelled fact"):
         dl.fit_trigger(found, [replace(one, facts=(replace(one.facts[0], subject="Xo"),)) for one in labels])
@@ -146,7 +146,7 @@ def test_a_file_that_is_no_trigger_says_what_is_wrong(text: str, message: str, t
 
 def test_the_command_line_reads_it(tmp_path: Path, command: Any) -> None:
     dl.fit_trigger(*traces(), name="mine", output=tmp_path / "mine.json")
-    del WHENS._found["mine"]
+    del TRIGGERS._found["mine"]
     assert "mine" in command("methods", "--with", str(tmp_path / "mine.json")).out
 
 

@@ -19,17 +19,17 @@ from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Attend, Write
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
-from dragin_lab.core.released import ReferenceLoop
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.stops import AnswerSentence
-from dragin_lab.core.trace import Passage, Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.study import needs, needs_query
+from dragin_lab.trace.trace import Passage, Question, Trace
 
 MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
-#: The shipped triggers that score pieces by what is captured by default, with a pipeline that finds no entities.
+#: The shipped triggers that score tokens by what is captured by default, with a pipeline that finds no entities.
 REGISTERED = ("probability", "rind", "entropy-trend", "entropy", "margin", "attention", "random", "capitalised")
 TRIGGERS = (*needs.RELEASED, *needs.CLOCKS, *REGISTERED)
 SHOT = PromptTemplate(
@@ -151,7 +151,7 @@ def test_almanac_labels_go_with_its_questions(name: str) -> None:
 def own_scores(lm: LanguageModel, pipeline: Pipeline, made: Any) -> dict[str, np.ndarray]:
     ids = made.ids.tolist()
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    return needs.piece_scores(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline)
+    return needs.token_scores(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def own_scores(lm: LanguageModel, pipeline: Pipeline, made: Any) -> dict[str, np
 def test_scores_are_those_of_the_methods(
     lm: LanguageModel, pipeline: Pipeline, method: str, variant: str, trigger: str
 ) -> None:
-    """What a real episode held against its θ is what is ranked here: a word's score is its pieces' largest."""
+    """What a real episode held against its θ is what is ranked here: a word's score is its tokens' largest."""
     theta = 1e6 if method == "dragin" else 1.0
     chosen = dl.method(method, variant=variant, threshold=theta)
     retriever = Fixed([])
@@ -232,14 +232,14 @@ def test_a_clock_counts_when_it_strikes_before_the_value_ends(lm: LanguageModel,
     one = labelled()
     made = lm.score(PromptTemplate().render(one.question), f" {one.reasoning} So the answer is {one.answer}.")
     second = made.text.index("Ada Orleth was")
-    first_piece = int(needs.pieces_of(made, second, second + 1)[0])
+    first_token = int(needs.tokens_of(made, second, second + 1)[0])
     year = made.text.index("1938")
-    last_piece = int(needs.pieces_of(made, year, year + 4)[-1])
-    for n in (first_piece, last_piece, last_piece + 1):
+    last_token = int(needs.tokens_of(made, year, year + 4)[-1])
+    for n in (first_token, last_token, last_token + 1):
         facts, _ = needs.forced_items(lm, one, PromptTemplate(), pipeline, n)
-        strikes = any(first_piece <= i <= last_piece for i in range(0, len(made), n))
+        strikes = any(first_token <= i <= last_token for i in range(0, len(made), n))
         assert facts[1].scores["every-n"] == strikes
-        assert facts[0].scores["every-n"] == 1  # piece 0
+        assert facts[0].scores["every-n"] == 1  # token 0
 
 
 # -- free text ----------------------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def test_free_items_end_with_the_first_wrong_fact(lm: LanguageModel, pipeline: P
     assert ended == "lost"  # the text says it once
     assert [item.missing for item in items] == [False]
     scores = own_scores(lm, pipeline, made)
-    value = needs.pieces_of(made, first.start(2), first.end(2))
+    value = needs.tokens_of(made, first.start(2), first.end(2))
     assert items[0].scores["entropy"] == pytest.approx(scores["entropy"][value].max(), rel=1e-3)
     items, ended = free(wrong, right)
     assert ended == "first wrong"
@@ -384,7 +384,7 @@ def test_the_need_is_what_the_loop_would_have_seen(
         looking.send(lm.attend(request.ids))
     seen, kept = end.value.value
     assert kept == ""
-    for name in ("context", "before", "sentence", "words", "pieces"):
+    for name in ("context", "before", "sentence", "words", "tokens"):
         assert getattr(need, name) == getattr(seen, name), name
     np.testing.assert_array_equal(need.doubt, seen.doubt)
     assert need.hits.any()
@@ -400,7 +400,7 @@ def test_the_place_is_the_value_that_the_model_writes(
     chosen = dl.method("dragin", variant="paper", nlp=pipeline)
     loop = PaperLoop(chosen, Trace(Question("", one.question), {}), template, lm.tokenizer)
     spot = needs_query.paper_place(loop, place)
-    a, b = place.written.offsets[spot.piece]
+    a, b = place.written.offsets[spot.token]
     assert a < place.end
     assert b > place.start
     start, end = spot.span

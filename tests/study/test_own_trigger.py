@@ -13,9 +13,9 @@ import pytest
 from command import PATIENCE, environment
 
 import dragin_lab as dl
+from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import Method
-from dragin_lab.core.trigger import WHENS
-from dragin_lab.core.what import WHATS
+from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import RunError
@@ -27,12 +27,12 @@ DEFINED = """import dragin_lab as dl
 
 @dl.when("near-tie", threshold=0.6, source="TARG")
 def near_tie(draft: dl.Draft, first: int = 0):
-    "Second-likeliest over likeliest probability of each piece."
+    "Second-likeliest over likeliest probability of each token."
     return draft.alternative_probs[:, 1] / draft.alternative_probs[:, 0]  # (n,)
 
 
 @dl.what("last-ten")
-def last_ten(place: dl.Place) -> str:
+def last_ten(place: dl.Gap) -> str:
     "The last ten words."
     return " ".join(place.context.split()[-10:])
 """
@@ -41,7 +41,7 @@ def last_ten(place: dl.Place) -> str:
 @pytest.fixture(autouse=True)
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A file with the definitions, which were made here; what a test defines is gone after it."""
-    before = dict(WHENS._found), dict(WHATS._found)
+    before = dict(TRIGGERS._found), dict(FORMULATORS._found)
     path = tmp_path / "mine.py"
     path.write_text(DEFINED, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -49,7 +49,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     __import__("mine")
     yield path
     sys.modules.pop("mine", None)
-    WHENS._found, WHATS._found = before
+    TRIGGERS._found, FORMULATORS._found = before
 
 
 @pytest.fixture(scope="module")
@@ -165,6 +165,6 @@ def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> No
 
 
 def test_a_definition_that_is_gone_is_named(lab: dl.Lab) -> None:
-    del WHENS._found["near-tie"]
+    del TRIGGERS._found["near-tie"]
     with pytest.raises(SettingError, match="'near-tie'"):
         method("paper")

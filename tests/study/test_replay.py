@@ -12,12 +12,12 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.method import METHODS, PAPERS, Method, exchanged, method, restored
-from dragin_lab.core.trace import Decision, Question, Step, Trace, Words
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
 from dragin_lab.study.truth import Count, Truth, truths
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
+from dragin_lab.trace.trace import Decision, Question, Step, Trace, Words
 from dragin_lab.views import replayed
 
 QUESTIONS = [question.text for question in almanac.questions("2wikimultihopqa")[:2]]
@@ -57,8 +57,8 @@ def assert_agrees(outcome: Outcome, real: Trace) -> None:
         assert step.decision is not None
         assert turn.decision.retrieve == step.decision.retrieve
         if turn.decision.retrieve:
-            place = (step.decision.cut, step.decision.piece, step.decision.sentence)
-            assert (turn.decision.cut, turn.decision.piece, turn.decision.sentence) == place
+            place = (step.decision.cut, step.decision.token, step.decision.sentence)
+            assert (turn.decision.cut, turn.decision.token, turn.decision.sentence) == place
         assert np.array_equal(turn.words.hit, step.words.hit)
         if turn.query is not None:
             assert step.query is not None
@@ -150,24 +150,24 @@ def test_a_tokenizer_forms_queries_that_a_trace_alone_cannot(world: World) -> No
     assert helped.queries[0] is not None
 
 
-def test_a_trace_remembers_its_pieces(world: World) -> None:
+def test_a_trace_remembers_its_tokens(world: World) -> None:
     trace = world.run(method("flare", max_new_tokens=40), QUESTIONS[0])
     known, real = StoredTokenizer(trace), world.lm.tokenizer
     assert known.marker == real.marker
     ids = {i for made in trace.continuations for i in made.ids.tolist()}
     for i in ids:
         assert known.decode([i], special=True) == real.decode([i], special=True)
-        assert known.pieces([i]) == real.pieces([i])
+        assert known.tokens([i]) == real.tokens([i])
     with pytest.raises(NotStoredError, match=r"give tokenizer=lm\.tokenizer"):
         known.encode("new text", special=False)
 
     class Other:
-        pieces = staticmethod(lambda ids: ["x"] * len(ids))
+        tokens = staticmethod(lambda ids: ["x"] * len(ids))
 
     with pytest.raises(SettingError, match="the model that wrote it"):
         Replay(trace, tokenizer=Other())  # type: ignore[arg-type]
-    with pytest.raises(NotStoredError, match="does not hold piece -5"):
-        known.pieces([-5])
+    with pytest.raises(NotStoredError, match="does not hold token -5"):
+        known.tokens([-5])
 
 
 # -- what it cannot tell ----------------------------------------------------------------------------------------------

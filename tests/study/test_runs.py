@@ -49,7 +49,7 @@ def test_one_row_per_question_and_method(runs: dl.Runs) -> None:
     assert frame.loc[0, ["qid", "method", "gold", "retrievals", "ended"]].tolist() == [
         "q0", "dragin", "Bo", 0, "answered",
     ]  # fmt: skip
-    assert set(frame.columns) >= {"em", "f1", "pieces", "seconds", "readable", "cause", "why", "type"}
+    assert set(frame.columns) >= {"em", "f1", "tokens", "seconds", "readable", "cause", "why", "type"}
     assert frame["cause"].notna().tolist() == [not em for em in (*A, *B)]
 
 
@@ -77,8 +77,8 @@ def test_no_sample_without_spread_has_an_interval_without_width(tmp_path: Path, 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_p_value_that_draws_cannot_go_below_is_no_number(tmp_path: Path, form: str) -> None:
     n = 40
-    write_run(tmp_path, "dragin", "mine", (1.0,) * n, pieces=[90 + at for at in range(n)])
-    write_run(tmp_path, "flare", "mine", (0.0,) * n, pieces=[40 + at % 7 for at in range(n)])
+    write_run(tmp_path, "dragin", "mine", (1.0,) * n, tokens=[90 + at for at in range(n)])
+    write_run(tmp_path, "flare", "mine", (0.0,) * n, tokens=[40 + at % 7 for at in range(n)])
     shown = dl.Runs.load(tmp_path).table(compare="flare").show(form)
     if form in ("text", "markdown"):
         assert "(p < 0.0001)" in shown
@@ -101,7 +101,7 @@ def test_runs_without_golds_have_no_exact_match(tmp_path: Path) -> None:
     for at in range(4):
         change(folder, at, gold=[], em=None, f1=None, precision=None, recall=None)
     runs = dl.Runs.load(tmp_path)
-    assert [measure for _, measure in runs.table().columns] == ["retrievals", "pieces", "unreadable"]
+    assert [measure for _, measure in runs.table().columns] == ["retrievals", "tokens", "unreadable"]
     assert runs.questions["right"].isna().all()
     with pytest.raises(SettingError, match="no question with a gold answer in common"):
         runs.compare("dragin", "dragin")
@@ -139,11 +139,11 @@ def test_questions_chosen_by_their_answers_are_listed_and_not_tested(runs: dl.Ru
     made = chosen.table(compare="flare")
     assert not any(cell.test for row in made.rows for cell in row.cells)
     assert any(line.startswith("no test: what") for line in made.about)
-    assert chosen.where("pieces > 0").compare("dragin", "flare").tests == {}
+    assert chosen.where("tokens > 0").compare("dragin", "flare").tests == {}
 
 
 def test_questions_chosen_by_something_else_are_tested(runs: dl.Runs, tmp_path: Path) -> None:
-    for said in ("qid != 'q0'", "dragin retrieved", "question == 'right' or pieces > 0", "retrievals > 0"):
+    for said in ("qid != 'q0'", "dragin retrieved", "question == 'right' or tokens > 0", "retrievals > 0"):
         found = runs.where(said).compare("dragin", "flare")
         assert "em" in found.tests
         assert f"only questions chosen by: {said}" in str(found)
@@ -151,7 +151,7 @@ def test_questions_chosen_by_something_else_are_tested(runs: dl.Runs, tmp_path: 
     third = dl.Runs.load(tmp_path).where("sr-rag wrong")  # a method that is not compared
     assert third.compare("dragin", "flare").em.n == 3
     assert third.compare("dragin", "sr-rag").tests == {}
-    masked = runs.where(runs.questions["pieces"] > 40).compare("dragin", "flare")
+    masked = runs.where(runs.questions["tokens"] > 40).compare("dragin", "flare")
     assert "does not depend on what the methods answered" in str(masked)
 
 
@@ -172,7 +172,7 @@ def test_where_takes_sentences_and_expressions(runs: dl.Runs, said: str, qids: l
 
 
 def test_where_takes_a_mask_and_refuses_nonsense(runs: dl.Runs) -> None:
-    assert set(runs.where(runs.questions["pieces"] > 42).outcomes["qid"]) == {"q3"}
+    assert set(runs.where(runs.questions["tokens"] > 42).outcomes["qid"]) == {"q3"}
     for said, why in (
         ("dragin wright", "methods are dragin, flare"),
         ("dragin right and and flare right", "cannot be read"),
@@ -223,7 +223,7 @@ def test_metrics_of_ones_own_go_from_the_prompt_to_the_table(tmp_path: Path) -> 
     assert runs.questions["brief"].tolist()[:2] == [1 / 4, 1 / 4]
     assert runs.questions["brief"].isna().sum() == 1
     made = runs.table(compare="wo-rag")
-    assert [measure for _, measure in made.columns] == ["EM", "F1", "brief", "retrievals", "pieces", "unreadable"]
+    assert [measure for _, measure in made.columns] == ["EM", "F1", "brief", "retrievals", "tokens", "unreadable"]
     assert made.rows[0].cells[2].ours is not None
     assert made.rows[0].cells[2].ours.mean == 1 / 4
     assert runs.compare("dragin", "wo-rag").tests["brief"].difference == 0

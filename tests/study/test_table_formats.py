@@ -11,9 +11,9 @@ import pytest
 from run_folders import write_run
 
 import dragin_lab as dl
-from dragin_lab.core.intervals import proportion
 from dragin_lab.core.method import METHODS
 from dragin_lab.errors import SettingError
+from dragin_lab.run.intervals import proportion
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.tables import formats as table_formats
 from dragin_lab.study.tables.shown import FORMATS, Table

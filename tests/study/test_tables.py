@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from run_folders import read_config, write_config, write_run
 
-from dragin_lab.core.intervals import bootstrap, proportion
 from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.run.intervals import bootstrap, proportion
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.tables.cells import Cell
 from dragin_lab.study.tables.shown import Table
@@ -55,9 +55,9 @@ def test_every_benchmark_and_measure_has_its_column(tmp_path: Path) -> None:
     assert filled(made) == {("Llama2-7b-chat", "SR-RAG")}
 
 
-def test_table_3_counts_retrievals_and_fl_rags_pieces(tmp_path: Path) -> None:
-    write_run(tmp_path, "fl-rag", "iirc", RIGHT[:4], retrievals=[1, 2, 3, 4], pieces=[16, 32, 48, 64])
-    write_run(tmp_path, "flare", "iirc", RIGHT[:4], retrievals=[0, 0, 1, 0], pieces=[9, 9, 9, 9])
+def test_table_3_counts_retrievals_and_fl_rags_tokens(tmp_path: Path) -> None:
+    write_run(tmp_path, "fl-rag", "iirc", RIGHT[:4], retrievals=[1, 2, 3, 4], tokens=[16, 32, 48, 64])
+    write_run(tmp_path, "flare", "iirc", RIGHT[:4], retrievals=[0, 0, 1, 0], tokens=[9, 9, 9, 9])
     made = table(3, tmp_path, as_model="vicuna-13b-v1.5")
     column = ("IIRC", "#Num")
     found = {name: cell(made, "V13B", name, column=column).ours for name in ("Avg. Tokens", "FL-RAG", "FLARE")}

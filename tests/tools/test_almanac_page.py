@@ -31,7 +31,7 @@ def results(page: Any) -> Any:
     for method, right in (("wo-rag", (1.0, 0.0)), ("dragin", (1.0, 1.0)), ("dragin-sparing", (0.0, 1.0))):
         passages = [[fact.passage for fact in labels[1].facts]] if method != "wo-rag" else []
         rows[method] = [
-            {"qid": one.qid, "em": em, "retrievals": len(passages), "passages": passages, "pieces": 40}
+            {"qid": one.qid, "em": em, "retrievals": len(passages), "passages": passages, "tokens": 40}
             for one, em in zip(labels, right, strict=True)
         ]
     asked = {

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import dragin_lab as dl
+from dragin_lab.core.formulators import DEFAULT_TOP_N
 from dragin_lab.core.method import label
-from dragin_lab.core.what import DEFAULT_TOP_N
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.tables.layouts import RESULTS, Want, layout
 from tools.pages import runs
@@ -38,7 +38,7 @@ def test_every_cell_of_the_papers_result_tables_has_a_run() -> None:
 
     def fills(want: Want, part: str, method: dl.methods.Method) -> bool:  # type: ignore[name-defined]
         dense = part == "retrievers"
-        same = (method.when.name, method.what.name) == (want.when, want.what) and method.variant == "reference"
+        same = (method.trigger.name, method.formulator.name) == (want.when, want.what) and method.variant == "reference"
         return same and want.threshold in (None, method.threshold) and dense == (want.retriever == "dense")
 
     for number in RESULTS:

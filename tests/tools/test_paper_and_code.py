@@ -13,10 +13,10 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trace import Passage
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import ask_at, place_of
+from dragin_lab.trace.trace import Passage
 from tools.pages import paper_and_code, paper_and_code_page, variants_rind, variants_scores, variants_swaps
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def test_unswapped_scores_are_those_of_the_variants(lm: LanguageModel) -> None:
     ids = made.ids.tolist()
     alone, marker = lm.attend(ids), lm.tokenizer.marker
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    expected = needs.piece_scores(made, alone, marker, decoded, pipeline)
+    expected = needs.token_scores(made, alone, marker, decoded, pipeline)
     for rind, name in ((variants_rind.REFERENCE, "rind-reference"), (variants_rind.PAPER, "rind")):
         scores = rind.scores(made, alone, marker, "</s>", pipeline)
         np.testing.assert_allclose(scores, expected[name], rtol=5e-3, atol=1e-5)  # attention is kept in float16
@@ -54,7 +54,7 @@ def test_unswapped_scores_are_those_of_the_variants(lm: LanguageModel) -> None:
     bases = variants_rind.BASES
     moved = {
         swap.difference
-        for swap in variants_rind.WHENS
+        for swap in variants_rind.TRIGGERS
         if not np.allclose(
             swap.rind.scores(made, alone, marker, "</s>", pipeline),
             bases[swap.base].scores(made, alone, marker, "</s>", pipeline),
@@ -64,7 +64,7 @@ def test_unswapped_scores_are_those_of_the_variants(lm: LanguageModel) -> None:
 
 
 def test_each_swap_changes_one_part() -> None:
-    for swap in variants_rind.WHENS:
+    for swap in variants_rind.TRIGGERS:
         base = variants_rind.BASES[swap.base]
         parts = [name for name in vars(base) if getattr(swap.rind, name) != getattr(base, name)]
         assert len(parts) == 1, swap
@@ -174,7 +174,7 @@ def test_the_whole_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     template = paper_and_code.TEMPLATE.read_text(encoding="utf-8")
     monkeypatch.setattr(paper_and_code, "TEMPLATE", tmp_path / "paper-and-code.template.md")
     gone = {one.difference for one in (*variants_swaps.SWAPPED, *variants_swaps.whats())}
-    gone -= {one.difference for one in (*few, *asked, *variants_rind.WHENS)} | {"F3"}
+    gone -= {one.difference for one in (*few, *asked, *variants_rind.TRIGGERS)} | {"F3"}
     used = paper_and_code_page.MARK.sub(lambda m: "" if m[1] in gone else m[0], template)
     (tmp_path / "paper-and-code.template.md").write_text(used, encoding="utf-8")
     model = str(ROOT / "tests" / "parity" / "models" / "almanac-small")
@@ -199,7 +199,7 @@ def test_the_whole_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_every_difference_has_its_place() -> None:
     template = paper_and_code.TEMPLATE.read_text(encoding="utf-8")
     marks = set(paper_and_code_page.MARK.findall(template))
-    measured = {s.difference for s in variants_rind.WHENS} | {s.difference for s in variants_swaps.whats()}
+    measured = {s.difference for s in variants_rind.TRIGGERS} | {s.difference for s in variants_swaps.whats()}
     measured |= (
         {run.difference for run in variants_swaps.SWAPPED}
         | set(variants_scores.RULES)
@@ -220,13 +220,13 @@ def test_the_code_that_the_page_names_is_there() -> None:
     classes = {
         name: value
         for home in (
-            "when",
+            "triggers",
             "stops",
-            "what",
-            "place",
+            "formulators",
+            "gap",
             "scores",
             "paper",
-            "released",
+            "dragin",
             "loop",
             "prompts",
             "trace",

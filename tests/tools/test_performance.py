@@ -78,11 +78,11 @@ def test_the_machine_is_described_without_its_name() -> None:
 @pytest.mark.slow
 def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = loaded("benchmarks/memory.py")
-    shape = {"prompt": 96, "pieces": 3, "layers": 2, "heads": 4, "hidden": 64, "ffn": 96}
+    shape = {"prompt": 96, "tokens": 3, "layers": 2, "heads": 4, "hidden": 64, "ffn": 96}
     # In this process, where the figures mean little, to save the time of starting others.
     monkeypatch.setattr(script, "child", lambda _, flag, way, *rest: script.peak(way, SimpleNamespace(**shape)))
     flags = [part for name, value in shape.items() for part in (f"--{name}", value)]
-    counts = ("--layer-counts", 1, 3, "--layers-prompt", 24, "--layers-pieces", 4)
+    counts = ("--layer-counts", 1, 3, "--layers-prompt", 24, "--layers-tokens", 4)
     found = ran("memory", tmp_path, monkeypatch, *flags, *counts, "--rounds", 1, script=script)
     # Capture computes the same rows however many layers there are, and keeps no more than what is promised.
     assert len({row["added_multiply_adds"] for row in found["layers"]}) == 1
@@ -97,13 +97,13 @@ def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_a_gpu_script_that_can_be_tried_without_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shape = ("--layers", 2, "--heads", 2, "--hidden", 32, "--ffn", 48, "--vocab", 200, "--dtype", "float32")
-    small = ("--prompt", 12, "--pieces", 4, "--sizes", 1, 3, "--rounds", 1, "--copy-mib", 2)
+    small = ("--prompt", 12, "--tokens", 4, "--sizes", 1, 3, "--rounds", 1, "--copy-mib", 2)
     found = ran("gpu", tmp_path, monkeypatch, "--device", "cpu", *shape, *small)
     assert [row["episodes"] for row in found["decoding"]] == [1, 3]
     assert [row["same_text_as_generate"] for row in found["decoding"]] == [1, 3]
-    limit = found["decoding"][1]["limit_pieces_a_second"]
+    limit = found["decoding"][1]["limit_tokens_a_second"]
     assert limit["weights"] > limit["weights and cache"] > 0
-    assert "Pieces a second" in section("gpu", tmp_path)
+    assert "Tokens a second" in section("gpu", tmp_path)
     assert "No GPU was at hand" not in performance.page(tmp_path)
 
 
@@ -120,7 +120,7 @@ def test_a_batch_leaves_out_what_cannot_answer_here(tmp_path: Path, monkeypatch:
 @pytest.mark.slow
 def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ran(
-        "growth", tmp_path, monkeypatch, "--contexts", 16, 32, "--pieces", 3, "--questions", 1, 2, "--rounds", 1,
+        "growth", tmp_path, monkeypatch, "--contexts", 16, 32, "--tokens", 3, "--questions", 1, 2, "--rounds", 1,
         "--batch-size", 2,
     )  # fmt: skip
     assert [row["prompt"] for row in found["context"]] == [16, 32]
@@ -129,20 +129,20 @@ def test_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_an_episode_and_its_first_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_episode_and_its_first_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = ran("episode", tmp_path, monkeypatch, "--questions", 1, "--settings", "tuned", "--max-new-tokens", 24)
     for one in found["episodes"]:
         fed, forwards = one["fed"], one["forwards"]
         assert fed["ours"] < fed["first"] < fed["naive"]  # nothing is read twice
         if one["retrievals"]:  # without one, nothing is written twice, and parts of a prompt are forwards of their own
             assert forwards["ours"] <= forwards["first"] <= forwards["naive"]
-        assert one["pieces_kept"] <= one["pieces_generated"] <= one["pieces_generated_naive"]
+        assert one["tokens_kept"] <= one["tokens_generated"] <= one["tokens_generated_naive"]
     assert any(one["retrievals"] for one in found["episodes"])
     assert len(found["budgets"]) == 4
     found = ran("latency", tmp_path, monkeypatch, "--questions", 1, "--imports", 1)
     for one in found["asked"]:
         ms = one["median_ms"]["warm"]
-        assert 0 < min(ms.values()) <= max(ms["piece"], ms["decision"]) < ms["answer"]
+        assert 0 < min(ms.values()) <= max(ms["token"], ms["decision"]) < ms["answer"]
     assert "naive" in section("episode", tmp_path)
     assert "first decision" in section("latency", tmp_path)
 

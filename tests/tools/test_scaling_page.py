@@ -14,7 +14,7 @@ CPU = {
     "episodes": 60,
     "one_median_s": 30.0,
     "actors": [{"actors": 2, "rounds": 3, "median_s": 18.0, "over_one": 0.6, "ready_s": 9.4, "same_bytes": True}],
-    "an_episode": {"drafts": 3.0, "pieces": 80.0, "retrievals": 2.0},
+    "an_episode": {"drafts": 3.0, "tokens": 80.0, "retrievals": 2.0},
     "machine": {
         "cores": 2, "machine": "x86_64", "python": "3.11.7", "device": "cpu", "model": "almanac", "ray": "2.60.0",
         "torch": "2.13.0", "transformers": "5.23.0",
@@ -23,7 +23,7 @@ CPU = {
 GPU = {
     "shape": {"layers": 32, "hidden": 4096, "dtype": "bfloat16"},
     "machine": {"device": "Some GPU"},
-    "decoding": [{"episodes": 8, "prompt": 1024, "pieces": 128, "median_s": {"capture": 16.0}}],
+    "decoding": [{"episodes": 8, "prompt": 1024, "tokens": 128, "median_s": {"capture": 16.0}}],
 }
 
 

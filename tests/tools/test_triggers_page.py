@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.core.trace import Question
-from dragin_lab.core.trigger import WHENS
-from dragin_lab.core.what import DEFAULT_TOP_N
+from dragin_lab.core.formulators import DEFAULT_TOP_N
+from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.trace.trace import Question
 from tools.pages import first_world, triggers, triggers_work
 from tools.pages.triggers_page import FORMULAS, READING
 
@@ -21,9 +21,9 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """What the script defines is gone after it."""
-    before = dict(WHENS._found)
+    before = dict(TRIGGERS._found)
     yield
-    WHENS._found = before
+    TRIGGERS._found = before
 
 
 def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:
@@ -33,7 +33,7 @@ def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:
     assert triggers_work.TOP_N == DEFAULT_TOP_N  # with which notebook 10 asks
     work = triggers_work.Work.__new__(triggers_work.Work)
     work.given = given
-    methods = work.methods(WHENS.make("entropy"), WHENS.make("prefix-entropy"))
+    methods = work.methods(TRIGGERS.make("entropy"), TRIGGERS.make("prefix-entropy"))
     assert set(methods) == set(FORMULAS)
     assert len(methods) >= 10
     assert len({str(method) for method in methods.values()}) == len(methods) - 1  # the stand-in for the fitted one

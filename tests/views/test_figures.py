@@ -16,12 +16,12 @@ import view_samples as samples
 from scripted import WordTokenizer
 
 from dragin_lab import views
-from dragin_lab.core.trace import Step, Trace
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
 from dragin_lab.study import ranking
 from dragin_lab.study.needs import Item
 from dragin_lab.study.tables.cells import Cell, Row
 from dragin_lab.study.tables.shown import Table
+from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import figures, still
 from dragin_lab.views.attention import WordMap, read_again, written_map
 from dragin_lab.views.figures import COLOURS, DASHES, MARKERS, label, style
@@ -100,7 +100,7 @@ def sweep_table(**more: object) -> pd.DataFrame:
     for name, values in (("em", [0.30, 0.28, 0.32]), ("f1", [0.40, 0.38, 0.42]), ("retrievals", [1.0, 3.0, 2.0])):
         table[name] = values
         table[f"{name}_low"], table[f"{name}_high"] = table[name] - 0.05, table[name] + 0.06
-    table["pieces"] = [80.0, 100.0, 90.0]
+    table["tokens"] = [80.0, 100.0, 90.0]
     return table.assign(**more)
 
 
@@ -165,7 +165,7 @@ def test_cost_against_quality_marks_the_frontier():
     assert list(frontier.y) == [0.40, 0.42]
     hollow = [symbol.endswith("-open") for symbol in points.marker.symbol]
     assert dict(zip(points.customdata, hollow, strict=True)) == {"θ 1": True, "θ 1.2": False, "θ 1.4": False}
-    several = views.cost_quality(sweep_table(name=["a", "b", "<b>"]), cost="pieces", quality="em")
+    several = views.cost_quality(sweep_table(name=["a", "b", "<b>"]), cost="tokens", quality="em")
     assert [t.name for t in several.data][1:] == ["b", "&lt;b&gt;", "a"]
 
 
@@ -179,8 +179,8 @@ def test_a_frontier_is_one_line_per_method():
     assert figure.data[0].line.dash != figure.data[1].line.dash
     assert "200 questions" in figure.layout.title.text
     assert [line.error_y.array is not None for line in figure.data] == [True, True]
-    other = views.frontier(sweep_table(method=["a", "b", "a"]), cost="pieces", quality="f1")
-    assert (other.layout.xaxis.title.text, other.layout.yaxis.title.text) == ("pieces per question", "F1")
+    other = views.frontier(sweep_table(method=["a", "b", "a"]), cost="tokens", quality="f1")
+    assert (other.layout.xaxis.title.text, other.layout.yaxis.title.text) == ("tokens per question", "F1")
     assert "No method has a point yet" in views.frontier(sweep_table(method="a")[:0]).layout.annotations[0].text
     with pytest.raises(SettingError, match="lacks the column 'method'"):
         views.frontier(sweep_table())
@@ -291,17 +291,17 @@ def test_attention_is_summed_over_keys_and_averaged_over_queries():
     trace = factories.make_trace()
     step = trace.steps[0]
     made, prompt = step.draft, step.prompt
-    found = written_map(made, prompt, step.decision.piece, [0, 1], 80)
+    found = written_map(made, prompt, step.decision.token, [0, 1], 80)
     attention, p = made.attention.astype(np.float32), len(made.prompt_ids)
     row = next(i for i, (_, word) in enumerate(found.rows) if word.startswith("◆"))
     assert found.rows[row][1] == "◆ Andrzej"
     assert {part for part, _ in found.columns} == {"question", "draft"}
     column = found.columns.index(("draft", "Polish-Russian"))
-    keys = [p + i for i, piece in enumerate(made.pieces) if piece in ("▁Polish", "-", "Russian")]
-    expected = attention[:, step.decision.piece + 1, keys].sum(axis=1)
+    keys = [p + i for i, token in enumerate(made.tokens) if token in ("▁Polish", "-", "Russian")]
+    expected = attention[:, step.decision.token + 1, keys].sum(axis=1)
     assert found.paid[:, row, column] == pytest.approx(expected)
     last = found.rows.index(("draft", "Wajda."))
-    rows = [i + 1 for i, piece in enumerate(made.pieces) if piece in ("▁Wajda", ".")]
+    rows = [i + 1 for i, token in enumerate(made.tokens) if token in ("▁Wajda", ".")]
     keys = [i for i, (a, b) in enumerate(made.prompt_offsets) if prompt.text[a:b].strip() == "mother"]
     pays = attention[:, rows, :][:, :, keys].sum(axis=2).mean(axis=1)
     assert found.paid[:, last, found.columns.index(("question", "mother"))] == pytest.approx(pays)
@@ -342,7 +342,7 @@ def test_a_model_gives_question_and_answer_on_both_axes():
     assert found.rows == found.columns
     assert found.rows == [("question", w) for w in ("Who", "made", "it?")] + [("answer", w) for w in ("Ann", "did.")]
     assert np.isnan(found.paid[:, 0, 1]).all()
-    assert found.paid[0, 1, 0] == pytest.approx(1 / 3)  # behind the opening piece and "Who"
+    assert found.paid[0, 1, 0] == pytest.approx(1 / 3)  # behind the opening token and "Who"
     trace = factories.make_trace(attention=False)
     figure = views.attention_map(trace, lm=Reading())
     assert len(figure.data) == 3

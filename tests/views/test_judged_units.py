@@ -11,8 +11,8 @@ from view_states import Reader
 
 import dragin_lab as dl
 from dragin_lab import views
-from dragin_lab.core.kept import with_passages
-from dragin_lab.core.trace import Decision, Prompt, Step, Trace
+from dragin_lab.trace.kept import with_passages
+from dragin_lab.trace.trace import Decision, Prompt, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc
@@ -173,7 +173,7 @@ def test_the_prompt_decides_whether_a_text_was_written_with_passages():
 
 
 def test_the_live_widget_names_what_is_written_by_its_prompt(live_news):
-    labels = {(n["step"], n["of"]): n["fresh"] for n in live_news if n["is"] == "piece"}
+    labels = {(n["step"], n["of"]): n["fresh"] for n in live_news if n["is"] == "token"}
     assert labels
     assert not any(labels.values())
 
@@ -181,9 +181,9 @@ def test_the_live_widget_names_what_is_written_by_its_prompt(live_news):
 @pytest.fixture
 def live_news(monkeypatch):
     """The news of an episode of TARG that does not retrieve."""
-    from dragin_lab.run.drivers import PieceMade
+    from dragin_lab.run.drivers import TokenWritten
 
     trace = gate_trace()
     widget = AskLive.__new__(AskLive)
-    events = [PieceMade(0, "draft", 0, "The", 0.1, -0.1), PieceMade(1, "continuation", 0, " Ann", 0.1, -0.1)]
+    events = [TokenWritten(0, "draft", 0, "The", 0.1, -0.1), TokenWritten(1, "continuation", 0, " Ann", 0.1, -0.1)]
     return [AskLive._news(widget, event, trace) for event in events]

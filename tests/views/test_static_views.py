@@ -12,17 +12,17 @@ from view_states import BASELINES, STATES, Reader, hostile_trace
 
 from dragin_lab import views
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.core.trace import Passage, Question, Step, Trace
 from dragin_lab.errors import SettingError
+from dragin_lab.trace.trace import Passage, Question, Step, Trace
 from dragin_lab.views.alignment import align, alike
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc
 from dragin_lab.views.methods import names_of
-from dragin_lab.views.pieces import Look
 from dragin_lab.views.rendering import exporter, macro, stylesheet
 from dragin_lab.views.selections import hit_spans, tokens
 from dragin_lab.views.strip import Column, axes_of, columns, direction, lines
 from dragin_lab.views.timelines import cost_of, spans_of
+from dragin_lab.views.tokens import Look
 
 VIEWS = {
     "heatmap": views.heatmap,
@@ -91,7 +91,7 @@ def test_a_file_that_holds_no_trace_says_so_in_place(view, tmp_path):
     trace = samples.almanac_trace()
     whole = trace.save(tmp_path / "whole.trace").read_bytes()
     (tmp_path / "cut.trace").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "newer.trace").write_bytes(whole.replace(b'"version":"2"', b'"version":"9"', 1))
+    (tmp_path / "newer.trace").write_bytes(whole.replace(b'"version":"3"', b'"version":"9"', 1))
     for name, says in (("cut", "only a part of one"), ("newer", "format 9"), ("absent", "no such file")):
         drawn = getattr(views, view)(tmp_path / f"{name}.trace")
         read = Reader(drawn.html)
@@ -190,7 +190,7 @@ def test_a_trigger_that_is_not_known_here_gives_its_name_to_the_score():
 def test_the_legend_says_what_is_judged_and_what_the_frame_means():
     for variant, unit in (("reference", "sentence"), ("paper", "word")):
         text = Reader(views.trace_html(samples.almanac_trace(variant))).text
-        assert "framed the piece that fired" in " ".join(text.split())
+        assert "framed the token that fired" in " ".join(text.split())
         assert f"Judging ends with the first {unit} that fires" in text
     assert "Judging ends" not in views.trace_html(samples.baseline_trace("fs-rag"))
 
@@ -205,16 +205,16 @@ def test_lines_break_between_words_and_hold_every_column():
         assert all(sum(c.width for c in line) <= max(limit, 4) for line in found)
 
 
-def test_text_keeps_the_rows_under_the_pieces():
+def test_text_keeps_the_rows_under_the_tokens():
     text = views.heatmap(samples.almanac_trace()).text
     step = text[text.index("Step 1: draft") : text.index("Step 1: continuation")]
     blocks = [block.splitlines() for block in step.split("\n", 1)[1].strip().split("\n\n")]
-    names = ["pieces", "entropy", "attention", "stop word", "score", "above θ"]
+    names = ["tokens", "entropy", "attention", "stop word", "score", "above θ"]
     for block in blocks:
         assert [line[:13].strip() for line in block] == names[: len(block)]
         assert set(block[1][13:] + block[2][13:] + block[4][13:]) <= set(" ▁▂▃▄▅▆▇█")
-    pieces, *_, above = next(block for block in blocks if len(block) == 6)
-    assert above[pieces.index("◆")] == "^"
+    tokens, *_, above = next(block for block in blocks if len(block) == 6)
+    assert above[tokens.index("◆")] == "^"
 
 
 @pytest.mark.parametrize(
@@ -224,19 +224,19 @@ def test_the_axis_runs_as_its_text_does(text, way):
     assert direction(text) == way
 
 
-def test_right_to_left_and_emoji_texts_keep_their_pieces():
+def test_right_to_left_and_emoji_texts_keep_their_tokens():
     text = "שלום 👩‍🚀 עולם"
     made = samples.make(text, [(0, 4), (4, 8), (8, len(text))])
     trace = Trace(Question("q", text), {"name": "wo-rag"}, [Step(0, draft=made, kept=text)], text, text)
     html = views.heatmap(trace).html
     assert 'dir="rtl"' in html
-    for piece in ("שלום", "👩‍🚀", "עולם"):
-        assert f">{piece}</b>" in html
+    for token in ("שלום", "👩‍🚀", "עולם"):
+        assert f">{token}</b>" in html
 
 
-@pytest.mark.parametrize(("pieces", "per_draft"), [(2000, 60), (2000, 2000), (5000, 60), (5000, 5000)])
-def test_long_traces_stay_within_the_budget_and_say_what_is_left_out(pieces, per_draft):
-    trace = samples.long_trace(pieces, per_draft)
+@pytest.mark.parametrize(("tokens", "per_draft"), [(2000, 60), (2000, 2000), (5000, 60), (5000, 5000)])
+def test_long_traces_stay_within_the_budget_and_say_what_is_left_out(tokens, per_draft):
+    trace = samples.long_trace(tokens, per_draft)
     made = sum(map(len, trace.continuations))
     html = views.heatmap(trace).html
     read = Reader(html)
@@ -246,9 +246,9 @@ def test_long_traces_stay_within_the_budget_and_say_what_is_left_out(pieces, per
     if made <= 2000:
         assert drawn == made
     else:
-        assert f"of {made:,} pieces are drawn one by one" in read.text
-    if pieces > 40 * per_draft:
-        assert "more steps; trace.tokens has every piece" in read.text
+        assert f"of {made:,} tokens are drawn one by one" in read.text
+    if tokens > 40 * per_draft:
+        assert "more steps; trace.tokens has every token" in read.text
 
 
 # -- selections -------------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def test_a_long_answer_is_cut_visibly():
 
 
 @pytest.mark.parametrize("name", [n for n in STATES if n != "hostile"])
-def test_spans_hold_every_piece_once_and_agree_with_the_counters(name):
+def test_spans_hold_every_token_once_and_agree_with_the_counters(name):
     trace = STATES[name]
     spans = spans_of(trace)
     place = 0
@@ -375,7 +375,7 @@ def test_a_long_episode_is_told_in_part_and_summed_in_full():
     trace = samples.long_trace(5000, 50)
     drawn = views.timeline(trace)
     text = Reader(drawn.html).text
-    assert "… 40 more steps with 2,000 pieces, not drawn" in text
+    assert "… 40 more steps with 2,000 tokens, not drawn" in text
     assert "The sum counts all 100 steps." in text
     assert len(drawn.html) < 300_000
 

@@ -10,12 +10,12 @@ import pytest
 import view_samples as samples
 from view_states import BASELINES, STATES, Reader, hostile_trace
 
-from dragin_lab.core import kept
-from dragin_lab.core.trace import Passage, Prompt, Query, Question, Step, Trace
+from dragin_lab.trace import kept
+from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import heat, sections
 from dragin_lab.views.html import esc
-from dragin_lab.views.pieces import extents, share_out
 from dragin_lab.views.rendering import exporter, stylesheet
+from dragin_lab.views.tokens import extents, share_out
 from dragin_lab.views.trace import trace_html, trace_text
 
 
@@ -122,7 +122,7 @@ def test_kept_and_thrown_away_text_is_told_apart(variant):
     assert re.search(r"<ins>", html)
 
 
-def test_each_piece_has_its_figures_on_hover_and_in_a_table():
+def test_each_token_has_its_figures_on_hover_and_in_a_table():
     trace = samples.almanac_trace()
     draft = trace.steps[0].draft
     html = trace_html(trace)
@@ -137,7 +137,7 @@ def test_each_piece_has_its_figures_on_hover_and_in_a_table():
     assert any("HIT" in tip for tip in tips)
 
 
-def test_answer_pieces_are_where_they_were_written():
+def test_answer_tokens_are_where_they_were_written():
     for trace in (samples.almanac_trace(), samples.almanac_trace("paper"), *map(samples.baseline_trace, BASELINES)):
         place = 0
         for origin in kept.origins(trace):
@@ -148,9 +148,9 @@ def test_answer_pieces_are_where_they_were_written():
         assert trace.text[place:] in ("", "</s>")
 
 
-@pytest.mark.parametrize(("pieces", "per_draft"), [(2000, 60), (2000, 2000), (5000, 60), (5000, 5000)])
-def test_long_traces_stay_within_the_budget_and_say_what_is_left_out(pieces, per_draft):
-    trace = samples.long_trace(pieces, per_draft)
+@pytest.mark.parametrize(("tokens", "per_draft"), [(2000, 60), (2000, 2000), (5000, 60), (5000, 5000)])
+def test_long_traces_stay_within_the_budget_and_say_what_is_left_out(tokens, per_draft):
+    trace = samples.long_trace(tokens, per_draft)
     made = sum(map(len, trace.continuations))
     html = trace_html(trace)
     read = Reader(html)
@@ -160,17 +160,17 @@ def test_long_traces_stay_within_the_budget_and_say_what_is_left_out(pieces, per
     if made <= 2000:
         assert tips == made
     else:
-        assert f"of {made:,} pieces are drawn one by one" in read.text
-        assert "more pieces, as plain text" in read.text
+        assert f"of {made:,} tokens are drawn one by one" in read.text
+        assert "more tokens, as plain text" in read.text
     assert trace.text.split()[-1] in read.text
 
 
 def test_what_fired_is_drawn_even_far_behind_the_budget():
     trace = samples.almanac_trace()
-    html = trace_html(trace, max_pieces=60)
+    html = trace_html(trace, max_tokens=60)
     part = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
     assert 'class="hit"' in part
-    assert "more pieces, as plain text" in part
+    assert "more tokens, as plain text" in part
 
 
 def test_long_strings_are_cut_visibly():
@@ -203,7 +203,7 @@ def test_right_to_left_emoji_and_split_characters():
     html = trace_html(trace)
     read = Reader(html)
     assert [last - first for _, _, first, last, _ in extents(made)] == [1, 1, 2, 1, 1]
-    assert "2 pieces make this character" in html
+    assert "2 tokens make this character" in html
     assert read.text.count(text) >= 2
     assert all(a.get("dir") == "auto" for tag, a in read.tags if a.get("class") in ("txt", "q"))
 

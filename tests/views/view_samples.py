@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dragin_lab.core.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Question, Step, Trace, Words
 
 ASKED = "When was the city where the director of film Gewair Lantern was born founded?"
 EXEMPLARS = (
@@ -62,7 +62,7 @@ def numbers(text: str) -> np.ndarray:
 
 
 def split(text: str, size: int = 4) -> list[tuple[int, int]]:
-    """Character spans of made-up pieces: every word with the space before it, cut every ``size`` letters."""
+    """Character spans of made-up tokens: every word with the space before it, cut every ``size`` letters."""
     spans, start = [], 0
     for i in range(1, len(text) + 1):
         if i == len(text) or text[i] == " " or i - start >= size + (text[start] == " ") or text[i] in ".?":
@@ -75,9 +75,9 @@ def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = F
     """A continuation of this text with made-up but fixed figures."""
     rng = np.random.default_rng(seed)
     spans = split(text) if spans is None else spans
-    pieces = [text[a:b].replace(" ", "▁") for a, b in spans] + ["</s>"] * eos
+    tokens = [text[a:b].replace(" ", "▁") for a, b in spans] + ["</s>"] * eos
     spans = spans + [(len(text), len(text))] * eos
-    n = len(pieces)
+    n = len(tokens)
     entropy = rng.gamma(0.4, 1.0, n)
     best = np.exp(-entropy / 2)
     others = np.array([0.5, 0.25, 0.12]) * (1 - best)[:, None]
@@ -85,7 +85,7 @@ def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = F
         prompt_ids=np.arange(40, dtype=np.int32),
         prompt_offsets=np.zeros((40, 2), np.int32),
         ids=rng.integers(3, 900, n).astype(np.int32),
-        pieces=tuple(pieces),
+        tokens=tuple(tokens),
         text=text,
         raw_text=text + "</s>" * eos,
         offsets=np.array(spans, np.int32).reshape(n, 2),
@@ -95,7 +95,7 @@ def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = F
         alternative_probs=np.column_stack([best, others]).astype(np.float32),
         received=rng.beta(1, 6, n).astype(np.float32),
         stopped="eos" if eos else "length",
-        alternative_pieces=tuple((text[a:b] or "</s>", " Bel", "ai", "onst") for a, b in spans),
+        alternative_tokens=tuple((text[a:b] or "</s>", " Bel", "ai", "onst") for a, b in spans),
         seconds=0.06,
         reused=38,
     )
@@ -103,9 +103,9 @@ def make(text: str, spans: list[tuple[int, int]] | None = None, *, eos: bool = F
 
 def words_of(made: Continuation, attention: np.ndarray, entropy: np.ndarray, theta: float = 1.2) -> Words:
     """Words split at spaces, scored sentence by sentence; the first sentence with a score above θ keeps its hits."""
-    starts = [i for i, p in enumerate(made.pieces) if i == 0 or p.startswith("▁")]
+    starts = [i for i, p in enumerate(made.tokens) if i == 0 or p.startswith("▁")]
     spans = np.array(list(zip(starts, [*starts[1:], len(made)], strict=True)), np.int32).reshape(-1, 2)
-    text = tuple("".join(made.pieces[a:b]).replace("▁", "") for a, b in spans)
+    text = tuple("".join(made.tokens[a:b]).replace("▁", "") for a, b in spans)
     ends = np.cumsum([t.rstrip("</s>").endswith(".") for t in text])
     sentence = np.concatenate([[0], ends[:-1]]).astype(np.int32) if text else np.zeros(0, np.int32)
     score = np.zeros(len(text))
@@ -235,7 +235,7 @@ def almanac_trace(variant: str = "reference") -> Trace:
         going = make(
             " Graizond Loththaimpan. He was born in Gewair, founded in 1466. So the answer is 1466.", eos=True, seed=5
         )
-        w = len([p for p in going.pieces if p.startswith("▁")])
+        w = len([p for p in going.tokens if p.startswith("▁")])
         rng = np.random.default_rng(4)
         words = words_of(going, rng.beta(1, 5, w), rng.gamma(0.5, 0.6, w), 99.0)
         trace.steps.append(
@@ -243,7 +243,7 @@ def almanac_trace(variant: str = "reference") -> Trace:
         )
         answer += going.text
         trace.steps[-1].answer = answer
-    trace.steps[0].notes.append("re-encoded text gives other ids than were generated, from piece 17 on")
+    trace.steps[0].notes.append("re-encoded text gives other ids than were generated, from token 17 on")
     trace.text = answer + "</s>" if variant == "reference" else answer
     trace.answer, trace.ended = "1466", "answered"
     trace.scores = {"em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0}
@@ -271,8 +271,8 @@ def baseline_trace(name: str) -> Trace:
     return trace
 
 
-def long_trace(pieces: int, per_draft: int = 60) -> Trace:
-    """A paper-variant trace that made about this many pieces, all judged, every fifth draft with a hit."""
+def long_trace(tokens: int, per_draft: int = 60) -> Trace:
+    """A paper-variant trace that made about this many tokens, all judged, every fifth draft with a hit."""
     trace = Trace(
         Question("q2", ASKED, ("1466",)),
         {"name": "dragin", "variant": "paper", "when": "rind", "measure": "RIND score", "threshold": 1.2},
@@ -280,9 +280,9 @@ def long_trace(pieces: int, per_draft: int = 60) -> Trace:
     text = (FIRST + " ") * (per_draft // 25 + 2)
     spans = split(text)[:per_draft]
     text = text[: spans[-1][1]]
-    for index in range(pieces // per_draft):
+    for index in range(tokens // per_draft):
         made = make(text, spans, seed=index)
-        w = sum(i == 0 or p.startswith("▁") for i, p in enumerate(made.pieces))
+        w = sum(i == 0 or p.startswith("▁") for i, p in enumerate(made.tokens))
         rng = np.random.default_rng(index)
         words = words_of(made, rng.beta(1, 4, w), rng.gamma(0.5, 1, w), 2.5 if index % 5 == 0 else 99.0)
         step = Step(index, prompt(trace.text[-300:]), made, words, Decision(False, "no word scores above θ 1.2"))

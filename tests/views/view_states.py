@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import view_samples as samples
 
-from dragin_lab.core.trace import Decision, Passage, Prompt, Query, Question, Step, Trace, Words
+from dragin_lab.trace.trace import Decision, Passage, Prompt, Query, Question, Step, Trace, Words
 
 VOID = {"meta", "br", "link", "img"}
 BASELINES = ("wo-rag", "sr-rag", "fs-rag", "fl-rag")
@@ -49,7 +49,7 @@ class Reader(HTMLParser):
 def hostile_trace() -> Trace:
     bad = "<script>alert('x')</script> & <img src=https://evil.example/a.png onerror=x> \"quoted\" \x1b[31m \ud800"
     made = samples.make(bad, seed=1)
-    made.alternative_pieces = tuple((bad, "</span>") for _ in made.pieces)
+    made.alternative_tokens = tuple((bad, "</span>") for _ in made.tokens)
     words = Words(
         (bad,),
         np.array([[0, len(made)]], np.int32),
@@ -90,7 +90,7 @@ def strange_traces() -> dict[str, Trace]:
         received=np.full(len(made), np.nan, np.float32),
         alternative_ids=np.zeros((0, 0), np.int32),
         alternative_probs=np.zeros((0, 0), np.float32),
-        alternative_pieces=(),
+        alternative_tokens=(),
     )
     nan = np.full(len(whole.steps[0].words), np.nan, np.float32)
     blank = dataclasses.replace(whole.steps[0].words, attention=nan, entropy=nan, score=nan)

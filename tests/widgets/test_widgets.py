@@ -19,8 +19,8 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 import dragin_lab as dl
 from dragin_lab import Lab, widgets
 from dragin_lab.core.method import method
-from dragin_lab.core.trace import Passage, Question, Trace
 from dragin_lab.errors import MissingPackageError, SettingError
+from dragin_lab.trace.trace import Passage, Question, Trace
 
 pytest.importorskip("anywidget")
 sys.path.insert(0, str(Path(__file__).parents[1] / "views"))
@@ -128,7 +128,7 @@ def test_scripts_put_in_html_only_what_python_has_drawn() -> None:
 def test_files_that_cannot_be_read_say_so_in_place(tmp_path: Path, text: str) -> None:
     path = samples.almanac_trace().save(tmp_path / "trace.safetensors")
     data = path.read_bytes()
-    path.write_bytes(data[:200] if text == "cut" else data.replace(b'"version":"2"', b'"version":"9"'))
+    path.write_bytes(data[:200] if text == "cut" else data.replace(b'"version":"3"', b'"version":"9"'))
     for widget in (dl.explore(path), dl.compare(path, path), dl.tuner(path)):
         assert str(path) in widget.data["error"]
         assert str(path) in widget._repr_mimebundle_()[0]["text/html"]
@@ -137,18 +137,18 @@ def test_files_that_cannot_be_read_say_so_in_place(tmp_path: Path, text: str) ->
 # -- explore ----------------------------------------------------------------------------------------------------------
 
 
-def test_explore_sends_everything_about_a_piece() -> None:
+def test_explore_sends_everything_about_a_token() -> None:
     trace = samples.almanac_trace("paper")
     data = dl.explore(trace).data
     draft = next(t for t in data["texts"] if any(c["f"] for c in t["cells"]))
     fired = draft["cells"][draft["start"]]
-    step = next(s for s in trace.steps if s.decision is not None and s.decision.piece is not None)
+    step = next(s for s in trace.steps if s.decision is not None and s.decision.token is not None)
     assert step.decision is not None
-    assert step.decision.piece is not None
+    assert step.decision.token is not None
     assert step.draft is not None
-    made, piece = step.draft, step.decision.piece
-    assert fired["n"] == piece + 1
-    assert fired["e"] == pytest.approx(float(made.entropy[piece]), rel=1e-3)
+    made, token = step.draft, step.decision.token
+    assert fired["n"] == token + 1
+    assert fired["e"] == pytest.approx(float(made.entropy[token]), rel=1e-3)
     assert fired["h"]
     assert fired["w"]["s"] > data["theta"]
     assert len(fired["o"]) == made.alternative_ids.shape[1]
@@ -156,7 +156,7 @@ def test_explore_sends_everything_about_a_piece() -> None:
     assert step.decision.reason.split()[0].strip("'\"") in draft["html"]
 
 
-def test_explore_names_what_a_piece_attends_to() -> None:
+def test_explore_names_what_a_token_attends_to() -> None:
     trace = ran(method("dragin", variant="paper", threshold=0.5))
     draft = dl.explore(trace).data["texts"][0]
     assert draft["rows"]
@@ -179,7 +179,7 @@ def test_explore_draws_a_trace_in_any_state(name: str) -> None:
         assert "<img" not in html
 
 
-def test_explore_leaves_pieces_out_and_says_so() -> None:
+def test_explore_leaves_tokens_out_and_says_so() -> None:
     from dragin_lab.widgets.explorer import explored
 
     data = explored(samples.long_trace(600), most=100)
@@ -288,7 +288,7 @@ def asking(*texts: str | BaseException, **options: Any) -> tuple[Any, list[dict[
     return live, news
 
 
-def test_pieces_come_as_they_are_made() -> None:
+def test_tokens_come_as_they_are_made() -> None:
     live, news = asking(SCRIPT, " Elm. So the answer is Elm.")
     message_to(live, kind="ask", question="Where was Ada born?", method="dragin", variant="paper", threshold=0.5)
     trace = live.wait(20)
@@ -296,7 +296,7 @@ def test_pieces_come_as_they_are_made() -> None:
     assert trace.ended == "answered"
     kinds = [one["is"] for one in news]
     assert kinds[-1] == "ended"
-    assert kinds.index("piece") < kinds.index("decided") < kinds.index("retrieved") < kinds.index("done")
+    assert kinds.index("token") < kinds.index("decided") < kinds.index("retrieved") < kinds.index("done")
     decided = next(one for one in news if one["is"] == "decided")
     assert decided["retrieve"]
     assert any(cell["h"] for cell in decided["cells"])

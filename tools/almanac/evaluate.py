@@ -20,8 +20,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from dragin_lab import BM25, Corpus
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.core.answers import exact_match, extract_answer
-from dragin_lab.core.trace import Passage
 from dragin_lab.errors import DraginLabError
+from dragin_lab.trace.trace import Passage
 from tools.almanac import questions
 from tools.almanac.benchmarks import BENCHMARKS, OPEN_TYPES, Asked, Knowledge, ask_all, passage_ids
 from tools.almanac.build import exemplars

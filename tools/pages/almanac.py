@@ -25,16 +25,16 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.errors import DraginLabError
 from dragin_lab.study import needs, needs_query
+from dragin_lab.trace.trace import Question, Trace
 from tools.pages.almanac_page import SPARING, Results, write_page
 from tools.pages.base import DOCS, RUNS, Row, kept_rows, parser, say
 
 FORMAT = 3  # of the lines below runs/almanac; another number starts anew
 SHOTS = 2  # exemplars in a prompt: the model's context is short
-NEW_PIECES = 96
+NEW_TOKENS = 96
 CHUNK = 20  # questions side by side, of one benchmark for every method, before the next ones: a stopped run is balanced
 VARIANTS = ("reference", "paper")
 TOP_NS = (5, 10, 15, 25)
@@ -47,7 +47,7 @@ THETAS = {
 WORDS_AT = {"dragin": 2.0, "dragin-paper": 0.4}  # θ at which lengths of QFS's queries are compared in DRAGIN's loop
 METHODS = ("wo-rag", "sr-rag", "fl-rag", "fs-rag", "flare", "dragin", "dragin-sparing", "dragin-paper", "flare-paper")
 
-TopN = dict[str, dict[str, int]]  # variant -> what -> words or pieces of a query
+TopN = dict[str, dict[str, int]]  # variant -> what -> words or tokens of a query
 Tried = dict[Any, tuple[float, float]]  # setting -> exact match and retrievals on development
 
 
@@ -95,7 +95,7 @@ class Work:
             def work(one: Labelled, template: PromptTemplate = template) -> Row:
                 facts, sentences = needs.forced_items(self.lm, one, template, self.pipeline)
                 free, ended = needs.free_items(
-                    self.lm, one, template, self.pipeline, almanac.wordings(), max_new_tokens=NEW_PIECES
+                    self.lm, one, template, self.pipeline, almanac.wordings(), max_new_tokens=NEW_TOKENS
                 )
                 groups = {"facts": facts, "sentences": sentences, "free": free}
                 plain = {key: [asdict(item) for item in items] for key, items in groups.items()}
@@ -118,7 +118,7 @@ class Work:
         return rows
 
     def choose_top_n(self) -> TopN:
-        """Words of a QFS query and pieces of last-n's, by variant: the best recall@3, then MRR, on development."""
+        """Words of a QFS query and tokens of last-n's, by variant: the best recall@3, then MRR, on development."""
         sized = ("qfs", "last-n")
         tried = {
             f"{variant} {what} {n}": needs_query.formulators(variant, {what: n})[what]
@@ -142,7 +142,7 @@ class Work:
         name = key.removesuffix("-paper").removesuffix("-sparing")
         variant = "paper" if key.endswith("-paper") else "reference"
         top_n = words.get(key.removesuffix("-sparing"))
-        return dl.method(name, variant=variant, threshold=theta, top_n=top_n, max_new_tokens=NEW_PIECES, top_k=3)
+        return dl.method(name, variant=variant, threshold=theta, top_n=top_n, max_new_tokens=NEW_TOKENS, top_k=3)
 
     def episodes(self, split: str, benchmark: str, limit: int, key: str, method: Method) -> list[Row]:
         lab = dl.Lab(self.lm, retriever=self.retriever, exemplars=self.templates[benchmark], cache=self.cache)
@@ -157,7 +157,7 @@ class Work:
             return ahead.pop(question.id)
 
         theta = "" if method.threshold is None else f".theta{method.threshold:g}"
-        words = "" if method.what.name != "qfs" else f".n{method.top_n}"
+        words = "" if method.formulator.name != "qfs" else f".n{method.top_n}"
         name = f"episodes.{split}.{benchmark}.{key}{theta}{words}"
         return self.each(name, asked, work, until=split == "test")
 
@@ -218,7 +218,7 @@ def prediction(trace: Trace) -> Row:
         "queries": trace.queries,
         "passages": [[p.id for p in s.passages] for s in trace.steps if s.query is not None],
         "drafts": count["drafts"],
-        "pieces": count["generated"],
+        "tokens": count["generated"],
         "ended": trace.ended,
     }
 

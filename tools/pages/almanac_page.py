@@ -150,15 +150,15 @@ def _when(found: Results) -> str:
     return f"""## When
 
 The gold reasoning is forced on the model after the question's direct prompt. A fact's score is the largest over its
-value's pieces. Positive: the {positive} facts that the model could not know (never taught, or taught with another value
+value's tokens. Positive: the {positive} facts that the model could not know (never taught, or taught with another value
 since changed); negative: the {len(facts) - positive} that it was taught. *Half-known*: taught, but seldom (a stretch of
 8,192 training examples asks for it fewer than 12 times); it counts as known, and the third area leaves it out. θ has
 the best F1 on development's facts. A clock has "fired" on a fact when a retrieval falls between the start of its
 sentence and the end of its value.
 
-Forcing shows a trigger more than it would see: after the first piece that the model would not have written, its
-surprise about the gold value shows, and `probability` is that of the gold piece. *Own view* takes a value's pieces only
-up to and with that first piece (`probability-first` is then what FLARE would see there). *Own mistakes*: do these
+Forcing shows a trigger more than it would see: after the first token that the model would not have written, its
+surprise about the gold value shows, and `probability` is that of the gold token. *Own view* takes a value's tokens only
+up to and with that first token (`probability-first` is then what FLARE would see there). *Own mistakes*: do these
 scores tell the facts that the model would have got wrong from those it would have got right, whatever it was taught?
 
 {table}
@@ -172,7 +172,7 @@ with its old value; *never*: it could only be read):
 
 {by_degree}
 
-The same for whole sentences, which is what a method decides on: the largest score of any piece in it, so that doubt
+The same for whole sentences, which is what a method decides on: the largest score of any token in it, so that doubt
 about the wording counts. Positive: the {lacking} of {len(found.sentences)} sentences that hold a fact the model could
 not know.
 
@@ -227,7 +227,7 @@ For each of the {n} missing facts the gold reasoning stands up to its value and 
 the words it writes for the value are the hits. So *when* is right for every formulator, and they differ in what they
 ask. A query is good when its first three passages hold the one that states the fact. QFS keeps
 {size["reference"]["qfs"]} words (reference) and {size["paper"]["qfs"]} (paper), `last-n` {size["reference"]["last-n"]}
-and {size["paper"]["last-n"]} pieces, chosen on development. MRR counts the first ten.
+and {size["paper"]["last-n"]} tokens, chosen on development. MRR counts the first ten.
 
 {markdown_table(("formulator", *columns), rows)}"""
 
@@ -262,7 +262,7 @@ def _methods(found: Results) -> str:
 Exact match (on StrategyQA: accuracy), by what the question needs: *known*: every fact was taught; *changed*: some fact
 was taught with its old value; *unknown*: some fact was never taught. Retrievals a question, in brackets those on known
 questions, where none is needed. *Found*: share of the missing facts whose passage was among those retrieved at some
-time; then exact match on the questions of which all were. Pieces: all that the model generated for a question, thrown
+time; then exact match on the questions of which all were. Tokens: all that the model generated for a question, thrown
 away or not. Reference variant unless said otherwise.
 
 {body}
@@ -289,12 +289,12 @@ def _answers(by_method: Mapping[str, Sequence[Row]], labels: Mapping[str, Labell
         em = _mean_with([r["em"] for r in of])
         parts = [rounded(_mean(part, "em")) for part in known.values()]
         share, right = _found(of, labels)
-        rows.append([NAMES[key], em, *parts, calls, rounded(share), right, f"{_mean(of, 'pieces'):.0f}"])
+        rows.append([NAMES[key], em, *parts, calls, rounded(share), right, f"{_mean(of, 'tokens'):.0f}"])
     first = next(iter(by_method.values()))
     count = Counter(labels[r["qid"]].knowledge for r in first)
     columns = [f"{k} (n = {count[k]})" for k in ("known", "changed", "unknown")]
     return markdown_table(
-        ("method", "exact match", *columns, "retrievals", "found", "exact match where all found", "pieces"), rows
+        ("method", "exact match", *columns, "retrievals", "found", "exact match where all found", "tokens"), rows
     )
 
 

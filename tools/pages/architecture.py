@@ -14,7 +14,10 @@ from tools.pages.base import DOCS
 
 PACKAGE = Path(dragin_lab.__file__).parent
 #: From the ground up, as `tests/test_house.py` holds them.
-ROOMS = ("core", "almanac", "data", "model", "retrieval", "run", "study", "views", "widgets", "cli")
+ROOMS = (
+    "trace", "core", "triggers", "reference", "catalog", "almanac", "data", "model", "retrieval", "run", "study",
+    "views", "widgets", "cli",
+)  # fmt: skip
 PICTURE = DOCS / "pictures" / "rooms.svg"
 CELL, LEFT, TOP = 44, 190, 96
 

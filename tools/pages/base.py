@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.core.intervals import bracket
+from dragin_lab.run.intervals import bracket
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 DOCS, RUNS, RESULTS = ROOT / "docs", ROOT / "runs", ROOT / "benchmarks" / "results"
 
 #: The embedded model's settings by variant, chosen on development (docs/almanac.md, "Thresholds tried on development"
-#: and "What").
+#: and "Formulator").
 CHOSEN: dict[str, dict[str, dict[str, Any]]] = {
     "reference": {"dragin": {"threshold": 2.0, "top_n": 25}, "flare": {"threshold": 0.1}},
     "paper": {"dragin": {"threshold": 0.2, "top_n": 5}, "flare": {"threshold": 0.6}},

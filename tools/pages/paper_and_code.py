@@ -30,16 +30,16 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trace import Question, Trace
 from dragin_lab.data import datasets
 from dragin_lab.run.cache import cached
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import ask_at, place_of
 from dragin_lab.study.ranking import best_threshold
-from tools.pages.almanac import NEW_PIECES, prediction
+from dragin_lab.trace.trace import Question, Trace
+from tools.pages.almanac import NEW_TOKENS, prediction
 from tools.pages.base import DOCS, HERE, RUNS, Row, kept_rows, parser, say
 from tools.pages.paper_and_code_page import Results, write_page
-from tools.pages.variants_rind import BASES, WHENS
+from tools.pages.variants_rind import BASES, TRIGGERS
 from tools.pages.variants_swaps import SWAPPED, Run, WhatSwap, whats
 
 PAGE = DOCS / "paper-and-code.md"
@@ -47,9 +47,9 @@ TEMPLATE = HERE / "paper-and-code.template.md"
 FORMAT = 1  # of the lines below runs/paper-and-code; another number starts anew
 CHUNK = 5  # questions for every method before the next ones, so that a draft that two share is written once
 
-#: name of a way to score -> what it is; FLARE's two are read off ``needs.piece_scores``.
-SCORES = {**BASES, **{f"{swap.base}: {swap.label}": swap.rind for swap in WHENS}}
-FLARE_SCORES = {"flare": "probability-sentence", "flare: any piece": "probability"}
+#: name of a way to score -> what it is; FLARE's two are read off ``needs.token_scores``.
+SCORES = {**BASES, **{f"{swap.base}: {swap.label}": swap.rind for swap in TRIGGERS}}
+FLARE_SCORES = {"flare": "probability-sentence", "flare: any token": "probability"}
 
 
 class Bench:
@@ -98,13 +98,13 @@ class Bench:
         ids = made.ids.tolist()
         alone, marker = self.lm.attend(ids), self.lm.tokenizer.marker
         decoded = [self.lm.tokenizer.decode([i], special=True) for i in ids]
-        by_piece = needs.piece_scores(made, alone, marker, decoded, self.pipeline)
-        scores = {name: by_piece[trigger] for name, trigger in FLARE_SCORES.items()}
+        by_token = needs.token_scores(made, alone, marker, decoded, self.pipeline)
+        scores = {name: by_token[trigger] for name, trigger in FLARE_SCORES.items()}
         scores |= {name: rind.scores(made, alone, marker, "</s>", self.pipeline) for name, rind in SCORES.items()}
         lead = made.text.find(one.reasoning)
-        facts = [(needs.pieces_of(made, f.start + lead, f.end + lead), f.missing) for f in one.facts]
+        facts = [(needs.tokens_of(made, f.start + lead, f.end + lead), f.missing) for f in one.facts]
         sentences = [
-            (needs.pieces_of(made, a, b), any(f.missing for f in one.facts if a <= f.start + lead < b))
+            (needs.tokens_of(made, a, b), any(f.missing for f in one.facts if a <= f.start + lead < b))
             for a, b in self.pipeline.spans(made.text)
         ]
         plain = {
@@ -173,8 +173,8 @@ class Bench:
         }
 
 
-def _largest(scores: Mapping[str, np.ndarray], pieces: np.ndarray) -> dict[str, float]:
-    return {name: float(values[pieces].max()) for name, values in scores.items()}
+def _largest(scores: Mapping[str, np.ndarray], tokens: np.ndarray) -> dict[str, float]:
+    return {name: float(values[tokens].max()) for name, values in scores.items()}
 
 
 def _name(function: Any) -> str:
@@ -235,7 +235,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     command.add_argument("--shots", type=int, help="the first so many examples; default: all (Almanac: 2)")
     command.add_argument("--limit", type=int, default=20, help="questions a benchmark")
     command.add_argument("--dev-limit", type=int, help="development questions a benchmark, to choose θ on (20)")
-    command.add_argument("--max-new-tokens", type=int, default=NEW_PIECES)
+    command.add_argument("--max-new-tokens", type=int, default=NEW_TOKENS)
     command.add_argument("--workers", type=int, default=2, help="benchmarks at a time")
     command.add_argument("--output", type=Path, default=RUNS / "paper-and-code")
     command.add_argument("--page", type=Path, help="default: docs/paper-and-code.md for the embedded model on Almanac")

@@ -18,14 +18,14 @@ from dragin_lab.run.lines import interval_of
 from dragin_lab.study.comparisons import bootstrap_statistic, paired
 from dragin_lab.study.ranking import roc_area
 from tools.pages.base import Row, bracketed, markdown_table, rounded
-from tools.pages.variants_rind import WHENS
+from tools.pages.variants_rind import TRIGGERS
 from tools.pages.variants_scores import RULES, rescored
 from tools.pages.variants_swaps import SWAPPED, whats
 
 Interval = tuple[float, float, float]  # value, low, high
 MARK = re.compile(r"\{\{([^{}]+)\}\}")
 #: FLARE's way to score that is measured on labels: number on the page, base, the other, what to call it.
-FLARE_WHEN = ("F3", "flare", "flare: any piece", "FLARE, any piece, not the mean")
+FLARE_WHEN = ("F3", "flare", "flare: any token", "FLARE, any token, not the mean")
 SAMPLES = 1_000  # draws of questions for areas and recalls, of which a question has several items
 NO_LABELS = "needs Almanac's labels, which these questions have not"
 
@@ -155,7 +155,7 @@ def marks(found: Results) -> dict[str, str]:
 
 
 def _when_cells(found: Results) -> list[tuple[str, str]]:
-    swaps = [(s.difference, s.base, f"{s.base}: {s.label}", f"{s.base}, {s.label}") for s in WHENS]
+    swaps = [(s.difference, s.base, f"{s.base}: {s.label}", f"{s.base}, {s.label}") for s in TRIGGERS]
     if not found.labelled:
         return [(number, f"ROC area: {NO_LABELS}") for number in dict.fromkeys(s[0] for s in (*swaps, FLARE_WHEN))]
     return [
@@ -233,7 +233,7 @@ def _clear(found: Results) -> str:
         if run.base is not None:
             look(run.difference, run.key, "EM", found.difference(run.key, run.base, "em"))
     if found.labelled:
-        for swap in WHENS:
+        for swap in TRIGGERS:
             name = f"{swap.base}: {swap.label}"
             look(swap.difference, name, "ROC area", found.area_difference(name, swap.base))
         for what in whats():
@@ -248,15 +248,15 @@ def _when_table(found: Results) -> str:
     if not found.labelled:
         return f"Not measured: {NO_LABELS}."
     rows = []
-    bases = dict.fromkeys(("reference", "paper", *(s.base for s in WHENS)))
+    bases = dict.fromkeys(("reference", "paper", *(s.base for s in TRIGGERS)))
     for base in bases:
-        swaps = [(s.difference, f"{s.base}: {s.label}", s.label) for s in WHENS if s.base == base]
+        swaps = [(s.difference, f"{s.base}: {s.label}", s.label) for s in TRIGGERS if s.base == base]
         rows.append(_when_line(found, "", base, f"**{base}**", None))
         rows += [_when_line(found, number, score, label, base) for number, score, label in swaps]
     number, base, score, label = FLARE_WHEN
     rows += [_when_line(found, "", base, "**FLARE, the sentence's mean 1 − p**", None)]
     rows += [_when_line(found, number, score, label, base)]
-    facts, sentences = ([item for row in found.when for item in row[of]] for of in _ITEMS)
+    facts, sentences = ([item for row in found.trigger for item in row[of]] for of in _ITEMS)
     counts = [f"{of}, {sum(i['missing'] for i in items)} of {len(items)} missing" for of, items in
               (("facts", facts), ("sentences", sentences))]  # fmt: skip
     head = ("", "score", f"ROC area ({counts[0]})", f"ROC area ({counts[1]})", "sentences, against its base")
@@ -279,13 +279,13 @@ def _what_table(found: Results) -> str:
         return f"Not measured: {NO_LABELS}."
     rows = []
     for swap in whats():
-        asked = found.what[swap.key]
+        asked = found.formulator[swap.key]
         mrr = fmean(row["rr"] for row in asked) if asked else math.nan
         difference = "" if swap.base is None else _signed(found.recall_difference(swap.key, swap.base))
         rows.append(
             [swap.difference, swap.key, bracketed(*found.recall(swap.key)), rounded(mrr), difference, swap.base or ""]
         )
-    n = len(found.what[whats()[0].key])
+    n = len(found.formulator[whats()[0].key])
     return markdown_table(("", "query", f"recall@3 (n = {n})", "MRR", "recall@3 against", "this"), rows)
 
 
@@ -295,13 +295,13 @@ def _runs_table(found: Results) -> str:
         theta = found.thetas[run.key]
         line = [run.difference, f"`{run.key}`", "" if theta is None else f"{theta:.3g}"]
         line += [bracketed(*found.mean(run.key, name)) for name in ("em", "f1", "retrievals")]
-        line.append(f"{fmean(row['pieces'] for row in found.flat(run.key)):.0f}")
+        line.append(f"{fmean(row['tokens'] for row in found.flat(run.key)):.0f}")
         if run.base is not None:
             line += [_signed(found.difference(run.key, run.base, name)) for name in ("em", "f1", "retrievals")]
         rows.append([*line, *[""] * (10 - len(line))])
     columns = ("EM", "F1", "retrievals")
     n = len(found.flat(SWAPPED[0].key))
-    head = ("", f"method (n = {n})", "θ", *columns, "pieces", *(f"{name}, against its base" for name in columns))
+    head = ("", f"method (n = {n})", "θ", *columns, "tokens", *(f"{name}, against its base" for name in columns))
     return markdown_table(head, rows)
 
 

@@ -82,13 +82,13 @@ BENCHMARKS = (
         "Memory",
         (
             ("attention kept in full, one layer, p = 2,048, n = 128, 32 heads", "20 MiB"),
-            ("peak memory of a 4,096-piece prompt, capture / plain SDPA", "1.05 x"),
+            ("peak memory of a 4,096-token prompt, capture / plain SDPA", "1.05 x"),
         ),
         show_memory,
     ),
     Benchmark("growth", "How it grows", show=show_growth),
     Benchmark("latency", "The first result", (("`import dragin_lab`", "0.5 s"),), show_latency),
-    Benchmark("views", "Views", (("static heatmap of 2,000 pieces", "150 ms, 1.5 MB"),), show_views),
+    Benchmark("views", "Views", (("static heatmap of 2,000 tokens", "150 ms, 1.5 MB"),), show_views),
     Benchmark(
         "corpus",
         "A corpus",
@@ -193,7 +193,7 @@ def page(results: Path = RESULTS) -> str:
 CLOSING = [
     "No GPU was at hand, so nothing here was measured on one. `benchmarks/gpu.py` measures a model of the shape of "
     "Llama-2-7B with random weights on any CUDA device, without a download. What can be counted without one "
-    "(`tests/model/test_lm_waits.py`): a draft waits for the device once a piece, to learn which piece it is; a "
+    "(`tests/model/test_lm_waits.py`): a draft waits for the device once a token, to learn which token it is; a "
     "trigger that looks at scores gets them in the same transfer; a batch waits once a step, and once more where "
     "transformers looks whether its mask masks anything. A static cache, CUDA graphs and `torch.compile` are not used, "
     "because whether they pay can only be measured there. Never run on a GPU, either: a model spread over several "

@@ -14,12 +14,12 @@ def table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> list[str]
 
 
 def show_capture(found: Found) -> list[str]:
-    head = ("model", "parameters", "prompt + pieces", "rounds", "capture / bare loop", "/ no attention", "/ `generate`")
+    head = ("model", "parameters", "prompt + tokens", "rounds", "capture / bare loop", "/ no attention", "/ `generate`")
     rows = [
         (
             one["model"],
             f"{one['parameters'] / 1e6:.1f} M",
-            f"{one['prompt']} + {one['pieces']}",
+            f"{one['prompt']} + {one['tokens']}",
             one["rounds"],
             *(f"{one['over'][way]:.3f} ({one['over_cpu'][way]:.3f})" for way in ("bare", "untapped", "generate")),
         )
@@ -55,15 +55,15 @@ def show_episode(found: Found) -> list[str]:
             )
         )
         ways = (f"{one['forwards'][way]:.0f} ({one['fed'][way]:.0f})" for way in ("ours", "first", "naive", "plain"))
-        made = (f"{one[key]:.0f}" for key in ("pieces_kept", "pieces_generated", "pieces_generated_naive"))
+        made = (f"{one[key]:.0f}" for key in ("tokens_kept", "tokens_generated", "tokens_generated_naive"))
         fed.append((name, *made, *ways))
     lines = [
-        f"{found['exemplars']} exemplars, drafts of at most {found['max_new_tokens']} pieces. *Plain* is one "
-        "`generate` of the pieces that are kept, *naive* the released code's way (`benchmarks/naive.py`), with the "
+        f"{found['exemplars']} exemplars, drafts of at most {found['max_new_tokens']} tokens. *Plain* is one "
+        "`generate` of the tokens that are kept, *naive* the released code's way (`benchmarks/naive.py`), with the "
         "same answers.",
         "",
         *table(head, rows),
-        "What does not depend on the machine, a question: pieces kept and generated, and forwards (pieces fed).",
+        "What does not depend on the machine, a question: tokens kept and generated, and forwards (tokens fed).",
         "",
     ]
     head = ("variant", "kept", "generated", "naive", "ours", "on an empty cache", "naive", "plain")
@@ -82,7 +82,7 @@ def show_batch(found: Found) -> list[str]:
     )
     rows = []
     for one in found["batch"]:
-        reused = [n / one["prompt_pieces"] for n in one["prompt_pieces_reused"].values()]
+        reused = [n / one["prompt_tokens"] for n in one["prompt_tokens_reused"].values()]
         over = (f"{one[kind]['alone']:.2f}" for kind in ("over", "over_cpu"))
         cache = f"{reused[0]:.0%} alone, {reused[1]:.0%} side by side"
         rows.append((one["method"], one["variant"], one["questions"], *over, cache, len(one["differences"])))
@@ -90,7 +90,7 @@ def show_batch(found: Found) -> list[str]:
 
 
 def show_same(found: Found) -> list[str]:
-    head = ("method", "variant", "questions", "pieces generated", "differences")
+    head = ("method", "variant", "questions", "tokens generated", "differences")
     rows = [
         (one["method"], one["variant"], one["questions"], f"{one['generated']:,}", len(one["differences"]))
         for one in found["batch"]
@@ -110,7 +110,7 @@ def _differences(found: Found) -> list[str]:
 
 
 def show_sweep(found: Found) -> list[str]:
-    head = ("variant", "θ", "n", "five / one", "processor time", "without a store", "pieces made", "drafts served")
+    head = ("variant", "θ", "n", "five / one", "processor time", "without a store", "tokens made", "drafts served")
     rows = []
     for one in found["sweeps"]:
         stored, first, *_, last = one["stored"], *one["thresholds"]
@@ -123,7 +123,7 @@ def show_sweep(found: Found) -> list[str]:
                 f"{one['kept_over_one']:.2f}",
                 f"{one['kept_over_one_cpu']:.2f}",
                 f"{one['anew_over_one']:.2f}",
-                f"{one['pieces_made_over_one']:.2f}",
+                f"{one['tokens_made_over_one']:.2f}",
                 f"{stored['drafts_served']} of {drafts}",
             )
         )
@@ -137,7 +137,7 @@ def show_memory(found: Found) -> list[str]:
         "layers",
         "capture adds, multiply-adds",
         "of",
-        "processor µs a piece",
+        "processor µs a token",
         "capture / without",
         "processor time",
     )
@@ -146,7 +146,7 @@ def show_memory(found: Found) -> list[str]:
             row["layers"],
             f"{row['added_multiply_adds']:,}",
             f"{row['multiply_adds']:,}",
-            f"{row['added_cpu_us_a_piece']:.0f}",
+            f"{row['added_cpu_us_a_token']:.0f}",
             f"{row['over']:.3f}",
             f"{row['over_cpu']:.3f}",
         )
@@ -154,7 +154,7 @@ def show_memory(found: Found) -> list[str]:
     ]
     return [
         f"A random Llama of {one['parameters'] / 1e6:.0f} M parameters ({one['layers']} layers, {one['heads']} heads), "
-        f"{one['prompt']:,} + {one['pieces']} pieces, {one['rounds']} rounds in processes of their own: "
+        f"{one['prompt']:,} + {one['tokens']} tokens, {one['rounds']} rounds in processes of their own: "
         f"{most['capture']:.0f} MiB at most with capture and {most['generate']:.0f} MiB with plain `generate`; "
         f"above the loaded model {above['capture']:.0f} and {above['generate']:.0f} MiB "
         f"({one['above_over']:.3f} x). The attention kept is {one['kept_MiB']:.1f} MiB of it.",
@@ -164,13 +164,13 @@ def show_memory(found: Found) -> list[str]:
 
 
 def show_growth(found: Found) -> list[str]:
-    head = ("context", "capture / `generate`", "capture / without", "ms a piece", "attention kept")
+    head = ("context", "capture / `generate`", "capture / without", "ms a token", "attention kept")
     rows = [
         (
-            f"{row['prompt']:,} + {row['pieces']}",
+            f"{row['prompt']:,} + {row['tokens']}",
             f"{row['capture_over_generate']:.3f} ({row['capture_over_generate_cpu']:.3f})",
             f"{row['capture_over_untapped']:.3f} ({row['capture_over_untapped_cpu']:.3f})",
-            f"{row['ms_a_piece']:.1f}",
+            f"{row['ms_a_token']:.1f}",
             f"{row['kept_MiB']:.1f} MiB",
         )
         for row in found["context"]
@@ -190,16 +190,16 @@ def show_growth(found: Found) -> list[str]:
 
 
 def show_latency(found: Found) -> list[str]:
-    head = ("method", "n", "exemplars read", "first piece", "/ plain", "first decision", "answer", "/ plain")
+    head = ("method", "n", "exemplars read", "first token", "/ plain", "first decision", "answer", "/ plain")
     rows = []
     for one in found["asked"]:
         for way, ms in one["median_ms"].items():
             if way != "plain":
                 over = one["over_plain"][way]
-                first, decided, answer = (f"{ms[name]:.0f} ms" for name in ("piece", "decision", "answer"))
+                first, decided, answer = (f"{ms[name]:.0f} ms" for name in ("token", "decision", "answer"))
                 read = "before" if way == "warm" else "with it"
                 name = f"{one['method']}, {one['variant']}"
-                of = (f"{over['piece']:.2f}", decided, answer, f"{over['answer']:.2f}")
+                of = (f"{over['token']:.2f}", decided, answer, f"{over['answer']:.2f}")
                 rows.append((name, one["questions"], read, first, *of))
     return [*table(head, rows), f"The model and the passages are loaded in {found['load_s']:.1f} s before that.", ""]
 
@@ -210,15 +210,15 @@ def show_gpu(found: Found) -> list[str]:
     rows = [
         (
             one["episodes"],
-            *(f"{one['pieces_a_second'][way]:.0f}" for way in ("capture", "untapped", "generate")),
-            f"{one['limit_pieces_a_second']['weights and cache']:.0f}",
+            *(f"{one['tokens_a_second'][way]:.0f}" for way in ("capture", "untapped", "generate")),
+            f"{one['limit_tokens_a_second']['weights and cache']:.0f}",
             *(f"{one['capture_over'][way]:.2f}" for way in ("untapped", "generate")),
         )
         for one in found["decoding"]
     ]
     return [
         f"{found['machine']['device']}, {shape['layers']} layers, hidden {shape['hidden']}, {shape['dtype']}, random "
-        f"weights; a copy moves {found['bandwidth_bytes_a_second'] / 1e9:.0f} GB/s. Pieces a second.",
+        f"weights; a copy moves {found['bandwidth_bytes_a_second'] / 1e9:.0f} GB/s. Tokens a second.",
         "",
         *table(head, rows),
     ]
@@ -226,10 +226,10 @@ def show_gpu(found: Found) -> list[str]:
 
 def show_views(found: Found) -> list[str]:
     rows = [
-        (row["view"], f"{row['pieces']:,}", row["drafts"], f"{row['wall_ms']:.0f}", f"{row['kB']:.0f}")
+        (row["view"], f"{row['tokens']:,}", row["drafts"], f"{row['wall_ms']:.0f}", f"{row['kB']:.0f}")
         for row in found["views"]
     ]
-    return table(("view", "pieces", "drafts", "ms", "kB"), rows)
+    return table(("view", "tokens", "drafts", "ms", "kB"), rows)
 
 
 def show_corpus(found: Found) -> list[str]:

@@ -35,18 +35,18 @@ from dragin_lab.run.lines import summary
 from tools.pages.base import CHOSEN, RUNS, parser, say
 
 OUTPUT = RUNS / "gallery"
-#: Pieces of an answer, as in docs/almanac.md; self-ask's holds its questions too, and keeps its own default.
-NEW_PIECES = 96
+#: Tokens of an answer, as in docs/almanac.md; self-ask's holds its questions too, and keeps its own default.
+NEW_TOKENS = 96
 #: The paper's five (Table 5), and others around the one that was chosen, which stands in the part ``methods``.
 THETAS = (0.5, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 2.5, 3.0)
 #: Table 4's other *when* with the query it gives all of them, and Table 6's other *what*.
-WHENS = ("fl-rag", "flare", "dragin")
-WHATS = ("confident-sentence", "full-context", "last-n")
+TRIGGERS = ("fl-rag", "flare", "dragin")
+FORMULATORS = ("confident-sentence", "full-context", "last-n")
 
 
 def made(name: str, variant: str = "reference", **changes: Any) -> Method:
     """A method with the settings chosen for the embedded model; ``changes`` replace some of them."""
-    length = {} if name == "self-ask" else {"max_new_tokens": NEW_PIECES}
+    length = {} if name == "self-ask" else {"max_new_tokens": NEW_TOKENS}
     settings = CHOSEN[variant].get(name, {}) | length | changes
     if changes.get("what", "qfs") != "qfs":
         settings.pop("top_n", None)  # the length chosen for a QFS query
@@ -58,8 +58,8 @@ PARTS: dict[str, Callable[[], list[Method]]] = {
     "methods": lambda: [made(name) for name in ("dragin", *(name for name in PAPERS if name != "dragin"))],
     "thresholds": lambda: [made("dragin", threshold=theta) for theta in THETAS],
     "ablations": lambda: [
-        *(made(name, what="last-sentence") for name in WHENS),
-        *(made("dragin", what=what) for what in WHATS),
+        *(made(name, what="last-sentence") for name in TRIGGERS),
+        *(made("dragin", what=what) for what in FORMULATORS),
     ],
     "retrievers": lambda: [made("dragin")],
     "variants": lambda: [made("dragin", "paper"), made("flare", "paper")],
@@ -102,7 +102,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )  # fmt: skip
     command.add_argument(
         "--batch-size", type=int, default=1,
-        help="questions side by side; then answers depend on their neighbours where two pieces are equally likely",
+        help="questions side by side; then answers depend on their neighbours where two tokens are equally likely",
     )  # fmt: skip
     given = command.parse_args(arguments)
     if given.questions < len(BENCHMARKS) or given.questions % len(BENCHMARKS):

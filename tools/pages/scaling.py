@@ -57,8 +57,8 @@ def cpu_section(found: dict[str, Any] | None, episodes: int) -> str:
         )
     mean = found["an_episode"]
     return "\n".join(lines) + (
-        f"\n\nAn episode had {mean['drafts']:.1f} drafts, {mean['retrievals']:.1f} retrievals and {mean['pieces']:.0f} "
-        "generated pieces on average.\n"
+        f"\n\nAn episode had {mean['drafts']:.1f} drafts, {mean['retrievals']:.1f} retrievals and {mean['tokens']:.0f} "
+        "generated tokens on average.\n"
     )
 
 
@@ -72,7 +72,7 @@ def gpu_section(found: dict[str, Any] | None, mean: dict[str, float] | None, epi
     shape, first = found["shape"], found["decoding"][0]
     lines = [
         f"Measured on {found['machine']['device']}, {shape['dtype']}, random weights in the shape of "
-        f"{shape['layers']} layers of {shape['hidden']}: drafts of {first['pieces']} pieces after prompts of "
+        f"{shape['layers']} layers of {shape['hidden']}: drafts of {first['tokens']} tokens after prompts of "
         f"{first['prompt']}, which are read again each time, with attention captured.\n",
         "| drafts side by side (`--batch-size`) | seconds a draft |"
         + (f" {episodes:,} episodes of {mean['drafts']:.1f} drafts |" if mean else ""),

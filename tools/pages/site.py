@@ -28,7 +28,9 @@ HERE = "<!-- written from the code -->"
 #: What stands under which heading: rooms of the package.
 HEADINGS = {
     "run": "Ask",
-    "core": "Methods, prompts and traces",
+    "core": "Methods and prompts",
+    "triggers": "Models that ask by themselves",
+    "trace": "Traces",
     "model": "Models and capture",
     "retrieval": "Passages",
     "data": "Benchmarks and published settings",

@@ -26,19 +26,19 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads wo
 from filelock import FileLock
 
 import dragin_lab as dl
-from dragin_lab.core.budget import Calibration
+from dragin_lab.catalog.budget import Calibration
 from dragin_lab.core.method import Method, exchanged
-from dragin_lab.core.trace import Trace
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 from dragin_lab.study.fitting import LEAST
 from dragin_lab.study.frontier import Frontier
 from dragin_lab.study.headroom import Headroom
 from dragin_lab.study.oracle import bounds
+from dragin_lab.trace.trace import Trace
 from tools.pages import first_world
 from tools.pages.base import DOCS, ROOT, RUNS, Row, kept_rows, parser, say
 from tools.pages.triggers_page import HEADROOM_AT, Audit, Results, write_page, write_tables
-from tools.pages.triggers_work import NEW_PIECES, Run, Work
+from tools.pages.triggers_work import NEW_TOKENS, Run, Work
 
 BYTE_LEVEL = str(ROOT / "tests" / "parity" / "models" / "almanac-prototype")
 FIXED_THETA = 1.0  # what the Dynamic RAG Toolbox has for every model
@@ -52,10 +52,10 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
         runs, unreached = work.calibrated(methods)
     oracle, gold = bounds(work.labels("test"))
     own = {run.name: run for run in runs if run.budget == HEADROOM_AT}
-    extra = [Run("wo-rag", nothing, dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_PIECES))]
+    extra = [Run("wo-rag", nothing, dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_TOKENS))]
     extra += [Run("oracle", nothing, work.method(oracle)), Run("oracle gold", nothing, work.method(oracle, gold))]
     extra += [
-        Run(f"{name} gold", nothing, work.method(methods[name].when, gold, threshold=own[name].method.threshold))
+        Run(f"{name} gold", nothing, work.method(methods[name].trigger, gold, threshold=own[name].method.threshold))
         for name in ("rind", "fitted")
         if name in own
     ]
@@ -78,7 +78,7 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
         pipeline=work.pipeline.name,
         questions=len(lines[0]),
         dev_questions=given.dev_limit * len(datasets.BENCHMARKS),
-        methods={name: methods[name].when for name in methods},
+        methods={name: methods[name].trigger for name in methods},
         frontier=work.frontier(runs, lines, unreached),
         without=single["wo-rag"][1],
         oracle=single["oracle"][1],
@@ -103,7 +103,7 @@ def confirmed(work: Work, given: argparse.Namespace) -> dict[str, Frontier]:
         say(f"confirm: {other.lm!r}; results in {other.folder}")
         methods = {name: other.methods(fitted, probe)[name] for name in ("rind", "fitted")}
         runs, unreached = other.calibrated(methods)
-        runs.append(Run("wo-rag", float("nan"), dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_PIECES)))
+        runs.append(Run("wo-rag", float("nan"), dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_TOKENS)))
         found[other.lm.name] = other.frontier(runs, other.answer(runs)[0], unreached)
     return found
 

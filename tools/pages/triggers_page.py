@@ -12,7 +12,7 @@ from statistics import fmean
 from string import Template
 from typing import Any
 
-from dragin_lab.core.trigger import When
+from dragin_lab.core.trigger import Trigger
 from dragin_lab.run.lines import Line, summary
 from dragin_lab.study import needs
 from dragin_lab.study.benefit import change
@@ -29,7 +29,7 @@ TEMPLATE = HERE / "triggers.template.md"
 BUDGETS_SHOWN = (1.0, 1.5)  # retrievals per question
 HEADROOM_AT = 1.0
 SAMPLES = 1_000  # of the questions, for an interval of an area
-#: name on the page -> (formula, what it needs beyond the distribution of each piece).
+#: name on the page -> (formula, what it needs beyond the distribution of each token).
 FORMULAS = {
     "rind": ("entropy × attention received, scaled by sentence; stop words out", "a second forward pass, attention"),
     "entropy": ("H", "–"),
@@ -41,8 +41,8 @@ FORMULAS = {
     "random": ("a number drawn for each word", "–"),
     "probe": ("w · h + b, fitted as below (Probing-RAG, arXiv 2410.13339)", "hidden states, labelled drafts once"),
     "fitted": ("logistic regression, below", "labelled drafts, once"),
-    "prefix-margin": ("mean p2 / p1 of the first 20 pieces, once", "–"),
-    "prefix-entropy": ("mean H of the first 20 pieces, once", "–"),
+    "prefix-margin": ("mean p2 / p1 of the first 20 tokens, once", "–"),
+    "prefix-entropy": ("mean H of the first 20 tokens, once", "–"),
     "etc": ("second difference of H × attention paid; ETC's own loop", "a second forward pass, attention"),
 }
 #: name on the page -> the score of ``needs`` that it holds against θ, by variant.
@@ -76,7 +76,7 @@ class Results:
     pipeline: str
     questions: int
     dev_questions: int
-    methods: Mapping[str, When]
+    methods: Mapping[str, Trigger]
     frontier: Frontier
     without: Sequence[Line]
     oracle: Sequence[Line]
@@ -98,7 +98,7 @@ def write_page(path: Path, found: Results) -> None:
         reading = old.split(READING[0])[1].split(READING[1])[0].strip()
     (path.parent / "pictures").mkdir(parents=True, exist_ok=True)
     pictures = {}
-    for cost, name in (("retrievals", "triggers.png"), ("pieces", "triggers-pieces.png")):
+    for cost, name in (("retrievals", "triggers.png"), ("tokens", "triggers-tokens.png")):
         drawing = drawn(found.frontier, cost=cost)
         pictures[f"against_{cost}"] = save_image(drawing, path.parent / "pictures" / name, height=620).name
     told = found.record["fitted_on"]
@@ -111,9 +111,9 @@ def write_page(path: Path, found: Results) -> None:
         "oracle": f"{_exact_of(found.oracle)}, {fmean(line['retrievals'] for line in found.oracle):.2f} retrievals",
         "unreached": "\n".join(f"- {said}" for said in found.frontier.unreached) or "Every budget was reached.",
         **pictures,
-        "fitted": f"{told['traces']} development drafts with {told['pieces']:,} pieces, {told['missing']:,} of them of "
+        "fitted": f"{told['traces']} development drafts with {told['tokens']:,} tokens, {told['missing']:,} of them of "
         "a value that the model could not know; "
-        f"ROC area {told['area']:.3f} over pieces of questions left out of the fit",
+        f"ROC area {told['area']:.3f} over tokens of questions left out of the fit",
         "weights": _weights(found.record["terms"]),
         "against": _against_rind(found.frontier),
         "headroom": _headroom(found),
@@ -181,13 +181,13 @@ def _table(found: Results) -> str:
                 _interval(own.get(score)),
                 *(_exact(at[retrievals][name]) for retrievals in BUDGETS_SHOWN),
                 rounded(float(mine["transfer"].abs().mean())) if len(mine) else "–",
-                _pieces(at[HEADROOM_AT][name]),
+                _tokens(at[HEADROOM_AT][name]),
                 f"{1000 * found.seconds.get(name, math.nan) / (runs * found.questions):.0f}",
             ]
         )
     shown = [f"exact match at {retrievals:g}" for retrievals in BUDGETS_SHOWN]
     head = ("trigger", "formula", "needs", "source", "area, forced", "area, own view", *shown, "transfer error")
-    return markdown_table((*head, "pieces at 1", "CPU ms"), rows)
+    return markdown_table((*head, "tokens at 1", "CPU ms"), rows)
 
 
 def _by_name(table: Any) -> dict[str, Any]:
@@ -203,8 +203,8 @@ def _exact_of(lines: Sequence[Line]) -> str:
     return bracketed(found["em"], found["em_low"], found["em_high"])
 
 
-def _pieces(row: Any) -> str:
-    return "–" if math.isnan(row["pieces"]) else f"{row['pieces']:.0f}"
+def _tokens(row: Any) -> str:
+    return "–" if math.isnan(row["tokens"]) else f"{row['tokens']:.0f}"
 
 
 def _areas(items: Sequence[needs.Item]) -> dict[str, needs.Row]:

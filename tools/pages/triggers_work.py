@@ -20,25 +20,25 @@ from typing import Any
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.core.budget import NEVER, Calibrated, Calibration
-from dragin_lab.core.etc import EntropyTrend
+from dragin_lab.catalog.budget import NEVER, Calibrated, Calibration
 from dragin_lab.core.method import Method, exchanged
-from dragin_lab.core.records import fingerprint
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.trace import Trace
-from dragin_lab.core.when_after import Probe
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
+from dragin_lab.reference.etc import EntropyTrend
 from dragin_lab.run.benchmark import Benchmark, open_run
 from dragin_lab.run.lines import Line
 from dragin_lab.study import needs
 from dragin_lab.study.fitting import fit_trigger
 from dragin_lab.study.frontier import Frontier, Point
 from dragin_lab.study.timing import Timing, timing
+from dragin_lab.trace.records import fingerprint
+from dragin_lab.trace.trace import Trace
+from dragin_lab.triggers.later import Probe
 from tools.pages.base import Row, kept_rows, say
 
 FORMAT = 2  # of what is below runs/triggers; another number starts again
-NEW_PIECES, TOP_N, TOP_K = 96, 25, 3  # as development has them (docs/almanac.md)
+NEW_TOKENS, TOP_N, TOP_K = 96, 25, 3  # as development has them (docs/almanac.md)
 BUDGETS = (0.5, 1.0, 1.5, 2.0)
 BLOCK = 50  # questions that all methods answer before the next ones, so that a draft that two share is written once
 
@@ -57,7 +57,7 @@ class World:
     questions: Callable[[str, str], Sequence[dl.Question]] = almanac.questions  # (set, "dev" or "test")
 
 
-def trend_in_one_loop() -> type[dl.When]:
+def trend_in_one_loop() -> type[dl.Trigger]:
     """ETC's formula as a trigger of DRAGIN's loop, where ``entropy-trend`` brings ETC's own."""
 
     @dl.when("trend", threshold=1.3, source="ETC §3 (arXiv 2511.09980), in DRAGIN's loop")
@@ -86,7 +86,7 @@ class Work:
         self.provenance = self.lm.provenance()
         self.retriever = dl.BM25(self.world.corpus)
         asked = fingerprint(one for name in self.world.prompts for one in self._dev(name))
-        shared = (FORMAT, given.variant, TOP_N, TOP_K, NEW_PIECES, self.retriever.corpus.fingerprint, asked)
+        shared = (FORMAT, given.variant, TOP_N, TOP_K, NEW_TOKENS, self.retriever.corpus.fingerprint, asked)
         key = f"{self.provenance['weights_sha256'][:12]}-{sha256(repr(shared).encode()).hexdigest()[:6]}"
         self.folder = given.output / key
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -117,16 +117,16 @@ class Work:
 
     # -- the triggers that are fitted ---------------------------------------------------------------------------------
 
-    def fitted(self) -> dl.When:
+    def fitted(self) -> dl.Trigger:
         """The fitted trigger, from its file where it was fitted before."""
         return self._fit("fitted", self.method("rind"), None)
 
-    def probe(self) -> dl.When:
+    def probe(self) -> dl.Trigger:
         """The linear probe, fitted as the other one is, on hidden states alone."""
         silent = Probe(weights=(0.0,) * self.lm.model.config.hidden_size)  # so that the drafts keep their hidden states
         return self._fit("linear-probe", self.method(silent), ["hidden"])
 
-    def _fit(self, name: str, method: Method, use: Sequence[str] | None) -> dl.When:
+    def _fit(self, name: str, method: Method, use: Sequence[str] | None) -> dl.Trigger:
         path = self.folder / f"{name}.json"
         if path.exists():
             return dl.trigger(path)
@@ -138,10 +138,10 @@ class Work:
     def method(self, when: Any, what: str = "qfs", name: str = "dragin", **settings: Any) -> Method:
         """A method with the settings that all of them share."""
         words = {"top_n": TOP_N} if what == "qfs" else {}
-        shared = {"variant": self.given.variant, "max_new_tokens": NEW_PIECES, "top_k": TOP_K}
+        shared = {"variant": self.given.variant, "max_new_tokens": NEW_TOKENS, "top_k": TOP_K}
         return dl.method(name, when=when, what=what, **shared | words | settings)
 
-    def methods(self, fitted: dl.When, probe: dl.When) -> dict[str, Method]:
+    def methods(self, fitted: dl.Trigger, probe: dl.Trigger) -> dict[str, Method]:
         """Every trigger that has a threshold, by its name on the page."""
         trend_in_one_loop()
         in_one_loop = ("rind", "entropy", "margin", "attention", "trend", "probability", "capitalised", "random")

@@ -8,34 +8,34 @@ import numpy as np
 
 from dragin_lab.core.scores import contains_any, over_words, reference_attention, sentence_scaled
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.trace import Continuation
 from dragin_lab.core.words import Word, character_words, lay_sentences, reference_words
+from dragin_lab.trace.trace import Continuation
 
 
 @dataclass(frozen=True)
 class Rind:
     """One way to score a text; ``REFERENCE`` and ``PAPER`` are the two variants'."""
 
-    unit: str  # "piece" or "word"
-    words: str  # "characters" or "marker": by what pieces are merged into words
+    unit: str  # "token" or "word"
+    words: str  # "characters" or "marker": by what tokens are merged into words
     view: str  # "context" or "alone": which attention is looked at
-    own: bool  # whether a piece's attention to itself counts
+    own: bool  # whether a token's attention to itself counts
     heads: str  # "mean first" or "maximum first"
-    attention: str  # of a word: "sum" or "max" over its pieces
-    entropy: str  # of a word: "mean" or "max" over its pieces
+    attention: str  # of a word: "sum" or "max" over its tokens
+    entropy: str  # of a word: "mean" or "max" over its tokens
     scale: str  # "sentence" or "none"
     laid: str  # "characters" or "substring": how words are given to sentences
     spared: str  # "stop words", "no content" or "none": which words score 0 before the decision
 
     def scores(self, made: Continuation, alone: np.ndarray, marker: str, eos: str, pipeline: Pipeline) -> np.ndarray:
-        """The score of every piece (n,), a word's on each of its pieces.
+        """The score of every token (n,), a word's on each of its tokens.
 
         ``made`` has its attention, ``alone`` is the (h, n, n) map of its ids by themselves, ``marker`` the
-        vocabulary's mark of a space, ``eos`` the piece behind which the released code opens a word.
+        vocabulary's mark of a space, ``eos`` the token behind which the released code opens a word.
         """
         received = self._received(made, alone)  # (n,)
         if self.words == "marker":
-            words = reference_words(made.pieces, made.ids.tolist(), marker, eos=eos)
+            words = reference_words(made.tokens, made.ids.tolist(), marker, eos=eos)
         else:
             words = character_words(made.text, made.offsets)
         sentence = self._sentences(made, words, pipeline)  # (w,)
@@ -92,7 +92,7 @@ REFERENCE = Rind(
     scale="sentence", laid="substring", spared="none",
 )  # fmt: skip
 PAPER = Rind(
-    unit="piece", words="characters", view="context", own=False, heads="mean first", attention="max", entropy="max",
+    unit="token", words="characters", view="context", own=False, heads="mean first", attention="max", entropy="max",
     scale="none", laid="characters", spared="stop words",
 )  # fmt: skip
 
@@ -114,15 +114,15 @@ def _swap(difference: str, base: str, label: str, **parts: object) -> WhenSwap:
     return WhenSwap(difference, base, label, replace(BASES[base], **parts))  # type: ignore[arg-type]
 
 
-WHENS = (
-    _swap("R1", "reference", "pieces, not words", unit="piece"),
+TRIGGERS = (
+    _swap("R1", "reference", "tokens, not words", unit="token"),
     _swap("R1", "paper", "words, the largest of each", unit="word"),
     _swap("R2", "reference", "words by characters", words="characters"),
     _swap("R2", "paper", "words by the space marker", words="marker"),
     _swap("R3", "reference", "attention in context", view="context"),
     _swap("R3", "paper", "attention of the text by itself", view="alone"),
-    _swap("R4", "reference", "only what later pieces pay", own=False),
-    _swap("R4", "paper", "what a piece pays itself too", own=True),
+    _swap("R4", "reference", "only what later tokens pay", own=False),
+    _swap("R4", "paper", "what a token pays itself too", own=True),
     _swap("R5", "reference", "mean over heads first", heads="mean first"),
     _swap("R5", "paper", "maximum of each head first", heads="maximum first"),
     _swap("R6", "reference", "a word's largest attention", attention="max"),

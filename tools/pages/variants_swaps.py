@@ -17,9 +17,9 @@ from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import Pipeline, load_pipeline
-from dragin_lab.core.trace import Continuation, Prompt
 from dragin_lab.core.words import character_words
-from dragin_lab.study.needs_query import DEPTH, Place
+from dragin_lab.study.needs_query import DEPTH, Gap
+from dragin_lab.trace.trace import Continuation, Prompt
 from tools.pages.variants_rind import PAPER, REFERENCE, Rind
 
 # -- models that answer otherwise ---------------------------------------------------------------------------------
@@ -89,16 +89,16 @@ def every_word() -> Pipeline:
 class OtherCut(Method):
     """A method whose queries are cut to another length than its variant's."""
 
-    pieces: int | None = None
+    tokens: int | None = None
 
     @property
-    def query_pieces(self) -> int | None:
-        return self.pieces
+    def query_tokens(self) -> int | None:
+        return self.tokens
 
 
-def cut_to(made: Method, pieces: int | None) -> Method:
-    """The method with its queries cut to their last ``pieces``, or whole."""
-    return OtherCut(**{one.name: getattr(made, one.name) for one in fields(made)}, pieces=pieces)
+def cut_to(made: Method, tokens: int | None) -> Method:
+    """The method with its queries cut to their last ``tokens``, or whole."""
+    return OtherCut(**{one.name: getattr(made, one.name) for one in fields(made)}, tokens=tokens)
 
 
 # -- whole episodes -----------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class Run:
     settings: Mapping[str, Any] = field(default_factory=dict)
     threshold: float | None = None
     rind: Rind | None = None
-    query_pieces: int | str | None = "as it is"
+    query_tokens: int | str | None = "as it is"
     layout: str = "dragin"
     model: Callable[[Any], Any] | None = None
 
@@ -127,7 +127,7 @@ class Run:
         made = dl.method(
             self.name, variant=self.variant, threshold=theta, max_new_tokens=max_new_tokens, **self.settings
         )
-        return made if isinstance(self.query_pieces, str) else cut_to(made, self.query_pieces)
+        return made if isinstance(self.query_tokens, str) else cut_to(made, self.query_tokens)
 
     def template(self, template: PromptTemplate) -> PromptTemplate:
         return replace(template, layout=self.layout)
@@ -176,14 +176,14 @@ def _runs() -> tuple[Run, ...]:
         dragin("θ 1.0", "R14", rind=None, threshold=1.0),
         dragin("single spaces", "C3", model=_single_spaces),
         dragin("40 words a query", "Q6", settings={"top_n": 40}),
-        dragin("whole queries", "Q8", query_pieces=None),
+        dragin("whole queries", "Q8", query_tokens=None),
         dragin("FLARE's layout", "P1", layout="flare"),
         paper("scaled by sentence", "R8", rind=scaled, settings={"normalize": "sentence"}),
         paper("cut at the sentence", "C1", settings={"cut": "sentence"}),
         paper("passages dropped", "C2", settings={"keep_passages": False}),
         paper("these three", "R8+C1+C2", rind=scaled,
               settings={"normalize": "sentence", "cut": "sentence", "keep_passages": False}),
-        paper("queries of 64 pieces", "Q8", query_pieces=64),
+        paper("queries of 64 tokens", "Q8", query_tokens=64),
         paper("FLARE's layout", "P1", layout="flare"),
         Run("fl-rag, no stray space", "fl-rag", base="fl-rag", difference="P2", model=_without_stray_space),
         Run("fs-rag, no stray space", "fs-rag", base="fs-rag", difference="P2", model=_without_stray_space),
@@ -210,29 +210,29 @@ class WhatSwap:
     method: Method
     base: str | None = None
     difference: str = ""
-    place: Callable[[Any, Place], Place] | None = None
+    place: Callable[[Any, Gap], Gap] | None = None
     model: Callable[[Any], Any] | None = None
 
 
-def _predicting_row(lm: Any, place: Place) -> Place:
+def _predicting_row(lm: Any, place: Gap) -> Gap:
     attention = place.written.attention
     assert attention is not None
     return replace(place, written=replace(place.written, attention=np.roll(attention, 1, axis=1)))
 
 
-def _first_word(lm: Any, place: Place) -> Place:
+def _first_word(lm: Any, place: Gap) -> Gap:
     value = place.written.text[place.start : place.end]
     return replace(place, end=place.start + max(len(value.split(" ")[0]), 1))
 
 
-def _without_exemplars(lm: Any, place: Place) -> Place:
+def _without_exemplars(lm: Any, place: Gap) -> Gap:
     bare = PromptTemplate().render(place.prompt.part("question"))
     written = lm.score(bare, f" {place.written.text.lstrip()}", attention=True)
     return replace(place, prompt=bare, written=written)
 
 
-def _summed(lm: Any, place: Place) -> Place:
-    """Every piece of a word is paid what its pieces are paid together."""
+def _summed(lm: Any, place: Gap) -> Gap:
+    """Every token of a word is paid what its tokens are paid together."""
     made = place.written
     assert made.attention is not None
     paid = made.attention.astype(np.float32)  # (h, n + 1, p + n)
@@ -254,7 +254,7 @@ def whats() -> tuple[WhatSwap, ...]:
 
     reference, paper = made("reference"), made("paper")
     shared = ("confident-sentence", "current", "current-without-hits", "last-sentence", "last-n", "full-context")
-    # The same limit in both variants, so that they differ only in how pieces are left out.
+    # The same limit in both variants, so that they differ only in how tokens are left out.
     limit = {"confident-sentence": {"doubt_limit": 0.4}}
     return (
         WhatSwap("reference qfs", reference),
@@ -263,14 +263,14 @@ def whats() -> tuple[WhatSwap, ...]:
         WhatSwap("paper qfs, the row that predicted t_i", paper, "paper qfs", "Q1", place=_predicting_row),
         WhatSwap("paper qfs, no exemplars in view", paper, "paper qfs", "Q2", place=_without_exemplars),
         WhatSwap("reference qfs, the first flagged word only", reference, "reference qfs", "Q3", place=_first_word),
-        WhatSwap("paper qfs, a word's pieces summed", paper, "paper qfs", "Q4", place=_summed),
+        WhatSwap("paper qfs, a word's tokens summed", paper, "paper qfs", "Q4", place=_summed),
         WhatSwap("reference qfs, every word may be asked", made("reference", nlp=every_word()), "reference qfs", "Q5"),
         WhatSwap("reference qfs, 40 words", made("reference", top_n=40), "reference qfs", "Q6"),
         WhatSwap("reference qfs, 5 words", made("reference", top_n=5), "reference qfs", "Q6"),
         WhatSwap("paper qfs, 40 words", made("paper", top_n=40), "paper qfs", "Q6"),
         WhatSwap("paper qfs, 5 words", made("paper", top_n=5), "paper qfs", "Q6"),
         WhatSwap("reference qfs, whole queries", cut_to(reference, None), "reference qfs", "Q8"),
-        WhatSwap("paper qfs, queries of 64 pieces", cut_to(paper, 64), "paper qfs", "Q8"),
+        WhatSwap("paper qfs, queries of 64 tokens", cut_to(paper, 64), "paper qfs", "Q8"),
         *(
             swap
             for what in shared

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragin_lab.core.intervals import Interval
+from dragin_lab.run.intervals import Interval
 from dragin_lab.run.lines import SCORES, interval_of, value_of
 from dragin_lab.study.comparisons import PairedTest, paired
 

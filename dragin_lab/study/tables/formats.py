@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
-from dragin_lab.core.intervals import bracket
+from dragin_lab.run.intervals import bracket
 from dragin_lab.study.tables.cells import Cell, Cells
 from dragin_lab.text import csv_text
 

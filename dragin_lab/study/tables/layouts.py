@@ -123,11 +123,11 @@ def _main(row: dict[str, str], names: list[str]) -> Line:
 
 
 def _counts(row: dict[str, str]) -> Line:
-    """A line of Table 3. FL-RAG keeps all it writes, so the pieces of its runs are those of its responses."""
-    key, measure = ("fl-rag", "pieces") if row["method"] == TOKENS else (row["method"].lower(), "retrievals")
+    """A line of Table 3. FL-RAG keeps all it writes, so the tokens of its runs are those of its responses."""
+    key, measure = ("fl-rag", "tokens") if row["method"] == TOKENS else (row["method"].lower(), "retrievals")
     model = paper.MODELS[row["llm"]]
     slots = tuple(Slot(row[name], False, Want(model, name, *METHODS[key], measure)) for name in _SHORT)
-    return Line((row["llm"], row["method"]), row["llm"], "tokens" if measure == "pieces" else key, slots, row["note"])
+    return Line((row["llm"], row["method"]), row["llm"], "tokens" if measure == "tokens" else key, slots, row["note"])
 
 
 def _ablation(number: int, row: dict[str, str], labels: tuple[str, ...], names: list[str], on: str) -> Line:

@@ -12,11 +12,11 @@ from dragin_lab.study.tables.shown import Table
 
 #: What a table has of each data set: heading, entry of a prediction line, decimals.
 _SCORES = (("EM", "em", 3), ("F1", "f1", 3))
-_COUNTS = (("retrievals", "retrievals", 2), ("pieces", "pieces", 1))
+_COUNTS = (("retrievals", "retrievals", 2), ("tokens", "tokens", 1))
 
 
 def means_table(records: Mapping[At, RunRecord], lines: Mapping[At, Mapping[str, Line]], base: str = "") -> Table:
-    """Exact match, F1, custom metrics, retrievals and pieces per question, and how many answers are unreadable.
+    """Exact match, F1, custom metrics, retrievals and tokens per question, and how many answers are unreadable.
 
     ``lines`` are those that count, by question id; the methods are tested against ``base`` on the same questions.
     """

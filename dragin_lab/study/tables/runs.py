@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dragin_lab.core.given import shown
+from dragin_lab.checks import shown
 from dragin_lab.core.method import method
 from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from dragin_lab.core.given import count, several, text
+from dragin_lab.checks import count, several, text
 from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import readable
@@ -151,7 +151,7 @@ class _Filling:
         if self.plan.number in (5, 7) and set(models.values()) != {ALONE}:
             lines.append(f"the paper's values are {ALONE}'s")
         if self.plan.number == 3:
-            lines.append("ours in Avg. Tokens: the pieces that FL-RAG generated, which keeps all it writes")
+            lines.append("ours in Avg. Tokens: the tokens that FL-RAG generated, which keeps all it writes")
         if self.base:
             lines.append(comparing(self.base, "randomisation test"))
         if left := [str(source.folder) for folder, source in self.sources.left_out.items() if folder not in self.used]:

@@ -152,7 +152,7 @@ const browse = (root, data) => {
   };
   const about = (a, i) => el("div", {}, el("div", { class: "ans" }, el("b", { dir: "auto" }, a ? a.a || "(no answer)" : "(not answered)"), a ? el("span", { class: `chip ${CSS[verdict(a)] || ""}` }, SIGNS[verdict(a)]) : null),
     a && a.c ? el("p", {}, el("b", {}, `${a.c}: `), a.why) : null,
-    a ? el("p", { class: "soft" }, `${a.n} retrieval${a.n === 1 ? "" : "s"} · ${a.p} pieces · ended: ${a.end}`) : null);
+    a ? el("p", { class: "soft" }, `${a.n} retrieval${a.n === 1 ? "" : "s"} · ${a.p} tokens · ended: ${a.end}`) : null);
   const open = (at) => {
     if (at < 0 || at >= shown.length) return;
     const one = shown[at];

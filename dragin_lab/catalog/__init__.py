@@ -1,0 +1,1 @@
+"""Methods by name: a trigger, a formulator and a loop."""

@@ -1,0 +1,140 @@
+"""Thresholds by budget: retrievals per question, or the share of drafts that retrieve (TARG, arXiv 2511.09803).
+
+A budget is written ``budget:1.5`` or ``share:0.3``. Its threshold is found on a calibration set, from the scores of
+texts that the method wrote there without retrieving.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dragin_lab.core.trigger import Trigger
+from dragin_lab.errors import SettingError
+from dragin_lab.trace.records import fingerprint
+from dragin_lab.trace.trace import Trace
+
+_FORM = re.compile(r"(budget|share):(\d+(?:\.\d*)?|\.\d+)")
+NEVER = 1e12  # a threshold that no score is above
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``amount`` retrievals per question ("budget"), or the ``amount`` of drafts that retrieve, 0 to 1 ("share")."""
+
+    kind: str
+    amount: float
+
+    @staticmethod
+    def read(text: str) -> Budget:
+        """A budget from its written form. Raises ``SettingError`` for any other text."""
+        found = _FORM.fullmatch(text.strip())
+        if found is None or (found[1] == "share" and float(found[2]) > 1):
+            raise SettingError(f"threshold={text!r} is not a budget; write budget:1.5, per question, or share:0.3")
+        return Budget(found[1], float(found[2]))
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.amount:g}"
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Where a threshold is from: the budget, what it gives by the stored scores, and whose scores they are."""
+
+    budget: str
+    reached: float
+    benchmark: str
+    questions: int
+    fingerprint: str  # of the questions, their gold answers included
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """What is compared with θ in texts that a method wrote on a calibration set without retrieving."""
+
+    benchmark: str
+    fingerprint: str
+    method: dict[str, Any]  # its settings, as a trace records them
+    drafts: tuple[tuple[np.ndarray, ...], ...]  # question -> draft -> one number per sentence, or for the whole draft
+
+    @staticmethod
+    def of(traces: Iterable[Trace], benchmark: str = "") -> Calibration:
+        """The scores stored in traces of one method, without a retrieval in them.
+
+        Raises ``SettingError`` where every trace failed, one holds a retrieval, or two are of different methods.
+        """
+        sound = [trace for trace in traces if trace.ended != "error"]
+        if not sound:
+            raise SettingError("no calibration question was answered; look at the traces' errors")
+        method = sound[0].method
+        for trace in sound:
+            where = f"the calibration trace of {trace.question.text[:60]!r}"
+            if trace.retrievals_count:
+                raise SettingError(
+                    f"{where} holds {trace.retrievals_count} retrievals, and scores are counted in texts without any; "
+                    f"ask again with threshold={NEVER:g}"
+                )
+            if trace.method != method:
+                raise SettingError(f"{where} is of another method than the first one; give traces of one method")
+        asked = fingerprint(trace.question for trace in sound)
+        return Calibration(benchmark, asked, method, tuple(tuple(peaks(trace)) for trace in sound))
+
+    def threshold(self, when: Trigger, variant: str, budget: Budget) -> tuple[float, Calibrated]:
+        """θ of a trigger for a budget, and where it is from.
+
+        Raises ``SettingError`` for a trigger that the scores are not of, and as ``threshold_for``.
+        """
+        told = {"when": when.name, "variant": variant} | when.settings
+        for key, value in told.items():
+            stored = self.method.get(key)
+            if key != "threshold" and json.dumps(value) != json.dumps(stored):
+                raise SettingError(
+                    f"the calibration's scores are of {key}={stored!r}, the method has {key}={value!r}; calibrate it"
+                )
+        theta, reached = threshold_for(budget, self.drafts)
+        return theta, Calibrated(str(budget), reached, self.benchmark, len(self.drafts), self.fingerprint)
+
+
+def peaks(trace: Trace) -> list[np.ndarray]:
+    """What is compared with θ in each draft of a trace without retrievals: one number per sentence, or per draft."""
+    found = []
+    for step in trace.steps:
+        if step.draft is None or step.decision is None:
+            continue
+        words, score = step.words, step.words.score.astype(np.float64)  # (w,)
+        by_sentence = [score[words.sentence == n].max() for n in np.unique(words.sentence) if n >= 0]
+        held = np.array(step.decision.peaks or by_sentence)
+        found.append(held[np.isfinite(held)])
+    return found
+
+
+def threshold_for(budget: Budget, drafts: Sequence[Sequence[np.ndarray]]) -> tuple[float, float]:
+    """θ, and what it gives, from the peaks of each question's drafts.
+
+    Raises ``SettingError`` where even θ = 0 gives less, naming what that gives.
+    """
+    if budget.kind == "share":
+        values = np.array([part.max(initial=0.0) for question in drafts for part in question])
+        whole = len(values)
+    else:
+        values = np.concatenate([np.zeros(0), *(part for question in drafts for part in question)])
+        whole = len(drafts)
+    most = float((values > 0).sum() / whole) if whole else 0.0
+    if budget.amount > most:
+        raise SettingError(f"{budget} cannot be reached; the nearest is {budget.kind}:{most:.3g}, at θ 0")
+    ranked = np.sort(values[values > 0])[::-1]
+    k = round(budget.amount * whole)
+    if k >= len(ranked):
+        return 0.0, most
+    theta = float(ranked[k] if k == 0 or ranked[k] == ranked[k - 1] else (ranked[k - 1] + ranked[k]) / 2)
+    return theta, float((values > theta).sum() / whole)

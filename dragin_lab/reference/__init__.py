@@ -1,0 +1,1 @@
+"""The authors' released code, to the letter."""

@@ -1,0 +1,1 @@
+"""What an episode leaves behind: records, the trace, its file."""

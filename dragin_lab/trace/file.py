@@ -1,0 +1,323 @@
+"""Traces as files: one safetensors file, arrays as tensors, everything else as JSON in its metadata. No pickle.
+
+The code follows the type hints of ``records.py`` and ``trace.py``, so a new field is saved without a word here. In the
+JSON an array is ``{"$array": name of its tensor}`` and a float that JSON does not know is ``{"$float": "nan"}``. Where
+a hint says ``Any`` (settings, provenance) JSON's own types are kept, and tuples, as ``{"$tuple": [...]}``. A slim
+trace, as runs keep them, is ``SLIM`` and such a file compressed by zlib.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from dragin_lab.errors import TraceFileError
+from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.trace.records import Continuation, Step
+
+FORMAT = "dragin_lab.trace"
+VERSION = 3
+ALTERNATIVES = 3  # of each token in a slim trace
+SLIM = b"dragin_lab slim trace\n"  # what its file begins with
+#: safetensors refuses to read a longer header.
+LONGEST_HEADER = 100_000_000
+LARGEST = 4 * 2**30  # bytes of a file
+LARGEST_ARRAY = 2**30  # bytes of one array
+LARGEST_SLIM = 2**29  # bytes of a slim trace, unpressed: without attention a trace is small
+#: How long the arrays and lists of a record are, by letters that stand for the same number throughout it.
+_SHAPES = {
+    "Continuation": {
+        "ids": "n", "tokens": "n", "prompt_ids": "p", "prompt_offsets": "p 2", "offsets": "n 2", "entropy": "n",
+        "logprob": "n", "alternative_ids": "n k", "alternative_probs": "n k", "received": "n",
+        "entropy_processed": "n", "attention": "h n+1 p+n", "hidden": "n d", "alternative_tokens": "n",
+        "received_decided": "m",
+    },
+    "Words": {
+        "text": "w", "spans": "w 2", "sentence": "w", "attention": "w", "entropy": "w", "stop": "w", "score": "w",
+        "hit": "w",
+    },
+    "Query": {"words": "w", "weights": "w", "chosen": "w"},
+}  # fmt: skip
+#: By the names that safetensors gives to the types that numpy has.
+_ITEM_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8,
+    "F64": 8,
+}  # fmt: skip
+_MAYBE_EMPTY = ("alternative_tokens",)
+
+T = TypeVar("T")
+
+
+def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool = False) -> Path:
+    """Write a trace to ``path`` and return that path. A file that was there is replaced whole or not at all.
+
+    Without ``hidden`` the hidden states of its drafts are left out. ``slim`` leaves out attention maps, hidden states
+    and all but the ``ALTERNATIVES`` likeliest tokens, and compresses the rest: about a sixth of the size.
+
+    Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
+    cannot be written (naming path and remedy); an old file then stays as it was.
+    """
+    path = as_path(path, TraceFileError)
+    tensors: dict[str, np.ndarray] = {}
+    trace = trace if hidden and not slim else _lighter(trace, slim)
+    packed = _pack(trace, "trace", tensors)
+    try:
+        _unpack(type(trace), packed, "trace", _Arrays(tensors, tensors.__getitem__, lambda name: tensors[name].nbytes))
+    except TraceFileError as error:
+        raise TraceFileError(f"{path}: not saved, as it could not be read back: {error}") from None
+    # ASCII only, so that even half a surrogate pair survives.
+    text = json.dumps(packed, separators=(",", ":"), allow_nan=False)
+    size = len(text) + sum(array.nbytes for array in tensors.values())
+    most = LARGEST_SLIM if slim else LARGEST
+    for what, takes, holds in (("trace's text", len(text), LONGEST_HEADER), ("trace", size, most)):
+        if takes > holds * 0.9:
+            raise TraceFileError(f"{path}: not saved; the {what} takes {takes:,} bytes and one file holds {holds:,}")
+    metadata = {"format": FORMAT, "version": str(VERSION), "trace": text, "sum": checksum(text, tensors)}
+    data = safetensors.numpy.save(tensors, metadata)
+    data = SLIM + zlib.compress(data) if slim else data
+    if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
+        raise TraceFileError(f"{path}: not saved; this is not a regular file; give the name of a file")
+    try:
+        write_whole(path, data)
+    except OSError as error:
+        raise TraceFileError(not_saved(path, error)) from error
+    return path
+
+
+def load_trace(kind: type[T], path: str | Path) -> T:
+    """Read a trace, an object of ``kind``; ``TraceFileError`` says what is wrong with a file that is not one.
+
+    No array is read before its name, its shape and type, and the size of the file are known to be right.
+    """
+    path = as_path(path, TraceFileError)
+    if not os.path.isfile(path):
+        raise TraceFileError(f"{path}: " + ("is not a regular file" if os.path.exists(path) else "no such file"))
+    try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
+        with path.open("rb") as raw:
+            slim = raw.read(len(SLIM)) == SLIM
+            data = _unpressed(path, raw.read()) if slim else b""
+        if slim:
+            arrays = safetensors.numpy.load(data)
+            metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
+            return _read(kind, path, metadata, _Arrays(arrays, arrays.__getitem__, lambda name: arrays[name].nbytes))
+        with safetensors.safe_open(path, framework="np") as file:
+            arrays_of_file = _Arrays(file.keys(), file.get_tensor, partial(_bytes_of, file))
+            return _read(kind, path, file.metadata() or {}, arrays_of_file)
+    except OSError as error:
+        raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (safetensors.SafetensorError, zlib.error, KeyError) as error:  # KeyError: an unknown type of array
+        raise TraceFileError(
+            f"{path}: not a trace, or only a part of one; give a file that trace.save wrote"
+        ) from error
+
+
+def _unpressed(path: Path, data: bytes) -> bytes:
+    """The data of a slim trace; no more of it than one may have."""
+    reading = zlib.decompressobj()
+    found = reading.decompress(data, LARGEST_SLIM)
+    if len(found) == LARGEST_SLIM:
+        raise TraceFileError(
+            f"{path}: a slim trace has fewer than {LARGEST_SLIM:,} bytes unpressed; it was not read on"
+        )
+    if not reading.eof or reading.unused_data:
+        raise zlib.error("its end is missing, or something follows it")
+    return found
+
+
+def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arrays) -> T:
+    if metadata.get("format") != FORMAT:
+        raise TraceFileError(f"{path}: a safetensors file, but not a trace (the weights of a model?)")
+    version = metadata.get("version", "")
+    if not version.isdecimal():
+        raise TraceFileError(f"{path}: says no format version ({version[:20]!r}); it was not written by Trace.save")
+    if version != str(VERSION):
+        edition = "an older" if version in ("1", "2") else "another"
+        raise TraceFileError(
+            f"{path}: is of {edition} edition of dragin_lab (format {version[:20]}, this one has {VERSION}); "
+            "open it with the dragin_lab that wrote it"
+        )
+    try:
+        text = metadata.get("trace", "")
+        trace: T = _unpack(kind, json.loads(text), "trace", tensors)
+        if unread := tensors.names - tensors.read.keys():
+            raise TraceFileError(f"the trace does not name the array {min(unread)[:60]!r}")
+    except TraceFileError as error:
+        raise TraceFileError(f"{path}: {error}; it is damaged, or a newer dragin_lab wrote it: upgrade") from None
+    except RecursionError:
+        raise TraceFileError(f"{path}: the trace in it is nested too deeply; the file is damaged") from None
+    except (ValueError, OverflowError) as error:
+        raise TraceFileError(f"{path}: the trace in it is not sound JSON ({error})") from error
+    if metadata.get("sum") != checksum(text, tensors.read):
+        raise TraceFileError(f"{path}: was changed or damaged after it was written (its checksum does not fit)")
+    return trace
+
+
+def _lighter(trace: Any, slim: bool) -> Any:
+    """A trace without hidden states, and if ``slim`` without attention maps and most alternatives."""
+
+    def cut(made: Continuation | None) -> Continuation | None:
+        if made is None:
+            return None
+        if not slim:
+            return replace(made, hidden=None)
+        names = ("alternative_ids", "alternative_probs")
+        fewer = {name: getattr(made, name)[:, :ALTERNATIVES] for name in names}
+        shown = tuple(tokens[:ALTERNATIVES] for tokens in made.alternative_tokens)
+        return replace(made, attention=None, hidden=None, alternative_tokens=shown, **fewer)
+
+    def lean(step: Step) -> Step:
+        return replace(step, draft=cut(step.draft), continuation=cut(step.continuation))
+
+    return replace(trace, steps=[lean(step) for step in trace.steps], extraction=cut(trace.extraction))
+
+
+class _Arrays:
+    """The arrays of an open file, each read when it is asked for, once."""
+
+    def __init__(self, names: Iterable[str], get: Callable[[str], np.ndarray], size: Callable[[str], int]) -> None:
+        self.names, self._get, self._size = set(names), get, size
+        self.read: dict[str, np.ndarray] = {}
+
+    def take(self, name: Any, where: str) -> np.ndarray:
+        if not isinstance(name, str) or name not in self.names:
+            raise TraceFileError(f"{where}: its array is missing from the file")
+        if name in self.read:
+            raise TraceFileError(f"{where}: its array is another one's too")
+        if (size := self._size(name)) > LARGEST_ARRAY:
+            raise TraceFileError(f"{where}: its array has {size:,} bytes, and one has at most {LARGEST_ARRAY:,}")
+        self.read[name] = array = self._get(name)
+        return array
+
+
+def _bytes_of(file: Any, name: str) -> int:
+    """What an array of an open file takes, by its shape and type alone."""
+    header = file.get_slice(name)
+    return math.prod(header.get_shape()) * _ITEM_BYTES[header.get_dtype()]
+
+
+def checksum(text: str, tensors: Mapping[str, np.ndarray]) -> str:
+    """CRC-32 over the trace's JSON and its arrays, 8 hexadecimal digits."""
+    found = zlib.crc32(text.encode())
+    for name, array in sorted(tensors.items()):
+        found = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), found)
+        found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", found)  # no copy
+    return f"{found:08x}"
+
+
+def _check_shapes(value: Any, where: str) -> None:
+    """Raise ``TraceFileError`` where the arrays and lists of a record are not as long as one another."""
+    sizes: dict[str, int] = {}
+    for name, wanted in _SHAPES.get(type(value).__name__, {}).items():
+        held = getattr(value, name)
+        if held is None or (name in _MAYBE_EMPTY and not len(held)):
+            continue
+        shape = held.shape if isinstance(held, np.ndarray) else (len(held),)
+        dims = wanted.split()
+        fits = len(shape) == len(dims)
+        for dim, size in zip(dims, shape, strict=False):
+            parts = dim.split("+")
+            fits &= size == sum(int(part) if part.isdecimal() else sizes.setdefault(part, size) for part in parts)
+        if not fits:
+            raise TraceFileError(f"{where}.{name}: has shape {shape} where ({', '.join(dims)}) belongs")
+
+
+# -- to JSON and tensors, and back ------------------------------------------------------------------------------------
+
+
+def _pack(value: Any, where: str, tensors: dict[str, np.ndarray], free: bool = False) -> Any:
+    """``value`` as JSON; its arrays go to ``tensors`` under their path. No hint tells the types of what is ``free``."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if is_dataclass(value):
+        return {
+            name: _pack(getattr(value, name), f"{where}.{name}", tensors, Any in get_args(hint))
+            for name, hint in _hints(cast(type, type(value))).items()
+        }
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
+            raise TraceFileError(f"{where}: an array of {value.dtype} cannot be saved; use numbers or booleans")
+        # Of safetensors' numpy writer only C order and this machine's byte order come back as they were.
+        tensors[where] = np.array(value, dtype=value.dtype.newbyteorder("="), order="C")
+        return {"$array": where}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": str(value)}
+    if isinstance(value, list | tuple):
+        items = [_pack(item, f"{where}.{i}", tensors, free) for i, item in enumerate(value)]
+        return {"$tuple": items} if free and isinstance(value, tuple) else items
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str) or key.startswith("$"):
+                raise TraceFileError(f"{where}: the key {key!r} cannot be saved; keys are texts that start with no $")
+        return {key: _pack(item, f"{where}.{key}", tensors, free) for key, item in value.items()}
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise TraceFileError(f"{where}: a {type(value).__name__} cannot be saved; a trace holds plain data")
+
+
+def _unpack(hint: Any, value: Any, where: str, tensors: _Arrays) -> Any:
+    """What ``_pack`` made JSON of, held to the type ``hint`` of its field."""
+    if get_origin(hint) in (Union, UnionType):  # X | None is the only one that a trace has
+        if value is None:
+            return None
+        (hint,) = (kind for kind in get_args(hint) if kind is not NoneType)
+    origin, inner = get_origin(hint), get_args(hint) or (Any, Any)
+    if isinstance(value, dict):
+        if "$array" in value and hint in (np.ndarray, Any):
+            return tensors.take(value["$array"], where)
+        if value.get("$float") in ("nan", "inf", "-inf") and hint in (float, Any):
+            return float(value["$float"])
+        if isinstance(value.get("$tuple"), list) and hint is Any:
+            return tuple(_unpack(Any, item, f"{where}.{i}", tensors) for i, item in enumerate(value["$tuple"]))
+        if is_dataclass(hint):
+            return _unpack_dataclass(hint, value, where, tensors)
+        if (origin is dict or hint is Any) and not any(key.startswith("$") for key in value):
+            return {key: _unpack(inner[1], item, f"{where}.{key}", tensors) for key, item in value.items()}
+    if isinstance(value, list) and (origin in (list, tuple) or hint is Any):
+        kinds = inner if origin is tuple and inner[-1] is not Ellipsis else inner[:1] * len(value)
+        if len(kinds) != len(value):
+            raise TraceFileError(f"{where}: holds {len(value)} items where {_name(hint)} belongs")
+        items = [_unpack(k, v, f"{where}.{i}", tensors) for i, (k, v) in enumerate(zip(kinds, value, strict=True))]
+        return tuple(items) if origin is tuple else items
+    if hint is float and type(value) is int:
+        return float(value)
+    if hint in (type(value), Any) and not isinstance(value, dict):
+        return value
+    raise TraceFileError(f"{where}: holds {str(value)[:40]!r} where {_name(hint)} belongs")
+
+
+def _unpack_dataclass(hint: Any, value: dict[str, Any], where: str, tensors: _Arrays) -> Any:
+    """A dataclass from its fields; a field that has a default may be absent (an older file), an unknown one may not."""
+    hints = _hints(hint)
+    if unknown := sorted(set(value) - set(hints)):
+        raise TraceFileError(f"{where}: has the unknown field {unknown[0]!r}")
+    for part in fields(hint):
+        if part.name not in value and part.default is MISSING and part.default_factory is MISSING:
+            raise TraceFileError(f"{where}: the field {part.name!r} is missing")
+    made = hint(**{name: _unpack(hints[name], item, f"{where}.{name}", tensors) for name, item in value.items()})
+    _check_shapes(made, where)
+    return made
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The fields of a dataclass with their types."""
+    hints = get_type_hints(kind)
+    return {part.name: hints[part.name] for part in fields(kind)}
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)

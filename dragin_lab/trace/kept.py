@@ -1,0 +1,143 @@
+"""What was kept of what a step wrote, where each part of the answer comes from, and what replaced what."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dragin_lab.trace.trace import Continuation, Step, Trace
+
+
+def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Continuation]]:
+    """Everything that steps wrote, in order: the step, "draft" or "continuation", and what it is."""
+    for step in steps:
+        for name, made in (("draft", step.draft), ("continuation", step.continuation)):
+            if made is not None:
+                yield step, name, made
+
+
+class Kept(NamedTuple):
+    """The characters where the kept parts of a step's texts end. None: nobody has decided yet."""
+
+    draft: int | None
+    continuation: int | None
+
+    def of(self, name: str) -> int | None:
+        """Where the kept part of the ``"draft"`` or the ``"continuation"`` ends."""
+        return self.draft if name == "draft" else self.continuation
+
+
+def kept_of(step: Step) -> Kept:
+    """Which part of a step's draft and continuation entered the answer."""
+    return Kept(step.draft_kept, None if step.continuation is None else step.continuation_kept)
+
+
+def common(one: str, other: str) -> int:
+    """How many characters two texts begin with in common."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A run of the answer text and where it was written: ``made.text[at : at + stop - start]``."""
+
+    start: int  # half-open characters of the trace's text
+    stop: int
+    at: int
+    made: Continuation
+    step: Step
+    with_passages: bool
+
+
+def origins(trace: Trace) -> list[Origin]:
+    """Where each part of the answer text comes from, in order; what cannot be placed is left out."""
+    found: list[Origin] = []
+    place = 0
+    for step, name, made in written(trace.steps):
+        body = made.text[: kept_of(step).of(name) or 0]
+        at, body = len(body) - len(body.lstrip()), body.strip()
+        start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
+        if size := common(body, trace.text[start : start + len(body)]):
+            place = start + size
+            found.append(Origin(start, place, at, made, step, with_passages(step, name)))
+    return found
+
+
+def arrivals(trace: Trace) -> list[tuple[int, Step]]:
+    """Every retrieval in order: the character of the answer's text at which its passages came in, and its step."""
+    came: dict[int, int] = {}
+    for origin in origins(trace):
+        step, follows = origin.step, origin.made is origin.step.continuation
+        if step.query is not None and (follows or step.continuation is None):
+            came.setdefault(id(step), origin.start if follows else origin.stop)
+    found, place = [], 0
+    for step in trace.steps:
+        place = came.get(id(step), place)  # a retrieval without text in the answer stands where the last one does
+        if step.query is not None:
+            found.append((place, step))
+    return found
+
+
+def with_passages(step: Step, name: str) -> bool:
+    """Whether retrieved passages stood in the prompt of a step's ``"draft"`` or ``"continuation"``."""
+    prompt = step.passages_prompt if name == "continuation" else step.prompt
+    if name == "continuation" and step.query is not None:
+        # Not every prompt marks its passages: custom layouts and ETC's prompts do not.
+        return len(step.passages) > (0 if prompt is None else prompt.dropped.get("passages", 0))
+    return prompt is not None and "passages" in prompt.spans
+
+
+def sentence_end(step: Step, number: int | None, start: int) -> int | None:
+    """The character where a sentence of a step's draft ends; None (the text's end) where that is not known."""
+    assert step.draft is not None
+    ends = [
+        int(step.draft.offsets[stop - 1, 1])
+        for (begin, stop), sentence in zip(step.words.spans.tolist(), step.words.sentence.tolist(), strict=True)
+        if sentence == number and stop > begin
+    ]
+    return max(ends) if ends and max(ends) > start else None
+
+
+def cut_off(step: Step) -> str:
+    """What a step threw away of the draft's sentence that was judged; "" where nothing was."""
+    start = kept_of(step).draft
+    if step.draft is None or start is None:
+        return ""
+    decided = step.decision.sentence if step.decision is not None else None
+    return step.draft.text[start : sentence_end(step, decided, start)].strip()
+
+
+def resumed(trace: Trace, step: Step) -> tuple[str, str]:
+    """``before_after`` where a step's draft resumes what the step before it cut (paper variant).
+
+    A search call that was taken out is not a text that another one has replaced.
+    """
+    place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
+    taken_out = trace.method.get("stays") is False
+    if taken_out or place == 0 or step.draft is None:
+        return "", ""
+    last = trace.steps[place - 1]
+    if last.query is None or last.continuation is not None or last.decision is None:
+        return "", ""
+    first = step.words.sentence[0] if len(step.words) else None
+    return _pair(cut_off(last), step.draft.text[: sentence_end(step, first, 0)])
+
+
+def before_after(step: Step) -> tuple[str, str]:
+    """The sentence that was thrown away and what stands there now; ("", "") where the step has no such pair."""
+    if step.continuation is None:
+        return "", ""
+    return _pair(cut_off(step), step.continuation.text[: kept_of(step).continuation or 0])
+
+
+def _pair(before: str, after: str) -> tuple[str, str]:
+    return (before, after.strip()) if before and after.strip() else ("", "")
+
+
+def mean_entropy(made: Continuation, start: int, stop: int) -> float:
+    """Mean entropy in nats of the tokens that start within these characters; NaN where there are none."""
+    inside = (made.offsets[:, 0] >= start) & (made.offsets[:, 0] < stop)
+    values = made.entropy[inside]
+    return float(values.mean()) if values.size else math.nan

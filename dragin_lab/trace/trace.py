@@ -1,0 +1,180 @@
+"""``Trace``, the record of one episode: its data, and the tables, files and pictures made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dragin_lab.checks import instance
+from dragin_lab.trace.file import load_trace, save_trace
+from dragin_lab.trace.frames import retrieval_table, token_table, trace_diff
+from dragin_lab.trace.records import Continuation, Decision, Passage, Prompt, Query, Question, Step, Words
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ENDINGS", "Continuation", "Decision", "Passage", "Prompt", "Query", "Question", "Step", "Trace", "Words"]
+
+#: How an episode can end. "running" is what a trace says while its episode is under way.
+ENDINGS = ("running", "answered", "length", "stalled", "cancelled", "error")
+
+
+@dataclass
+class Trace:
+    """The record of one episode; valid at every moment of it."""
+
+    question: Question
+    method: dict[str, Any]  # name, variant, when, what and every setting
+    steps: list[Step] = field(default_factory=list)
+    text: str = ""  # the whole answer text
+    answer: str = ""  # extracted from it (reference-behaviour §6)
+    readable: bool = True  # whether there was an answer to extract (``answers.is_readable``)
+    scores: dict[str, float] = field(default_factory=dict)  # em, f1, precision, recall, where there is a gold answer
+    ended: str = "running"  # one of ENDINGS
+    error: str = ""  # what went wrong, where it ended with "error"
+    extraction: Continuation | None = None  # the extra tokens after "So the answer is", where they were needed
+    extraction_prompt: Prompt | None = None
+    provenance: dict[str, Any] = field(default_factory=dict)  # model, weights hash, dtype, versions, retriever, seed
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    # -- counters -------------------------------------------------------------------------------------------------
+
+    @property
+    def continuations(self) -> list[Continuation]:
+        """Everything the model wrote in this episode, in order."""
+        made = [c for s in self.steps for c in (s.draft, s.continuation) if c is not None]
+        return made if self.extraction is None else [*made, self.extraction]
+
+    @property
+    def retrievals_count(self) -> int:
+        """How many times passages were fetched."""
+        return sum(s.query is not None for s in self.steps)
+
+    @property
+    def queries(self) -> list[str]:
+        """The queries as formulated, in order."""
+        return [s.query.text for s in self.steps if s.query is not None]
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """retrievals, drafts, tokens generated (or served from a store), discarded, and prompt tokens reused."""
+        made = self.continuations
+        return {
+            "retrievals": self.retrievals_count,
+            "drafts": len(made),
+            "generated": sum(len(c) + c.cut_tokens for c in made),
+            "discarded": sum(self._discarded_tokens(s) for s in self.steps),
+            "reused": sum(c.reused for c in made),
+        }
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """What a store served of all this: drafts, and tokens."""
+        served = [c for c in self.continuations if c.stored]
+        return {"drafts": len(served), "tokens": sum(len(c) for c in served)}
+
+    @property
+    def hit_rate(self) -> float:
+        """Which part of all prompt tokens was not read again, 0 to 1; 0 before the first draft."""
+        read = sum(len(c.prompt_ids) for c in self.continuations)
+        return self.counters["reused"] / max(1, read)
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """What the model's context window cost, as far as it is not 0.
+
+        ``beyond``: prompts that outgrew it, with what was written after them; ``passages`` and ``exemplars``: dropped
+        from prompts to fit it; ``unseen``: retrievals whose passages are in no prompt after them.
+        """
+        window = self.provenance.get("context_window")
+        prompts = [p for s in self.steps for p in (s.prompt, s.passages_prompt)] + [self.extraction_prompt]
+        found = {
+            "beyond": sum(window is not None and len(c.prompt_ids) + len(c) > window for c in self.continuations),
+            **{name: sum(p.dropped.get(name, 0) for p in prompts if p) for name in ("passages", "exemplars")},
+            "unseen": sum(self._unseen(step) for step in self.steps),
+        }
+        return {name: count for name, count in found.items() if count}
+
+    def _unseen(self, step: Step) -> bool:
+        """Whether passages were fetched, and no prompt up to the next retrieval had room for one of them."""
+        later = [step.passages_prompt]
+        for one in self.steps[step.index + 1 :]:
+            later.append(one.prompt)
+            if one.query is not None:
+                break
+            later.append(one.passages_prompt)
+        prompts = [prompt for prompt in later if prompt is not None]
+        shown = any("passages" in prompt.spans for prompt in prompts)
+        return step.query is not None and not shown and any(prompt.dropped.get("passages") for prompt in prompts)
+
+    @staticmethod
+    def _discarded_tokens(step: Step) -> int:
+        """Tokens of a step's draft after its cut, and of its continuation after what was kept."""
+        ends = ((step.draft, step.draft_kept), (step.continuation, step.continuation_kept))
+        return sum(int((c.offsets[:, 1] > end).sum()) for c, end in ends if c is not None and end is not None)
+
+    # -- tables ---------------------------------------------------------------------------------------------------
+
+    @property
+    def tokens(self) -> pd.DataFrame:
+        """One row per token of every draft and continuation (pandas.DataFrame); see ``frames.token_table``."""
+        return token_table(self.steps, self.extraction)
+
+    @property
+    def retrievals(self) -> pd.DataFrame:
+        """One row per retrieved passage: step, query, rank, id, title, text, score (pandas.DataFrame)."""
+        return retrieval_table(self.steps)
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, *, hidden: bool = False) -> Path:
+        """Write the trace to one safetensors file (``trace.file``); the old file stays if writing fails.
+
+        Hidden states are left out unless ``hidden`` asks for them.
+        """
+        return save_trace(self, path, hidden=hidden)
+
+    @staticmethod
+    def load(path: str | Path) -> Trace:
+        """Read a trace back; ``TraceFileError`` names what is wrong with a file that is not one."""
+        return load_trace(Trace, path)
+
+    def diff(self, other: Trace, *, arrays: bool = False) -> str:
+        """Where two traces differ, as lines of text; "" where they do not. ``arrays`` lists what no view shows too."""
+        return trace_diff(self, instance("trace", other, Trace, "give a Trace; Trace.load reads one"), arrays=arrays)
+
+    # -- views ----------------------------------------------------------------------------------------------------
+
+    def heatmap(self, *, max_tokens: int = 2000) -> Any:
+        """Every token with entropy, attention received, stop flag and score over θ; see ``views.heatmap``."""
+        return _views().heatmap(self, max_tokens=max_tokens)
+
+    def selections(self, *, gold: Any = None) -> Any:
+        """What each query was made from, word by word, and what it found; see ``views.selections``."""
+        return _views().selections(self, gold=gold)
+
+    def timeline(self) -> Any:
+        """Drafts, cuts, retrievals, what was kept and thrown away, and what it cost; see ``views.timeline``."""
+        return _views().timeline(self)
+
+    def attention_map(self, *, step: int | None = None, lm: Any = None, max_words: int = 80) -> Any:
+        """Which words looked at which, per head and averaged (a plotly figure); see ``views.attention_map``."""
+        return _views().attention_map(self, step=step, lm=lm, max_words=max_words)
+
+    def __repr__(self) -> str:
+        count = self.counters
+        return (
+            f"Trace({self.method.get('name', '?')}/{self.method.get('variant', '?')}, {self.question.text[:60]!r}, "
+            f"answer={self.answer[:40]!r}, retrievals={count['retrievals']}, tokens={count['generated']}, {self.ended})"
+        )
+
+    def _repr_html_(self) -> str:
+        return str(_views().trace_view(self)._repr_html_())
+
+
+def _views() -> Any:
+    """The pictures of a trace, imported by name when one is asked for: the one import that goes up the rooms."""
+    return import_module("dragin_lab.views")

@@ -1,0 +1,1 @@
+"""Triggers after DRAGIN, one idea a file."""

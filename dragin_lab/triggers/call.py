@@ -1,0 +1,137 @@
+"""Calls: the model itself asks. What opens and closes a call, what is put in, and whether the call stays."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from dragin_lab.checks import count, number, text
+from dragin_lab.core.answers import thoughts
+from dragin_lab.core.episode import Bias, SoFar
+from dragin_lab.core.forms import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE
+from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.errors import SettingError
+
+#: Stands for the numbered passages in ``Call.puts_in``.
+PASSAGES = "{passages}"
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class Call(Trigger):
+    """The model asks between two marks, and goes on with what was found.
+
+    ``opens`` and ``closes`` are the marks, as the model writes them. ``puts_in`` is what is written after a call, with
+    ``{passages}`` where the numbered passages stand; None puts them into the prompt instead. ``stays`` says whether the
+    call remains in the answer. ``puts_before`` is written before what a turn that asks wrote. Without ``in_thoughts``
+    a call between ``<think>`` and ``</think>`` does not count.
+    """
+
+    name, source = "call", "FLARE Prompts D.2, D.3; Search-R1"
+    looks, gives = "call", frozenset({"text", "call"})
+    asking, not_asking = "calls for a search of", "no search"  # for people
+    length = 96
+    opens: str = ""
+    closes: str = ""
+    puts_in: str | None = None
+    stays: bool = True
+    puts_before: str = ""
+    in_thoughts: bool = True
+
+    def resolved(self, variant: str) -> Call:
+        for label, mark in (("opens", self.opens), ("closes", self.closes)):
+            if not isinstance(mark, str) or not mark.strip():
+                raise SettingError(f"{label}={mark!r} of a call marks nothing; give what the model writes: '<search>'")
+        if self.puts_in is not None and PASSAGES not in text("puts_in", self.puts_in):
+            raise SettingError(f"puts_in={self.puts_in!r} has no {PASSAGES}; write it where the passages shall stand")
+        return self
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """What opens and what closes a call."""
+        return self.opens, self.closes
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """A complete call; its first group is what it asks for."""
+        opens, closes = self.marks
+        return re.compile(f"{re.escape(opens)}(.*?){re.escape(closes)}", re.DOTALL)
+
+    def bias(self, asked_before: bool) -> tuple[Bias, ...]:
+        """What is added to the logits of the tokens that open a call; ``asked_before``: right after a search."""
+        return ()
+
+    def find(self, text: str, before: str = "") -> re.Match[str] | None:
+        """The first complete call in a text; a thought that it continues may begin in what stands ``before`` it."""
+        inside = [] if self.in_thoughts else [(a - len(before), b - len(before)) for a, b in thoughts(before + text)]
+        calls = self.pattern.finditer(text)
+        return next((call for call in calls if not any(a <= call.start() < b for a, b in inside)), None)
+
+    def broken_off(self, text: str) -> int | None:
+        """The character where a call begins that is never closed and would not stay; None where there is none."""
+        opens, closes = self.marks
+        start = text.rfind(opens)
+        return start if not self.stays and start >= 0 and closes not in text[start:] else None
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class SearchCall(Call):
+    """``[Search(term)]`` (FLARE-instruct). The call is taken out, and the passages go into the prompt."""
+
+    name, source, form = "search-call", "FLARE Prompt D.3", "search"
+    opens: str = CALL_OPENS
+    closes: str = CALL_CLOSES
+    stays: bool = False
+    #: The FLARE paper's bonus on the logit of the token that opens a call, and for how many tokens after a search the
+    #: call is forbidden, so that it is not written twice: our choice, as the paper names no number.
+    call_bonus: float = 2.0
+    call_pause: int = 5
+
+    def resolved(self, variant: str) -> SearchCall:
+        bonus, pause = number("call_bonus", self.call_bonus), count("call_pause", self.call_pause)
+        return replace(self, call_bonus=bonus, call_pause=pause)
+
+    def bias(self, asked_before: bool) -> tuple[Bias, ...]:
+        pause = self.call_pause if asked_before else 0
+        forbidden = (Bias(self.opens, float("-inf"), 0, pause),) if pause else ()
+        return (*forbidden, Bias(self.opens, self.call_bonus, pause))
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class FollowUp(Call):
+    """``Follow up:`` (self-ask). The question stays, and the model writes the intermediate answer after it."""
+
+    name, source, form, length = "follow-up", "FLARE Prompt D.2", "self-ask", 192
+    asking, not_asking = "asks the follow-up question", "no further question"
+    opens: str = FOLLOW_UP
+    closes: str = INTERMEDIATE
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """A question on the line of ``Follow up:``, once ``Intermediate answer:`` has begun the next line."""
+        return re.compile(rf"{re.escape(self.opens)}([^\n]*)\n\s*{re.escape(self.closes)}")
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class SearchTag(Call):
+    """``<search>term</search>`` (Search-R1). The passages stand after it, and the model goes on thinking."""
+
+    name, source, form, length = "search-tag", "Search-R1, infer.py", "search-r1", 1024
+    opens: str = "<search>"
+    closes: str = "</search>"
+    puts_in: str | None = "<information>{passages}</information>\n\n"
+    puts_before: str = "\n\n"
+
+
+@dataclass(frozen=True)
+class CallMade:
+    """Stop once the model has asked for a search."""
+
+    call: Call
+    before: str = ""  # the answer so far
+
+    def reached(self, so_far: SoFar) -> str | None:
+        return None if self.call.find(so_far.text, self.before) is None else self.call.name

@@ -1,0 +1,116 @@
+"""A trigger learned from labelled drafts: a logistic regression over what a draft has, made by ``dl.fit_trigger``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dragin_lab.core.draft import Draft
+from dragin_lab.core.scores import doubts
+from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.errors import SettingError
+from dragin_lab.triggers.later import margin
+
+#: A feature's name, its weight, and the mean and scale that it is standardised with.
+Term = tuple[str, float, float, float]
+
+
+def _rise(values: np.ndarray) -> np.ndarray:
+    return np.diff(values, prepend=values[:1])  # (n,), 0 for the first token
+
+
+def _position(draft: Draft) -> np.ndarray:
+    sentence = draft.sentence_of_token  # (n,)
+    return np.log1p(np.arange(len(draft)) - np.searchsorted(sentence, sentence))
+
+
+def _named(draft: Draft) -> np.ndarray:
+    """Whether a token's word is written like a name or a number: a digit, or a capital inside its sentence."""
+    words, sentence = draft.words, draft.sentence_of_word
+    opens = np.diff(sentence, prepend=-2) != 0  # (w,)
+    marks = [word.strip()[:1] for word in words]
+    found = [m.isdigit() or (m.isupper() and not o) for m, o in zip(marks, opens, strict=True)]
+    return np.array(found, float)[draft.word_of_token]
+
+
+def _paid(draft: Draft) -> np.ndarray:
+    rows = draft.attention.astype(np.float64).mean(axis=0)  # (n, p + n)
+    return rows[:, rows.shape[1] - len(draft) :].sum(axis=1)
+
+
+#: What a draft has, each (n,) float64. ``paid`` needs attention; ``hidden 17`` is a component of the hidden state.
+FEATURES: dict[str, Callable[[Draft], np.ndarray]] = {
+    "entropy": lambda draft: draft.entropy,
+    "entropy rise": lambda draft: _rise(draft.entropy),
+    "doubt": lambda draft: doubts(draft.logprob),
+    "margin": lambda draft: margin.function(draft),  # type: ignore[attr-defined]
+    "margin rise": lambda draft: _rise(margin.function(draft)),  # type: ignore[attr-defined]
+    "received": lambda draft: draft.received,
+    "stop word": lambda draft: draft.stop_word.astype(float),
+    "name or number": _named,
+    "position": _position,  # log(1 + tokens since the start of its sentence)
+    "paid": _paid,  # the share of its attention that a token pays to the draft, and not to the prompt
+}
+HIDDEN = "hidden "
+
+
+def features(draft: Draft, names: Sequence[str]) -> np.ndarray:
+    """(n, f) float64 the named features of a draft's tokens. Raises ``SettingError`` for a name that does not exist."""
+    columns = []
+    for name in names:
+        if name.startswith(HIDDEN):
+            columns.append(draft.hidden[:, int(name.removeprefix(HIDDEN))])
+        elif name in FEATURES:
+            columns.append(FEATURES[name](draft))
+        else:
+            raise SettingError(f"feature {name!r} does not exist; one of {', '.join(FEATURES)}, or hidden 0 …")
+    return np.stack(columns, axis=1).astype(np.float64) if columns else np.zeros((len(draft), 0))
+
+
+@dataclass(frozen=True)
+class Logistic(Trigger):
+    """A fact is probably missing: a logistic regression over what the draft has is above θ."""
+
+    source, measure = "logistic regression, dl.fit_trigger", "probability of a missing fact"
+    thresholds: ClassVar = {"reference": 0.5, "paper": 0.5}
+    threshold: float | None = None
+    terms: tuple[Term, ...] = ()
+    bias: float = 0.0
+
+    def contributions(self, draft: Draft) -> np.ndarray:
+        """(n, f) what each term adds to the log-odds of a token, against a token of average features."""
+        if not self.terms:
+            raise SettingError(f"when {self.name!r} has no terms; make it with dl.fit_trigger or dl.trigger")
+        weights, means, scales = np.array([term[1:] for term in self.terms]).T  # (f,) each
+        return weights * (features(draft, [term[0] for term in self.terms]) - means) / scales
+
+    def score(self, draft: Draft) -> np.ndarray:
+        if not len(draft):
+            return np.zeros(0)
+        log_odds = self.bias + self.contributions(draft).sum(axis=1)  # (n,)
+        return 0.5 * (1 + np.tanh(log_odds / 2))  # the logistic function, which as 1 / (1 + exp) would overflow
+
+
+def define(name: str, terms: Sequence[Sequence[Any]], bias: float, threshold: float) -> Logistic:
+    """Enter a logistic trigger under a name of its own, and make one."""
+    plain = tuple((str(feature), float(w), float(mean), float(scale)) for feature, w, mean, scale in terms)
+    used = {feature.split()[0] for feature, *_ in plain}
+    settings = {"threshold": float(threshold), "terms": plain, "bias": float(bias)}
+    made = make_dataclass(
+        "Fitted",
+        [(key, Any, field(default=value)) for key, value in settings.items()],
+        bases=(Logistic,),
+        frozen=True,
+        namespace={
+            "name": name,
+            "__doc__": f"{Logistic.__doc__} Fitted on {len(plain)} features.",
+            "needs": ("attention",) * ("paid" in used) + ("hidden",) * ("hidden" in used),
+        },
+    )
+    made.__module__ = "__main__"  # one's own, whoever calls
+    TRIGGERS.add(made)
+    found: Logistic = made()
+    return found

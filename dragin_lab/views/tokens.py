@@ -1,0 +1,352 @@
+"""A continuation piece by piece: what each shows, its colour and its figures, and which find room in a view."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import groupby
+from math import isfinite
+
+import numpy as np
+
+from dragin_lab.trace.trace import Continuation, Decision, Words
+from dragin_lab.views.heat import Scale, token_words
+from dragin_lab.views.html import num, percent, short
+
+_MARKER_ONLY = re.compile("^[▁Ġ\\s]*$")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+SHOWN_ALTERNATIVES = 4
+SAME = 0.01  # factors that differ by less are the same
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Tokens ``first`` to ``last`` (half-open) that show as characters ``start`` to ``stop`` of the text.
+
+    The space that a token begins with is not its own: a cut "before the word" may stand on either side of it.
+    More than one token where each is only a part of a character; no characters for a special token like ``</s>``.
+    """
+
+    start: int
+    stop: int
+    first: int
+    last: int
+    text: str  # what it shows: a special token its name, a lone space marker nothing
+    word: int  # the word it belongs to, -1 for none
+    level: int  # of colour, 0 to 9
+    hit: bool  # whether its word is flagged
+    fired: bool  # whether it holds the token that fired
+    unit: int = -1  # the judged unit it belongs to, -1 for none
+    begins: bool = False  # whether it is the first one of its unit
+    ends: bool = False  # whether it is the last one
+
+    @property
+    def special(self) -> bool:
+        """Whether it has no characters of its own."""
+        return self.stop == self.start
+
+
+#: The first five fields of a cell.
+Extent = tuple[int, int, int, int, str]
+
+
+def extents(made: Continuation) -> list[Extent]:
+    """Where the visible cells of a continuation lie, in order, with their texts."""
+    out: list[Extent] = []
+    text = made.text
+    for i, (start, stop) in enumerate(made.offsets.tolist()):
+        body = text[start:stop].lstrip(" ")
+        start = stop - len(body) if body else start
+        if out and start < stop and start < out[-1][1]:
+            begin, end, first, *_ = out.pop()
+            end = max(stop, end)
+            out.append((begin, end, first, i + 1, text[begin:end]))
+        else:
+            raw = text[start:stop] or ("" if _MARKER_ONLY.match(made.tokens[i]) else made.tokens[i])
+            out.append((start, stop, i, i + 1, raw))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A sentence, or a whole draft, whose score was compared with θ. It covers the tokens ``first`` to ``last``."""
+
+    name: str  # "sentence 2", "draft"
+    first: int
+    last: int
+    score: float  # NaN: not measured
+    threshold: float  # NaN: the trigger has none
+
+    @property
+    def above(self) -> bool:
+        """Whether it fires."""
+        return self.score > self.threshold
+
+    @property
+    def verdict(self) -> str:
+        """``0.446 > θ 0.3``."""
+        if not isfinite(self.score):
+            return "not scored"
+        sign = "" if math.isnan(self.threshold) else f" {'>' if self.above else '≤'} θ {short(self.threshold)}"
+        return short(self.score) + sign
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.verdict}"
+
+
+def judged_units(words: Words, decision: Decision | None, scale: Scale) -> list[Unit]:
+    """The sentences of a draft, or the draft, with the scores that were compared with θ; none where words were."""
+    if scale.unit == "word" or decision is None:
+        return []
+    alone = len(decision.peaks) == 1
+    units = []
+    for number, score in enumerate(decision.peaks):
+        inside = words.spans[slice(None) if alone else words.sentence == number]
+        if len(inside):
+            name = scale.unit if alone else f"{scale.unit} {number + 1}"
+            units.append(Unit(name, int(inside[0, 0]), int(inside[-1, 1]), score, scale.threshold))
+    return units
+
+
+def _bracketed(cells: list[Cell]) -> list[Cell]:
+    """The same cells, the first and the last one of each unit marked."""
+    inside = [at for at, cell in enumerate(cells) if cell.unit >= 0 and cell.text]
+    out = list(cells)
+    for before, at, after in zip([-1, *inside], inside, [*inside[1:], -1], strict=False):
+        own = cells[at].unit
+        begins, ends = before < 0 or cells[before].unit != own, after < 0 or cells[after].unit != own
+        if begins or ends:
+            out[at] = replace(cells[at], begins=begins, ends=ends)
+    return out
+
+
+#: The cells of one flagged word, or of what lies between two (word -1), each with the text before it.
+Run = tuple[int, list[tuple[str, Cell]]]
+
+
+@dataclass
+class Look:
+    """A continuation with everything that a view says about its tokens."""
+
+    made: Continuation
+    words: Words
+    scale: Scale
+    values: np.ndarray  # (n,) float64, the measure that the colour shows
+    owner: np.ndarray  # (n,) int, the word of each token, -1 for none
+    cells: list[Cell]
+    fired: int | None = None  # the token that fired, where one did
+    reference: bool = False  # whether the reference variant judged it
+    units: list[Unit] = field(default_factory=list)  # the sentences or the draft that were judged as a whole
+    _alternatives: dict[int, str] = field(default_factory=dict)
+    _judgements: dict[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, made: Continuation, words: Words, scale: Scale, decision: Decision | None = None, reference: bool = False
+    ) -> Look:
+        """The look of a continuation; ``words`` are empty where nothing judged it."""
+        values, owner = scale.values(made, words), token_words(made, words)
+        levels, word_of = scale.levels(values).tolist(), owner.tolist()
+        by_word = scale.unit == "word"
+        hits = (words.hit & by_word).tolist()
+        fired = decision.token if decision is not None and by_word else None
+        units = judged_units(words, decision, scale)
+        unit_of = np.full(len(made) + 1, -1)
+        for number, unit in enumerate(units):
+            unit_of[unit.first : unit.last] = number
+        cells = []
+        for extent in extents(made):
+            start, stop, first, last, _ = extent
+            word, unit_here = word_of[first], int(unit_of[first]) if start < stop else -1
+            here = fired is not None and first <= fired < last
+            cells.append(Cell(*extent, word, max(levels[first:last]), word >= 0 and hits[word], here, unit_here))
+        return cls(made, words, scale, values, owner, _bracketed(cells), fired, reference, units)
+
+    @cached_property
+    def judged(self) -> bool:
+        """Whether a trigger scored this text."""
+        return self.scale.kind == "score" and bool(np.isfinite(self.values).any())
+
+    @cached_property
+    def second_reading(self) -> bool:
+        """Whether its attention is the reference variant's: each word's, from reading the draft by itself."""
+        return self.reference and bool(np.isfinite(self.words.attention).any())
+
+    @cached_property
+    def measured(self) -> list[tuple[float, float, float]]:
+        """Entropy (nats), attention received and probability of each token."""
+        made = self.made
+        probability = np.exp(made.logprob.astype(np.float64)).tolist()
+        return list(zip(made.entropy.tolist(), made.received.tolist(), probability, strict=True))
+
+    def between(self, start: int, stop: int, *, special: bool = True) -> Iterable[Cell]:
+        """The cells with something to show that begin at the characters ``start`` to ``stop``."""
+        for cell in self.cells:
+            inside = start <= cell.start < stop or (cell.special and cell.start == stop)
+            if inside and cell.text and (special or not cell.special):
+                yield cell
+
+    def runs(self, start: int, stop: int, *, special: bool = True) -> tuple[list[Run], str]:
+        """These cells, those of a flagged word together, and the text after the last."""
+        place, spaced = start, []
+        for cell in self.between(start, stop, special=special):
+            spaced.append((self.made.text[place : cell.start], cell))
+            place = max(place, cell.stop)
+        flagged = groupby(spaced, key=lambda pair: pair[1].word if pair[1].hit else -1)
+        return [(word, list(inside)) for word, inside in flagged], self.made.text[place:stop]
+
+    def spoke(self, cell: Cell) -> int:
+        """The token whose figures stand for a cell: the most uncertain of its tokens."""
+        if cell.last - cell.first == 1:
+            return cell.first
+        return max(range(cell.first, cell.last), key=lambda i: self.measured[i][0])
+
+    def named(self, cell: Cell, token: int) -> str:
+        """A cell among figures."""
+        return visible(cell.text.strip(" ") or self.made.tokens[token])
+
+    def likeliest(self, token: int) -> Sequence[tuple[str, float]]:
+        """The likeliest tokens in the place of this one, with their probabilities."""
+        made = self.made
+        if token >= len(made.alternative_ids):
+            return []
+        named = made.alternative_tokens
+        names = named[token] if token < len(named) else [f"id {i}" for i in made.alternative_ids[token].tolist()]
+        return list(zip(names, made.alternative_probs[token].tolist(), strict=False))
+
+    def alternatives(self, token: int) -> str:
+        """``Gewair 41 % · Bel 10 %``."""
+        if token not in self._alternatives:
+            shown = self.likeliest(token)[:SHOWN_ALTERNATIVES]
+            self._alternatives[token] = " · ".join(f"{visible(name)} {percent(p)}" for name, p in shown)
+        return self._alternatives[token]
+
+    def about(self, cell: Cell) -> str:
+        """The lines of a cell's tooltip."""
+        i = self.spoke(cell)
+        entropy, received, p = self.measured[i]
+        several = f" ({cell.last - cell.first} tokens make this character)" if cell.last - cell.first > 1 else ""
+        lines = [
+            f"{self.named(cell, i)}   token {i + 1}{several}",
+            f"entropy {num(entropy)}   attention received {num(received)}   probability {percent(p)}",
+        ]
+        if cell.word >= 0:
+            lines.append(self.judgement(cell.word))
+        elif self.scale.kind != "score" and np.isfinite(self.values[i]):
+            lines.append(f"{self.scale.name} {num(self.values[i])}")
+        if cell.unit >= 0:
+            lines.append(str(self.units[cell.unit]))
+        other = self.alternatives(i)
+        return "\n".join([*lines, f"likeliest: {other}"] if other else lines)
+
+    def judgement(self, word: int) -> str:
+        """What the trigger measured on a word, and its flags."""
+        if word not in self._judgements:
+            w = self.words
+            hit = w.hit[word] and self.scale.unit == "word"
+            flags = [flag for flag, on in (("stop word", w.stop[word]), ("HIT", hit)) if on]
+            self._judgements[word] = "   ".join([f"word “{w.text[word]}”", *self.reckoned(word), *flags])
+        return self._judgements[word]
+
+    def reckoned(self, word: int) -> list[str]:
+        """How a word got its score: a product where it is one, else each figure by itself; nothing unmeasured."""
+        entropy, attention, score, factor, stop = self._measured_words[word]
+        measured = (("entropy", entropy), ("attention", attention), ("score", score))
+        shown = [f"{name} {value:.4g}" for name, value in measured if isfinite(value)]
+        if len(shown) < len(measured) or not isfinite(factor):
+            return shown
+        *product, total = shown
+        if stop and score == 0:
+            product.append("stop word 0")
+        elif abs(factor - 1) > SAME:
+            product.append(f"sentence {factor:.4g}")
+        return [f"{' × '.join(product)} = {total}"]
+
+    @cached_property
+    def _measured_words(self) -> list[tuple[float, float, float, float, bool]]:
+        w = self.words
+        figures = (w.entropy, w.attention, w.score, self.factors, w.stop)
+        return list(zip(*(values.tolist() for values in figures), strict=True))
+
+    @cached_property
+    def factors(self) -> np.ndarray:
+        """(w,) float64: by what entropy × attention of each word was multiplied to give its score; NaN: not so made.
+
+        The words of a sentence share a factor: 1 in the paper (Eq. 5), in the released code their number over the sum
+        of their attention (reference-behaviour §2.5).
+        """
+        w, out = self.words, np.full(len(self.words), np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = w.score.astype(np.float64) / (w.entropy.astype(np.float64) * w.attention)  # (w,)
+        for number in np.unique(w.sentence):
+            inside = w.sentence == number  # (w,)
+            known = ratio[inside & np.isfinite(ratio) & (w.score > 0)]
+            if known.size and np.ptp(known) > SAME * known[0]:
+                return np.full(len(w), np.nan)
+            out[inside] = known[0] if known.size else 1.0
+        return out
+
+    def figures(self, limit: int) -> tuple[list[str], list[list[str]]]:
+        """At most ``limit`` tokens as a table, for reading without a mouse: names of its columns, rows."""
+        words, scored = self.words, self.scale.kind == "score" and len(self.words) > 0
+        measure = "word’s score" if scored else self.scale.name
+        names = ["no.", "token", "entropy", "attention received", "probability", measure, "flags", "likeliest tokens"]
+        rows = []
+        for cell in self.cells[:limit]:
+            i, word = cell.first, cell.word
+            score = (words.score[word] if word >= 0 else np.nan) if scored else self.values[i]
+            flags = [("◆ hit", cell.hit), ("stop word", word >= 0 and words.stop[word])]
+            said = ", ".join(name for name, on in flags if on)
+            entropy, received, p = self.measured[i]
+            measured = [num(entropy), num(received), percent(p)]
+            made_of = self.reckoned(word)[:1] if scored and word >= 0 else []
+            shown = made_of[0] if made_of and "=" in made_of[0] else num(score)
+            rows.append([str(i + 1), self.named(cell, i), *measured, shown, said, self.alternatives(i)])
+        return names, rows
+
+
+def visible(text: str) -> str:
+    """A token among figures: its white space as signs, right-to-left text isolated from what stands around it."""
+    shown = text.replace("\n", "↵").replace("\t", "⇥") or "∅"
+    return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.search(shown) else shown
+
+
+# -- room for tokens --------------------------------------------------------------------------------------------------
+
+
+def windowed(look: Look, room: int, start: int, stop: int) -> list[tuple[int, int, int]]:
+    """Ranges of characters, each with how many of its tokens are left out (0: drawn one by one).
+
+    At most ``room`` tokens are drawn, around what fired.
+    """
+    n, offsets = len(look.made), look.made.offsets
+    if n <= room:
+        return [(start, stop, 0)]
+    above = next((unit.first for unit in look.units if unit.above), None)
+    focus = above if above is not None else look.fired
+    focus = next((c.first for c in look.cells if c.hit), 0) if focus is None else focus
+    first = max(0, min(focus - room // 2, n - room)) if focus >= room else 0
+    left = int(offsets[first, 0]) if first else 0
+    right = int(offsets[first + room, 0]) if first + room < n else len(look.made.text)
+    cuts = [(start, min(left, stop)), (max(left, start), min(right, stop)), (max(right, start), stop)]
+    return [
+        (a, b, 0 if drawn else int(((offsets[:, 0] >= a) & (offsets[:, 0] < b)).sum()))
+        for (a, b), drawn in zip(cuts, (False, True, False), strict=True)
+        if a < b
+    ]
+
+
+def share_out(made: Sequence[Continuation], tokens: int) -> dict[int, int]:
+    """How many tokens of each continuation may be drawn so that all together draw at most ``tokens``.
+
+    Short ones are drawn whole; what they leave is shared evenly among the longer ones.
+    """
+    room: dict[int, int] = {}
+    left, waiting = tokens, sorted(made, key=len)
+    for i, c in enumerate(waiting):
+        room[id(c)] = min(len(c), left // (len(waiting) - i))
+        left -= room[id(c)]
+    return room

@@ -1,0 +1,124 @@
+"""Episodes of the reference variant: every *when* with every *what*, a window overrun, how episodes end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from scripted import Driven, Say, drive
+
+from dragin_lab.core.method import PAPERS, method
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+
+QUESTION = "Who directed Ma?"
+LOUD = {"Bo": 9.0}
+DRAFT = Say(" It was far. It is by Bo Ek. He left", entropy=LOUD, doubt={"Bo": 0.9})
+LAST = Say(" So the answer is Li. He")
+LOOKS = {"directed": 5.0, "far": 4.0}
+FORMULATORS = {
+    "question": QUESTION,
+    "full-context": f"{QUESTION} It was far.",
+    "last-sentence": "It was far.",
+    "last-n": "▁far .",
+    "current": "It is by Bo Ek.",
+    "current-without-hits": "It is by  Ek.",
+    "confident-sentence": "It is by  Ek.",
+    "qfs": "directed far.",
+}
+
+
+def ask(name: str, *script: Say, **settings: Any) -> Driven:
+    return drive(method(name, variant="reference", top_n=2, **settings), *script, question=QUESTION, looks=LOOKS)
+
+
+@pytest.mark.parametrize("what", FORMULATORS)
+@pytest.mark.parametrize("when", ["rind", "probability"])
+def test_a_trigger_may_ask_everything(when: str, what: str) -> None:
+    driven = ask("dragin", DRAFT, LAST, when=when, what=what)
+    assert driven.queries == [FORMULATORS[what]]
+    assert driven.trace.method["when"] == when
+
+
+@pytest.mark.parametrize("what", FORMULATORS)
+@pytest.mark.parametrize("when", ["every-n", "every-sentence"])
+def test_a_clock_may_ask_everything(when: str, what: str) -> None:
+    script = [Say(" It was far. Then he"), Say(" By Bo Ek. Then he"), LAST]
+    if when == "every-n":
+        script = [Say(" It was far."), Say(" By Bo Ek."), Say(" So the answer is")]
+    driven = ask("fl-rag", *script, when=when, what=what, n=4)
+    expected = {
+        "question": QUESTION,
+        "full-context": f"{QUESTION} It was far. By Bo Ek.",
+        "last-sentence": "By Bo Ek.",
+        "last-n": "▁Ek .",
+        "current": "By Bo Ek.",
+        "current-without-hits": "By Bo ",
+        "confident-sentence": "By Bo Ek.",
+        "qfs": "directed far.",
+    }
+    assert driven.queries[0] == QUESTION
+    assert driven.queries[2] == expected[what]
+    notes = [step.query.note for step in driven.trace.steps if step.query is not None]
+    assert notes[0] == ("" if what == "question" else "the question: nothing is written yet")
+    needs_hits = what in ("qfs", "current-without-hits")
+    assert notes[2] == ("the last word stands in for the hits that this trigger does not give" if needs_hits else "")
+
+
+def test_qfs_asks_what_the_position_before_the_word_looked_at() -> None:
+    looks = {"Bo>far": 9.0, "by>directed": 9.0}
+    driven = drive(method("dragin", top_n=1), DRAFT, LAST, question=QUESTION, looks=looks)
+    assert driven.queries == ["directed"]
+
+
+def test_a_context_of_no_more_than_n_tokens_is_the_query_itself() -> None:
+    driven = drive(method("dragin", what="last-n", top_n=50), DRAFT, LAST, question=QUESTION)
+    assert driven.queries == [f"{QUESTION} It was far."]
+
+
+def test_nothing_is_dropped_for_the_window_and_the_overrun_is_noted() -> None:
+    template = PromptTemplate((Exemplar("Is the sky blue?", "It is.", "yes"),))
+    driven = drive(method("sr-rag"), Say(" It is Bo."), Say(" Bo."), template=template, window=30)
+    (step,) = driven.trace.steps
+    assert "[3] Third passage." in driven.lm.prompts[0]
+    assert "sky" in driven.lm.prompts[0]
+    assert len(step.notes) == 1
+    assert step.notes[0].endswith("more than the model's window of 30")
+    assert len(driven.trace.notes) == 1  # of the prompt that asks for the answer
+    wide = drive(method("sr-rag"), Say(" It is Bo."), Say(" Bo."), template=template, window=300)
+    assert wide.trace.steps[0].notes == wide.trace.notes == []
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_a_model_that_says_nothing(name: str) -> None:
+    driven = drive(method(name, max_new_tokens=2), Say(""), Say(" Li"))
+    if name in ("flare-instruct", "self-ask", "search-r1", "etc"):  # no part of DRAGIN's code: their text is exact
+        assert (driven.trace.text, driven.trace.ended, driven.trace.answer) == ("", "answered", "Li")
+        return
+    looping = name not in ("wo-rag", "sr-rag")
+    # With the space that joins it and the BOS, a text of one closing token is longer than the limit.
+    assert driven.trace.text == (" </s>" if looping else "</s>")
+    assert driven.trace.ended == ("length" if looping else "answered")
+    assert driven.trace.answer == "Li"
+
+
+def test_endings() -> None:
+    answered = drive(method("dragin"), Say(" So the answer is Bo."))
+    assert (answered.trace.ended, answered.trace.answer) == ("answered", "Bo")
+    # The text may have as many tokens as the limit, with the special tokens that the tokenizer adds.
+    long = drive(method("fs-rag", max_new_tokens=4), Say(" It is Bo."), Say(" Bo."))
+    assert (long.trace.ended, long.trace.text) == ("length", " It is Bo.")
+    single = drive(method("wo-rag", max_new_tokens=2), Say(" It is Bo."), Say(" Bo."))
+    assert (single.trace.ended, single.trace.text) == ("length", "It is")
+
+
+def test_extraction_stands_after_the_stripped_and_cut_text() -> None:
+    driven = drive(method("wo-rag"), Say(" It is Bo. Question: Who"), Say(" Bo Ek. Note: x"), golds=("Bo Ek", "Li"))
+    assert driven.lm.prompts[1] == "Question: Who made it?\nAnswer: It is Bo.  So the answer is "
+    assert driven.lm.drafts[1].max_new_tokens == 20
+    assert driven.trace.answer == "Bo Ek"
+    assert driven.trace.scores == {"em": 1, "f1": 1, "precision": 1, "recall": 1}
+    assert driven.trace.text == "It is Bo. Question: Who</s>"
+
+
+def test_without_golds_nothing_is_scored() -> None:
+    assert drive(method("wo-rag"), Say(" So the answer is Bo.")).trace.scores == {}

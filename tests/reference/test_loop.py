@@ -1,0 +1,274 @@
+"""Episodes of the reference variant on scripted answers: the table of reference-behaviour §1, spaces and all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import spacy
+from scripted import Driven, Say, drive
+from spacy.language import Language
+from spacy.tokens import Doc
+
+from dragin_lab.catalog import loops
+from dragin_lab.core.episode import Episode
+from dragin_lab.core.loop import Loop
+from dragin_lab.core.method import Method, method
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
+from dragin_lab.trace.trace import Decision, Query
+
+QUESTION = "Who directed Ma?"
+CASE = f"Question: {QUESTION}\nAnswer:"
+LISTED = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\n"
+FOUND = LISTED + "Answer in the same format as before.\n" + CASE
+STRAY = LISTED + "Answer in t he same format as before.\n" + CASE
+LOUD = {"Bo": 9.0}
+DRAFT = Say(" It was far. It is by Bo Ek. He left", entropy=LOUD, doubt={"Bo": 0.9})
+
+
+def reference(name: str = "dragin", **settings: Any) -> Method:
+    return method(name, variant="reference", **settings)
+
+
+def run(chosen: Method, *script: Say, **options: Any) -> Driven:
+    return drive(chosen, *script, question=QUESTION, **options)
+
+
+def decision(driven: Driven, step: int = 0) -> Decision:
+    found = driven.trace.steps[step].decision
+    assert found is not None
+    return found
+
+
+def query(driven: Driven, step: int = 0) -> Query:
+    found = driven.trace.steps[step].query
+    assert found is not None
+    return found
+
+
+# -- single generations -----------------------------------------------------------------------------------------------
+
+
+def test_wo_rag_generates_once_after_the_bare_case() -> None:
+    driven = run(reference("wo-rag"), Say("\n So the answer is Bo. And more\n"))
+    assert driven.lm.prompts == [CASE]
+    assert driven.trace.text == "\n So the answer is Bo. And more\n</s>"  # not stripped, not cut at the answer
+    assert (driven.trace.answer, driven.trace.ended) == ("Bo. And more", "answered")
+    assert driven.queries == []
+
+
+def test_sr_rag_searches_with_the_question_first() -> None:
+    driven = run(reference("sr-rag"), Say(" So the answer is Bo."))
+    assert driven.lm.prompts == [FOUND]
+    assert driven.queries == [QUESTION]
+    assert driven.trace.text == "So the answer is Bo.</s>"
+    assert driven.trace.counters["retrievals"] == 1
+
+
+def test_an_instruction_and_exemplars_stand_where_they_do() -> None:
+    template = PromptTemplate((Exemplar("Is it?", "It is.", "yes"),), instruction="Reason.\n")
+    driven = run(reference("sr-rag"), Say(" So the answer is Bo."), template=template)
+    shot = "Question: Is it?\nAnswer: It is. So the answer is yes.\n"
+    assert driven.lm.prompts == [shot + LISTED + "Answer in the same format as before.\nReason.\n" + CASE]
+
+
+def test_fewer_passages_are_written_as_empty_lines() -> None:
+    driven = run(reference("sr-rag"), Say(" So the answer is Bo."), passages=["Only."])
+    assert driven.lm.prompts == [
+        "Context:\n[1] Only.\n[2] \n[3] \nAnswer in the same format as before.\n" + CASE,
+    ]
+    assert driven.trace.steps[0].notes == ["asked for 3 passages, found 1"]
+
+
+def test_queries_are_cut_to_their_last_64_tokens_without_special_tokens() -> None:
+    question = " ".join(f"w{chr(97 + i % 26)}" for i in range(70)) + " <s>"
+    driven = drive(reference("sr-rag"), Say(" So the answer is Bo."), question=question)
+    assert query(driven).text == question
+    assert query(driven).sent == " ".join(question.split()[-63:-1]) + " "  # the space before <s> is a token
+    assert driven.retriever.queries == [query(driven).sent]
+
+
+# -- searching first --------------------------------------------------------------------------------------------------
+
+
+def test_fl_rag_prompts_queries_and_text() -> None:
+    script = [Say(" It was far."), Say(" He met Bo there"), Say(" So the answer is")]
+    driven = run(reference("fl-rag", n=4), *script)
+    # A space stands after the case even where the text is empty; the text starts with the space that joins it.
+    assert driven.lm.prompts == [STRAY + " ", STRAY + "  It was far.", STRAY + " It was far. He met Bo there"]
+    assert driven.queries == [QUESTION, "It was far.", "He met Bo there"]
+    assert [draft.max_new_tokens for draft in driven.lm.drafts] == [4, 4, 4]
+    assert driven.trace.text == "It was far. He met Bo there So the answer is"
+    assert (driven.trace.ended, driven.trace.answer) == ("answered", "")
+
+
+def test_fs_rag_prompts_queries_and_text() -> None:
+    script = [Say(" It was far. He met Bo there."), Say(" He left. So the rest"), Say(" So the answer is Bo.")]
+    driven = run(reference("fs-rag"), *script)
+    assert driven.lm.prompts == [STRAY + " ", STRAY + "  It was far.", STRAY + " It was far. He left."]
+    assert driven.queries == [QUESTION, "It was far.", "He left."]
+    assert driven.trace.text == "It was far. He left. So the answer is Bo.</s>"
+    assert (driven.trace.ended, driven.trace.answer) == ("answered", "Bo")
+    first = driven.trace.steps[0]
+    assert first.continuation is not None
+    assert first.continuation.text == "It was far. He met"  # no more than it takes
+    assert first.continuation_kept == len("It was far.")
+
+
+def test_fs_rag_without_a_sentence_ends() -> None:
+    driven = run(reference("fs-rag", max_new_tokens=2), Say("\n\n"), Say(" Bo"))
+    assert (driven.trace.text, driven.trace.ended) == ("", "stalled")
+
+
+def test_a_special_token_in_a_sentence_does_not_end_it_early() -> None:
+    """The released code splits the text with special tokens, in which 'was.<unk>' ends no sentence."""
+    script = [Say(" It was.<unk> far off. He left"), Say(" So the answer is Bo.")]
+    driven = run(reference("fs-rag"), *script)
+    assert driven.trace.steps[0].kept == "It was.<unk> far off."
+
+
+@Language.component("splits_by_opening")
+def splits_by_opening(doc: Doc) -> Doc:
+    """As a statistical pipeline may: white space at the start of a text changes where its sentences end."""
+    ends = {".", ","} if len(doc) and doc[0].is_space else {"."}
+    for token in doc:
+        token.is_sent_start = token.i > 0 and doc[token.i - 1].text in ends
+    return doc
+
+
+def test_dragin_splits_a_continuation_as_written_and_fs_rag_a_stripped_one() -> None:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("splits_by_opening")
+    rewritten = Say("\n It is by Li, they say. So it")
+    dragin = run(reference(nlp=nlp), DRAFT, rewritten, Say(" So the answer is Li."))
+    assert dragin.trace.steps[0].kept == "It was far. It is by Li,"
+    fs_rag = run(reference("fs-rag", nlp=nlp), rewritten, Say(" So the answer is Li."))
+    assert fs_rag.trace.steps[0].kept == "It is by Li, they say."
+
+
+# -- looking ahead: DRAGIN --------------------------------------------------------------------------------------------
+
+
+def test_dragin_writes_looks_back_searches_and_writes_one_sentence_again() -> None:
+    script = [DRAFT, Say(" It is by Li. So it"), Say(" So the answer is Li.")]
+    driven = run(reference(top_n=2), *script, looks={"directed": 5.0, "far": 4.0, "Ek": 100.0})
+    assert driven.lm.prompts == [CASE, FOUND + " It was far.", CASE + " It was far. It is by Li."]
+    first, second = driven.trace.steps
+    assert decision(driven).sentence == 1
+    assert decision(driven).retrieve
+    assert first.draft is not None
+    assert decision(driven).cut == first.draft.text.index("It is by Bo")
+    assert first.words.text == ("It", "was", "far.", "It", "is", "by", "Bo", "Ek.", "He", "left</s>")
+    assert first.words.sentence.tolist() == [0, 0, 0, 1, 1, 1, 1, 1, 2, 2]
+    assert np.flatnonzero(first.words.hit).tolist() == [6]
+    # Attended: the generated ids alone; then question, text and kept with every separator, and the sentence's words.
+    assert driven.lm.attended[:2] == [
+        "It was far. It is by Bo Ek. He left</s>",
+        f"<s> {QUESTION}  It was far. It is by Bo Ek.",
+    ]
+    assert query(driven).text == "directed far."
+    assert (query(driven).words, query(driven).note) == (("directed", "Ma?", "far.", "Ek."), "")
+    assert first.kept == "It was far. It is by Li."
+    assert first.discarded == "It is by Bo Ek. He left"
+    assert first.continuation is not None
+    assert first.continuation.text == "It is by Li. So it"
+    assert first.continuation_kept == len("It is by Li.")
+    assert not decision(driven, 1).retrieve
+    assert decision(driven, 1).reason.startswith("no sentence scores above θ 1.2 (the highest: ")
+    assert second.kept == "So the answer is Li.</s>"
+    assert driven.trace.text == "It was far. It is by Li. So the answer is Li.</s>"
+    assert (driven.trace.answer, driven.trace.ended) == ("Li", "answered")
+    assert driven.trace.counters["retrievals"] == 1
+    assert driven.trace.counters["drafts"] == 3
+
+
+def test_scores_are_those_of_the_page() -> None:
+    driven = run(reference(), DRAFT, Say(" So the answer is Li. He"))
+    words = driven.trace.steps[0].words
+    # Uniform rows: token k receives most from itself, 1 / (k + 1). "It is by Bo Ek." owns tokens 4 to 9.
+    a = [1 / 5, 1 / 6, 1 / 7, 1 / 8, 1 / 9 + 1 / 10]
+    h = [0.1, 0.1, 0.1, 9.0, 0.1]
+    np.testing.assert_allclose(words.attention[3:8], a, rtol=1e-5)
+    np.testing.assert_allclose(words.entropy[3:8], h, rtol=1e-5)
+    np.testing.assert_allclose(words.score[3:8], [x / sum(a) * y * 5 for x, y in zip(a, h, strict=True)], rtol=1e-5)
+
+
+def test_dragin_text_starts_with_a_space_and_the_next_prompt_has_two() -> None:
+    driven = run(reference(), Say(" It was far."), Say(" So the answer is Li."))
+    assert driven.lm.prompts == [CASE, CASE + "  It was far.</s>"]
+    assert driven.trace.text == "It was far.</s> So the answer is Li.</s>"
+    assert driven.trace.steps[0].answer == " It was far.</s>"
+
+
+def test_content_words_are_looked_at_after_the_decision() -> None:
+    say = Say(" It was far. Then he left it.", entropy={"Then": 9.0})
+    driven = run(reference(top_n=2, max_new_tokens=9), say, Say(" So the answer is Li. He"))
+    assert decision(driven).retrieve
+    assert decision(driven).reason.startswith("'Then' in sentence 2 scores ")
+    assert decision(driven).reason.endswith("the released code fires on it but does not count it as a hit")
+    assert not driven.trace.steps[0].words.hit.any()
+    assert query(driven).text == "directed Ma?"  # no weights are left, so text order ranks the words
+    assert query(driven).note == "no flagged word is left, so text order ranks the words"
+    assert np.isnan(query(driven).weights).all()
+    kept = run(reference(top_n=2, check_content_words=False), say, Say(" So the answer is Li. He"))
+    assert kept.trace.steps[0].words.hit.tolist() == [word == "Then" for word in kept.trace.steps[0].words.text]
+    assert query(kept).note == ""
+    assert decision(kept).reason.endswith("above θ 1.2")
+
+
+def test_the_first_firing_sentence_triggers() -> None:
+    say = Say(" It is by Bo. Then it is by Bo Ek.", entropy=LOUD)
+    driven = run(reference(what="current"), say, Say(" So the answer is Li. He"))
+    assert decision(driven).sentence == 0
+    assert driven.queries == ["It is by Bo."]
+    assert driven.lm.prompts[1] == FOUND  # nothing is kept, and nothing stands after the case
+
+
+def test_a_second_generation_without_a_sentence_keeps_what_was_kept() -> None:
+    driven = run(reference(what="current", max_new_tokens=30), DRAFT, Say("\n"), Say(" So the answer is Li."))
+    assert driven.trace.steps[0].answer == "It was far. </s>"
+
+
+# -- looking ahead: FLARE ---------------------------------------------------------------------------------------------
+
+
+def test_flare_prompts_query_and_text() -> None:
+    driven = run(reference("flare"), DRAFT, Say(" It is by Li. So the answer is Li."))
+    # Separators stand beside the empty answer so far too.
+    assert driven.lm.prompts == [CASE + " ", FOUND + "  It was far."]
+    assert decision(driven).reason.startswith("sentence 2 has 1 - p of 0.158 (avg)")
+    assert driven.queries == ["It is by  Ek."]
+    assert driven.trace.text == " It was far. It is by Li. So the answer is Li.</s>"  # all of it is kept
+    assert driven.trace.steps[0].continuation_kept == len("It is by Li. So the answer is Li.")
+
+
+@pytest.mark.parametrize(("solver", "fires"), [("avg", True), ("max", True), ("min", False)])
+def test_flare_solvers(solver: str, fires: bool) -> None:
+    again = [Say(" So the answer is Li.")]
+    driven = run(reference("flare", sentence_solver=solver), DRAFT, *again)
+    assert decision(driven).retrieve == fires
+    high = run(reference("flare", sentence_solver=solver, threshold=0.5), DRAFT, *again)
+    assert decision(high).retrieve == (solver == "max")
+
+
+def test_flare_without_a_trigger_goes_on() -> None:
+    driven = run(reference("flare"), Say(" It was far."), Say(" So the answer is Li."))
+    assert driven.lm.prompts == [CASE + " ", CASE + "  It was far.</s>"]
+    assert driven.trace.text == "It was far.</s> So the answer is Li.</s>"
+    assert driven.queries == []
+
+
+def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(Loop):
+        def run(self) -> Episode[None]:
+            step = self.new_step()
+            step.prompt = self.template.render(self.question)
+            step.draft = yield from self.write(step, 16)
+            self.trace.text = step.draft.text
+
+    monkeypatch.setitem(loops.RELEASED, "dragin", Forgetful)
+    driven = drive(method("wo-rag"), Say(" So the answer is Li."), question="Who is it?")
+    assert driven.trace.answer == "Li"
+    assert driven.trace.ended == "stalled"
+    assert driven.trace.notes == ["Forgetful did not say how the episode ended"]

@@ -1,0 +1,83 @@
+"""Intervals of means against closed forms, and data that hold their answer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dragin_lab.errors import SettingError
+from dragin_lab.run.intervals import Interval, bootstrap, proportion
+
+
+def test_an_interval_of_a_mean_is_the_normal_one() -> None:
+    values = np.random.default_rng(1).normal(3, 2, 400)
+    found = bootstrap(values)
+    half = 1.96 * values.std() / 20
+    assert (found.mean, found.n) == (pytest.approx(values.mean()), 400)
+    assert (found.low, found.high) == (
+        pytest.approx(found.mean - half, abs=0.02),
+        pytest.approx(found.mean + half, abs=0.02),
+    )
+    narrow = bootstrap(values, level=0.5)
+    assert found.low < narrow.low < found.mean < narrow.high < found.high
+
+
+def test_an_interval_covers_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(4)
+    runs = [bootstrap(rng.random(150) < 0.3, samples=500, seed=seed) for seed in range(300)]
+    covered = sum(run.low <= 0.3 <= run.high for run in runs)
+    assert 270 <= covered <= 297  # 285 expected; three standard deviations are 11
+
+
+@pytest.mark.parametrize("hits", range(6))
+def test_an_interval_of_a_proportion_is_wilsons(hits: int) -> None:
+    found = proportion([1] * hits + [0] * (5 - hits))
+    scipys = stats.binomtest(hits, 5).proportion_ci(method="wilson")
+    assert (found.mean, found.n) == (hits / 5, 5)
+    assert (found.low, found.high) == (pytest.approx(scipys.low), pytest.approx(scipys.high))
+    assert found.low < found.high
+
+
+def test_an_interval_of_a_proportion_covers_the_truth_where_a_bootstrap_is_too_narrow() -> None:
+    rng = np.random.default_rng(4)
+    draws = [rng.random(12) < 0.08 for _ in range(300)]
+    covered = [sum(found.low <= 0.08 <= found.high for found in map(kind, draws)) for kind in (proportion, _resampled)]
+    assert covered[0] >= 270
+    assert covered[1] < 270
+
+
+def _resampled(values: np.ndarray) -> Interval:
+    return bootstrap(values, samples=200)
+
+
+@pytest.mark.parametrize(("values", "value"), [([0.25], 0.25), ([0.1] * 7, 0.1), ([0, 0], 0.0), ([1] * 5, 1.0)])
+def test_values_without_spread_have_no_interval_without_width(values: list[float], value: float) -> None:
+    unbounded, within = bootstrap(values), bootstrap(values, within=(0.0, 1.0))
+    assert unbounded.mean == within.mean == value
+    assert str(unbounded) == f"{value:.3f} –"
+    assert math.isnan(unbounded.low)
+    assert math.isnan(unbounded.high)
+    assert 0 <= within.low <= value <= within.high <= 1
+    assert within.high - within.low == pytest.approx(proportion([0] * len(values)).high)
+    assert within == bootstrap(values, within=(0.0, 1.0), seed=5)
+
+
+def test_what_is_neither_0_nor_1_is_no_share() -> None:
+    with pytest.raises(SettingError, match=r"0\.5 is neither 0 nor 1"):
+        proportion([0, 0.5, 1])
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([], r"shape \(0,\)"),
+        ([[1.0], [2.0]], r"shape \(2, 1\)"),
+        ([1.0, math.nan, math.inf], "2 of 3 values are NaN or infinite"),
+    ],
+)
+def test_what_has_no_mean_is_refused(values: list[float], says: str) -> None:
+    with pytest.raises(SettingError, match=says):
+        bootstrap(values)

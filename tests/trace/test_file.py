@@ -1,0 +1,486 @@
+"""Traces as files: what comes back, what is refused, and what stays when writing fails."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import random
+import tracemalloc
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from factories import make_trace
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from mounts import mounted
+
+from dragin_lab.errors import TraceFileError
+from dragin_lab.trace import file as tracefile
+from dragin_lab.trace.file import checksum, save_trace
+from dragin_lab.trace.trace import (
+    Continuation,
+    Decision,
+    Passage,
+    Prompt,
+    Query,
+    Question,
+    Step,
+    Trace,
+    Words,
+)
+
+
+def assert_same(a: Any, b: Any, where: str = "trace") -> None:
+    """Equal in type and value; arrays bit by bit, NaN as NaN."""
+    assert type(a) is type(b), where
+    if is_dataclass(a):
+        for part in fields(a):
+            assert_same(getattr(a, part.name), getattr(b, part.name), f"{where}.{part.name}")
+    elif isinstance(a, np.ndarray):
+        assert (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes()), where
+    elif isinstance(a, dict):
+        assert list(a) == list(b), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}.{key}")
+    elif isinstance(a, list | tuple):
+        assert len(a) == len(b), where
+        for i, (left, right) in enumerate(zip(a, b, strict=True)):
+            assert_same(left, right, f"{where}[{i}]")
+    elif isinstance(a, float) and math.isnan(a):
+        assert math.isnan(b), where
+    else:
+        assert a == b, where
+
+
+def rewrite(path: Path, change: Any) -> None:
+    """Apply ``change(tensors, metadata, stored)`` to a trace file; ``stored`` is its decoded JSON."""
+    with safetensors.safe_open(path, framework="np") as file:
+        metadata = dict(file.metadata())
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    stored = json.loads(metadata["trace"])
+    change(tensors, metadata, stored)
+    if "trace" in metadata:
+        metadata["trace"] = json.dumps(stored)
+    metadata["sum"] = checksum(metadata.get("trace", ""), tensors)
+    path.write_bytes(safetensors.numpy.save(tensors, metadata))
+
+
+# -- what comes back --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_a_trace_comes_back_as_it_was(tmp_path: Path, attention: bool) -> None:
+    trace = make_trace(attention=attention, hidden=True)
+    path = trace.save(tmp_path / "trace with spaces ż.safetensors", hidden=True)
+    assert path == tmp_path / "trace with spaces ż.safetensors"
+    assert_same(trace, Trace.load(str(path)))
+    assert os.listdir(tmp_path) == [path.name]
+
+
+def test_the_format_keeps_its_name(tmp_path: Path) -> None:
+    """Files of earlier versions are known by it, wherever the code that reads them lives."""
+    with safetensors.safe_open(make_trace().save(tmp_path / "t.trace"), "numpy") as file:
+        assert file.metadata()["format"] == "dragin_lab.trace"
+
+
+def test_an_empty_trace_comes_back(tmp_path: Path) -> None:
+    trace = Trace(Question("", ""), {}, steps=[Step(0)])
+    assert_same(trace, Trace.load(trace.save(tmp_path / "t")))
+
+
+def test_settings_keep_their_types(tmp_path: Path) -> None:
+    trace = make_trace()
+    trace.method = {"heads": (0, (1, "é")), "θ": [1, 1.0, True, None], "map": {}, "wide": 2**70, "nothing": math.nan}
+    trace.provenance = {"matrix": np.arange(6).reshape(2, 3).T, "infinite": [math.inf, -math.inf]}
+    assert_same(trace, Trace.load(trace.save(tmp_path / "t")))
+
+
+def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
+    trace = make_trace()
+    draft = trace.steps[0].draft
+    assert draft is not None
+    assert draft.attention is not None
+    expected = draft.attention.copy()
+    draft.attention = np.asfortranarray(draft.attention).astype(">f2", order="K")
+    draft.entropy = np.repeat(draft.entropy, 2)[::2]
+    loaded = Trace.load(trace.save(tmp_path / "t")).steps[0].draft
+    assert loaded is not None
+    assert_same(loaded.attention, expected)
+    assert_same(loaded.entropy, np.ascontiguousarray(draft.entropy))
+    loaded.entropy[0] = 1.0  # a loaded trace can be worked on
+
+
+def test_numpy_scalars_come_back_as_numbers(tmp_path: Path) -> None:
+    trace = make_trace()
+    trace.seconds = np.float32(0.5)  # type: ignore[assignment]
+    trace.steps[1].index = np.int64(1)  # type: ignore[assignment]
+    trace.scores = {"em": 1}
+    loaded = Trace.load(trace.save(tmp_path / "t"))
+    assert (loaded.seconds, type(loaded.seconds), type(loaded.steps[1].index)) == (0.5, float, int)
+    assert_same(loaded.scores, {"em": 1.0})
+
+
+texts = st.text(max_size=8)
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(texts.filter(lambda key: not key.startswith("$")), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+small = st.integers(0, 3)
+
+
+def array(*shape: int) -> Any:
+    kinds = ["bool", "int8", "int32", "int64", "uint16", "float16", "float32", "float64"]
+    return hnp.arrays(st.sampled_from(kinds), shape)
+
+
+def listed(n: int, items: Any = texts) -> Any:
+    return st.lists(items, min_size=n, max_size=n).map(tuple)
+
+
+passages = st.builds(Passage, texts, texts, texts, st.floats())
+prompts = st.builds(
+    Prompt,
+    texts,
+    st.dictionaries(texts.filter(lambda key: not key.startswith("$")), st.tuples(st.integers(), st.integers())),
+    st.lists(texts, max_size=2).map(tuple),
+)
+continuations = st.tuples(small, small, small).flatmap(
+    lambda sizes: (
+        lambda n, p, k: st.builds(
+            Continuation,
+            array(p),
+            array(p, 2),
+            array(n),
+            listed(n),
+            texts,
+            texts,
+            array(n, 2),
+            array(n),
+            array(n),
+            array(n, k),
+            array(n, k),
+            array(n),
+            entropy_processed=st.none() | array(n),
+            attention=st.none() | array(2, n + 1, p + n),
+            alternative_tokens=listed(n, listed(k)),
+            decided=st.none() | st.integers(),
+            seconds=st.floats(),
+        )
+    )(*sizes)
+)
+words = small.flatmap(lambda n: st.builds(Words, listed(n), array(n, 2), *[array(n)] * 6))
+decisions = st.builds(Decision, st.booleans(), texts, st.none() | st.integers(), certain=st.booleans())
+queries = small.flatmap(lambda n: st.builds(Query, texts, texts, listed(n), array(n), array(n), texts))
+steps = st.builds(
+    Step,
+    st.integers(),
+    st.none() | prompts,
+    st.none() | continuations,
+    words,
+    st.none() | decisions,
+    st.none() | queries,
+    st.lists(passages, max_size=2).map(tuple),
+    notes=st.lists(texts, max_size=2),
+    seconds=st.dictionaries(st.sampled_from(["draft", "search"]), st.floats()),
+)
+traces = st.builds(
+    Trace,
+    st.builds(Question, texts, texts, st.lists(texts, max_size=2).map(tuple)),
+    st.dictionaries(st.sampled_from(["name", "θ"]), plain),
+    st.lists(steps, max_size=2),
+    texts,
+    extraction=st.none() | continuations,
+    provenance=st.dictionaries(st.sampled_from(["model", "é"]), plain),
+    seconds=st.floats(),
+)
+
+
+@given(trace=traces)
+def test_any_trace_comes_back_as_it_was(trace: Trace, tmp_path_factory: pytest.TempPathFactory) -> None:
+    assert_same(trace, Trace.load(trace.save(tmp_path_factory.mktemp("t") / "t")))
+
+
+# -- what cannot be saved ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (lambda t: t.method.update(nlp=object()), "trace.method.nlp: a object"),
+        (lambda t: t.provenance.update(kinds={1, 2}), "trace.provenance.kinds: a set"),
+        (lambda t: t.method.update(a={1: 2}), "trace.method.a: the key 1"),
+        (lambda t: t.method.update(a={"$float": 2}), r"trace.method.a: the key '\$float'"),
+        (lambda t: setattr(t, "text", None), "trace.text: holds 'None' where str"),
+        (
+            lambda t: setattr(t.steps[0].draft, "entropy", [1.0]),
+            r"draft.entropy: holds .*1.0.* where ndarray",
+        ),
+        (lambda t: setattr(t.steps[0].draft, "ids", np.array(["a"])), "trace.steps.0.draft.ids: an array of <U1"),
+        (lambda t: setattr(t.steps[0], "index", True), "trace.steps.0.index: holds 'True' where int"),
+        (lambda t: t.steps[0].prompt.spans.update(question=(1, 2, 3)), "trace.steps.0.prompt.spans.question: holds 3"),
+    ],
+)
+def test_refuses_to_save_what_is_not_data(tmp_path: Path, change: Any, where: str) -> None:
+    trace = make_trace()
+    change(trace)
+    with pytest.raises(TraceFileError, match=where):
+        trace.save(tmp_path / "t")
+    assert os.listdir(tmp_path) == []
+
+
+def test_refuses_a_text_longer_than_the_format_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragin_lab.trace.file.LONGEST_HEADER", 1000)
+    with pytest.raises(TraceFileError, match="not saved"):
+        make_trace().save(tmp_path / "t")
+
+
+# -- when writing fails -----------------------------------------------------------------------------------------------
+
+
+def test_an_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = make_trace()
+    path = old.save(tmp_path / "t")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with pytest.raises(TraceFileError, match=r"t: not saved: No space left on device; free .* is unchanged"):
+                Trace(Question("", "other"), {}).save(path)
+        assert os.listdir(tmp_path) == ["t"]
+        assert_same(old, Trace.load(path))
+
+
+def test_an_interrupted_save_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make_trace().save(tmp_path / "t")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    with mounted(tmp_path / "disk", "64k") as folder:
+        yield folder
+
+
+def test_no_space_left_on_a_real_device(tiny_disk: Path) -> None:
+    trace = make_trace()
+    path = trace.save(tiny_disk / "t")
+    large = make_trace()
+    large.notes.append("x" * 2**17)
+    with pytest.raises(TraceFileError, match=r"No space left on device; free some space.* is unchanged"):
+        large.save(path)
+    assert os.listdir(tiny_disk) == ["t"]
+    assert_same(trace, Trace.load(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nowhere/t", "No such file or directory; create the folder"),
+        ("file/t", "Not a directory; create the folder"),
+        ("x" * 300, "File name too long; choose a shorter name"),
+        (".", "not a regular file"),
+        ("/dev/full", "not a regular file"),
+    ],
+)
+def test_says_why_a_path_cannot_be_written(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TraceFileError, match=message):
+        make_trace().save(tmp_path / name)
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_saves_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "t")
+    make_trace().save(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert_same(make_trace(), Trace.load(tmp_path / "folder" / "t"))
+
+
+# -- what is not a trace ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return make_trace().save(tmp_path / "t.safetensors")
+
+
+def refusal(path: Path, *parts: str) -> None:
+    with pytest.raises(TraceFileError) as caught:
+        Trace.load(path)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in (str(path), *parts):
+        assert part in message
+
+
+def test_refuses_files_that_are_not_traces(tmp_path: Path) -> None:
+    refusal(tmp_path / "nowhere", "no such file")
+    refusal(tmp_path, "not a regular file")
+    model = tmp_path / "model.safetensors"
+    for metadata in (None, {"format": "pt"}):
+        safetensors.numpy.save_file({"weight": np.zeros(3)}, model, metadata)
+        refusal(model, "not a trace", "weights")
+    for content in (b"", b"not a tensor in sight, but some text", b"\0" * 64):
+        model.write_bytes(content)
+        refusal(model, "not a trace")
+
+
+def test_refuses_every_truncation(saved: Path) -> None:
+    whole = saved.read_bytes()
+    for length in (1, 7, 8, 100, len(whole) // 2, len(whole) - 1):
+        saved.write_bytes(whole[:length])
+        refusal(saved, "only a part of one")
+
+
+def test_refuses_another_format_version(saved: Path) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: metadata.update(version="99"))
+    refusal(saved, "another edition", "format 99, this one has 3")
+    for version in ("", "one"):
+        rewrite(saved, lambda tensors, metadata, stored, v=version: metadata.update(version=v))
+        refusal(saved, "no format version")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda stored: stored.pop("question"), "trace: the field 'question' is missing"),
+        (lambda stored: stored["steps"][0]["draft"].pop("entropy"), "trace.steps.0.draft: the field 'entropy'"),
+        (lambda stored: stored.update(future=1), "unknown field 'future'"),
+        (lambda stored: stored.update(text=3), "trace.text: holds '3' where str belongs"),
+        (lambda stored: stored.update(steps={}), "trace.steps: holds '{}' where list[dragin_lab.trace.records.Step]"),
+        (lambda stored: stored["steps"][0].update(index="0"), "trace.steps.0.index: holds '0' where int"),
+        (lambda stored: stored["steps"][0]["draft"].update(ids={"$array": "gone"}), "its array is missing"),
+        (lambda stored: stored["steps"][0]["prompt"]["spans"].update(answer=[1]), "spans.answer: holds 1 items"),
+    ],
+)
+def test_names_the_field_that_is_damaged(saved: Path, change: Any, message: str) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: change(stored))
+    refusal(saved, message)
+
+
+def test_refuses_a_missing_text_and_a_missing_tensor(saved: Path) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: tensors.pop("trace.steps.0.draft.entropy"))
+    refusal(saved, "trace.steps.0.draft.entropy: its array is missing")
+    rewrite(saved, lambda tensors, metadata, stored: metadata.pop("trace"))
+    refusal(saved, "not sound JSON")
+
+
+def test_a_field_with_a_default_may_be_absent(saved: Path) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: stored.pop("notes"))
+    assert Trace.load(saved).notes == []
+
+
+# -- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("attention", "slim"), [(True, False), (False, False), (True, True)])
+def test_flips_and_cuts_are_found_or_change_nothing(tmp_path: Path, attention: bool, slim: bool) -> None:
+    draw = random.Random(20)
+    path = save_trace(make_trace(attention=attention), tmp_path / "t", slim=slim)
+    trace, whole = Trace.load(path), path.read_bytes()
+    damages = [draw.randrange(8 * len(whole)) for _ in range(100)]
+    for bit in damages:
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            found = Trace.load(path)
+        except TraceFileError:
+            refusal(path)
+        else:  # a space between two entries, say
+            assert_same(found, trace)
+    for length in [draw.randrange(len(whole)) for _ in range(50)]:
+        path.write_bytes(whole[:length])
+        refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros(99, np.int32)}), "draft.tokens: has shape"),
+        (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros((0, 2**62), np.int8)}), "draft.ids"),
+        (lambda t, m, s: t.update(extra=np.zeros(4)), "the trace does not name the array 'extra'"),
+        (lambda t, m, s: s["steps"][0]["draft"].update(ids={"$array": [1]}), "its array is missing"),
+        (lambda t, m, s: s["steps"][0]["draft"].update(ids=s["steps"][0]["draft"]["entropy"]), "another one's too"),
+        (lambda t, m, s: s["steps"][0]["draft"].update(seconds={"$float": "x"}), "seconds: holds"),
+        (lambda t, m, s: s["steps"][0]["draft"].update(seconds=10**400), "not sound"),
+        (lambda t, m, s: s["method"].update(nlp={"$tuple": 5}), "method.nlp: holds"),
+        (lambda t, m, s: m.update(version="1" * 5000), r"another edition of dragin_lab \(format 1111"),
+    ],
+)
+def test_a_file_that_says_nonsense_is_refused_by_name(saved: Path, change: Any, message: str) -> None:
+    rewrite(saved, change)
+    with pytest.raises(TraceFileError, match=message):
+        Trace.load(saved)
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 100_000, "1" * 5000, "NaN"])
+def test_json_that_is_not_a_trace_is_refused(saved: Path, text: str) -> None:
+    with safetensors.safe_open(saved, framework="np") as file:
+        metadata = dict(file.metadata())
+    saved.write_bytes(safetensors.numpy.save({}, metadata | {"trace": text}))
+    refusal(saved, "trace")
+
+
+def test_no_array_is_allocated_before_its_size_is_held_to_the_limit(saved: Path) -> None:
+    data = saved.read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    name = next(name for name in header if name.endswith("entropy"))
+    start = 0
+    for key, entry in header.items():  # the large one comes last, and no bytes lie between arrays
+        if key not in ("__metadata__", name):
+            size = entry["data_offsets"][1] - entry["data_offsets"][0]
+            entry["data_offsets"] = [start, start + size]
+            start += size
+    header[name] |= {"shape": [3 * 2**28], "dtype": "F32", "data_offsets": [start, start + 3 * 2**30]}
+    text = json.dumps(header).encode()
+    with saved.open("wb") as file:  # which takes no space on the disk
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + start + 3 * 2**30)
+    tracemalloc.start()
+    with pytest.raises(TraceFileError, match=r"entropy: its array has 3,221,225,472 bytes, and one has at most"):
+        Trace.load(saved)
+    assert tracemalloc.get_traced_memory()[1] < 2**27
+    tracemalloc.stop()
+
+
+def test_a_large_file_is_not_read(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracefile, "LARGEST", 1000)
+    refusal(saved, "and a trace at most 1,000; it was not read")
+    with pytest.raises(TraceFileError, match="one file holds 1,000"):
+        make_trace().save(saved)
+
+
+def test_a_slim_file_that_grows_without_end_is_not_unpressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save_trace(make_trace(attention=False), tmp_path / "t", slim=True)
+    monkeypatch.setattr(tracefile, "LARGEST_SLIM", 1000)
+    refusal(path, "fewer than 1,000 bytes")
+
+
+def test_a_file_of_an_older_edition_says_so(saved: Path) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: metadata.update(version="1"))
+    refusal(saved, "is of an older edition of dragin_lab (format 1, this one has 3)", "the dragin_lab that wrote it")

@@ -1,0 +1,288 @@
+"""Traces as tables and as text."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from factories import DRAFT, make_passages, make_trace
+
+import dragin_lab.trace.trace
+from dragin_lab.trace.trace import Question, Step, Trace
+
+# -- tokens -----------------------------------------------------------------------------------------------------------
+
+
+def test_token_table_has_a_row_for_every_token() -> None:
+    trace = make_trace()
+    table = trace.tokens
+    assert len(table) == trace.counters["generated"]
+    parts = table.groupby(["step", "source"], sort=False, dropna=False)
+    assert [name for name, _ in parts][:3] == [(0, "draft"), (0, "continuation"), (1, "draft")]
+    for made, (_, part) in zip(trace.continuations, parts, strict=True):
+        assert part["index"].tolist() == list(range(len(made)))
+        assert part["id"].tolist() == made.ids.tolist()
+        assert tuple(part["token"]) == made.tokens
+        assert "".join(part["text"]) == made.text
+        for name in ("entropy", "logprob", "received"):
+            np.testing.assert_array_equal(part[name], getattr(made, name))
+        np.testing.assert_allclose(part["probability"], np.exp(made.logprob), rtol=1e-6)
+
+
+def test_token_table_knows_the_word_of_each_token() -> None:
+    trace = make_trace()
+    words = trace.steps[0].words
+    draft = trace.tokens.query("step == 0 and source == 'draft'")
+    for i, (start, stop) in enumerate(words.spans.tolist()):
+        tokens = draft.iloc[start:stop]
+        assert tokens["word"].tolist() == [i] * (stop - start)
+        np.testing.assert_array_equal(tokens["score"], words.score[i])
+        assert tokens["stop"].tolist() == [words.stop[i]] * (stop - start)
+    assert draft.loc[draft["hit"].fillna(False), "text"].tolist() == [" Andrzej"]
+    others = trace.tokens.query("source != 'draft'")
+    for name in ("word", "sentence", "score", "stop", "hit"):
+        assert others[name].isna().all()
+
+
+def test_token_table_says_what_was_kept() -> None:
+    trace = make_trace()
+    table = trace.tokens
+    thrown = table[~table["kept"] & (table["source"] != "extraction")]
+    assert "".join(thrown["text"]) == trace.steps[0].discarded
+    kept = "".join(table.loc[table["kept"], "text"])
+    assert kept == trace.text
+    assert table.loc[table["token"] == "</s>", "kept"].tolist() == [True]
+    assert len(thrown) == trace.counters["discarded"]
+    assert not table.loc[table["source"] == "extraction", "kept"].any()
+
+
+def test_token_table_follows_what_was_thrown_away_without_a_retrieval() -> None:
+    trace = make_trace()
+    last = trace.steps[1]
+    assert last.draft is not None
+    assert last.decision is not None
+    last.decision.cut = len(last.draft.text) - 3
+    kept = trace.tokens.query("step == 1 and kept")
+    assert "".join(kept["text"]) == last.draft.text[:-3]
+    last.decision = None  # under way: nothing of the draft is in the answer yet
+    assert not trace.tokens.query("step == 1")["kept"].any()
+
+
+def test_tokens_that_share_a_character_show_the_same_text() -> None:
+    trace = make_trace()
+    draft = trace.steps[0].draft
+    assert draft is not None
+    draft.offsets[1] = draft.offsets[2]
+    assert trace.tokens["text"].tolist()[1:3] == [" of", " of"]
+
+
+def test_tables_of_an_empty_trace_have_their_columns() -> None:
+    trace = Trace(Question("", ""), {}, steps=[Step(0)])
+    for empty, full in ((trace.tokens, make_trace().tokens), (trace.retrievals, make_trace().retrievals)):
+        assert len(empty) == 0
+        pd.testing.assert_series_equal(empty.dtypes, full.dtypes)
+
+
+# -- retrievals -------------------------------------------------------------------------------------------------------
+
+
+def test_retrieval_table() -> None:
+    trace = make_trace()
+    table = trace.retrievals
+    assert table["rank"].tolist() == [1, 2]
+    assert table["step"].tolist() == [0, 0]
+    assert table["query"].unique().tolist() == ["director Polish-Russian War mother"]
+    for name in ("id", "title", "text", "score"):
+        assert table[name].tolist() == [getattr(p, name) for p in make_passages()]
+
+
+def test_a_retrieval_that_found_nothing_is_one_row() -> None:
+    trace = make_trace()
+    trace.steps[1].query = replace(trace.steps[0].query, sent="nothing like it")  # type: ignore[type-var]
+    table = trace.retrievals
+    assert table["step"].tolist() == [0, 0, 1]
+    last = table.iloc[2]
+    assert last["query"] == "nothing like it"
+    assert last[["rank", "id", "title", "text", "score"]].isna().all()
+    assert len(table.dropna(subset="id")) == 2
+
+
+# -- differences ------------------------------------------------------------------------------------------------------
+
+
+def test_equal_traces_do_not_differ(tmp_path: Path) -> None:
+    trace = make_trace(hidden=True)
+    assert trace.diff(copy.deepcopy(trace)) == ""
+    assert trace.diff(Trace.load(trace.save(tmp_path / "t", hidden=True))) == ""
+
+
+def test_how_long_it_took_and_what_the_cache_held_is_no_difference() -> None:
+    trace, other = make_trace(), make_trace()
+    other.seconds = 99.0
+    other.steps[0].seconds = {}
+    assert other.steps[0].draft is not None
+    other.steps[0].draft.seconds, other.steps[0].draft.reused = 9.0, 0
+    assert trace.diff(other) == ""
+
+
+def set_draft(trace: Trace) -> None:
+    draft = trace.steps[0].draft
+    assert draft is not None
+    draft.text = DRAFT.replace("Andrzej", "Xawery")
+    draft.entropy = draft.entropy + 1
+    trace.steps[0].words.text = ("other",)
+
+
+def test_the_hit_rate_is_what_the_cache_served_of_all_prompts() -> None:
+    trace = make_trace()
+    assert trace.hit_rate == trace.counters["reused"] / sum(len(c.prompt_ids) for c in trace.continuations)
+    for made in trace.continuations:
+        made.reused = len(made.prompt_ids)
+    assert trace.hit_rate == 1
+    assert Trace(trace.question, {}).hit_rate == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (lambda t: t.method.update(threshold=1.0), ["method.threshold: 1.2 → 1.0"]),
+        (lambda t: t.method.pop("top_n"), ["method.top_n: 25 → (absent)"]),
+        (lambda t: t.method.update(threshold=float("nan")), ["method.threshold: 1.2 → nan"]),
+        (lambda t: t.provenance["model"].update(dtype="bfloat16"), ["provenance.model.dtype: 'float32' → 'bfloat16'"]),
+        (
+            set_draft,
+            ["steps[0].draft.text: '…lish-Russian War is Andrzej Wajda.' → '…lish-Russian War is Xawery Wajda.'"],
+        ),
+        (
+            lambda t: t.steps[0].draft.entropy.__setitem__(3, 7),
+            ["steps[0].draft.entropy: 1 of 12 differ, first at [3]: 1.09"],
+        ),
+        (
+            lambda t: setattr(t.steps[0].words, "score", t.steps[0].words.score.astype(np.float64)),
+            ["steps[0].words.score: float32[9] → float64[9]"],
+        ),
+        (
+            lambda t: setattr(t.steps[1], "decision", replace(t.steps[1].decision, reason="none", certain=True)),
+            ["steps[1].decision.reason: 'no word", "steps[1].decision.certain: False → True"],
+        ),
+        (lambda t: setattr(t.steps[0].query, "text", "who"), ["steps[0].query.text: 'director Polish"]),
+        (
+            lambda t: setattr(t.steps[0], "passages", t.steps[0].passages[:1]),
+            ["steps[0].passages: passages 17, 4 → passages 17"],
+        ),
+        (
+            lambda t: setattr(t.steps[0], "passages", t.steps[0].passages[::-1]),
+            ["steps[0].passages[0].id: '17' → '4'", "steps[0].passages[1].id: '4' → '17'"],
+        ),
+        (
+            lambda t: setattr(t, "extraction", None),
+            ["extraction: Continuation", "counters.drafts: 4 → 3", "counters.g"],
+        ),
+        (lambda t: setattr(t, "answer", "x"), ["answer: 'Małgorzata Braunek 🎬' → 'x'"]),
+        (lambda t: setattr(t.steps[0], "draft", None), ["steps[0].draft: Continuation", "counters.drafts", "", ""]),
+        (lambda t: t.steps.append(Step(2)), ["steps: 2 → 3"]),
+    ],
+)
+def test_names_what_differs(change: Callable[[Trace], Any], lines: list[str]) -> None:
+    trace, other = make_trace(), make_trace()
+    change(other)
+    found = trace.diff(other, arrays=True).splitlines()
+    assert len(found) == len(lines), found
+    for line, expected in zip(found, lines, strict=True):
+        assert expected in line
+
+
+def test_only_the_first_step_that_differs_is_listed() -> None:
+    trace, other = make_trace(), make_trace()
+    for step in other.steps:
+        step.kept = "else"
+    assert [line.split(":")[0] for line in trace.diff(other).splitlines()] == ["steps[0].kept"]
+
+
+def test_another_reason_for_the_same_decision_does_not_hide_later_steps() -> None:
+    trace, other = make_trace(), make_trace()
+    for step in other.steps:
+        assert step.decision is not None
+        step.decision.reason += "!"
+    other.steps[1].kept = "else"
+    paths = [line.split(":")[0] for line in trace.diff(other).splitlines()]
+    assert paths == ["steps[0].decision.reason", "steps[1].decision.reason", "steps[1].kept"]
+
+
+def filled_fields(value: Any, where: str = "") -> list[tuple[Any, str, str]]:
+    """Every field of a trace's dataclasses that holds something: (its owner, its name, its path)."""
+    found: list[tuple[Any, str, str]] = []
+    if is_dataclass(value) and not isinstance(value, type):
+        for part in fields(value):
+            inner = getattr(value, part.name)
+            path = f"{where}.{part.name}".strip(".")
+            if (
+                not is_dataclass(inner)
+                and inner is not None
+                and np.size(inner)
+                and part.name not in ("seconds", "reused", "stored")
+            ):
+                found.append((value, part.name, path))
+            found += filled_fields(inner, path)
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            found += filled_fields(item, f"{where}[{i}]")
+    return found
+
+
+def changed(value: Any) -> Any:
+    """Another value of the same kind."""
+    if isinstance(value, dict):
+        return dict(list(value.items())[1:]) if value else {"new": 1}
+    if isinstance(value, list | tuple):
+        return value[:-1]
+    if isinstance(value, str):
+        return value + "!"
+    if isinstance(value, bool) or (isinstance(value, np.ndarray) and value.dtype == bool):
+        return np.logical_not(value) if isinstance(value, np.ndarray) else not value
+    return value + 1
+
+
+def test_no_field_is_overlooked() -> None:
+    trace = make_trace(hidden=True)
+    paths = [path for _, _, path in filled_fields(trace)]
+    for number, path in enumerate(paths):
+        other = make_trace(hidden=True)
+        owner, name, _ = filled_fields(other)[number]
+        object.__setattr__(owner, name, changed(getattr(owner, name)))  # frozen ones too
+        assert path.split(".")[0] in trace.diff(other, arrays=True), path
+    for kind in ("Continuation", "Words", "Decision", "Query", "Prompt", "Passage"):
+        names = {f.name for f in fields(getattr(dragin_lab.trace.trace, kind))} - {"seconds", "reused", "stored"}
+        assert names <= {path.split(".")[-1] for path in paths}, kind
+
+
+def test_an_array_that_only_one_trace_holds() -> None:
+    trace = make_trace()
+    assert trace.steps[0].draft is not None
+    assert trace.steps[0].draft.attention is not None
+    shape = list(trace.steps[0].draft.attention.shape)
+    lines = trace.diff(make_trace(attention=False), arrays=True).splitlines()
+    assert lines[0] == f"steps[0].draft.attention: float16{shape} → None"
+
+
+def test_what_nobody_sees_is_one_line_with_a_count() -> None:
+    trace, other = make_trace(), make_trace()
+    draft, words = other.steps[0].draft, other.steps[0].words
+    assert draft is not None
+    draft.entropy = draft.entropy + 1
+    draft.alternative_probs = draft.alternative_probs / 2
+    words.score = words.score + np.float32(0.004)
+    assert trace.diff(other) == "3 recorded values differ that no view shows; diff(arrays=True) lists them"
+    assert len(trace.diff(other, arrays=True).splitlines()) == 3
+    words.score = words.score + 1
+    other.answer = "x"
+    first, second, third = trace.diff(other).splitlines()
+    assert first.startswith("steps[0].words.score: ")
+    assert second.startswith("answer: ")
+    assert third.startswith("2 recorded values differ")

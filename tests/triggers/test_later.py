@@ -1,0 +1,170 @@
+"""The triggers after DRAGIN, by hand-computed drafts and in both variants' loops."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import spacy
+from scripted import Say, drive
+
+import dragin_lab as dl
+from dragin_lab.core.draft import Draft
+from dragin_lab.core.episode import SoFar
+from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.errors import TriggerError
+from dragin_lab.triggers.trends import trends
+
+QUESTION = "Who directed Ma?"
+AFTER = ("entropy", "margin", "attention", "random", "prefix-entropy", "prefix-margin", "capitalised", "entropy-trend")
+TEXT = " It is by Bo Ek. He left"
+
+
+def ruled() -> Any:
+    nlp = spacy.blank("en")
+    nlp.add_pipe("sentencizer")
+    nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Bo Ek"}])  # type: ignore[attr-defined]
+    return nlp
+
+
+def draft(nlp: Any = None, **values: Any) -> Draft:
+    """It / is / by / Bo / Ek / . / He / left: 8 tokens of one word each, but for the full stop."""
+    spans = [(0, 3), (3, 6), (6, 9), (9, 12), (12, 15), (15, 16), (16, 19), (19, 24)]
+    n = len(spans)
+    measured: dict[str, Any] = {"entropy": [1.0] * n, "logprob": [-0.1] * n, "received": np.full(n, 0.5)}
+    made = SoFar(list(range(n)), TEXT, spans, **measured | values)
+    return Draft(made, load_pipeline(nlp), QUESTION)
+
+
+def test_one_number_per_token() -> None:
+    pairs = np.array([[0.8, 0.2]] * 7 + [[0.5, 0.5]])
+    seen = draft(alternative_probs=pairs, entropy=[0.5] * 8)
+    np.testing.assert_allclose(TRIGGERS.make("entropy").score(seen), [0.5] * 8)
+    np.testing.assert_allclose(TRIGGERS.make("margin").score(seen), [0.25] * 7 + [1.0])
+    np.testing.assert_allclose(TRIGGERS.make("margin(beta=2)").score(seen), [0.5] * 7 + [1.0])
+    np.testing.assert_allclose(TRIGGERS.make("attention").token_scores(seen), [0, 0, 0, 0.5, 0.5, 0.5, 0, 0.5])
+    with pytest.raises(TriggerError, match="two alternatives; load the model with alternatives=2"):
+        TRIGGERS.make("margin").checked(draft(alternative_probs=pairs[:, :1]))
+
+
+def test_random_words_are_the_same_however_far_the_draft_went() -> None:
+    whole = TRIGGERS.make("random").score(draft())
+    spans, n = [(0, 3), (3, 6), (6, 9)], 3
+    part = Draft(SoFar([0] * n, TEXT[:9], spans, [1.0] * n, [-0.1] * n, np.ones(n)), load_pipeline(), QUESTION)
+    np.testing.assert_array_equal(TRIGGERS.make("random").score(part), whole[:3])
+    assert ((whole >= 0) & (whole < 1)).all()
+    assert not np.array_equal(TRIGGERS.make("random(seed=1)").score(draft()), whole)
+
+
+def test_entities_by_hand() -> None:
+    logprob = np.log([0.9, 0.9, 0.9, 0.5, 0.2, 0.9, 0.9, 0.9]).tolist()
+    seen = draft(ruled(), logprob=logprob)
+    expected = {"avg": 1 - 0.1**0.5, "max": 0.5, "min": 0.8, "first": 0.5}
+    for solver, doubt in expected.items():
+        found = TRIGGERS.make(f"entity(entity_solver='{solver}')")
+        np.testing.assert_allclose(found.score(seen), [0, 0, 0, doubt, doubt, 0, 0, 0])
+        ends = found.peaks(seen, found.score(seen), [(0, 5), (5, 7)])  # "Ek." is one word
+        assert ends == [pytest.approx(doubt), -np.inf]
+    with pytest.raises(TriggerError, match=r"finds no entities; give nlp=.* or use when='capitalised'"):
+        TRIGGERS.make("entity").checked(draft())
+    assert load_pipeline().names("It is by Bo Ek in 1,950. He left Rome 12") == [(9, 14), (18, 23), (33, 40)]
+
+
+def test_a_probe_is_linear_and_checked() -> None:
+    hidden = np.arange(16, dtype=np.float32).reshape(8, 2)
+    found = TRIGGERS.make("probe(weights=(1, -2), bias=0.5)@0.1").resolved("paper")
+    np.testing.assert_allclose(found.score(draft(hidden=hidden)), hidden @ [1, -2] + 0.5)
+    assert TRIGGERS.make(str(found)) == found
+    with pytest.raises(TriggerError, match="has 0 weights, and a hidden state of this model 2 numbers"):
+        TRIGGERS.make("probe@0").checked(draft(hidden=hidden))
+    with pytest.raises(TriggerError, match="has 2 weights, and a hidden state of this model 3 numbers"):
+        found.checked(draft(hidden=np.zeros((8, 3))))
+    long = dl.method(when="probe", what="question", weights=tuple(float(i) for i in range(400)))
+    assert len(str(long)) < 120
+    fired = drive(
+        dl.method(when="probe", what="question", variant="paper", weights=(-1.0,), bias=0.5, threshold=0.0),
+        Say(" It is Bo", doubt={"Bo": 0.9}),
+        Say(" Li. So the answer is Li. He"),
+    )
+    assert fired.trace.retrievals_count == 1
+
+
+def test_trends_by_hand() -> None:
+    # x = 3, -5; E = 3, -1; w_2 = 4 / (4 + 4)
+    np.testing.assert_allclose(trends(np.array([0.0, 0.0, 3.0, 1.0])), [0, 0, 3, 0.5 * -5 + 0.5 * 3])
+    np.testing.assert_array_equal(trends(np.zeros(5)), np.zeros(5))
+    assert len(trends(np.zeros(1))) == 1
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+@pytest.mark.parametrize("name", AFTER)
+def test_they_answer_in_both_variants_and_can_be_sent(name: str, variant: str) -> None:
+    method = dl.method(when=name, what="question", variant=variant, threshold=1e9)
+    script = [Say(" It is Bo. So the answer is Bo. He", entropy={"Bo": 9.0})]
+    if (variant, method.trigger.span) == ("paper", "sentence"):  # which looks one sentence ahead
+        script = [Say(" It is Bo. So the"), Say(" So the answer is Bo. He")]
+    found = drive(method, *script)
+    assert found.trace.answer.startswith("Bo")
+    assert found.trace.retrievals_count == 0
+    assert pickle.loads(pickle.dumps(method.trigger)) == method.trigger
+    assert TRIGGERS.named(name).source
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_targ_decides_once(variant: str) -> None:
+    method = dl.method("targ", first=3, threshold=0.2, variant=variant)
+    fires = drive(
+        method,
+        Say(" It is by Bo", doubt={"is": 0.5, "by": 0.5}),
+        Say(" It is Li. So the answer is Li. He", doubt={"Li": 0.9}),
+        question=QUESTION,
+    )
+    step = fires.trace.steps[0]
+    assert step.draft is not None
+    assert (len(step.draft), fires.queries, fires.trace.answer) == (3, [QUESTION], "Li")
+    assert (len(fires.trace.steps), step.discarded) == (1, step.draft.text)
+    assert "First passage." in fires.lm.prompts[1]
+    quiet = drive(method, Say(" It is by"), Say(" Bo. So the answer is Bo. He"), question=QUESTION)
+    assert (quiet.queries, quiet.trace.answer, len(quiet.trace.steps)) == ([], "Bo", 2)
+    assert quiet.trace.text.endswith("It is by Bo. So the answer is Bo.")
+
+
+@pytest.mark.parametrize("variant", ["reference", "paper"])
+def test_entity_rag_asks_with_what_is_not_in_doubt(variant: str) -> None:
+    method = dl.method("entity-rag", nlp=ruled(), variant=variant, threshold=0.4)
+    drafts = [Say(" It is by Bo Ek. He left", doubt={"Bo": 0.9, "Ek": 0.5}), Say(" It is by Li. He")]
+    found = drive(method, *drafts, Say(" So the answer is Li."))
+    assert [" ".join(query.split()) for query in found.queries] == ["It is by"]
+    assert found.trace.answer == "Li"
+
+
+@pytest.mark.parametrize("what", ["question", "qfs-etc", "current", "last-sentence"])
+def test_etc_as_released_goes_on_from_the_word_that_fires(what: str) -> None:
+    method = dl.method("etc", what=what, threshold=0.5, nlp=None)
+    found = drive(
+        method,
+        Say(" It is a far land by Bo Ek.", entropy={"far": 0.5, "land": 0.7, "Bo": 9.0}),
+        Say(" Li. So the answer is Li. He"),
+        Say(" So the answer is Li."),
+        question=QUESTION,
+    )
+    first = found.trace.steps[0]
+    assert first.decision is not None
+    assert first.decision.reason.startswith("the trend at '▁Bo' is ")
+    assert found.lm.prompts[0] == f"\nQuestion:{QUESTION}\nAnswer:"
+    assert found.lm.prompts[1].endswith(
+        f"Answer in the same format as before.\n\nQuestion:{QUESTION}\nAnswer:It is a far land by"
+    )
+    assert found.trace.text == "It is a far land by Li. So the answer is Li."
+    current = "▁It ▁is ▁a ▁far ▁land ▁by ▁Bo ▁Ek ."
+    expected = {"qfs-etc": "directed Ma far land", "question": QUESTION, "current": current}
+    assert found.queries == [expected.get(what, "It is a far land by")]
+    assert (found.trace.answer, found.trace.ended) == ("Li", "answered")
+
+
+def test_etc_reads_an_empty_draft() -> None:
+    found = drive(dl.method("etc"), Say(""), Say(" Li"))
+    assert found.trace.ended == "answered"
