@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,8 +67,8 @@ class Naive:
             looks = rows[0, :, 1:, p:].mean(0).cpu().numpy()  # (n, n)
         stopped = "eos" if ids[-1] in lm.eos else "length"
         whole = recorder.continuation(lm.tokenizer, prompt_ids, prompt_offsets, stopped=stopped)
-        whole.decided, whole.decided_by, whole.received_decided = self._decide(whole, looks, draft.stop)
-        return whole if draft.run_on else whole.as_decided()
+        n, reason, received = self._decide(whole, looks, draft.stop)
+        return whole if n is None else replace(whole.beginning(n), received=received, stopped=reason)
 
     def _decide(self, whole: Continuation, looks: np.ndarray, stop: Stop) -> tuple[int | None, str, np.ndarray | None]:
         """Where the stop is reached, why, and what each token had received until then."""

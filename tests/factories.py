@@ -76,9 +76,6 @@ def make_continuation(
         entropy_processed=rng.gamma(1.0, 0.5, n).astype(np.float32) if sampled else None,
         attention=rows.astype(np.float16) if attention else None,
         alternative_tokens=tuple((token, "▁the", "<0x0A>") for token in tokens),
-        decided=n - 1 if n and sampled else None,
-        decided_by="'Andrzej' scores above θ" if n and sampled else "",
-        received_decided=np.array(received[:-1], np.float32) if n and sampled else None,
         seconds=0.125,
         reused=p - 1,
     )
@@ -105,7 +102,7 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
     prompt = make_prompt()
     draft = make_continuation(prompt, DRAFT, attention=attention, sampled=True, seed=1)
     draft.hidden = draft.hidden if hidden else None
-    words = make_words(draft.as_decided())
+    words = make_words(draft)
     cut = DRAFT.index(" Andrzej")
     hit = words.text.index("Andrzej")
     with_passages = make_prompt(DRAFT[:cut], passages)

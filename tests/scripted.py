@@ -161,14 +161,11 @@ class ScriptedModel:
             if ids[n - 1] == EOS:
                 stopped = "eos"
                 break
-            if decided is not None and not draft.run_on:
+            if decided is not None:
                 stopped = reason
                 break
         made = self._made(draft, say, ids[:n], rows_known=n)
         made.stopped = stopped
-        if draft.run_on and decided is not None:
-            made.decided, made.decided_by = decided, reason
-            made.received_decided = self._made(draft, say, ids[:decided], rows_known=decided).received
         return made
 
     def _made(self, draft: Write, say: Say, ids: list[int], rows_known: int) -> Continuation:

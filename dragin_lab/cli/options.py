@@ -364,7 +364,7 @@ def default_settings(name: str, when: str | None, what: str | None) -> dict[str,
     own_when, own_what = METHODS[name]
     parts = ((TRIGGERS, when or own_when), (FORMULATORS, what or own_what))
     found = {f.name: f.default for registry, form in parts for f in fields(registry.named(read_form(form)[0]))}
-    return dict.fromkeys(LOOP) | {"full_drafts": False} | found
+    return dict.fromkeys(LOOP) | found
 
 
 def _truth(key: str, value: Any) -> bool:

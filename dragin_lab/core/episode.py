@@ -77,7 +77,6 @@ class Write:
     max_new_tokens: int
     stop: Stop = Never()
     attention: bool = False  # keep Continuation.attention
-    run_on: bool = False  # go on to the full length after `stop` is reached, and record where it was
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
 

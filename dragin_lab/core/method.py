@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from dragin_lab.catalog.budget import Budget, Calibrated, Calibration
-from dragin_lab.checks import choice, count, flag
+from dragin_lab.checks import choice, count
 from dragin_lab.core.formulators import FORMULATORS, Formulator
 from dragin_lab.core.parts import Entry, Registry
 from dragin_lab.core.sentences import Pipeline, load_pipeline
@@ -43,7 +43,7 @@ METHODS = PAPERS | {
 _TOP_K, _TOP_KS = 3, {("flare", "paper"): 2}
 _LONGEST = 60  # characters of a setting in a label
 #: Settings of the loop, which every method has.
-LOOP = ("max_new_tokens", "top_k", "full_drafts")
+LOOP = ("max_new_tokens", "top_k")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,6 @@ class Method:
     formulator: Formulator
     max_new_tokens: int  # bounds a draft, and the answer
     top_k: int  # passages per retrieval
-    full_drafts: bool = False  # paper variant: generate on after a draft's outcome is known, and record it
     pipeline: Pipeline = field(default_factory=load_pipeline)
     calibrated: Calibrated | None = field(default=None, compare=False)  # where θ is from, if from a budget
 
@@ -131,7 +130,6 @@ def method(
     what: str | Formulator | type[Formulator] | None = None,
     max_new_tokens: int | None = None,
     top_k: int | None = None,
-    full_drafts: bool = False,
     nlp: Any = None,
     calibration: Calibration | Iterable[Trace] | None = None,
     **settings: Any,
@@ -173,7 +171,6 @@ def method(
         formulator=made_what,
         max_new_tokens=count("max_new_tokens", made_when.length if max_new_tokens is None else max_new_tokens),
         top_k=count("top_k", _TOP_KS.get((name, variant), _TOP_K) if top_k is None else top_k),
-        full_drafts=flag("full_drafts", full_drafts),
         pipeline=load_pipeline(nlp),
         calibrated=calibrated,
     )

@@ -57,8 +57,6 @@ class PaperLoop(Loop):
             step = self.trace.steps[-1] if once else self.new_step()
             if isinstance(when, Clock):
                 yield from self._clock_turn(step, when)
-            elif resumed and not when.keep_passages:
-                resumed = yield from self._complete_sentence(step)
             else:
                 resumed = yield from self._look_ahead(step, resumed)
 
@@ -72,13 +70,12 @@ class PaperLoop(Loop):
         when, stop = self.method.trigger, None
         if when.span != "draft":
             stop = self.watch(resumed) if when.span == "word" else FirstSentence(self.method.pipeline)
-        made = yield from self._draft(step, stop, run_on=self.method.full_drafts)
+        made = yield from self._draft(step, stop)
         assert step.prompt is not None
         step.words, step.decision, place = self.judge(made, step.prompt, resumed)
-        known = made.as_decided()
         if place is None:
             whole = when.span != "sentence"
-            self._keep(step, known, len(known.text) if whole else self.method.pipeline.first_end(known.text))
+            self._keep(step, made, len(made.text) if whole else self.method.pipeline.first_end(made.text))
             return False
         yield from self._fetch(step, (yield from self.method.formulator.formulate(place)))
         if when.span == "sentence":
@@ -86,7 +83,7 @@ class PaperLoop(Loop):
             yield from self._write_sentence(step)
             return False
         assert step.decision.cut is not None
-        self._keep(step, known, step.decision.cut, ended=False)
+        self._keep(step, made, step.decision.cut, ended=False)
         return True
 
     def watch(self, resumed: bool) -> Watch:
@@ -95,35 +92,35 @@ class PaperLoop(Loop):
 
     def judge(self, made: Continuation, prompt: Prompt, resumed: bool) -> tuple[Words, Decision, Gap | None]:
         """The trigger's words and decision on a draft, and the place that lacks information where it fires."""
-        when, known = self.method.trigger, made.as_decided()
+        when = self.method.trigger
         if when.span == "sentence":
-            start, end = (self.method.pipeline.spans(known.text) or [(0, 0)])[0]
-            first = known.beginning(int((known.offsets[:, 0] < end).sum()))
+            start, end = (self.method.pipeline.spans(made.text) or [(0, 0)])[0]
+            first = made.beginning(int((made.offsets[:, 0] < end).sum()))
             draft, sentence = Draft(first, self.method.pipeline, self.question, self.text), (start, end)
             found = when.judge(draft)
         else:
-            ended = (made.closed or made.stopped == "length") and made.decided is None
-            draft = Draft(known, self.method.pipeline, self.question, self.text, ended or when.span == "draft")
-            found = when.judge(draft, resumed=resumed, until=self._answer_end(known))
-            sentence = (0, len(known.text))
+            ended = made.closed or made.stopped == "length"
+            draft = Draft(made, self.method.pipeline, self.question, self.text, ended or when.span == "draft")
+            found = when.judge(draft, resumed=resumed, until=self._answer_end(made))
+            sentence = (0, len(made.text))
         peaks = () if when.unit == "word" else (found.peak,)
         if found.word is None or found.token is None:
-            certain = when.span == "sentence" or known.stopped != "length"
+            certain = when.span == "sentence" or made.stopped != "length"
             return found.words, Decision(False, self._quiet(found, resumed), peaks=peaks, certain=certain), None
-        hits = tuple(_span(known, a, b) for a, b in found.words.spans[found.words.hit].tolist())
+        hits = tuple(_span(made, a, b) for a, b in found.words.spans[found.words.hit].tolist())
         cut = hits[0][0]
         if when.span == "word":
-            sentence = _around(self.method.pipeline, known.text, cut)
-        ends = {"word": cut, "sentence": _token_start(known.offsets, sentence[0]), "draft": 0}
+            sentence = _around(self.method.pipeline, made.text, cut)
+        ends = {"word": cut, "sentence": _token_start(made.offsets, sentence[0]), "draft": 0}
         decision = Decision(
             True,
-            self._loud(found, known),
+            self._loud(found, made),
             cut=0 if when.span == "sentence" else ends[when.cut],
             token=found.token,
             sentence=int(found.words.sentence[found.word]),
             peaks=peaks,
         )
-        return found.words, decision, self.place(known, prompt, found.token, cut, sentence, hits)
+        return found.words, decision, self.place(made, prompt, found.token, cut, sentence, hits)
 
     def _quiet(self, found: Judgement, resumed: bool) -> str:
         """Why nothing fires."""
@@ -144,13 +141,6 @@ class PaperLoop(Loop):
             return f"the {when.unit} {when.says(found.peak)} ({when.pool}), above θ {when.theta:g}"
         word = found.words.text[found.word] or known.tokens[found.token]
         return f"{word!r} {when.says(float(found.words.score[found.word]))}, above θ {when.theta:g}"
-
-    def _complete_sentence(self, step: Step) -> Episode[bool]:
-        """Complete the sentence that was cut, then drop the passages it was completed with (reference-behaviour §4)."""
-        step.decision = Decision(False, "the sentence that was cut is completed, then its passages are dropped")
-        yield from self._write_sentence(step)
-        self.passages = None
-        return False
 
     def _write_sentence(self, step: Step) -> Episode[None]:
         """Write one sentence with the passages in view, and keep it."""
@@ -199,9 +189,7 @@ class PaperLoop(Loop):
         made = step.continuation = yield from self._write_until(step, stop, limit, with_passages=True)
         return made
 
-    def _write_until(
-        self, step: Step, stop: Stop | None, limit: int | None, *, run_on: bool = False, **options: Any
-    ) -> Episode[Continuation]:
+    def _write_until(self, step: Step, stop: Stop | None, limit: int | None, **options: Any) -> Episode[Continuation]:
         left = self.method.max_new_tokens - self.written
         answer = AnswerSentence(self.method.pipeline, self.tokenizer, self.text, self.template.shape)
         marks = self.template.example_marks
@@ -209,8 +197,7 @@ class PaperLoop(Loop):
             step,
             min(left, limit or left),
             AnyOf(tuple(one for one in (NextExample(marks), stop, answer) if one is not None)),
-            attention=self.method.keeps_attention or run_on,
-            run_on=run_on,
+            attention=self.method.keeps_attention,
             **options,
         )
         m = min(len(self.kept_ids), len(made.prompt_ids))

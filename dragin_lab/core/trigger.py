@@ -76,7 +76,6 @@ class Trigger(Part):
     paper_only: ClassVar[tuple[str, ...]] = ()  # settings without a meaning in the reference variant
     on_doubt = False  # whether 1 - p is compared with θ, which a formulator may then share
     measure = "score"  # what the scores are, for people
-    keep_passages = True  # paper variant: whether the prompt keeps the passages until the next retrieval
 
     @property
     def theta(self) -> float | None:

@@ -145,26 +145,17 @@ class Rind(Trigger):
     #: give smaller scores than the released code's scaling (docs/explanation/thresholds.md).
     thresholds: ClassVar = {"reference": 1.2, "paper": 0.25}
     skip_stop_words, rereads, measure = True, True, "RIND score"
-    paper_only = ("normalize", "cut", "keep_passages")
+    paper_only = ("normalize",)
     threshold: float | None = None
     normalize: str | None = None  # paper variant: "sentence" scales attention as the released code does
     check_content_words: bool = True  # reference variant: hits need content, after the decision was taken
-    cut: str = "word"  # paper variant: "word" (Eq. 6) or the "sentence" that fired, as released
-    keep_passages: bool = True  # paper variant: False drops them once the sentence that was cut is completed
 
     def resolved(self, variant: str) -> Trigger:
         if self.normalize not in (None, "sentence"):
             raise SettingError(f"normalize {self.normalize!r} does not exist; one of sentence, or None")
-        if self.cut not in ("word", "sentence"):
-            raise SettingError(f"cut {self.cut!r} does not exist; one of word, sentence")
         if variant == "reference" and self.normalize is not None:
             raise SettingError(
                 "normalize='sentence' scales paper-variant RIND scores; the reference variant always does"
-            )
-        if variant == "reference" and (self.cut != "word" or not self.keep_passages):
-            raise SettingError(
-                "cut='sentence' and keep_passages=False change the paper variant's RIND; the reference variant "
-                "always does so"
             )
         if self.threshold is None and self.normalize == "sentence":
             return replace(self, threshold=self.thresholds["reference"])  # the scale that Table 9 belongs to

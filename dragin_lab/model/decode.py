@@ -196,7 +196,6 @@ class Writing:
         self._delta = ""  # what the last token added to the text
         self._decided: int | None = None
         self._decided_by = ""
-        self._received_decided: np.ndarray | None = None  # (decided,)
 
     @property
     def ids(self) -> list[int]:
@@ -280,15 +279,11 @@ class Writing:
 
     def fed(self) -> None:
         """The last token was fed: decide whether it was the last of all."""
-        n, run_on = len(self.ids), self.draft.run_on
-        if run_on and self._decided == n:
-            self.look_back()
-            self._received_decided = self.recorder.received()
         if self.ids[-1] in self.lm.eos:
             self.stopped = "eos"
-        elif self._decided is not None and not run_on:
+        elif self._decided is not None:
             self.stopped = self._decided_by
-        elif n == self.draft.max_new_tokens:
+        elif len(self.ids) == self.draft.max_new_tokens:
             self.stopped = "length"
 
     @property
@@ -300,15 +295,11 @@ class Writing:
 
     def continuation(self, reused: int) -> Continuation:
         """What was written; ``reused`` tokens of its prompt were served from a cache."""
-        run_on = self.draft.run_on
         made = self.recorder.continuation(
             self.lm.tokenizer,
             self.prompt_ids,
             self.prompt_offsets,
             stopped=self.stopped,
-            decided=self._decided if run_on else None,
-            decided_by=self._decided_by if run_on else "",
-            received_decided=self._received_decided,
             seconds=time.perf_counter() - self.began,
             reused=reused,
         )

@@ -89,7 +89,7 @@ def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
     if method.variant == "reference":
         template = PromptTemplate(form=method.trigger.form)
         return ReferenceLoop(method, trace, template, StoredTokenizer(trace)).look(made, before)
-    return Draft(made.as_decided(), method.pipeline, trace.question.text, before)
+    return Draft(made, method.pipeline, trace.question.text, before)
 
 
 class StoredDraft:
@@ -102,8 +102,7 @@ class StoredDraft:
     def __init__(self, made: Continuation, written_under: Trigger) -> None:
         self.made = made
         #: After how many tokens the outcome was known, and by what.
-        self.known = len(made) if made.decided is None else made.decided
-        self.reason = made.stopped if made.decided is None else made.decided_by
+        self.known, self.reason = len(made), made.stopped
         self.whole = made.closed or made.stopped == "length"
         #: Whether the order in which scores grew is known, not only where they ended.
         self.timed = made.attention is not None
@@ -130,8 +129,7 @@ class StoredDraft:
         Without stored attention it is what was received in the end: at least as much.
         """
         if ended and n == self.known:
-            final = self.made.received if self.made.received_decided is None else self.made.received_decided
-            return final[:n]
+            return self.made.received[:n]
         if self._rows is None:
             seen = self.made.received[:n].copy()
             seen[max(n - 1 - (not ended), 0) :] = 0.0
@@ -184,21 +182,15 @@ class StoredDraft:
             self._closed[stop] = next(((n, reason) for n, reason in found if reason), None)
         return self._closed[stop]
 
-    def served(self, trigger: Watch | None, stop: Stop, *, full: bool) -> Continuation | None:
-        """What the model would have made of the same prompt with these stops; None where the draft ends too early.
-
-        ``full`` as ``full_drafts``: it goes on after the place where its outcome is known.
-        """
+    def served(self, trigger: Watch | None, stop: Stop) -> Continuation | None:
+        """What the model would have made of the same prompt with these stops; None where the draft ends too early."""
         fired = None if trigger is None else self.fires(trigger)
         ends = [] if trigger is None or fired is None else [(fired, trigger.when.name)]
         ends += [closed] if (closed := self.closes(stop)) is not None else []
         made = self.made
         if not ends:
-            if not self.whole:
-                return None
-            return made if made.decided is None else replace(made, decided=None, decided_by="", received_decided=None)
+            return made if self.whole else None
         n, reason = min(ends, key=lambda end: end[0])
-        if (n, reason) == (self.known, self.reason) or (n == len(made) and self.whole and not full):
+        if (n, reason) == (self.known, self.reason) or (n == len(made) and self.whole):
             return made
-        cut = replace(made, decided=n, decided_by=reason, received_decided=self.received(n, ended=True))
-        return cut if full or n == len(made) else cut.as_decided()
+        return replace(made.beginning(n), received=self.received(n, ended=True), stopped=reason)

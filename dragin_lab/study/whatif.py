@@ -32,7 +32,7 @@ from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Trace, W
 T = TypeVar("T")
 
 #: Settings that change what is written after a decision, and so cannot be replayed.
-_FIXED = ("cut", "keep_passages", "check_content_words", "sentence_solver")
+_FIXED = ("check_content_words", "sentence_solver")
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Replay:
             n = len(step.draft)
             why = (
                 f"nothing fires in the {n} tokens that are stored, and what the model would have written after them "
-                "is not stored; full_drafts=True stores it"
+                "is not known: ask the question again with these settings"
             )
             return Turn(place, told, "goes on after what is stored", step.words, None, None, None, True, why)
         query, why = None, ""
@@ -221,11 +221,9 @@ class Replay:
         stored = self._drafts[place]
         answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape)
         assert step.prompt is not None
-        if resumed and not method.trigger.keep_passages:
-            return _Verdict(made, step.words, step.decision or Decision(False, ""), None)
         watch = loop.watch(resumed) if method.trigger.span == "word" else None
         stop = AnyOf((FirstSentence(method.pipeline), answer)) if method.trigger.span == "sentence" else answer
-        served = stored.served(watch, stop, full=method.full_drafts)
+        served = stored.served(watch, stop)
         if served is None:
             return None
         words, decision, spot = loop.judge(served, step.prompt, resumed)

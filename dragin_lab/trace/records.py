@@ -124,9 +124,6 @@ class Continuation:
     attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
     hidden: np.ndarray | None = None  # (n, d) float32, the state each token was drawn from, only when asked for
     alternative_tokens: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
-    decided: int | None = None  # tokens made when the Stop was reached, where generation ran on after it
-    decided_by: str = ""  # the reason the Stop gave there
-    received_decided: np.ndarray | None = None  # (decided,) float32, `received` as it would be had it ended there
     seconds: float = 0.0
     reused: int = 0  # prompt tokens that were not read again: all of them where the draft was `stored`
     stored: bool = False  # served from a store
@@ -152,17 +149,8 @@ class Continuation:
         """The same without what follows the character ``end``, where the model began another example."""
         n = int((self.offsets[:, 0] < end).sum())
         cut = self.text[end:]
-        decided = self.decided if self.decided is not None and self.decided <= n else None
         kept = replace(self.beginning(n), text=self.text[:end], raw_text=self.text[:end], stopped="example")
-        return replace(kept, offsets=kept.offsets.clip(max=end), decided=decided, cut=cut, cut_tokens=len(self) - n)
-
-    def as_decided(self) -> Continuation:
-        """The same draft as it would be had it ended where its outcome was known; itself where it did."""
-        n = self.decided
-        if n is None or n == len(self):
-            return self
-        received = self.received[:n] if self.received_decided is None else self.received_decided
-        return replace(self.beginning(n), received=received, decided=None, stopped=self.decided_by)
+        return replace(kept, offsets=kept.offsets.clip(max=end), cut=cut, cut_tokens=len(self) - n)
 
 
 _PER_TOKEN = (

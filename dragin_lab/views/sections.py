@@ -297,9 +297,6 @@ def about_draft(step: Step, colours: str) -> list[str]:
     said = []
     if with_passages(step, "draft"):
         said.append("Written with retrieved passages in view.")
-    if made.decided is not None and made.decided < len(made):
-        tokens = count(made.decided, "token")
-        said.append(f"Decided after {tokens}; what follows was generated for the record.")
     if colours == "score" and not np.isfinite(step.words.score).any() and len(made):
         said.append("No scores were recorded for this draft, so it is not coloured.")
     return said

@@ -59,8 +59,7 @@ class Cost:
 def spans_of(trace: Trace) -> list[Span]:
     """Everything that was written, in order and on one axis of tokens.
 
-    A token that ends after the character where its text was cut is gone; "extra" was written after a decision, for
-    the record (``full_drafts``); "open" is not decided yet.
+    A token that ends after the character where its text was cut is gone; "open" is not decided yet.
     """
     out: list[Span] = []
     place = 0
@@ -74,10 +73,9 @@ def spans_of(trace: Trace) -> list[Span]:
 
 def _fates(step: int, what: str, made: Continuation, end: int | None, place: int) -> list[Span]:
     """The spans of one text whose kept part ends at the character ``end``, from the token ``place`` of the axis on."""
-    n, decided = len(made), made.decided if made.decided is not None else len(made)
+    n = len(made)
     cut = n if end is None or what == "extraction" else int((made.offsets[:, 1] <= end).sum())
-    parts = [(0, cut, "open" if end is None else "kept"), (cut, max(cut, decided), "gone")]
-    parts.append((max(cut, decided), n, "extra"))
+    parts = [(0, cut, "open" if end is None else "kept"), (cut, n, "gone")]
     text = [made.text[int(made.offsets[a, 0]) : int(made.offsets[b - 1, 1])] if a < b else "" for a, b, _ in parts]
     return [Span(step, what, f, place + a, place + b, t) for (a, b, f), t in zip(parts, text, strict=True) if a < b]
 
@@ -88,7 +86,7 @@ def cost_of(trace: Trace, step: Step) -> Cost:
     spans = [s for s in spans_of(Trace(trace.question, trace.method, [step])) if s.step == step.index]
     return Cost(
         kept=sum(len(s) for s in spans if s.fate in ("kept", "open")),
-        gone=sum(len(s) for s in spans if s.fate in ("gone", "extra")),
+        gone=sum(len(s) for s in spans if s.fate == "gone"),
         prompt=sum(len(c.prompt_ids) for c in made),
         reused=sum(c.reused for c in made),
         calls=len(made),

@@ -31,7 +31,7 @@ class Slow:
 
 
 traces = [
-    lab.ask(asked, full_drafts=True, gold=gold)
+    lab.ask(asked, gold=gold)
     for asked, gold in ((question, "Hartfold"), ("Who directed <b>The Crooked Carousel</b>?", ""))
 ]
 paper = lab.ask(question, variant="paper", threshold=0.4, gold="Hartfold")''',

@@ -397,7 +397,7 @@ def test_a_run_that_is_given_twice_counts_once(
         (["--what", "qfs(top_n=5)", "--top-n", "7"], ("top_n=7 contradicts",)),
         (["--threshold", "1", "--set", "threshold=2"], ("--threshold threshold=1.0 and --set threshold=2",)),
         (["--set", "n=2", "--set", "n=3", "--method", "fl-rag"], ("--set n=2 and --set n=3: give one of the two",)),
-        (["--set", "keep_passages=maybe"], ("--set keep_passages=maybe: give true or false",)),
+        (["--set", "check_content_words=maybe"], ("--set check_content_words=maybe: give true or false",)),
         (["--set", "when=margin"], ("give --when",)),
         (["--set", "keep_passage=no"], ("none of the methods takes it",)),
     ],

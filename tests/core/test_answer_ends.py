@@ -85,14 +85,6 @@ def test_a_trigger_still_fires_before_the_next_example() -> None:
     assert driven.trace.answer == "Bo"
 
 
-def test_a_full_draft_that_runs_on_into_another_example_decides_the_same() -> None:
-    said = Say(" The Moon is.\nQuestion: Who?", **LOUD), Say(" Sea is it. So the answer is Bo.")
-    full, early = (drive(paper("dragin", threshold=0.5, full_drafts=full), *said).trace for full in (True, False))
-    assert full.steps[0].draft is not None
-    assert full.steps[0].draft.decided is not None  # where it ended, had it not run on
-    assert (full.text, full.queries) == (early.text, early.queries)
-
-
 def test_a_reply_of_nothing_but_another_example_has_its_answer_asked_for() -> None:
     driven = drive(paper(), Say("\nQuestion: Who?"), Say(" Bo."))
     assert (driven.trace.text, driven.trace.answer, driven.trace.ended) == ("", "Bo", "answered")

@@ -57,12 +57,6 @@ def test_every_method_in_both_variants(name: str, variant: str) -> None:
         ({"what": "qsf"}, "what 'qsf' does not exist; did you mean 'qfs'"),
         ({"normalize": "word", "variant": "paper"}, "normalize 'word' does not exist"),
         ({"normalize": "sentence"}, "the reference variant always does"),
-        ({"cut": "token", "variant": "paper"}, "cut 'token' does not exist"),
-        ({"cut": "sentence"}, "the reference variant always does so"),
-        (
-            {"keep_passages": False, "when": "every-n", "variant": "paper"},
-            "keep_passages=False has no meaning for when='every-n'",
-        ),
         ({"normalize": "sentence", "variant": "paper", "when": "probability"}, "normalize='sentence' has no meaning"),
         ({"when": "never"}, "when='never' with what='qfs' makes no sense.*use what='question'"),
         ({"when": "once", "what": "last-sentence"}, "when='once' with what='last-sentence' makes no sense"),

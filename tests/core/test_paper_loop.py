@@ -8,7 +8,6 @@ import pytest
 from scripted import QUESTION, Say, drive
 
 from dragin_lab.core.method import PAPERS, Method, method
-from dragin_lab.views.trace import trace_html, trace_text
 
 CASE = f"Question: {QUESTION}\nAnswer:"
 FOUND = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same format as before.\n"
@@ -74,43 +73,11 @@ def test_the_sentence_being_resumed_is_finished_first_and_passages_stay_until_th
     assert driven.trace.steps[2].decision.certain  # an end of its own, not the limit
 
 
-def test_cut_at_the_sentence() -> None:
-    say = Say(" He was far. It is Bo Ek, a man", **LOUD)  # type: ignore[arg-type]
-    driven = drive(paper(cut="sentence", what="current"), say, ANSWERED)
-    first = driven.trace.steps[0]
-    assert driven.lm.prompts == [CASE, FOUND + CASE + " He was far."]
-    assert first.decision is not None
-    assert first.decision.cut == len("He was far.")
-    assert first.discarded == " It is Bo Ek,"
-    assert driven.queries == ["It is Bo Ek,"]  # what is asked for does not depend on the cut
-    assert driven.trace.text == " He was far. Li. So the answer is Li."
-
-
 @MARKERS
-@pytest.mark.parametrize(("cut", "text"), [("sentence", " It is Bo Ek, a man"), ("word", " Bo Ek, a man")])
-def test_a_cut_at_the_start_keeps_nothing_not_even_a_space(cut: str, text: str, marker: str) -> None:
-    driven = drive(paper(cut=cut, what="current"), Say(text, **LOUD), ANSWERED, marker=marker)  # type: ignore[arg-type]
+def test_a_cut_at_the_start_keeps_nothing_not_even_a_space(marker: str) -> None:
+    driven = drive(paper(what="current"), Say(" Bo Ek, a man", **LOUD), ANSWERED, marker=marker)  # type: ignore[arg-type]
     assert driven.lm.prompts == [CASE, FOUND + CASE]
     assert driven.trace.steps[0].kept == ""
-
-
-def test_passages_can_be_dropped_once_the_sentence_is_completed() -> None:
-    driven = drive(
-        paper(what="question", keep_passages=False),
-        Say(" It is Bo Ek, a man", **LOUD),
-        Say(" Bo Ek. He was far", **LOUD),
-        Say(" He was Li. So the answer is Li. Then he"),
-    )
-    assert driven.lm.prompts == [CASE, FOUND + CASE + " It is", CASE + " It is Bo Ek."]
-    assert driven.trace.text == " It is Bo Ek. He was Li. So the answer is Li."
-    assert (driven.queries, driven.trace.ended) == ([QUESTION], "answered")
-    completed = driven.trace.steps[1]
-    assert completed.draft is None
-    assert completed.kept == " Bo Ek."
-    assert completed.decision is not None
-    assert not completed.decision.retrieve
-    assert "Bo Ek" in trace_text(driven.trace)
-    assert completed.decision.reason in trace_html(driven.trace)
 
 
 def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
@@ -123,34 +90,6 @@ def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
     assert not step.words.hit.any()
     assert step.decision is not None
     assert step.decision.reason == "no word scores above θ 0.25 (the highest: 0.02)"
-
-
-@pytest.mark.parametrize("name", ["dragin", "flare"])
-def test_full_drafts_answer_alike(name: str) -> None:
-    script = [
-        Say(" The film is by Bo Ek, a man. He lived. Far", doubt={"Bo": 0.9}, **LOUD),
-        Say(" Li. He was far. So the answer is Li. Then he went"),
-        Say(" Then he was far. So the answer is Li. Then he went"),
-        Say(" So the answer is Li. Then he went"),
-    ]
-    count = {"dragin": 2, "flare": 4}[name]
-    if name == "flare":
-        script[1] = Say(" The film is by Li. He was far")
-    made = [drive(paper(name, full_drafts=full), *script[:count]).trace for full in (False, True)]
-    short, full = made
-    assert short.text.endswith("So the answer is Li.")
-    for field in ("text", "answer", "ended", "queries"):
-        assert getattr(short, field) == getattr(full, field)
-    for a, b in zip(short.steps[name == "flare" :], full.steps[name == "flare" :], strict=True):
-        assert (a.kept, a.answer, a.passages, a.decision) == (b.kept, b.answer, b.passages, b.decision)
-        assert a.words.text == b.words.text
-        assert a.prompt == b.prompt
-        assert a.draft is not None
-        assert b.draft is not None
-        assert len(b.draft) > len(a.draft)
-        assert b.discarded.startswith(a.discarded)
-        assert b.draft.text.endswith(b.discarded)
-    assert full.counters["generated"] > short.counters["generated"]
 
 
 def test_scaled_scores_fire_at_the_end_of_the_sentence() -> None:

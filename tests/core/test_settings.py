@@ -108,13 +108,11 @@ def test_what_is_true_or_false_is_nothing_else(value: Any) -> None:
         return draft.entropy * (1 + doubled)
 
     for make in (
-        lambda: method("dragin", variant="paper", keep_passages=value),
-        lambda: Rind(keep_passages=value),
+        lambda: Rind(check_content_words=value),
         lambda: method("etc", absolute=value),
         lambda: method("dragin", when="loud", doubled=value),
-        lambda: method("dragin", full_drafts=value),
     ):
-        with pytest.raises(SettingError, match=r"(keep_passages|absolute|doubled|full_drafts)=.*give True or False"):
+        with pytest.raises(SettingError, match=r"(check_content_words|absolute|doubled)=.*give True or False"):
             make()
 
 

@@ -48,7 +48,7 @@ DRAFTS = [
     Write(Prompt(lm_tiny.PROMPT), 9, attention=True),
     Write(Prompt("Answer: Ulm"), 14, After(5), attention=True),
     Write(Prompt(lm_tiny.PROMPT + " The mother"), 3),
-    Write(Prompt("A"), 12, After(4), attention=True, run_on=True),
+    Write(Prompt("A"), 12, After(4), attention=True),
     Write(Prompt(lm_tiny.PROMPT), 1),
     Write(Prompt("Question: Who?\nAnswer:"), 11, After(40)),
     Write(Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))),

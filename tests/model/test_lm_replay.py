@@ -58,14 +58,13 @@ def test_every_beginning_is_served_as_the_model_makes_it(kind: str, looks: int) 
     assert not longest.stored
     identical(longest, model.generate(Write(PROMPT, 40, After(99, looks), attention=True)))
     for n in (1, 20, 32, 33):
-        for options in ({"attention": True}, {}, {"run_on": True}):
+        for options in ({"attention": True}, {}):
             draft = Write(PROMPT, 40, After(n, looks), **options)
             served = model.generate(draft)
             from_cache(served)
             alike(lm.generate(draft), served)
-            if "run_on" not in options:
-                for name in ("entropy", "logprob", "alternative_probs"):
-                    np.testing.assert_array_equal(getattr(served, name), getattr(longest, name)[:n])
+            for name in ("entropy", "logprob", "alternative_probs"):
+                np.testing.assert_array_equal(getattr(served, name), getattr(longest, name)[:n])
     assert (cache.counts.drafts_made, cache.counts.drafts_outgrown) == (1, 0)
 
 

@@ -107,8 +107,6 @@ CASES = [
     (paper(threshold=0.5), {"threshold": 0.9}),
     (paper(threshold=0.5), {"top_n": 4}),
     (paper(threshold=0.5), {"normalize": "sentence"}),
-    (paper(threshold=0.3, full_drafts=True), {"threshold": 0.7}),
-    (paper(threshold=0.3, cut="sentence", keep_passages=False), {"threshold": 0.7}),
     (paper("flare", threshold=0.2), {"threshold": 0.6}),
     (paper("flare", threshold=0.2), {"doubt_limit": 0.3}),
     (method("flare"), {"threshold": 0.3}),
@@ -126,17 +124,6 @@ def test_changed_settings_give_what_a_run_does(
 ) -> None:
     outcome = Replay(world.run(found, question)).at(**settings)
     assert_agrees(outcome, world.run(exchanged(found, **settings), question))
-
-
-def test_full_drafts_tell_where_a_higher_threshold_would_fire(world: World) -> None:
-    short, full = (paper(threshold=0.3, full_drafts=full) for full in (False, True))
-    question = QUESTIONS[0]
-    there = Replay(world.run(short, question)).at(threshold=0.7)
-    assert there.since == 0
-    assert there.turns[0].decision is None
-    assert "full_drafts=True" in there.why
-    known = Replay(world.run(full, question)).at(threshold=0.7)
-    assert known.turns[0].decision is not None
 
 
 def test_a_tokenizer_forms_queries_that_a_trace_alone_cannot(world: World) -> None:

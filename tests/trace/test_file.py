@@ -176,7 +176,6 @@ continuations = st.tuples(small, small, small).flatmap(
             entropy_processed=st.none() | array(n),
             attention=st.none() | array(2, n + 1, p + n),
             alternative_tokens=listed(n, listed(k)),
-            decided=st.none() | st.integers(),
             seconds=st.floats(),
         )
     )(*sizes)

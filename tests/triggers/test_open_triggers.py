@@ -99,7 +99,7 @@ def test_a_draft_that_fires_as_a_whole_is_written_again() -> None:
         ("surprise@2", "surprise@2"),
         ("surprise( weight = 0.5 ) @ 3", "surprise(weight=0.5)@3"),
         ("rind@1.2", "rind@1.2"),
-        ("rind(cut='sentence')@0.8", "rind(cut='sentence')@0.8"),
+        ("rind(normalize='sentence')@0.8", "rind(normalize='sentence')@0.8"),
     ],
 )
 def test_the_written_form_reads_back(written: str, same: str) -> None:

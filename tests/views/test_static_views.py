@@ -344,11 +344,10 @@ def test_spans_hold_every_token_once_and_agree_with_the_counters(name):
         place = span.stop
     counted = trace.counters
     assert place == counted["generated"]
-    decided = [s for s in spans if s.what != "extraction" and s.fate in ("gone", "extra")]
+    decided = [s for s in spans if s.what != "extraction" and s.fate == "gone"]
     undecided = any(s.draft is not None and s.decision is None for s in trace.steps)
     if not undecided and not any(s.continuation is not None and s.continuation_kept is None for s in trace.steps):
-        run_on = sum(len(s) for s in spans if s.fate == "extra")
-        assert sum(map(len, decided)) == max(counted["discarded"], run_on)
+        assert sum(map(len, decided)) == counted["discarded"]
     costs = [cost_of(trace, step) for step in trace.steps]
     own = sum(len(s) for s in spans if s.what != "extraction")
     assert sum(c.kept + c.gone for c in costs) == own

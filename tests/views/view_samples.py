@@ -180,7 +180,6 @@ def almanac_trace(variant: str = "reference") -> Trace:
             "max_new_tokens": 64,
             "top_k": 3,
             "normalize": None,
-            "full_drafts": False,
         },
         provenance={
             "model": {"id": "almanac-small", "dtype": "float32", "device": "cpu", "weights": "sha256:9f2c41aa"},

@@ -115,7 +115,7 @@ def strange_traces() -> dict[str, Trace]:
         "generated on behind the decision": Trace(
             asked,
             method,
-            [Step(0, draft=dataclasses.replace(made, decided=5), decision=Decision(False, "r", certain=False))],
+            [Step(0, draft=made, decision=Decision(False, "r", certain=False))],
         ),
         "paper variant": samples.almanac_trace("paper"),
         "hostile": hostile_trace(),

@@ -17,10 +17,18 @@ from dragin_lab.core.episode import Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import Pipeline, load_pipeline
+from dragin_lab.core.triggers import Rind as OurRind
 from dragin_lab.core.words import character_words
 from dragin_lab.study.needs_query import DEPTH, Gap
 from dragin_lab.trace.trace import Continuation, Prompt
 from tools.pages.variants_rind import PAPER, REFERENCE, Rind
+
+
+class RindAtSentence(OurRind):
+    """RIND of the paper variant, cutting at the sentence that fired, as the released code does."""
+
+    name, cut = "rind-at-sentence", "sentence"
+
 
 # -- models that answer otherwise ---------------------------------------------------------------------------------
 
@@ -179,10 +187,7 @@ def _runs() -> tuple[Run, ...]:
         dragin("whole queries", "Q8", query_tokens=None),
         dragin("FLARE's layout", "P1", layout="flare"),
         paper("scaled by sentence", "R8", rind=scaled, settings={"normalize": "sentence"}),
-        paper("cut at the sentence", "C1", settings={"cut": "sentence"}),
-        paper("passages dropped", "C2", settings={"keep_passages": False}),
-        paper("these three", "R8+C1+C2", rind=scaled,
-              settings={"normalize": "sentence", "cut": "sentence", "keep_passages": False}),
+        paper("cut at the sentence", "C1", settings={"when": RindAtSentence}),
         paper("queries of 64 tokens", "Q8", query_tokens=64),
         paper("FLARE's layout", "P1", layout="flare"),
         Run("fl-rag, no stray space", "fl-rag", base="fl-rag", difference="P2", model=_without_stray_space),
