@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dragin_lab.core.answers import (
-    ANSWER_TOKENS,
-    RELEASED_ENDS,
-    cut_prediction,
-    without_end_marks,
-    without_thoughts,
-)
+from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction, without_end_marks, without_thoughts
 from dragin_lab.core.episode import Episode, Never, Search, Stop, Tokenizer, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
@@ -100,6 +94,10 @@ class Loop:
         """The decision of a trigger that looks at no draft."""
         step.decision = Decision(retrieve=True, reason=reason)
 
+    def without_end_marks(self, text: str) -> str:
+        """The text that the answer is read from."""
+        return without_end_marks(text, self.tokenizer.end_marks)
+
     def finish(self) -> Episode[None]:
         """Read the answer from the text; ask for one where the text has none (Appendix B; reference-behaviour §6)."""
         form = self.template.shape
@@ -107,10 +105,7 @@ class Loop:
         text = text if form.closes else cut_prediction(text)  # passages that were put in may hold the marks of a cut
         if form.phrase not in text:
             text = yield from self.request_answer(text + form.request)
-        marks = [mark for mark in self.tokenizer.end_marks if mark in text]
-        text = without_end_marks(text, marks)
-        if kept := [mark for mark in marks if mark not in RELEASED_ENDS]:
-            self.trace.notes.append(f"the released code keeps {', '.join(kept)} in the answer; it is read without")
+        text = self.without_end_marks(text)
         self.trace.answer, self.trace.readable = self.template.read(text), self.template.readable(text)
         if self.trace.question.golds:
             self.trace.scores = self.template.score(self.trace.answer, self.trace.question.golds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dragin_lab.core.answers import ANSWER_PHRASE
+from dragin_lab.core.answers import ANSWER_PHRASE, RELEASED_ENDS
 from dragin_lab.core.draft import Draft, Laid
 from dragin_lab.core.episode import Episode, Stop, attend
 from dragin_lab.core.gap import Gap
@@ -22,7 +22,17 @@ _STRAY = "Answer in t he same format as before."
 _CLOSING = "Answer in the same format as before."
 
 
-class ReferenceLoop(Loop):
+class ReleasedLoop(Loop):
+    """What the loops of both released codes share."""
+
+    def without_end_marks(self, text: str) -> str:
+        """The text that the answer is read from; a note names the marks that the released code keeps in it."""
+        if kept := [mark for mark in self.tokenizer.end_marks if mark in text and mark not in RELEASED_ENDS]:
+            self.trace.notes.append(f"the released code keeps {', '.join(kept)} in the answer; it is read without")
+        return super().without_end_marks(text)
+
+
+class ReferenceLoop(ReleasedLoop):
     """An episode of the released code's algorithms."""
 
     def run(self) -> Episode[None]:

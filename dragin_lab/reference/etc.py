@@ -18,10 +18,10 @@ import numpy as np
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Episode, SoFar, attend
 from dragin_lab.core.gap import Gap, Ranked
-from dragin_lab.core.loop import Loop
 from dragin_lab.core.scores import contains_any, doubts, over_words
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.core.words import Word
+from dragin_lab.reference.dragin import ReleasedLoop
 from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Step, Words
 from dragin_lab.triggers.trends import paid_to_words, reference_scores, reference_trends, reference_words, trends
 
@@ -87,7 +87,7 @@ class Laid:
         return [(int((self.sentence < i).sum()), int((self.sentence <= i).sum())) for i in numbers]
 
 
-class EtcLoop(Loop):
+class EtcLoop(ReleasedLoop):
     """An episode of ETC's released code."""
 
     def run(self) -> Episode[None]:
