@@ -32,7 +32,7 @@ def default_template(lm: Model, method: Method | None = None) -> PromptTemplate:
     if FORMS[form].task:
         return PromptTemplate(form=form)
     if lm.embedded:
-        return PromptTemplate(default_exemplars(form), form=form, chosen="Almanac's, as for its other questions")
+        return PromptTemplate(default_exemplars(form), form=form, chosen="Almanac's default set")
     if form not in FORM_SETS:
         return PromptTemplate()
     return replace(load_template(FORM_SETS[form], form), chosen=f"the package's own set for {form}")

@@ -42,10 +42,9 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     gold = f"; gold: {' or '.join(trace.question.golds)}" if trace.question.golds else ""
     paper.put("Answer", (trace.answer or sections.no_answer(trace), _BOLD), (f"   ({verdict}{gold})", ""))
     paper.put("Answer text", *_answer(canvas))
-    (_, method), (_, model), (_, ended) = sections.facts(trace)
-    paper.put("Method", (method, ""))
-    if model:
-        paper.put("Model", (model, ""))
+    *facts, (_, ended) = sections.facts(trace)
+    for name, fact in facts:
+        paper.put(name.capitalize(), (fact, ""))
     unit = canvas.scale.unit
     judged = "⟦hit⟧" if unit == "word" else f"⟦the {unit} that is judged⟧ its score against θ"
     paper.put("Marks", (f"{judged}   ~[thrown away]~   ◆n passages of step n came in", _DIM))

@@ -148,8 +148,14 @@ def method_line(trace: Trace) -> str:
 
 
 def facts(trace: Trace) -> list[tuple[str, str]]:
-    """The lines of the header."""
-    return [("method", method_line(trace)), ("model", model_line(trace)), ("ended", ended_line(trace))]
+    """The lines of the header, without those that say nothing."""
+    lines = {
+        "method": method_line(trace),
+        "model": model_line(trace),
+        "exemplars": exemplars_line(trace),
+        "ended": ended_line(trace),
+    }
+    return [(name, line) for name, line in lines.items() if line]
 
 
 def error_line(trace: Trace) -> str:
@@ -172,6 +178,13 @@ def model_line(trace: Trace) -> str:
         if value:
             named.append(plain(value))
     return " · ".join(named)
+
+
+def exemplars_line(trace: Trace) -> str:
+    """How many exemplars stood in the prompt and whose they are, where nobody gave any; "" otherwise."""
+    template, chosen = trace.provenance.get("template"), trace.provenance.get("exemplars")
+    number = template.get("exemplars") if isinstance(template, dict) else None
+    return ": ".join(plain(value) for value in (number, chosen) if value is not None) if chosen else ""
 
 
 def ended_line(trace: Trace) -> str:

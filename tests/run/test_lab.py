@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from command import Command
 from scripted import ScriptedRetriever
 
 import dragin_lab as dl
+from dragin_lab.almanac import default_exemplars
 from dragin_lab.almanac import questions as of_almanac
 from dragin_lab.cli import app as cli
 from dragin_lab.data.datasets import template
@@ -134,3 +136,12 @@ def test_exemplars_that_were_chosen_are_named(command: Command, tmp_path: Path) 
     assert trace.provenance["exemplars"].startswith("Almanac's")
     asked = dl.Lab(exemplars="hotpotqa").ask("Who?", "wo-rag", max_new_tokens=4)
     assert "exemplars" not in asked.provenance
+
+
+def test_ask_names_the_exemplars_that_were_chosen_and_only_those(command: Command, tmp_path: Path) -> None:
+    brief, page = ("ask", "Who?", "--method", "wo-rag", "--max-new-tokens", 4), tmp_path / "a.html"
+    ran = command(*brief, "--html", page)
+    number = len(default_exemplars("reasoning"))
+    assert re.search(rf"^Exemplars +{number}: Almanac's", ran.out, re.MULTILINE)
+    assert f"<dt>exemplars</dt><dd>{number}: Almanac" in page.read_text(encoding="utf-8")
+    assert "Exemplars" not in command(*brief, "--exemplars", "hotpotqa").out
