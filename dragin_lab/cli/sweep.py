@@ -21,7 +21,7 @@ from dragin_lab.cli.options import (
 from dragin_lab.cli.run import execute
 from dragin_lab.core.method import method
 from dragin_lab.core.triggers import Rind
-from dragin_lab.run.sweeps import TABLE_5, swept
+from dragin_lab.run.sweeps import EQUATIONS, TABLE_5, swept
 
 
 @click.command(short_help="Run a method over several values of a setting.")
@@ -30,7 +30,8 @@ from dragin_lab.run.sweeps import TABLE_5, swept
     "--threshold",
     type=Numbers(NUMBER),
     panel="Method",
-    help="Values of θ, between commas. Default with dragin, where --top-n is not swept: 1.0 to 1.4, as in Table 5.",
+    help="Values of θ, between commas. Default with rind, where --top-n is not swept: 0.1 to 0.5 with the paper "
+    "variant, 1.0 to 1.4 (Table 5) on the released code's scale of scores.",
 )
 @click.option("--top-n", type=Numbers(click.INT), panel="Method", help="Values of top-n instead, between commas.")
 @set_option(several=True)
@@ -51,8 +52,10 @@ def sweep(
     several = {"threshold": threshold and list(threshold), "top_n": top_n and list(top_n)}
     settings = stated_settings(name, options | several)
     if not any(isinstance(value, list) for value in settings.values()):
-        if not isinstance(method(name, **settings).trigger, Rind):
+        one = method(name, **settings)
+        if not isinstance(one.trigger, Rind):
             raise click.UsageError(f"give the values to go over, such as --threshold 0.05,0.1,0.2 for {name}")
-        settings["threshold"] = list(TABLE_5)
+        released = one.variant == "reference" or one.trigger.by_sentence
+        settings["threshold"] = list(TABLE_5 if released else EQUATIONS)
     _, methods = swept(name, settings)
     execute(lambda _: methods, output, options)

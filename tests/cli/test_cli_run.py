@@ -464,9 +464,19 @@ def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Pat
     assert {m.folder.name for m in find_runs(tmp_path)} >= {"fl-rag-top_n=5", "fl-rag-top_n=8"}
 
 
-def test_sweep_goes_over_table_5_by_default(command: Command, tmp_path: Path, scripted: AnsweringModel) -> None:
-    ran = command("sweep", "--variant", "paper", "--what", "question", "--dataset", "one", "--output", tmp_path)
-    assert [row[0] for row in rows(ran.out)] == [f"dragin, θ {theta}" for theta in (1, 1.1, 1.2, 1.3, 1.4)]
+@pytest.mark.parametrize(
+    ("given", "thetas"),
+    [
+        (("--variant", "reference"), (1, 1.1, 1.2, 1.3, 1.4)),  # Table 5, on the released code's scale
+        (("--variant", "paper", "--when", "rind(normalize='sentence')"), (1, 1.1, 1.2, 1.3, 1.4)),
+        (("--variant", "paper"), (0.1, 0.2, 0.25, 0.3, 0.5)),
+    ],
+)
+def test_sweep_goes_over_thetas_of_the_scores_own_scale(
+    given: tuple[str, ...], thetas: tuple[float, ...], command: Command, tmp_path: Path, scripted: AnsweringModel
+) -> None:
+    ran = command("sweep", *given, "--what", "question", "--dataset", "one", "--output", tmp_path)
+    assert [float(row[0].partition("θ ")[2].split(",")[0]) for row in rows(ran.out)] == list(thetas), ran.err
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from dragin_lab.run.sweeps import EQUATIONS
 from tools.pages import thresholds
 
 MEASURED = json.loads(thresholds.RESULT.read_text(encoding="utf-8"))
@@ -22,6 +23,14 @@ def test_the_page_is_what_its_script_writes() -> None:
 def test_a_measured_default_lies_among_the_thresholds_of_both_models(trigger: str) -> None:
     thetas = [theta for one in MEASURED for theta in one["thetas"][trigger] if theta is not None]
     assert min(thetas) <= thresholds.default_of(trigger) <= max(thetas)
+
+
+def test_a_sweep_lies_in_the_measured_range_and_retrieves_from_often_to_seldom() -> None:
+    assert thresholds.default_of("rind") in EQUATIONS
+    for one in MEASURED:
+        retrievals = [one["grid"][f"{theta:g}"][1] for theta in EQUATIONS]
+        assert retrievals == sorted(retrievals, reverse=True)
+        assert retrievals[0] > 2 * retrievals[-1]
 
 
 def test_no_path_stands_for_a_model() -> None:

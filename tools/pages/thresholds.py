@@ -19,6 +19,7 @@ from dragin_lab.core.method import method
 from dragin_lab.data.datasets import FILES
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import open_benchmark
+from dragin_lab.run.sweeps import EQUATIONS
 from dragin_lab.study.budgets import calibrate
 from tools.pages.base import DOCS, markdown_table
 
@@ -92,6 +93,7 @@ def page(found: list[dict[str, Any]]) -> str:
             for one in found
         ),
         rind=f"{default_of('rind'):g}",
+        sweep=", ".join(f"{theta:g}" for theta in EQUATIONS),
     )
 
 
@@ -122,7 +124,7 @@ budget instead (`threshold="budget:1.25"`), and see where the score of each word
 
 {grid}
 
-θ is {rind} where none is given.
+θ is {rind} where none is given, and `dragin-lab sweep` goes over {sweep}.
 """
 
 
