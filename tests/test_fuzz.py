@@ -21,7 +21,7 @@ from dragin_lab.run.lines import checksum
 from dragin_lab.run.rundir import config_sum
 from dragin_lab.study.fitting import trigger
 
-SEED = 99
+SEED = 1041
 DAMAGES = 1000
 ODD: list[Any] = [None, True, -1, 10**400, 1.5, float("nan"), "", "x", "\ud800", [], [None], [[]], {}, {"a": 1}]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dragin_lab.almanac.world import AlmanacError, exemplars, labels, passages, questions, wordings
+from dragin_lab.checks import choice
 from dragin_lab.core.prompts import Exemplar
 
 __all__ = [
@@ -30,5 +31,5 @@ def embedded_model_path() -> Path:
 
 def default_exemplars(form: str = "reasoning") -> tuple[Exemplar, ...]:
     """The worked examples that stand in the embedded model's prompts, in a form of answers (``forms.FORMS``)."""
-    name = {"reasoning": "2wikimultihopqa", "search": "flare-instruct", "self-ask": "self-ask"}[form]
-    return exemplars(name)[:DEFAULT_EXEMPLARS]
+    sets = {"reasoning": "2wikimultihopqa", "search": "flare-instruct", "self-ask": "self-ask"}
+    return exemplars(sets[choice("form", form, sets)])[:DEFAULT_EXEMPLARS]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab.almanac.facts import Labelled, labelled
+from dragin_lab.checks import count, shown
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.errors import DraginLabError
 from dragin_lab.trace.trace import Passage, Question
@@ -42,7 +43,10 @@ def questions(benchmark: str, split: str = "test") -> list[Question]:
 def labels(benchmark: str, split: str = "test", limit: int | None = None) -> list[Labelled]:
     """The gold reasoning of a benchmark's questions with the label of each fact in it; errors as for ``questions``."""
     rows = _of(benchmark, split, "labels")
-    return [labelled(f"{WORLD / 'labels.jsonl.xz'}, {row['qid']}", row) for row in rows[:limit]]
+    return [
+        labelled(f"{WORLD / 'labels.jsonl.xz'}, {row['qid']}", row)
+        for row in rows[: None if limit is None else count("limit", limit)]
+    ]
 
 
 def exemplars(name: str) -> tuple[Exemplar, ...]:
@@ -51,8 +55,8 @@ def exemplars(name: str) -> tuple[Exemplar, ...]:
     Raises ``AlmanacError`` for a name that does not exist.
     """
     sets = {row["set"]: row["exemplars"] for row in _rows("exemplars")}
-    if name not in sets:
-        raise AlmanacError(f"Almanac has no exemplars {name!r}; it has {', '.join(sets)}")
+    if not isinstance(name, str) or name not in sets:
+        raise AlmanacError(f"Almanac has no exemplars {shown(name)}; it has {', '.join(sets)}")
     return tuple(Exemplar(**one) for one in sets[name])
 
 
@@ -64,8 +68,9 @@ def wordings() -> dict[str, tuple[str, ...]]:
 def _of(benchmark: str, split: str, name: str) -> list[dict[str, Any]]:
     rows = _rows(name)
     for what, given in (("benchmark", benchmark), ("split", split)):
-        if given not in (have := dict.fromkeys(row[what] for row in rows)):
-            raise AlmanacError(f"Almanac has no {what} {given!r}; it has {', '.join(have)}")
+        have = dict.fromkeys(row[what] for row in rows)
+        if not isinstance(given, str) or given not in have:
+            raise AlmanacError(f"Almanac has no {what} {shown(given)}; it has {', '.join(have)}")
     return [row for row in rows if (row["benchmark"], row["split"]) == (benchmark, split)]
 
 

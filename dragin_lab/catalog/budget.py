@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.checks import shown
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.records import fingerprint
@@ -33,9 +34,9 @@ class Budget:
     @staticmethod
     def read(text: str) -> Budget:
         """A budget from its written form. Raises ``SettingError`` for any other text."""
-        found = _FORM.fullmatch(text.strip())
+        found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
         if found is None or (found[1] == "share" and float(found[2]) > 1):
-            raise SettingError(f"threshold={text!r} is not a budget; write budget:1.5, per question, or share:0.3")
+            raise SettingError(f"threshold={shown(text)} is not a budget; write budget:1.5, per question, or share:0.3")
         return Budget(found[1], float(found[2]))
 
     def __str__(self) -> str:

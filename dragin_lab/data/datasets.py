@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dragin_lab import almanac
-from dragin_lab.checks import several
+from dragin_lab.checks import count, several, shown, text
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import formats
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
@@ -63,18 +63,20 @@ def load(
     without its unit; StrategyQA yes or no. IIRC questions without an answer are left out (reference-behaviour §6).
 
     Raises:
-        DataError: the file, the record and the field that is wrong; an id that was used before; a name, split, limit
-            or sample that does not exist.
+        DataError: the file, the record and the field that is wrong; an id that was used before; a name or split that
+            does not exist.
+        SettingError: a limit, sample or seed that is no such number.
     """
-    for name, count in (("limit", limit), ("sample", sample)):
-        if count is not None and count < 1:
-            raise DataError(f"{name}={count}: give 1 or more, or None for all questions")
+    limit = None if limit is None else count("limit", limit)
+    sample = None if sample is None else count("sample", sample)
+    seed, split = count("seed", seed, 0), None if split is None else text("split", split)
     if limit is not None and sample is not None:
         raise DataError(f"limit={limit} and sample={sample}: give one of them, the first so many or a random choice")
     if is_own(source):
         questions = read_questions(source, fields)[:limit]
-    elif fields:
-        raise DataError(f"fields={fields!r}: {source} has fields of its own; leave it out, or give rows of questions")
+    elif fields is not None:
+        remedy = "leave it out, or give rows of questions"
+        raise DataError(f"fields={shown(fields)}: {source} has fields of its own; {remedy}")
     elif (kind := _of_almanac(source)) is not None:
         questions = _almanac(kind, split or "test")[:limit]
     else:
@@ -100,10 +102,10 @@ def demo_questions() -> list[Question]:
     return load("almanac/2wikimultihopqa", 40, split="dev")
 
 
-def _sample(questions: list[Question], count: int, seed: int) -> list[Question]:
+def _sample(questions: list[Question], number: int, seed: int) -> list[Question]:
     """The questions whose ids hash lowest under the seed, in their order; independent of any generator's version."""
     ranked = sorted(questions, key=lambda q: hashlib.sha256(f"{seed} {q.id}".encode()).digest())
-    chosen = {q.id for q in ranked[:count]}
+    chosen = {q.id for q in ranked[:number]}
     return [q for q in questions if q.id in chosen]
 
 

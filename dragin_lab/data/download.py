@@ -102,7 +102,7 @@ def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Ad
         asked |= urllib3.make_headers(basic_auth=":".join(web.parse_credentials(credentials)))
     try:
         response = web.request("GET", url, asked, redirects=5, preload_content=False)
-    except urllib3.exceptions.LocationValueError as error:  # a port that is not a number
+    except ValueError as error:  # a port that is not a number, half an IPv6 address
         raise FetchError(f"{url}: is not a web address ({error})") from None
     except urllib3.exceptions.HTTPError as error:
         raise FetchError(

@@ -99,7 +99,7 @@ def fetch(
     # An earlier call may have ended before it unpacked what it fetched.
     if again or expected is None or not served.is_file() or difference(served, expected):
         try:
-            download(url or origin.url, served, checksum=expected, advance=advance)
+            download(origin.url if url is None else url, served, checksum=expected, advance=advance)
         except WrongFileError as error:
             if published:
                 raise

@@ -106,7 +106,8 @@ def capture(
         raise ModelError(f"{type(model).__name__} has no generate(); give a causal language model of transformers")
     if isinstance(vars(model).get("generate"), _Recording):
         raise ModelError("this model is being captured already; use the tape of the outer block")
-    tokens = HFTokenizer(getattr(tokenizer, "hf", tokenizer) or _saved_tokenizer(model), generation_ends(model))
+    hf = _saved_tokenizer(model) if tokenizer is None else getattr(tokenizer, "hf", tokenizer)
+    tokens = HFTokenizer(hf, generation_ends(model))
     tape = Tape()
     tap = lay(model, layer, heads)
     if isinstance(tap, NoTap):

@@ -11,7 +11,7 @@ from typing import Any, overload
 
 from tqdm.auto import tqdm
 
-from dragin_lab.checks import EMBEDDED, is_embedded, text
+from dragin_lab.checks import EMBEDDED, is_embedded, shown, text
 from dragin_lab.errors import CorpusError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval.build import build
@@ -64,8 +64,8 @@ class Corpus(Sequence[Passage]):
                 left out. A built corpus that is damaged or of another version.
         """
         stored = isinstance(source, str | Path) and is_stored(as_path(source, CorpusError))
-        if fields and (stored or is_embedded(source)):
-            raise CorpusError(f"fields={fields!r}: {source or EMBEDDED} has fields of its own; leave it out")
+        if fields is not None and (stored or is_embedded(source)):
+            raise CorpusError(f"fields={shown(fields)}: {source or EMBEDDED} has fields of its own; leave it out")
         if is_embedded(source):
             from dragin_lab import almanac
 

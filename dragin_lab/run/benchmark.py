@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from dragin_lab import __version__, almanac
-from dragin_lab.checks import EMBEDDED, count, several
+from dragin_lab.checks import EMBEDDED, count, several, shown
 from dragin_lab.core.method import Method, run_label
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
@@ -118,8 +118,9 @@ def as_benchmark(questions: Any, limit: int | None = None, fields: str | Mapping
         rows = bool(questions) and isinstance(questions[0], Mapping)
     if rows:
         return open_benchmark(questions, limit=limit, fields=fields)
-    if fields:
-        raise SettingError(f"fields={fields!r}: these questions have no columns; leave it out, or give rows or a file")
+    if fields is not None:
+        remedy = "leave it out, or give rows or a file"
+        raise SettingError(f"fields={shown(fields)}: these questions have no columns; {remedy}")
     if isinstance(questions, Benchmark):
         return questions
     several("questions", questions, str | Question, _QUESTIONS)

@@ -85,7 +85,7 @@ class Lab:
         own = not (retriever is None or isinstance(retriever, str))
         if own and corpus is not None:
             raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
-        if fields and (own or is_embedded(corpus) or _is_open(corpus)):
+        if fields is not None and (own or is_embedded(corpus) or _is_open(corpus)):
             raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
         if layout is not None:
             choice("layout", layout, LAYOUTS)
@@ -164,12 +164,13 @@ class Lab:
         given = self.model.recipe.retriever if self.elsewhere else self._given["retriever"]
         return given if isinstance(given, str) else None
 
-    def template(self, method: Method, asked: PromptTemplate | None = None) -> PromptTemplate:
+    def template(self, method: Method | str, asked: PromptTemplate | None = None) -> PromptTemplate:
         """The prompt in the form that a method answers in: the lab's, else ``asked``, else the model's default.
 
         Raises ``SettingError`` where the method needs a model with attention or a pipeline that finds entities, and
         has none.
         """
+        method = as_method(method, {})
         if method.reads_attention and not getattr(self.model, "has_attention", True):
             free = [name for name in METHODS if not make_method(name).reads_attention]
             raise SettingError(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.catalog.budget import NEVER, Budget, Calibration
+from dragin_lab.checks import instance
 from dragin_lab.core.method import Method, exchanged
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
@@ -25,6 +26,7 @@ def calibration(
     is read off the scores: one retrieval for each sentence that fires, or for each draft of a method that judges
     drafts. Raises ``SettingError`` for a method without a threshold, and where no question could be answered.
     """
+    instance("lab", lab, Lab, "give a dl.Lab")
     asked, made = as_benchmark(questions, limit), as_method(method, settings)
     if made.threshold is None:
         raise SettingError(f"method {made.name!r} with when={made.trigger.name!r} has no threshold to calibrate")

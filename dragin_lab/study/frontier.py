@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dragin_lab.checks import instance, number, several
 from dragin_lab.core.method import Method, exchanged, label
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
@@ -108,15 +110,21 @@ def frontier(
     thresholds have in common is written once. Raises ``SettingError`` where no method reaches any budget, and as
     ``Lab.run``.
     """
+    instance("lab", lab, Lab, "give a dl.Lab")
+    named = methods if isinstance(methods, Mapping) else None
+    given = several(
+        "methods", methods if named is None else named.values(), Method | str, "give methods or their names"
+    )
+    amounts = [number("each of budgets", amount) for amount in several("budgets", budgets, Real, "give numbers")]
     asked, held = as_benchmark(questions, limit), as_benchmark(calibration_set, limit)
     lab = lab if lab.cache is not None or lab.uncached else lab.replace(cache=True)
-    made = [as_method(one, {}) for one in (methods.values() if isinstance(methods, Mapping) else methods)]
-    names = list(methods) if isinstance(methods, Mapping) else [label(one) for one in made]
+    made = [as_method(one, {}) for one in given]
+    names = [label(one) for one in made] if named is None else list(named)
     found: list[tuple[str, float, Method]] = []
     unreached = []
     for name, method in zip(names, made, strict=True):
         scores = calibration(lab, held, method, batch_size=batch_size)
-        for amount in budgets:
+        for amount in amounts:
             try:
                 found.append((name, amount, exchanged(method, threshold=f"budget:{amount:g}", calibration=scores)))
             except SettingError as error:

@@ -8,6 +8,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
+from dragin_lab import checks
 from dragin_lab.errors import SettingError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.trace.trace import Trace
@@ -55,6 +56,8 @@ def save_html(path: str | Path, *views: View | Trace | Any, title: str = "", int
     ``SettingError`` for nothing to write or for what is not a view, ``ViewError`` where the file cannot be written,
     ``MissingPackageError`` for still pictures without matplotlib.
     """
+    checks.text("title", title)
+    checks.flag("interactive", interactive)
     if not views:
         raise SettingError("there is nothing to write; give views, traces or figures after the path")
     parts, titles, figures, tables = [], [], 0, False
@@ -151,9 +154,10 @@ def save_image(figure: Any, path: str | Path, *, width: int = 980, height: int |
     """Write a plotly figure as a picture (PNG, SVG, PDF, …, by the name's ending); return its path.
 
     With kaleido and Chrome it is plotly's own drawing; without them matplotlib draws the same data. ``width`` and
-    ``height`` are in CSS pixels, ``scale`` pixels of the picture for each. Raises ``MissingPackageError`` without
-    plotly or without both kaleido and matplotlib, ``SettingError`` for another ending or what is not a figure,
-    ``ViewError`` where the file cannot be written.
+    ``height`` are in CSS pixels (200 to 10,000), ``scale`` pixels of the picture for each (0.1 to 6).
+
+    Raises ``MissingPackageError`` without plotly or without both kaleido and matplotlib, ``SettingError`` for another
+    ending, a size out of range or what is not a figure, ``ViewError`` where the file cannot be written.
     """
     graph_objects()
     target = as_path(path, ViewError)
@@ -165,11 +169,13 @@ def save_image(figure: Any, path: str | Path, *, width: int = 980, height: int |
             f"a {type(figure).__name__} cannot be written as a picture, only a plotly figure can; "
             "save the view as a page (.save) and print that from a browser"
         )
-    tall = height or figure.layout.height or 460
+    wide = round(checks.number("width", width, 200, 10_000))
+    tall = round(checks.number("height", figure.layout.height or 460 if height is None else height, 200, 10_000))
+    scale = checks.number("scale", scale, 0.1, 6)
     try:
-        data = figure.to_image(format=kind, width=width, height=tall, scale=scale)
+        data = figure.to_image(format=kind, width=wide, height=tall, scale=scale)
     except (ImportError, RuntimeError, ValueError, OSError):  # no kaleido, or no Chrome for it
-        data = still.picture(figure, kind, width, tall, scale)
+        data = still.picture(figure, kind, wide, tall, scale)
     try:
         write_whole(target, data)
     except OSError as error:

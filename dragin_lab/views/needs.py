@@ -142,7 +142,12 @@ def _checked(items: Sequence[Item], thresholds: Mapping[str, float] | None, posi
     several("items", items, Item, "give what needs.forced_items or needs.free_items made")
     if not callable(positive):
         raise SettingError(f"positive={shown(positive)}: give a function that says of an Item whether it is missing")
-    by_trigger = instance("thresholds", thresholds or {}, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    by_trigger = instance(
+        "thresholds",
+        {} if thresholds is None else thresholds,
+        Mapping,
+        "give a number for each trigger: {'rind': 0.25}",
+    )
     return {
         str(name): checks.number(f"the threshold of {name}", theta, -math.inf) for name, theta in by_trigger.items()
     }

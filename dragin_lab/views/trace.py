@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from dragin_lab.checks import flag
 from dragin_lab.trace.kept import written
 from dragin_lab.trace.trace import Trace, Words
 from dragin_lab.views import sections
@@ -22,7 +23,7 @@ TWICE = 1000  # tokens up to which the answer repeats the figures that its steps
 def trace_html(trace: Trace, *, max_tokens: int = MAX_TOKENS, full_page: bool = False) -> str:
     """A trace as HTML; ``full_page=True`` gives a whole document to be opened from a file. See ``trace_view``."""
     out = trace_view(trace, max_tokens=max_tokens)
-    return out.page() if full_page else out.html
+    return out.page() if flag("full_page", full_page) else out.html
 
 
 def trace_view(trace: Trace, *, max_tokens: int = MAX_TOKENS) -> View:

@@ -14,7 +14,7 @@ from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import datasets
 from dragin_lab.data.datasets import BENCHMARKS, DataError, load, template, template_of
 from dragin_lab.data.exemplars import load_exemplars
-from dragin_lab.errors import DraginLabError
+from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.trace.trace import Question
 
 TWOWIKI = {
@@ -67,7 +67,7 @@ def test_limit_counts_answerable_questions_from_the_start(tmp_path: Path) -> Non
     value = {"type": "value", "answer_value": 3}
     path = write(tmp_path, "i.json", iirc({"type": "none"}, value, value))
     assert [q.id for q in load(path, limit=1)] == ["q1"]
-    with pytest.raises(DataError, match="limit=0"):
+    with pytest.raises(SettingError, match="limit=0"):
         load(path, limit=0)
 
 
@@ -253,10 +253,10 @@ def test_a_sample_is_the_same_everywhere_and_grows(tmp_path: Path) -> None:
     assert load(path, sample=5, seed=4) != few
     assert load(path, sample=99) == load(path)
     for given, message in (
-        ({"sample": 0}, "sample=0: give 1 or more"),
+        ({"sample": 0}, "sample=0 is out of range"),
         ({"sample": 2, "limit": 2}, "limit=2 and sample=2: give one of them"),
     ):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(DraginLabError, match=message):
             load(path, **given)
 
 

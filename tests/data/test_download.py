@@ -182,6 +182,8 @@ def test_a_connection_that_never_gets_further_is_given_up(web: Web, tmp_path: Pa
         ("http://127.0.0.1:1/file", "cannot be reached"),
         ("http://127.0.0.1:port/file", "not a web address"),
         ("http://127.0.0.1:1/a b", "not a web address"),
+        ("http://[::1/x", "not a web address"),
+        ("", "not a web address"),
         ("file:///etc/hostname", "must begin with http"),
         ("data.zip", "must begin with http"),
     ],
