@@ -37,6 +37,8 @@ from tools.pages.base import CHOSEN, RUNS, parser, say
 OUTPUT = RUNS / "gallery"
 #: Tokens of an answer, as in docs/almanac.md; self-ask's holds its questions too, and keeps its own default.
 NEW_TOKENS = 96
+#: Of each method in all, a quarter a benchmark.
+QUESTIONS = 200
 #: The paper's five (Table 5), and others around the one that was chosen, which stands in the part ``methods``.
 THETAS = (0.5, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 2.5, 3.0)
 #: Table 4's other *when* with the query it gives all of them, and Table 6's other *what*.
@@ -93,7 +95,9 @@ def run_part(part: str, lm: Any, retriever: Any, each: int, output: Path, batch_
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     command = parser(__doc__)
-    command.add_argument("--questions", type=int, default=200, help="of each method in all, a quarter a benchmark")
+    command.add_argument(
+        "--questions", type=int, default=QUESTIONS, help="of each method in all, a quarter a benchmark"
+    )
     command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the runs (default: runs/gallery)")
     command.add_argument("--part", nargs="+", choices=list(PARTS), default=list(PARTS), help="only these parts")
     command.add_argument(
