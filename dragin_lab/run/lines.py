@@ -6,15 +6,16 @@ A line is JSON in ASCII. Its last entry, ``sum``, is the CRC-32 of the line with
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 from zlib import crc32
+
+import msgspec
+from msgspec import Meta
 
 from dragin_lab.catalog.budget import peaks
 from dragin_lab.run.intervals import Interval, Numbers, bootstrap, proportion
-from dragin_lab.trace.trace import ENDINGS
 
 if TYPE_CHECKING:
     from dragin_lab.trace.trace import Trace
@@ -154,13 +155,54 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 # -- as bytes ---------------------------------------------------------------------------------------------------------
 
+Count = Annotated[int, Meta(ge=0, lt=2**31)]  # tokens, drafts and the like are fewer
+Score = Annotated[float, Meta(ge=0, le=1)] | None
+Seconds = Annotated[float, Meta(ge=0, lt=2**31)]
+
+
+class Prediction(TypedDict):
+    """A line of ``predictions.jsonl`` (``prediction``)."""
+
+    qid: str
+    question: str
+    text: str
+    answer: str
+    readable: NotRequired[bool]
+    gold: list[str]
+    em: Score
+    f1: Score
+    precision: Score
+    recall: Score
+    retrievals: Count
+    queries: list[str]
+    passages: list[list[str]]
+    drafts: Count
+    tokens: Count
+    ended: Literal["answered", "length", "stalled", "cancelled", "error"]
+    metrics: NotRequired[dict[str, int | float]]
+    window: NotRequired[dict[Literal["beyond", "passages", "exemplars", "unseen"], Count]]
+    error: NotRequired[str]
+
+
+class Timing(TypedDict):
+    """A line of ``timings.jsonl`` (``timing``)."""
+
+    qid: str
+    seconds: Seconds
+    draft: Seconds
+    attend: Seconds
+    search: Seconds
+    reused: Count
+    stored_drafts: Count
+    stored_tokens: Count
+    peak: NotRequired[float | None]
+
+
 _SUM = re.compile(rb', "sum": "([0-9a-f]{8})"\}\Z')
-_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair: no table takes it
-_MOST = 2**31  # tokens, drafts and the like are fewer
 
 
 def encode(lines: Iterable[Line]) -> bytes:
-    """Lines as they are written, each with its checksum. ASCII, so that half a surrogate pair survives."""
+    """Lines as they are written, each with its checksum; ASCII."""
     bodies = (json.dumps(line, allow_nan=False)[:-1] for line in lines)
     return "".join(f'{body}, "sum": "{checksum(body + "}")}"}}\n' for body in bodies).encode()
 
@@ -170,97 +212,23 @@ def checksum(text: str) -> str:
     return f"{crc32(text.encode()):08x}"
 
 
-def decode(raw: bytes, rules: Rules) -> Line:
+def decode(raw: bytes, kind: type[Prediction | Timing]) -> Line:
     """A line as it was recorded.
 
     Raises ``ValueError`` that says what is wrong: not JSON, another checksum, an entry that is missing or out of range.
     """
-    found = _SUM.search(raw)
-    body = raw[: found.start()] + b"}" if found else raw
-    if found is None or found[1].decode() != f"{crc32(body):08x}":
+    match = _SUM.search(raw)
+    body = raw[: match.start()] + b"}" if match else raw
+    if match is None or match[1].decode() != f"{crc32(body):08x}":
         raise ValueError("its checksum does not fit")
-    line = parse(body)
-    check(line, rules)
-    if rules is PREDICTION:
-        if type(line.get("readable", True)) is not bool:
-            raise ValueError(f"its 'readable' is {line['readable']!r:.60}, not true or false")
+    try:
+        line: Line = msgspec.json.decode(body, type=kind)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if kind is Prediction:
         scored = line["gold"] and line["ended"] in ("answered", "length", "stalled")
         if any((line[name] is None) == bool(scored) for name in SCORES):
             raise ValueError("its scores do not go with its gold answers and its ending")
-        metrics = line.get("metrics", {})
-        if type(metrics) is not dict or not all(map(_is_number, metrics.values())):
-            raise ValueError(f"its 'metrics' is {repr(metrics)[:60]}, not numbers by name")
-        window = line.get("window", {})
-        if type(window) is not dict or not (window.keys() <= _LOST.keys() and all(map(COUNT[0], window.values()))):
-            raise ValueError(f"its 'window' is {repr(window)[:60]}, not counts of {', '.join(_LOST)}")
-        if (line["ended"] == "error") != isinstance(line.get("error"), str):
+        if (line["ended"] == "error") != ("error" in line):
             raise ValueError("its error does not go with its ending")
     return line
-
-
-def parse(data: bytes) -> Any:
-    """Plain JSON; ``ValueError`` for all else, NaN and endless nesting included."""
-    try:
-        return json.loads(data, parse_constant=_refuse)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"it holds {constant}")
-
-
-def check(value: Any, rules: Rules) -> None:
-    """Raise ``ValueError`` where a value is not a dictionary, or an entry does not obey its rule."""
-    if not isinstance(value, dict):
-        raise ValueError("it is not a record")
-    for name, (rule, what) in rules.items():
-        if name not in value:
-            raise ValueError(f"it has no {name!r}")
-        if not rule(value[name]):
-            raise ValueError(f"its {name!r} is {repr(value[name])[:60]}, not {what}")
-
-
-Rule = tuple[Callable[[Any], bool], str]  # what a value has to obey, and that in words
-Rules = Mapping[str, Rule]
-
-
-def of_type(kind: type, what: str) -> Rule:
-    """Rule: exactly of this type, so that True is not a number."""
-    return (lambda value: type(value) is kind), what
-
-
-def _list_of(rule: Rule, what: str) -> Rule:
-    return (lambda value: type(value) is list and all(map(rule[0], value))), what
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) is str and not _HALF.search(value)
-
-
-TEXT: Rule = _is_text, "a text of whole characters"
-COUNT: Rule = (lambda value: type(value) is int and 0 <= value < _MOST), "a whole number of at least 0"
-_TEXTS = _list_of(TEXT, "a list of texts")
-_SCORE: Rule = (lambda value: value is None or (_is_number(value) and 0 <= value <= 1)), "null or a number from 0 to 1"
-_SECONDS: Rule = (lambda value: _is_number(value) and 0 <= value < _MOST), "a number of at least 0"
-_ENDED = [name for name in ENDINGS if name != "running"]
-
-#: The entries of a line of ``predictions.jsonl``, and of one of ``timings.jsonl``.
-PREDICTION: Rules = {
-    **dict.fromkeys(("qid", "question", "text", "answer"), TEXT),
-    "gold": _TEXTS,
-    **dict.fromkeys(SCORES, _SCORE),
-    **dict.fromkeys(("retrievals", "drafts", "tokens"), COUNT),
-    "queries": _TEXTS,
-    "passages": _list_of(_TEXTS, "a list of lists of texts"),
-    "ended": ((lambda value: value in _ENDED), f"one of {', '.join(_ENDED)}"),
-}
-TIMING: Rules = {
-    "qid": TEXT,
-    **dict.fromkeys(("seconds", "draft", "attend", "search"), _SECONDS),
-    **dict.fromkeys(("reused", "stored_drafts", "stored_tokens"), COUNT),
-}

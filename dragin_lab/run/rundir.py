@@ -20,11 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+import msgspec
+
 from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, TraceFileError
 from dragin_lab.files import LARGEST, as_path, inside
 from dragin_lab.run.archive import ENDING, unpacked
-from dragin_lab.run.lines import COUNT, PREDICTION, TEXT, Line, Rules, check, checksum, decode, of_type, parse
+from dragin_lab.run.lines import Count, Line, Prediction, Timing, checksum, decode
 from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
 from dragin_lab.trace.trace import Trace
 
@@ -37,17 +39,30 @@ CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings
 _ANOTHER = "run again in another folder"
 LARGEST_JSON = 2**26  # bytes of a file that is one token of JSON
 
-_DICT = of_type(dict, "a group of entries")
-_CONFIG: Rules = {
-    **dict.fromkeys(("method", "model", "template", "dataset", "versions"), _DICT),
-    "retriever": ((lambda value: value is None or isinstance(value, dict)), "null or a group of entries"),
-    "seed": of_type(int, "a whole number"),
-}
-_PARTS: Mapping[str, Rules] = {
-    "method": {"name": TEXT},
-    "template": {"exemplars": of_type(list, "a list")},
-    "dataset": {"name": TEXT, "questions": COUNT},
-}
+
+class _Method(msgspec.Struct):
+    name: str
+
+
+class _Template(msgspec.Struct):
+    exemplars: list[Any]
+
+
+class _Dataset(msgspec.Struct):
+    name: str
+    questions: Count
+
+
+class _Config(msgspec.Struct):
+    """What readers rely on of ``run.json``; the other entries are kept as they are."""
+
+    method: _Method
+    model: dict[str, Any]
+    template: _Template
+    dataset: _Dataset
+    versions: dict[str, Any]
+    retriever: dict[str, Any] | None
+    seed: int
 
 
 class RunError(DraginLabError):
@@ -156,7 +171,7 @@ def read_run(folder: str | Path) -> RunRecord:
     """
     folder = as_path(folder, RunError)
     config = read_config(folder / CONFIG)
-    found, damaged = read_lines(folder / PREDICTIONS, PREDICTION)
+    found, damaged = read_lines(folder / PREDICTIONS, Prediction)
     warn_of_damage(damaged, "left out. The command that made the run asks again")
     done = sum(line["ended"] != "error" for line in found.values())
     return RunRecord(folder, config, list(found.values()), done == config["dataset"]["questions"], tuple(damaged))
@@ -172,7 +187,7 @@ def warn_of_damage(damaged: Sequence[str], result: str) -> None:
 def read_config(path: Path) -> dict[str, Any]:
     """``run.json`` without its checksum. Raises ``RunError`` for a file that is damaged or of an unknown format."""
     try:
-        config = parse(file_of(path.parent, path.name, most=LARGEST_JSON).read_bytes())
+        config = json.loads(file_of(path.parent, path.name, most=LARGEST_JSON).read_bytes())
         if not isinstance(config, dict) or type(config.get("format")) is not int:
             raise RunError(f"{path}: was not written by dragin_lab (it has no format); give another folder")
         if config["format"] != FORMAT:
@@ -183,12 +198,10 @@ def read_config(path: Path) -> dict[str, Any]:
             )
         if config.pop("sum", None) != config_sum(config):
             raise ValueError("its checksum does not fit")
-        check(config, _CONFIG)
-        for part, rules in _PARTS.items():
-            check(config[part], rules)
+        msgspec.convert(config, _Config)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path}: was changed or damaged after it was written ({error}); {_ANOTHER}") from None
     return config
 
@@ -198,7 +211,7 @@ def config_sum(config: Mapping[str, Any]) -> str:
     return checksum(json.dumps(config, sort_keys=True))
 
 
-def read_lines(path: Path, rules: Rules) -> tuple[dict[str, Line], list[str]]:
+def read_lines(path: Path, kind: type[Prediction | Timing]) -> tuple[dict[str, Line], list[str]]:
     """The sound lines of a file by question id, and what is wrong with each of the others: file, number, why.
 
     No file is no lines; what follows the last newline was torn when a process was killed, and is not read. Where two
@@ -215,7 +228,7 @@ def read_lines(path: Path, rules: Rules) -> tuple[dict[str, Line], list[str]]:
     damaged: list[str] = []
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            line = decode(raw, rules)
+            line = decode(raw, kind)
             if (qid := line["qid"]) in first:
                 found.pop(qid, None)
                 raise ValueError(f"the id {qid!r} was used before, at line {first[qid]}")

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path, clear_drafts, not_saved, remedy, write_whole
-from dragin_lab.run.lines import PREDICTION, TIMING, Line, encode
+from dragin_lab.run.lines import Line, Prediction, Timing, encode
 from dragin_lab.run.rundir import (
     CONFIG,
     PREDICTIONS,
@@ -183,7 +183,7 @@ class RunFolder(RunInMemory):
 
     def _read(self) -> list[str]:
         """Have what was answered in ``done``, all but what failed; what is wrong with damaged lines."""
-        lines, damaged = read_lines(self.folder / PREDICTIONS, PREDICTION)
+        lines, damaged = read_lines(self.folder / PREDICTIONS, Prediction)
         if strange := lines.keys() - set(self.qids):
             where = self.folder / PREDICTIONS
             raise RunError(f"{where}: the id {min(strange)!r} is not one of this run's questions; delete its line")
@@ -205,7 +205,7 @@ class RunFolder(RunInMemory):
         clear_drafts(self.folder)
         for one in self._read():
             warnings.warn(f"{one}; its question is asked again", stacklevel=3)
-        timings, damaged = read_lines(self.folder / TIMINGS, TIMING)
+        timings, damaged = read_lines(self.folder / TIMINGS, Timing)
         for one in damaged:
             warnings.warn(f"{one}; how long that question took is no longer known", stacklevel=3)
         self._timings = {qid: line for qid, line in timings.items() if qid in self.done}

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import PEAK, TIMING, Line
+from dragin_lab.run.lines import PEAK, Timing, Line
 from dragin_lab.run.rundir import TIMINGS, RunRecord, read_lines
 
 #: A run of more questions than this in which the trigger never fired is warned of.
@@ -62,7 +62,7 @@ def never_fired(records: Mapping[At, RunRecord]) -> list[str]:
         sound = [line for line in record.predictions if line["ended"] != "error"]
         if theta is None or len(sound) <= FEW or any(line["retrievals"] for line in sound):
             continue
-        timings = read_lines(record.folder / TIMINGS, TIMING)[0].values()
+        timings = read_lines(record.folder / TIMINGS, Timing)[0].values()
         peaks = [line[PEAK] for line in timings if line.get(PEAK) is not None]
         highest = f"; the highest was {max(peaks):.3g}" if peaks else ""
         lines.append(

@@ -11,7 +11,7 @@ from tidy import card_problems, sideways
 import dragin_lab as dl
 from dragin_lab.core.method import method
 from dragin_lab.run.benchmark import open_benchmark
-from dragin_lab.run.lines import PREDICTION, decode, encode
+from dragin_lab.run.lines import Prediction, decode, encode
 from dragin_lab.views import browse_page
 from dragin_lab.views.html import printable
 
@@ -115,7 +115,7 @@ def test_a_question_has_the_width_that_the_methods_leave_and_is_not_cut(width, n
     for name in ("dragin", "wo-rag"):
         folder = write_run(tmp_path, name, "mine", [1.0, 0.0, 1.0])
         lines = (folder / "predictions.jsonl").read_text().splitlines()
-        texts = [encode([decode(line.encode(), PREDICTION) | {"question": LONG, "readable": True}]) for line in lines]
+        texts = [encode([decode(line.encode(), Prediction) | {"question": LONG, "readable": True}]) for line in lines]
         (folder / "predictions.jsonl").write_bytes(b"".join(texts))
     opened = new_page()
     opened.set_viewport_size({"width": width, "height": 900})

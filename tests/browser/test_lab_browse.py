@@ -6,7 +6,7 @@ from lab import WIDE, write_notebook
 from run_folders import write_run
 from tidy import sideways
 
-from dragin_lab.run.lines import PREDICTION, decode, encode
+from dragin_lab.run.lines import Prediction, decode, encode
 
 CELL = 'import dragin_lab as dl\n\ndl.browse("explored")'
 
@@ -15,7 +15,7 @@ def test_a_question_of_two_runs_is_found_and_opened(lab, open_notebook, picture)
     folder = write_run(lab.root / "explored", "dragin", "mine", [1.0, 0.0, 0.0])
     other = write_run(lab.root / "explored", "flare", "mine", [0.0, 1.0, 0.0])
     for lines in (folder / "predictions.jsonl", other / "predictions.jsonl"):
-        found = [decode(raw, PREDICTION) for raw in lines.read_bytes().splitlines()]
+        found = [decode(raw, Prediction) for raw in lines.read_bytes().splitlines()]
         lines.write_bytes(encode([line | {"readable": True} for line in found]))
     notebook = open_notebook(write_notebook(lab.root, "browse.ipynb", [CELL]))
     notebook.resize(WIDE)

@@ -15,7 +15,7 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError
 from dragin_lab.run.benchmark import Asking
 from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, Worker
-from dragin_lab.run.lines import PREDICTION, decode
+from dragin_lab.run.lines import Prediction, decode
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:
     assert recorded["retriever"] == {"kind": "ScriptedRetriever"}
     options = {"batch_size": 1, "traces": False}
     answers = list(worker.answer(questions(2), DRAGIN, Asking(PromptTemplate(), None, 0), options))
-    assert [one.line for one in answers] == [decode(line, PREDICTION) for line in written.splitlines()]
+    assert [one.line for one in answers] == [decode(line, Prediction) for line in written.splitlines()]
     assert answers[0].trace is None
     assert Worker(ScriptedRecipe(searches=False)).load().recorded["retriever"] is None
 

@@ -14,7 +14,7 @@ from run_folders import read_config, write_config, write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import PREDICTION, decode, encode
+from dragin_lab.run.lines import Prediction, decode, encode
 from dragin_lab.study.benefit import change
 from dragin_lab.study.frontier import Frontier, Point
 from dragin_lab.study.tables.table import table
@@ -25,13 +25,13 @@ EM = (1.0, 0.0, 1.0, 1.0)
 def rewrite(folder: Path, at: int, **entries: Any) -> None:
     """Change a prediction line."""
     path = folder / "predictions.jsonl"
-    lines = [decode(raw, PREDICTION) for raw in path.read_bytes().splitlines()]
+    lines = [decode(raw, Prediction) for raw in path.read_bytes().splitlines()]
     lines[at] |= entries
     path.write_bytes(encode(lines))
 
 
 def lines_of(folder: Path) -> list[dict[str, Any]]:
-    return [decode(raw, PREDICTION) for raw in (folder / "predictions.jsonl").read_bytes().splitlines()]
+    return [decode(raw, Prediction) for raw in (folder / "predictions.jsonl").read_bytes().splitlines()]
 
 
 JOINS: dict[str, Callable[[Path, list[Path]], Any]] = {
