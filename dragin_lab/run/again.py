@@ -9,7 +9,7 @@ from typing import Any
 from dragin_lab.core.method import Method, restored
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import DraginLabError
-from dragin_lab.run.cache import CacheAlone
+from dragin_lab.run.cached import CacheAlone, is_cacheable
 from dragin_lab.run.cluster import Recipe
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Line, prediction
@@ -27,7 +27,7 @@ def from_cache(lab: Lab, trace: Trace, method: Method) -> Trace | None:
 
     None, too, where the trace was made with another model, prompt or retriever than the lab's.
     """
-    if lab.cache is None or getattr(lab.model, "sample", True) or not hasattr(lab.model, "identity"):
+    if lab.cache is None or not is_cacheable(lab.model):
         return None
     try:
         made = lab.replace(model=CacheAlone(lab.model, lab.cache), retriever=lab.retriever_for(method)).ask(

@@ -1,58 +1,55 @@
-"""A cache of what a model wrote, served wherever the same is asked for again.
-
-With greedy decoding a prompt has one continuation, so five thresholds need only be paid for where their episodes part.
-
-A draft is cached as its tokens, what was measured on them and the attention among them. To serve it, its ``Stop`` is
-asked about those tokens in order by the code that generates (``model.replay``), so it ends where it would have ended
-and is the same to the bit. A draft that needs more tokens than are cached is generated from its beginning and replaces
-them: going on after them would read them in one forward instead of one by one, which sums in another order.
-
-A key holds all that can change what is written: the model's ``identity``, the prompt with the parts it is read in, the
-bias on its tokens, and how its attention rows are computed. Rows that a ``Stop`` looks at after every token are
-computed one by one, others together, which can differ in the last bit; the two have keys of their own, and so has what
-was written side by side with other drafts.
-"""
+"""A cache of arrays, in memory or in a folder for several processes; ``cached`` puts one before a model."""
 
 from __future__ import annotations
 
-import json
+import shutil
+import sqlite3
 import threading
-from collections import OrderedDict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+import warnings
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
-from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors
 import safetensors.numpy
+from filelock import FileLock
 
 from dragin_lab.checks import count, shown
-from dragin_lab.core.episode import Write
 from dragin_lab.errors import DraginLabError, SettingError
-from dragin_lab.files import as_path
-from dragin_lab.run.cache_disk import CacheError, Disk
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.files import as_path, remedy
 
-if TYPE_CHECKING:
-    from dragin_lab.model.load import LanguageModel
-
-__all__ = ["Cache", "CacheError", "Counts", "as_cache", "cached"]
-
-LIMIT = 2**30  # bytes in memory
-DISK_LIMIT = 8 * 2**30  # bytes on disk
-_ENTRY = 300  # bytes, about, that an entry takes beside its arrays
-
-#: How rows were computed: after every token, several at once, side by side with other drafts.
-ALONE, BESIDE = ("looked", "together"), ("looked", "together", "beside")
+LIMIT, DISK_LIMIT = 2**30, 8 * 2**30  # bytes in memory, and in a folder
+FORMAT = 2  # of the tables and of the arrays in them
+NAME = "drafts.sqlite"
+_LEAST_SPACE = 2**20  # bytes without which a disk counts as full
+_PATIENCE = 20.0  # seconds to wait for another process that writes
+#: Apart from the data, so that a use does not write the data again.
+_TABLES = """
+CREATE TABLE IF NOT EXISTS entry (key BLOB PRIMARY KEY, used INTEGER, size INTEGER);
+CREATE TABLE IF NOT EXISTS data (key BLOB PRIMARY KEY REFERENCES entry ON DELETE CASCADE, sum INTEGER, bytes BLOB);
+CREATE INDEX IF NOT EXISTS by_use ON entry (used, size);
+"""
+_NEXT = "(SELECT COALESCE(MAX(used), 0) + 1 FROM entry)"
+#: Deletes the least recently used until what is left takes no more than a number of bytes.
+_SHRINK = """
+DELETE FROM entry WHERE key IN (
+    SELECT key FROM (SELECT key, SUM(size) OVER (ORDER BY used DESC, key) AS total FROM entry) WHERE total > ?
+)
+"""
 
 Arrays = Mapping[str, np.ndarray]
 
 
+class CacheError(DraginLabError):
+    """A cache's folder that cannot be used, or that another version wrote."""
+
+
 @dataclass
 class Counts:
-    """What was served and what had to be made; tokens are generated ones, maps are answers to ``Attend``."""
+    """What was served and what had to be generated; maps are answers to ``Attend``."""
 
     drafts_served: int = 0
     drafts_outgrown: int = 0  # generated again, because what was cached of them ends too early
@@ -80,69 +77,83 @@ class Counts:
 
 
 class Cache:
-    """Arrays under keys, bounded in bytes; the least recently used go first.
+    """Arrays under keys in SQLite, bounded in bytes; the least recently used are deleted first.
 
-    Threads may share a cache, and processes its folder. ``counts`` says what was served.
+    Threads may share a cache, and processes its folder. ``counts`` says what was served. A damaged file is replaced by
+    an empty one, with a warning. Where the file fails later (a full disk), a warning says so, what is in it stays, and
+    the rest is cached in memory.
 
     Args:
-        folder: write every entry to a file there too, for later processes; None caches in memory alone.
-        limit: bytes in memory.
-        disk_limit: bytes on disk.
+        folder: keep the entries in a file there, for later processes too; None is in memory.
+        limit: bytes; by default ``LIMIT`` in memory and ``DISK_LIMIT`` in a folder.
 
     Raises:
         CacheError: a folder that cannot be written, or that holds a cache of another format.
         SettingError: a limit below 0.
     """
 
-    def __init__(self, folder: str | Path | None = None, *, limit: int = LIMIT, disk_limit: int = DISK_LIMIT) -> None:
-        self.limit, disk_limit = count("limit", limit, 0), count("disk_limit", disk_limit, 0)  # bytes
+    def __init__(self, folder: str | Path | None = None, *, limit: int | None = None) -> None:
         self.folder = None if folder is None else as_path(folder)
+        self.limit = count("limit", limit, 0) if limit is not None else LIMIT if folder is None else DISK_LIMIT
         self.counts = Counts()
-        self.nbytes = 0  # in memory
-        self._entries: OrderedDict[bytes, dict[str, np.ndarray]] = OrderedDict()
-        self._disk = None if self.folder is None else Disk(self.folder, disk_limit)
         self._lock = threading.Lock()
+        #: The first one is written to; a second one is a file that could not take more.
+        self._tables = [_open_memory() if self.folder is None else _open_folder(self.folder)]
+        self._bytes = self.nbytes  # at most: what is replaced is counted twice until the limit is reached
 
     def __len__(self) -> int:
-        """Entries in memory."""
-        return len(self._entries)
+        return sum(table.execute("SELECT COUNT(*) FROM entry").fetchone()[0] for table in self._tables)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return int(self._tables[0].execute("SELECT SUM(size) FROM entry").fetchone()[0] or 0)
 
     def get(self, key: bytes) -> Arrays | None:
-        """The arrays under a key, not to be written to; None where there are none."""
+        """The arrays under a key; None where there are none. A damaged entry is deleted, with a warning."""
         with self._lock:
-            found = self._entries.get(key)
-            if found is not None:
-                self._entries.move_to_end(key)
-                return found
-            data = None if self._disk is None else self._disk.get(key)
-            if data is None:
-                return None
-            try:
-                found = safetensors.numpy.load(data)
-            except safetensors.SafetensorError:  # its checksum is right, so another program wrote it
-                return None
-            self._insert(key, found)
-            return found
+            for table in self._tables:
+                try:
+                    row = table.execute("SELECT bytes, sum FROM data WHERE key = ?", (key,)).fetchone()
+                    if row is None:
+                        continue
+                    if isinstance(row[0], bytes) and zlib.crc32(row[0]) == row[1]:
+                        with suppress(sqlite3.OperationalError):  # it is locked or full: read all the same
+                            table.execute(f"UPDATE entry SET used = {_NEXT} WHERE key = ?", (key,))
+                        return safetensors.numpy.load(row[0])
+                    warnings.warn(f"{self._path}: an entry is damaged; it is generated again", stacklevel=3)
+                    table.execute("DELETE FROM entry WHERE key = ?", (key,))
+                except sqlite3.Error as error:
+                    self._give_up(error)
+                except safetensors.SafetensorError:  # its checksum is right, so another program wrote it
+                    return None
+            return None
 
     def put(self, key: bytes, arrays: Arrays) -> None:
-        """Cache arrays under a key, in place of what was there."""
-        entry = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+        """Cache arrays under a key, in place of what was there; nothing where they are larger than the limit."""
+        data = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        if len(data) > self.limit:
+            return
         with self._lock:
-            self._insert(key, entry)
-            if self._disk is not None:
-                self._disk.put(key, safetensors.numpy.save(entry))
+            try:
+                self._insert(key, data)
+            except sqlite3.Error as error:
+                if self._give_up(error):
+                    self._insert(key, data)
 
     def clear(self) -> None:
-        """Drop what is in memory."""
+        """Drop all entries."""
         with self._lock:
-            self._entries.clear()
-            self.nbytes = 0
+            for table in self._tables:
+                table.execute("DELETE FROM entry")
+            self._bytes = 0
 
     def close(self) -> None:
-        """Drop what is in memory and close the file."""
-        self.clear()
-        if self._disk is not None:
-            self._disk.close()
+        """Close the file; it is then an empty cache in memory."""
+        closing, self._tables = self._tables, [_open_memory()]
+        for table in closing:
+            with suppress(sqlite3.Error):
+                table.close()
 
     def __enter__(self) -> Cache:
         return self
@@ -154,214 +165,111 @@ class Cache:
         where = "in memory" if self.folder is None else str(self.folder)
         return f"Cache({where}, {len(self):,} entries, {self.nbytes / 2**20:.1f} MiB; {self.counts})"
 
-    def _insert(self, key: bytes, arrays: dict[str, np.ndarray]) -> None:
-        self._drop(key)
-        self._entries[key] = arrays
-        self.nbytes += _size(arrays)
-        while self.nbytes > self.limit:
-            self._drop(next(iter(self._entries)))
+    @property
+    def _path(self) -> Path | str:
+        return "the cache" if self.folder is None else self.folder / NAME
 
-    def _drop(self, key: bytes) -> None:
-        if (arrays := self._entries.pop(key, None)) is not None:
-            self.nbytes -= _size(arrays)
+    def _insert(self, key: bytes, data: bytes) -> None:
+        table = self._tables[0]
+        table.execute("BEGIN IMMEDIATE")
+        try:
+            table.execute(f"INSERT OR REPLACE INTO entry VALUES (?, {_NEXT}, ?)", (key, len(data)))
+            table.execute("INSERT OR REPLACE INTO data VALUES (?, ?, ?)", (key, zlib.crc32(data), data))
+            table.execute("COMMIT")
+        except sqlite3.Error:
+            with suppress(sqlite3.Error):  # it may have rolled back by itself
+                table.execute("ROLLBACK")
+            raise
+        self._bytes += len(data)
+        if self._bytes > self.limit:
+            self._bytes = self.nbytes  # other processes write too, and entries are replaced
+            if self._bytes > self.limit:
+                table.execute(_SHRINK, (int(0.9 * self.limit),))
+                self._bytes = self.nbytes
+
+    def _give_up(self, error: sqlite3.Error) -> bool:
+        """Go on in memory, with a warning; not where another process holds the file for long."""
+        if "locked" in str(error) or "busy" in str(error):
+            return False  # this entry is generated again
+        if len(self._tables) > 1:
+            return False
+        assert self.folder is not None
+        warnings.warn(
+            f"{self._path}: {error}; nothing more is written there, what is there stays, and the run goes on. "
+            f"{_advise(error, self.folder).capitalize()}",
+            stacklevel=4,
+        )
+        self._tables.insert(0, _open_memory())
+        self.limit, self._bytes = min(self.limit, LIMIT), 0
+        return True
+
+
+def _open_memory() -> sqlite3.Connection:
+    return _prepare(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+
+
+def _open_folder(folder: Path) -> sqlite3.Connection:
+    """The file of a folder, both made where they are missing. Raises ``CacheError``."""
+    path = folder / NAME
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _open_file(path)
+    except sqlite3.OperationalError as error:
+        raise CacheError(f"{path}: cannot be used ({error}); {_advise(error, folder)}") from None
+    except sqlite3.DatabaseError as error:
+        warnings.warn(f"{path}: damaged ({error}); an empty one replaces it", stacklevel=4)
+        for damaged in (path, *(path.with_name(NAME + end) for end in ("-wal", "-shm"))):
+            damaged.unlink(missing_ok=True)
+        return _open_file(path)
+    except OSError as error:
+        why = error.strerror or error
+        raise CacheError(f"{folder}: no cache can be written there ({why}); {remedy(error)}") from None
+
+
+def _open_file(path: Path) -> sqlite3.Connection:
+    """One process after another, as SQLite does not wait to change to WAL."""
+    with FileLock(f"{path}.lock", timeout=_PATIENCE):
+        file = sqlite3.connect(path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+        try:
+            version = file.execute("PRAGMA user_version").fetchone()[0]
+            if version != FORMAT and file.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+                raise CacheError(
+                    f"{path}: written in format {version}, and this dragin_lab writes format {FORMAT}; "
+                    "delete the file, or give another folder"
+                )
+            file.execute("PRAGMA journal_mode = WAL")
+            file.execute("PRAGMA synchronous = NORMAL")
+            return _prepare(file)
+        except BaseException:
+            file.close()
+            raise
+
+
+def _prepare(table: sqlite3.Connection) -> sqlite3.Connection:
+    table.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {FORMAT};COMMIT;")
+    table.execute("PRAGMA foreign_keys = ON")
+    table.execute("SELECT COUNT(*) FROM entry WHERE used < 0").fetchone()
+    return table
+
+
+def _advise(error: sqlite3.Error, folder: Path) -> str:
+    # SQLite may call a full disk an I/O error, or a file that cannot be opened.
+    if "full" in str(error) or shutil.disk_usage(folder).free < _LEAST_SPACE:
+        return "free some space, or give a folder on another disk"
+    if "locked" in str(error):
+        return "another process holds it; wait for that one, or give another folder"
+    return "give a folder that you may write to"
 
 
 def as_cache(given: Cache | str | Path | bool | None) -> Cache | None:
-    """The cache that ``cache=`` asks for: one, a folder, True for a new one in memory, None or False for none.
+    """The cache that is asked for; True stands for a new one in memory, None or False for none.
 
     Raises ``SettingError`` for anything else; otherwise as ``Cache``.
     """
-    if given is None or given is False:
-        return None
-    if given is True:
-        return Cache()
+    if given is None or isinstance(given, bool):
+        return Cache() if given else None
     if isinstance(given, str | Path):
         return Cache(given)
     if isinstance(given, Cache):
         return given
     raise SettingError(f"cache={shown(given)}: give a Cache, a folder, True for one in memory, or None for none")
-
-
-def _size(arrays: Arrays) -> int:
-    return _ENTRY + sum(array.nbytes for array in arrays.values())
-
-
-# -- a model with a cache ---------------------------------------------------------------------------------------------
-
-
-def cached(lm: LanguageModel, cache: Cache | None) -> Any:
-    """The model, with its drafts served from ``cache`` and added to it.
-
-    It is the model itself without a cache, under sampling, and where it does not say what decides its text.
-    """
-    if cache is None or getattr(lm, "sample", True) or not hasattr(lm, "identity"):
-        return lm
-    return CachedModel(lm, cache)
-
-
-class CachedModel:
-    """Has what drivers use of a ``LanguageModel``; all else is the model's own."""
-
-    def __init__(self, lm: LanguageModel, cache: Cache) -> None:
-        self.lm = lm
-        self.cache = cache
-        self._identity = json.dumps(lm.identity(), sort_keys=True)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.lm, name)
-
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        """As ``LanguageModel.stream``."""
-        found = self.find(draft, ALONE)
-        if found is None:
-            return (yield from self.lm.stream(draft, seed, keep=self.keeper(draft)))
-        events, made = found
-        yield from events
-        return made
-
-    def generate(self, draft: Write, seed: int | None = None) -> Continuation:
-        """As ``LanguageModel.generate``."""
-        found = self.find(draft, ALONE)
-        return self.lm.generate(draft, seed, keep=self.keeper(draft)) if found is None else found[1]
-
-    def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
-        """As ``LanguageModel.attend``, which ``attend`` may stand in for."""
-        key = self._key("map", [int(i) for i in ids])
-        if (found := self.cache.get(key)) is not None:
-            self.cache.counts.maps_served += 1
-            return _unpacked(found)
-        made: np.ndarray = (attend or self.lm.attend)(ids)
-        self.cache.counts.maps_made += 1
-        self.cache.put(key, _packed(made))
-        return made
-
-    def batch(self, size: int) -> CachedBatch:
-        """As ``LanguageModel.batch``."""
-        return CachedBatch(self, self.lm.batch(size))
-
-    def find(self, draft: Write, ways: Sequence[str]) -> tuple[list[Any], Continuation] | None:
-        """A draft's events and its continuation from what was made in one of some ways; None: generate it."""
-        there = False
-        for way, arrays in self._entries(draft, ways):
-            there = True
-            if (found := self.lm.replay(draft, arrays, way)) is not None:
-                self.cache.counts.drafts_served += 1
-                self.cache.counts.tokens_served += len(found[1])
-                return found
-        self.cache.counts.drafts_outgrown += there
-        self.cache.counts.drafts_made += not there
-        return None
-
-    def keeper(self, draft: Write) -> Any:
-        """What the model calls at a draft's end with how it was made and the arrays to cache."""
-
-        def keep(way: str, arrays: Arrays) -> None:
-            self.cache.counts.tokens_made += len(arrays["ids"])
-            if way:
-                self.cache.put(self._draft_key(draft, way, draft.attention), arrays)
-
-        return keep
-
-    def _entries(self, draft: Write, ways: Sequence[str]) -> Iterator[tuple[str, Arrays]]:
-        for attention in (True,) if draft.attention else (False, True):
-            for way in ways:
-                found = self.cache.get(self._draft_key(draft, way, attention))
-                if found is not None:
-                    yield way, found
-
-    def _draft_key(self, draft: Write, way: str, attention: bool) -> bytes:
-        prompt = draft.prompt
-        parts = {name: prompt.spans.get(name) for name in self.lm.parts}
-        bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
-        return self._key(
-            "draft", [prompt.text, prompt.special, prompt.apart, parts, bias, way, attention, draft.hidden]
-        )
-
-    def _key(self, kind: str, what: Any) -> bytes:
-        return sha256(json.dumps([self._identity, kind, what], sort_keys=True).encode()).digest()
-
-
-class NotCachedError(DraginLabError):
-    """What an episode asks for was never written, so that only the model could tell."""
-
-
-class CacheAlone(CachedModel):
-    """A model's cache in its place: what is not cached is an error, and nothing is counted or generated."""
-
-    def __init__(self, lm: LanguageModel, cache: Cache) -> None:
-        super().__init__(lm, cache)
-        self.sample = True  # so that no cache is put before it
-
-    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
-        """As ``LanguageModel.stream``; raises ``NotCachedError``."""
-        found = (self.lm.replay(draft, arrays, way) for way, arrays in self._entries(draft, BESIDE))
-        events, made = next((one for one in found if one is not None), (None, None))
-        if events is None or made is None:
-            raise NotCachedError("the cache does not hold this draft")
-        yield from events
-        return made
-
-    def attend(self, ids: Sequence[int], attend: Any = None) -> np.ndarray:
-        """As ``LanguageModel.attend``; raises ``NotCachedError``."""
-        found = self.cache.get(self._key("map", [int(i) for i in ids]))
-        if found is None:
-            raise NotCachedError("the cache does not hold this attention map")
-        return _unpacked(found)
-
-
-class CachedBatch:
-    """A ``Batch`` whose drafts are served where they are cached; all else is the batch's own."""
-
-    def __init__(self, model: CachedModel, batch: Any) -> None:
-        self._model = model
-        self._batch = batch
-        self._served: list[tuple[Any, Continuation]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._batch, name)
-
-    def __len__(self) -> int:
-        return len(self._served) + len(self._batch)
-
-    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
-        """As ``Batch.ask``; a draft that is served takes no place in the batch."""
-        try:
-            found = self._model.find(draft, BESIDE)
-        except DraginLabError:  # a draft that cannot be made; the batch tells its episode
-            found = None
-        if found is None:
-            self._batch.ask(key, draft, seed, keep=self._model.keeper(draft))
-        else:
-            self._served.append((key, found[1]))
-
-    def step(self) -> list[tuple[Any, Any]]:
-        """What was served, else as ``Batch.step``."""
-        served, self._served = self._served, []
-        return served or self._batch.step()
-
-    def attend(self, ids: Sequence[int]) -> np.ndarray:
-        """As ``Batch.attend``."""
-        return self._model.attend(ids, self._batch.attend)
-
-    def close(self) -> None:
-        """Drop what is under way."""
-        self._served = []
-        self._batch.close()
-
-
-def _packed(attention: np.ndarray) -> Arrays:
-    """An attention map (h, n, n) by its lower triangle, where the rest is 0."""
-    n = attention.shape[-1]
-    if np.triu(attention, 1).any():
-        return {"whole": attention}
-    rows, columns = np.tril_indices(n)
-    return {"lower": attention[:, rows, columns], "n": np.array([n], np.int32)}
-
-
-def _unpacked(entry: Arrays) -> np.ndarray:
-    if "whole" in entry:
-        return entry["whole"].copy()
-    lower, n = entry["lower"], int(entry["n"][0])
-    made = np.zeros((lower.shape[0], n, n), lower.dtype)
-    made[:, *np.tril_indices(n)] = lower
-    return made

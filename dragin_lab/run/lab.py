@@ -26,7 +26,8 @@ from dragin_lab.data.datasets import template_of
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import as_retriever, open_retriever
-from dragin_lab.run.cache import Cache, as_cache, cached
+from dragin_lab.run.cache import Cache, as_cache
+from dragin_lab.run.cached import cached
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.trace import Question, Trace
 

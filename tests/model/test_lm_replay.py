@@ -12,7 +12,8 @@ from lm_tiny import CLOSE, alike, drained, tiny
 
 from dragin_lab.core.episode import Bias, Never, SoFar, Stop, Write
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.run.cache import Cache, CachedModel, cached
+from dragin_lab.run.cache import Cache
+from dragin_lab.run.cached import CachedModel, cached
 from dragin_lab.trace.trace import Continuation, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)})

@@ -17,7 +17,8 @@ from spacy.language import Language
 from dragin_lab.core.method import Method, method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.run.cache import Cache, cached
+from dragin_lab.run.cache import Cache
+from dragin_lab.run.cached import cached
 from dragin_lab.run.lab import Lab
 from dragin_lab.trace.trace import Passage, Trace
 from tools import real

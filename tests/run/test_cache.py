@@ -16,8 +16,7 @@ from command import PATIENCE
 
 import dragin_lab as dl
 from dragin_lab.errors import SettingError
-from dragin_lab.run.cache import Cache, CacheError, Counts, as_cache
-from dragin_lab.run.cache_disk import FORMAT, NAME
+from dragin_lab.run.cache import FORMAT, NAME, Cache, CacheError, Counts, as_cache
 
 
 def block(value: int, count: int = 250) -> dict[str, np.ndarray]:
@@ -43,7 +42,7 @@ def test_what_is_kept_comes_back_and_is_replaced() -> None:
     found = cache.get(key(1))
     assert found is not None
     assert found["a"].tolist() == [2.0] * 10
-    assert (len(cache), cache.nbytes < 500) == (1, True)
+    assert (len(cache), cache.nbytes < 200) == (1, True)
     cache.clear()
     assert (len(cache), cache.nbytes) == (0, 0)
 
@@ -73,8 +72,8 @@ def test_what_store_may_stand_for(tmp_path: Path) -> None:
     opened.close()
     with pytest.raises(SettingError, match="cache=3: give a Cache, a folder, True"):
         as_cache(3)
-    with pytest.raises(SettingError, match="disk_limit=-1 is out of range; it must be at least 0"):
-        Cache(disk_limit=-1)
+    with pytest.raises(SettingError, match="limit=-1 is out of range; it must be at least 0"):
+        Cache(limit=-1)
 
 
 def test_counts_for_people() -> None:
@@ -96,11 +95,11 @@ def test_it_survives_the_process(tmp_path: Path) -> None:
         found = cache.get(b"k")
         assert found is not None
         assert (found["a"].tolist(), found["none"].shape, found["none"].dtype) == ([0, 1, 2, 3, 4], (0, 2), np.float16)
-        assert len(cache) == 1  # in memory now
+        assert len(cache) == 1
 
 
 def test_the_file_is_bounded_and_the_least_recently_used_goes(tmp_path: Path) -> None:
-    with Cache(tmp_path, limit=0, disk_limit=12_000) as cache:
+    with Cache(tmp_path, limit=12_000) as cache:
         for n in range(10):
             cache.put(key(n), block(n))
         assert there(cache, range(10)) == list(range(10))
@@ -114,7 +113,7 @@ def test_the_file_is_bounded_and_the_least_recently_used_goes(tmp_path: Path) ->
         cache.put(key(99), block(1, 10_000))  # larger than the limit
         assert cache.get(key(99)) is None
     with sqlite3.connect(tmp_path / NAME) as file:
-        assert file.execute("SELECT SUM(size) FROM kept").fetchone()[0] <= 12_000
+        assert file.execute("SELECT SUM(size) FROM entry").fetchone()[0] <= 12_000
     file.close()
 
 
@@ -122,7 +121,7 @@ def test_the_file_is_bounded_and_the_least_recently_used_goes(tmp_path: Path) ->
 def test_a_damaged_file_is_replaced_and_says_so(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / NAME).write_bytes(damage)
     with pytest.warns(UserWarning, match=f"{NAME}: damaged .*; an empty one replaces it"):
-        cache = Cache(tmp_path, limit=0)
+        cache = Cache(tmp_path)
     cache.put(key(1), block(1))
     assert there(cache, range(3)) == [1]
     cache.close()
@@ -133,7 +132,7 @@ def test_a_damaged_entry_is_left_out_and_says_so(tmp_path: Path) -> None:
         cache.put(key(1), block(1))
         cache.put(key(2), block(2))
     with sqlite3.connect(tmp_path / NAME) as file:
-        file.execute("UPDATE kept SET data = zeroblob(50) WHERE key = ?", (key(1),))
+        file.execute("UPDATE data SET bytes = zeroblob(50) WHERE key = ?", (key(1),))
     file.close()
     with Cache(tmp_path) as cache:
         with pytest.warns(UserWarning, match="an entry is damaged; it is generated again"):
@@ -179,17 +178,16 @@ def test_a_full_disk_is_not_a_folder_without_permission(
 
 
 def test_a_full_disk_ends_the_writing_and_nothing_else(tmp_path: Path) -> None:
-    with Cache(tmp_path, limit=10**6) as cache:
+    with Cache(tmp_path) as cache:
         cache.put(key(1), block(1))
-        assert cache._disk is not None
-        cache._disk._file.execute("PRAGMA max_page_count = 10")
+        cache._tables[0].execute("PRAGMA max_page_count = 10")
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for n in range(2, 60):
                 cache.put(key(n), block(n))
         (one,) = said
         assert "full; nothing more is written there, what is there stays, and the run goes on" in str(one.message)
-        assert there(cache, range(60)) == list(range(1, 60))  # from memory
+        assert there(cache, range(60)) == list(range(1, 60))  # the rest from memory
     with Cache(tmp_path) as cache:
         assert 1 in there(cache, range(60))
 
@@ -198,7 +196,7 @@ def test_two_processes_share_a_folder(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np; from dragin_lab.run.cache import Cache\n"
         "folder, mine = sys.argv[1], int(sys.argv[2])\n"
-        "with Cache(folder, limit=0, disk_limit=60_000) as cache:\n"
+        "with Cache(folder, limit=60_000) as cache:\n"
         "    for n in range(150):\n"
         "        cache.put(b'%d' % (n % 40), {'a': np.full(250, n % 40, np.float32)})\n"
         "        found = cache.get(b'%d' % ((n * 7 + mine) % 40))\n"

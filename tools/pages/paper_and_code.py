@@ -31,7 +31,7 @@ from dragin_lab import almanac
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.data import datasets
-from dragin_lab.run.cache import cached
+from dragin_lab.run.cached import cached
 from dragin_lab.study import needs
 from dragin_lab.study.needs_query import ask_at, place_of
 from dragin_lab.study.ranking import best_threshold
