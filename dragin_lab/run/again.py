@@ -14,7 +14,7 @@ from dragin_lab.run.cluster import Recipe
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Line, prediction
 from dragin_lab.run.rundir import RunError, RunRecord
-from dragin_lab.run.serving import described
+from dragin_lab.run.serving import describe_retriever
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question, Trace
 
@@ -98,7 +98,7 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe:
 
 
 def _hold_to(record: RunRecord, kind: str, recorded: Mapping[str, Any], opened: Any) -> None:
-    now = opened.provenance() if kind == "model" else described(opened) or {}
+    now = opened.provenance() if kind == "model" else describe_retriever(opened) or {}
     keys = _SAME if kind == "model" else ("kind", "corpus_fingerprint", "k1", "b")
     if found := differences(*({key: one.get(key, recorded.get(key)) for key in keys} for one in (recorded, now))):
         raise RunError(

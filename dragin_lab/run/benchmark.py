@@ -27,7 +27,7 @@ from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished, Line, record_of, search_error
 from dragin_lab.run.rundir import CONFIG, FORMAT, RunStoppedError
 from dragin_lab.run.runwriter import RunFolder, RunInMemory, check_settings
-from dragin_lab.run.serving import described
+from dragin_lab.run.serving import describe_retriever
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Question
 
@@ -211,7 +211,7 @@ def check_run(lab: Lab, method: Method, asked: Benchmark, folder: str | Path, *,
 
 def finds_nothing(lab: Lab, asked: Benchmark) -> bool:
     """Whether the lab searches the embedded passages for questions of a benchmark that are not Almanac's."""
-    if asked.kind == PLAIN or described(lab.retriever).get("corpus") != EMBEDDED:  # type: ignore[union-attr]
+    if asked.kind == PLAIN or describe_retriever(lab.retriever).get("corpus") != EMBEDDED:  # type: ignore[union-attr]
         return False
     own = {q.text for split in _SPLITS for q in almanac.questions(asked.kind, split)}
     return not any(q.text in own for q in asked.questions)
@@ -229,7 +229,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
         "method": method.settings,
         "model": model,
         # What identifies a custom retriever: its answers too.
-        "retriever": retriever.identity() if hasattr(retriever, "identity") else described(retriever),
+        "retriever": retriever.identity() if hasattr(retriever, "identity") else describe_retriever(retriever),
         "template": {f.name: getattr(template, f.name) for f in fields(template) if f.compare}
         | template.described
         | {"exemplars": [asdict(exemplar) for exemplar in template.exemplars]}

@@ -33,7 +33,7 @@ from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Asking, finished
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished, record_of
-from dragin_lab.run.serving import described, refused, what_happened
+from dragin_lab.run.serving import describe_error, describe_retriever, refuse_question
 from dragin_lab.text import without_secrets
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
@@ -110,9 +110,9 @@ class Worker:
             self.lab = self.recipe.open()
             lm, retriever = self.lab.model, self.lab.retriever if self.recipe.searches else None
         except Exception as error:
-            raise ClusterError(f"{worker}: {what_happened(error)}") from error
+            raise ClusterError(f"{worker}: {describe_error(error)}") from error
         model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
-        recorded = {"library": library(), "model": model, "retriever": described(retriever)}
+        recorded = {"library": library(), "model": model, "retriever": describe_retriever(retriever)}
         return Identity(worker, recorded, lm.embedded, (repr(lm), repr(retriever)))
 
     def answer(
@@ -310,7 +310,7 @@ class Cluster(AbstractContextManager["Cluster"]):
             return self._ray.get(reference)
         except self._ray.exceptions.RayTaskError as error:
             failed = isinstance(error.cause, ClusterError)
-            raise error.cause if failed else ClusterError(f"a worker failed: {what_happened(error.cause)}") from error
+            raise error.cause if failed else ClusterError(f"a worker failed: {describe_error(error.cause)}") from error
 
     def _admit(self, actor: _Actor) -> None:
         """A worker has loaded: it must have this process's library and the first worker's model and passages."""
@@ -356,7 +356,7 @@ class Cluster(AbstractContextManager["Cluster"]):
                     todo.appendleft(question)
                 else:
                     why = ClusterError(f"the worker that answered it was lost {TRIES} times: {_reason(error)}")
-                    yield record_of(refused(question, method, why))
+                    yield record_of(refuse_question(question, method, why))
         else:
             del actor.questions[answer.line["qid"]]
             yield answer

@@ -1,20 +1,20 @@
-"""Drivers: serve an episode's requests with a model and a retriever, one question at a time, streamed or many."""
+"""Ask one question, stream its events, or ask many side by side: three ways around one ``serving.Server``."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from dragin_lab.checks import several, shown
-from dragin_lab.core.episode import Retriever, Search, Write
+from dragin_lab.core.episode import Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError, explain
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.many import side_by_side
-from dragin_lab.run.serving import Found, Running, opened, refused, search_all
-from dragin_lab.trace.trace import Continuation, Decision, Passage, Question, Step, Trace
+from dragin_lab.run.serving import Answer, Running, Server, open_episode, refuse_question
+from dragin_lab.trace.trace import Decision, Passage, Question, Step, Trace
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,13 @@ class Stream:
         self.close()
 
 
+# -- one question -----------------------------------------------------------------------------------------------------
+
+
 def stream(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Stream:
     """``Lab.stream``. Each draft draws from a seed made of the lab's and of its place in the episode."""
-    running = opened(lab, method, question, lab.writer, gold)
-    return Stream(serve(running, lab.retriever_for(method)), running.trace)
+    running = open_episode(lab, method, question, gold)
+    return Stream(serve(running, Server(lab.writer, lab.retriever_for(method))), running.trace)
 
 
 def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
@@ -114,48 +117,26 @@ def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable
     return events.trace
 
 
-def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
-    """``Lab.ask_many``. What the cache serves takes no place in the batch."""
-    if not isinstance(questions, Iterator):  # what is all there is looked at before anything is asked
-        remedy = "give a list of texts or of Question; Lab.run takes dictionaries and tables"
-        questions = several("questions", questions, str | Question, remedy)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
-        raise SettingError(f"batch_size={shown(batch_size)}: give a whole number of at least 1 (1: one after another)")
-    if batch_size == 1:
-        return _one_by_one(lab, questions, method)
-    return side_by_side(lab, questions, method, int(batch_size))
-
-
-def _one_by_one(lab: Lab, questions: Iterable[str | Question], method: Method) -> Iterator[Trace]:
-    for question in questions:
-        try:
-            trace = ask(lab, question, method)
-        except Exception as error:  # noqa: BLE001 - the other questions are still answered
-            trace = getattr(error, "trace", None) or refused(question, method, error)
-        yield trace
-
-
-def serve(running: Running, retriever: Retriever | None) -> Generator[Event, None, None]:
-    """Answer the episode's requests until it ends; a request that fails is thrown into it."""
-    trace = running.trace
-    news = _News(trace)
-    answer: Continuation | Found
+def serve(running: Running, server: Server) -> Generator[Event, None, None]:
+    """The events of one episode until it ends; a request that fails is thrown into it."""
+    trace, news = running.trace, _News(running.trace)
     try:
-        running.go_on()
-        while (request := running.request) is not None:
-            yield from news.of_steps(trace.steps[:-1])
+        under_way = server.go_on(running)
+        while under_way:
+            yield from news.of_steps(len(trace.steps) - 1)
             step = trace.steps[-1].index if trace.steps else 0
-            if isinstance(request, Write):
-                answer = yield from _write(running, request, step)
-            else:
-                assert isinstance(request, Search)
-                (answer,) = search_all(retriever, [request])
-                if not isinstance(answer, Exception):
-                    yield Retrieved(step, request.query, tuple(answer))
-            running.go_on(answer)
+            request = running.request
+            while not (answers := server.answers()):
+                if isinstance(request, Write) and (token := server.token) is not None:
+                    kind = _kind_of(request, trace)
+                    yield TokenWritten(step, kind, token.index, token.delta, token.entropy, token.logprob)
+            ((_, answer),) = answers
+            if isinstance(request, Search) and isinstance(answer, list):
+                yield Retrieved(step, request.query, tuple(answer))
+            under_way = server.go_on(running, answer)
         if running.failed is not None:
             raise running.failed
-        yield from news.of_steps(trace.steps)
+        yield from news.of_steps(len(trace.steps))
         yield Ended(trace)
     except GeneratorExit:
         trace.ended = "cancelled" if trace.ended == "running" else trace.ended
@@ -165,6 +146,7 @@ def serve(running: Running, retriever: Retriever | None) -> Generator[Event, Non
         raise
     finally:
         running.close()
+        server.close()
 
 
 @dataclass
@@ -175,32 +157,114 @@ class _News:
     decided: int = 0  # steps whose decision was announced
     done: int = 0  # steps whose end was announced
 
-    def of_steps(self, ended: Sequence[Step]) -> Iterator[Event]:
-        """Decisions taken and steps ended since the last call; ``ended`` are the steps that nothing is added to."""
+    def of_steps(self, ended: int) -> Iterator[Event]:
+        """Decisions taken and steps ended since the last call; nothing is added to the first ``ended`` steps."""
         for step in self.trace.steps[self.done :]:
             if step.decision is not None and step.index >= self.decided:
                 self.decided = step.index + 1
                 yield Decided(step.index, step.decision)
-            if step.index < len(ended):
+            if step.index < ended:
                 self.done += 1
                 yield StepDone(step)
 
 
-def _write(running: Running, request: Write, step: int) -> Generator[Event, None, Continuation | Exception]:
-    kind = _kind(request, running.trace)
-    try:
-        tokens = running.model.stream(request, seed=running.draft_seed)
-        while True:
-            token = next(tokens)
-            yield TokenWritten(step, kind, token.index, token.delta, token.entropy, token.logprob)
-    except StopIteration as end:
-        continuation: Continuation = end.value
-        return continuation
-    except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
-        return error
-
-
-def _kind(request: Write, trace: Trace) -> str:
+def _kind_of(request: Write, trace: Trace) -> str:
     if request.prompt is trace.extraction_prompt:
         return "answer"
     return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"
+
+
+# -- many -------------------------------------------------------------------------------------------------------------
+
+
+def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batch_size: int = 1) -> Iterator[Trace]:
+    """``Lab.ask_many``. What the cache serves takes no place in the batch.
+
+    With ``batch_size`` above 1, ``trace.provenance["batch"]`` has the size asked for, the size when the episode ended
+    and, where it is smaller, why; a warning says so when it happens. Seconds are wall-clock time, so those of episodes
+    side by side overlap.
+    """
+    if not isinstance(questions, Iterator):  # a list is checked before anything is asked
+        remedy = "give a list of texts or of Question; Lab.run takes dictionaries and tables"
+        questions = several("questions", questions, str | Question, remedy)
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        raise SettingError(f"batch_size={shown(batch_size)}: give a whole number of at least 1 (1: one after another)")
+    return _Many(lab, method, int(batch_size)).traces(questions)
+
+
+class _Many:
+    """Episodes side by side, each of which asks and records what it does alone."""
+
+    def __init__(self, lab: Lab, method: Method, batch_size: int) -> None:
+        self.lab, self.method, self.batch_size = lab, method, batch_size
+        self.running: list[Running] = []
+        self.ended = 0  # episodes whose trace was handed out
+
+    def traces(self, questions: Iterable[str | Question]) -> Iterator[Trace]:
+        """Each trace as its episode ends."""
+        self.server = Server(self.lab.writer, self.lab.retriever_for(self.method), self.batch_size)
+        try:
+            yield from self._answer(iter(questions))
+        except KeyboardInterrupt as interrupt:
+            cancelled = self._cancel()
+            interrupt.traces = cancelled  # type: ignore[attr-defined]
+            explain(
+                interrupt,
+                f"{self.ended} questions have their trace; {len(cancelled)} under way were cancelled. Run again with "
+                "the questions that are left.",
+            )
+            raise
+        finally:
+            self._cancel()
+
+    def _answer(self, questions: Iterator[str | Question]) -> Iterator[Trace]:
+        waiting, broken, notes = True, None, 0
+        while waiting or self.running:
+            while waiting and len(self.running) < self.server.drafts.size:
+                try:
+                    question = next(questions)
+                except StopIteration:
+                    waiting = False
+                except Exception as error:  # noqa: BLE001 - raised when those under way have ended
+                    waiting, broken = False, error
+                else:
+                    yield from self._open(question)
+            for running, answer in self.server.answers():
+                yield from self._go_on(running, answer)
+            if self.batch_size > 1:
+                new = self.server.drafts.describe()["notes"][notes:]
+                for note in new:
+                    warnings.warn(note, stacklevel=3)
+                notes += len(new)
+        if broken is not None:
+            raise broken
+
+    def _open(self, question: str | Question) -> Iterator[Trace]:
+        try:
+            running = open_episode(self.lab, self.method, question)
+        except Exception as error:  # noqa: BLE001 - the other questions are still answered
+            yield refuse_question(question, self.method, error)
+            return
+        self.running.append(running)
+        yield from self._go_on(running, None)
+
+    def _go_on(self, running: Running, answer: Answer | None) -> Iterator[Trace]:
+        if not self.server.go_on(running, answer):
+            self.running.remove(running)
+            self._note_batch(running.trace)
+            self.ended += 1
+            yield running.trace
+
+    def _cancel(self) -> list[Trace]:
+        """Give up what is under way; the traces of it."""
+        cancelled, self.running = self.running, []
+        for running in cancelled:
+            running.trace.ended = "cancelled"
+            self._note_batch(running.trace)
+            running.close()
+        self.server.close()
+        return [running.trace for running in cancelled]
+
+    def _note_batch(self, trace: Trace) -> None:
+        if self.batch_size > 1:
+            trace.provenance["batch"] = self.server.drafts.describe()

@@ -1,10 +1,16 @@
-"""What every driver does with an episode: open it, serve what it asks for, mark how it ended."""
+"""Serve what episodes ask for: drafts and attention maps by the model, passages by the retriever.
+
+Everything that answers questions is around one ``Server``: one question, a stream of its events, many side by side, and
+the workers of a cluster. A cache is a model of its own (``cached``), so nothing here knows of it.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -12,51 +18,41 @@ import numpy as np
 
 from dragin_lab.catalog.loops import episode
 from dragin_lab.checks import shown
-from dragin_lab.core.episode import Attend, Episode, Request, Search
+from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Search, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.lab import Lab
 from dragin_lab.text import printable
-from dragin_lab.trace.trace import Passage, Question, Trace
+from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
 
-Found = list[Passage] | Exception
+Passages = list[Passage] | Exception
+Answer = Continuation | Passages
 
 
 class Running:
-    """An episode under way. ``request`` is the draft or the search that it waits for; None before its begin and after
-    its end.
+    """An episode under way. ``request`` is what it waits for; None before its begin and after its end.
 
-    ``model`` is a language model or a batch of one; it answers ``Attend`` at once. A request that fails is thrown into
-    the episode. An error that the episode does not handle ends it; the trace records it, and ``failed`` holds it.
+    An error that the episode does not handle ends it; the trace records it, and ``failed`` holds it.
     """
 
-    def __init__(self, episode: Episode[None], trace: Trace, model: Any, seed: int) -> None:
-        self.trace, self.model, self.seed = trace, model, seed
+    def __init__(self, episode: Episode[None], trace: Trace, seed: int) -> None:
+        self.trace, self.seed = trace, seed
         self.request: Request | None = None
         self.failed: Exception | None = None
         self._episode = episode
         self._started = self._asked = time.perf_counter()
-
-    def go_on(self, answer: Any = None) -> None:
-        """Answer the request, with an exception where it failed; the first time, with nothing, begin."""
-        self._turn(answer)
-        while isinstance(self.request, Attend):
-            try:
-                answer = self.model.attend(self.request.ids)
-            except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
-                answer = error
-            self._turn(answer)
 
     @property
     def draft_seed(self) -> int:
         """The next draft's own seed, so that it does not repeat the draws of the one before it."""
         return int(np.random.SeedSequence([self.seed, len(self.trace.continuations)]).generate_state(1)[0])
 
-    def _turn(self, answer: Any) -> None:
+    def send(self, answer: Any) -> None:
+        """Answer the request, with an exception where it failed; the first time None, to begin."""
         if self.request is not None and self.trace.steps:
-            spent, kind = self.trace.steps[-1].seconds, self.request.kind
-            spent[kind] = spent.get(kind, 0.0) + time.perf_counter() - self._asked
+            seconds, kind = self.trace.steps[-1].seconds, self.request.kind
+            seconds[kind] = seconds.get(kind, 0.0) + time.perf_counter() - self._asked
         self.request = None
         try:
             failed = isinstance(answer, Exception)
@@ -65,7 +61,7 @@ class Running:
             pass
         except Exception as error:  # noqa: BLE001 - whoever drives the episode decides whether to raise it
             self.failed = error
-            self.trace.ended, self.trace.error = "error", what_happened(error)
+            self.trace.ended, self.trace.error = "error", describe_error(error)
         finally:
             self._asked = time.perf_counter()
             self.trace.seconds = self._asked - self._started
@@ -76,24 +72,171 @@ class Running:
         self._episode.close()
 
 
-def opened(
-    lab: Lab, method: Method, question: str | Question, model: Any, gold: str | Iterable[str] | None = None
+class Server:
+    """Serves the requests of episodes: ``go_on`` starts one, ``answers`` waits for what any of them has asked for.
+
+    With a ``size`` above 1 the drafts of that many episodes are written in one batch, with their searches in a thread
+    beside it. An episode that ends, or waits for passages, gives its place in the forward to the next draft.
+    """
+
+    def __init__(self, model: Any, retriever: Retriever | None, size: int = 1) -> None:
+        self.drafts: Any = model.batch(size) if size > 1 else _OneDraft(model)
+        self._searches = _Searches(retriever, threaded=size > 1)
+
+    @property
+    def token(self) -> Any:
+        """The token that the last ``answers`` wrote, where drafts are written one at a time; else None."""
+        return getattr(self.drafts, "token", None)
+
+    def go_on(self, running: Running, answer: Answer | None = None) -> bool:
+        """Give an episode its answer and take its next request; False where it has ended."""
+        running.send(answer)
+        while isinstance(running.request, Attend):
+            try:
+                attention = self.drafts.attend(running.request.ids)
+            except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
+                attention = error
+            running.send(attention)
+        if isinstance(running.request, Write):
+            self.drafts.ask(running, running.request, running.draft_seed)
+        elif isinstance(running.request, Search):
+            self._searches.ask(running, running.request)
+        return running.request is not None
+
+    def answers(self) -> list[tuple[Running, Answer]]:
+        """Do one thing, such as writing a token; the requests that are answered by then. Failures are answers too."""
+        return self._searches.answers(wait=not len(self.drafts)) or self.drafts.step()
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self._searches.close()
+        self.drafts.close()
+
+
+class _OneDraft:
+    """A batch of one draft, written token by token; ``token`` is the last one."""
+
+    size = 1
+
+    def __init__(self, model: Any) -> None:
+        self.token: Any = None
+        self._model = model
+        self._draft: tuple[Any, Generator[Any, None, Continuation]] | None = None
+
+    def __len__(self) -> int:
+        return int(self._draft is not None)
+
+    def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
+        self._draft = key, self._model.stream(draft, seed=seed)
+
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        attention: np.ndarray = self._model.attend(ids)
+        return attention
+
+    def step(self) -> list[tuple[Any, Any]]:
+        self.token = None
+        if self._draft is None:
+            return []
+        key, tokens = self._draft
+        try:
+            self.token = next(tokens)
+        except StopIteration as end:
+            answer = end.value
+        except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
+            answer = error
+        else:
+            return []
+        self._draft = None
+        return [(key, answer)]
+
+    def close(self) -> None:
+        if self._draft is not None:
+            self._draft[1].close()
+            self._draft = None
+
+
+class _Searches:
+    """Searches, ``threaded`` or in place. What is asked for while a thread searches goes out together after it."""
+
+    def __init__(self, retriever: Retriever | None, *, threaded: bool) -> None:
+        self._retriever, self._threaded = retriever, threaded
+        self._waiting: list[tuple[Running, Search]] = []
+        self._under_way: tuple[list[Running], Future[list[Passages]]] | None = None
+
+    def ask(self, running: Running, request: Search) -> None:
+        self._waiting.append((running, request))
+
+    def answers(self, *, wait: bool) -> list[tuple[Running, Any]]:
+        """What was found since the last call; ``wait`` for it where nothing else is to be done."""
+        self._send()
+        if self._under_way is None or not (wait or self._under_way[1].done()):
+            return []
+        asking, future = self._under_way
+        answers = list(zip(asking, future.result(), strict=True))
+        self._under_way = None
+        self._send()
+        return answers
+
+    def _send(self) -> None:
+        if not self._waiting or self._under_way is not None:
+            return
+        asking, requests = zip(*self._waiting, strict=True)
+        self._waiting = []
+        future: Future[list[Passages]] = Future()
+        self._under_way = list(asking), future
+
+        def search() -> None:
+            try:
+                future.set_result(search_all(self._retriever, requests))
+            except BaseException as error:  # noqa: BLE001 - raised where the result is asked for
+                future.set_exception(error)
+
+        if self._threaded:  # unlike those of concurrent.futures, it does not hold the process when that ends
+            threading.Thread(target=search, name="dragin-lab-search", daemon=True).start()
+        else:
+            search()
+
+    def close(self) -> None:
+        self._waiting = []
+
+
+def search_all(retriever: Any, requests: Sequence[Search]) -> list[Passages]:
+    """The passages of each search, or its error; all together where the retriever has ``search_many``."""
+    if len(requests) > 1 and len({request.k for request in requests}) == 1 and hasattr(retriever, "search_many"):
+        try:
+            answers = retriever.search_many([request.query for request in requests], requests[0].k)
+            return [list(passages) for _, passages in zip(requests, answers, strict=True)]
+        except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
+            warnings.warn(f"search_many failed ({error}); the queries are sent one by one", stacklevel=2)
+    return [_search_one(retriever, request) for request in requests]
+
+
+def _search_one(retriever: Any, request: Search) -> Passages:
+    try:
+        return list(retriever.search(request.query, request.k))
+    except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
+        return error
+
+
+# -- episodes ---------------------------------------------------------------------------------------------------------
+
+
+def open_episode(
+    lab: Lab, method: Method, question: str | Question, gold: str | Iterable[str] | None = None
 ) -> Running:
-    """A question's episode, not started, for ``model`` to write; ``gold`` replaces the question's own gold answers.
+    """A question's episode, not started; ``gold`` replaces the question's own gold answers.
 
     Raises ``SettingError`` for an empty question.
     """
-    asked, template = _asked(question, gold), lab.template(method)
-    trace = Trace(asked, method.settings, provenance=_provenance(lab, method, template))
+    question, template = _check_question(question, gold), lab.template(method)
+    trace = Trace(question, method.settings, provenance=_describe_lab(lab, method, template))
     if lab.prompt is not None and lab.prompt.exemplars and template.exemplars != lab.prompt.exemplars:
-        trace.notes.append(
-            f"the exemplars given do not show what {method.name} writes, so its own stand in their place"
-        )
+        trace.notes.append(f"the exemplars do not show what {method.name} writes, so its own stand in their place")
     lm = lab.model
-    return Running(episode(method, trace, template, lm.tokenizer, window=lm.context_window), trace, model, lab.seed)
+    return Running(episode(method, trace, template, lm.tokenizer, window=lm.context_window), trace, lab.seed)
 
 
-def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Question:
+def _check_question(question: str | Question, gold: str | Iterable[str] | None) -> Question:
     if not isinstance(question, str | Question):
         raise SettingError(f"question {shown(question)} is {type(question).__name__}; give a text or a Question")
     if isinstance(question, str):
@@ -105,13 +248,13 @@ def _asked(question: str | Question, gold: str | Iterable[str] | None) -> Questi
     return question
 
 
-def refused(question: str | Question, method: Method, error: Exception) -> Trace:
+def refuse_question(question: str | Question, method: Method, error: Exception) -> Trace:
     """The trace of a question that no episode could be opened for."""
     question = question if isinstance(question, Question) else Question("", printable(question))
-    return Trace(question, method.settings, ended="error", error=what_happened(error))
+    return Trace(question, method.settings, ended="error", error=describe_error(error))
 
 
-def _provenance(lab: Lab, method: Method, template: PromptTemplate) -> dict[str, Any]:
+def _describe_lab(lab: Lab, method: Method, template: PromptTemplate) -> dict[str, Any]:
     from dragin_lab import __version__
 
     return (
@@ -119,7 +262,7 @@ def _provenance(lab: Lab, method: Method, template: PromptTemplate) -> dict[str,
         | {
             "dragin_lab": __version__,
             "context_window": lab.model.context_window,
-            "retriever": described(lab.retriever_for(method)),
+            "retriever": describe_retriever(lab.retriever_for(method)),
             "seed": lab.seed,
             "template": template.described,
         }
@@ -127,30 +270,11 @@ def _provenance(lab: Lab, method: Method, template: PromptTemplate) -> dict[str,
     )
 
 
-def described(retriever: Any) -> dict[str, Any] | None:
-    """What a retriever says of itself (``provenance``); None for none."""
+def describe_retriever(retriever: Any) -> dict[str, Any] | None:
+    """What a retriever records of itself (``provenance``); None for none."""
     return None if retriever is None else dict(retriever.provenance())
 
 
-def search_all(retriever: Any, requests: Sequence[Search]) -> list[Found]:
-    """What each search finds or fails with; all together where the retriever has ``search_many``."""
-    numbers = {request.k for request in requests}
-    if len(requests) > 1 and len(numbers) == 1 and hasattr(retriever, "search_many"):
-        try:
-            found = retriever.search_many([request.query for request in requests], requests[0].k)
-            return [list(passages) for _, passages in zip(requests, found, strict=True)]
-        except Exception as error:  # noqa: BLE001 - one query may be at fault; alone, each meets its own error
-            warnings.warn(f"search_many failed ({error}); the queries are sent one by one", stacklevel=2)
-    return [_search(retriever, request) for request in requests]
-
-
-def _search(retriever: Any, request: Search) -> Found:
-    try:
-        return list(retriever.search(request.query, request.k))
-    except Exception as error:  # noqa: BLE001 - belongs to the episode that asked
-        return error
-
-
-def what_happened(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Our own errors are sentences for people; others are named."""
     return str(error) if isinstance(error, DraginLabError) else f"{type(error).__name__}: {error}"

@@ -16,7 +16,7 @@ from dragin_lab.run.drivers import serve
 from dragin_lab.run.intervals import Interval, bootstrap
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line
-from dragin_lab.run.serving import Running
+from dragin_lab.run.serving import Running, Server
 from dragin_lab.study.conditions import check_same_questions
 from dragin_lab.trace.trace import Question, Step, Trace
 
@@ -117,6 +117,6 @@ def _stopped(lab: Lab, trace: Trace, step: Step) -> Trace:
     lm = lab.model
     text = f" {before.strip()}" if before.strip() else ""
     loop = PaperLoop(alone, found, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
-    for _ in serve(Running(whole(loop), found, lab.writer, lab.seed), None):
+    for _ in serve(Running(whole(loop), found, lab.seed), Server(lab.writer, None)):
         pass
     return found

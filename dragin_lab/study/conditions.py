@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from dragin_lab.errors import SettingError
-from dragin_lab.run.lines import PEAK, Timing, Line
+from dragin_lab.run.lines import PEAK, Line, Timing
 from dragin_lab.run.rundir import TIMINGS, RunRecord, read_lines
 
 #: A run of more questions than this in which the trigger never fired is warned of.

@@ -16,7 +16,7 @@ from dragin_lab.checks import choice, instance, several, text
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.run.again import Rerun
-from dragin_lab.run.lines import SCORES, Timing, Line, own_metrics, readable, value_of
+from dragin_lab.run.lines import SCORES, Line, Timing, own_metrics, readable, value_of
 from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired

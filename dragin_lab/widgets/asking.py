@@ -16,7 +16,7 @@ from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
 from dragin_lab.run.drivers import Decided, Ended, Event, Retrieved, StepDone, TokenWritten
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.serving import what_happened
+from dragin_lab.run.serving import describe_error
 from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Question, Step, Trace
 from dragin_lab.views.canvas import Canvas
@@ -85,7 +85,7 @@ class AskLive(Running):
             elif kind == "stop":
                 self.stop()
         except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
-            self._say(busy=False, error=what_happened(error))
+            self._say(busy=False, error=describe_error(error))
 
     def ask(
         self,
@@ -134,7 +134,7 @@ class AskLive(Running):
                 if self._stop.is_set():
                     break
         except Exception as failed:  # noqa: BLE001 - in a thread an error would be seen in a log only
-            error = what_happened(failed)
+            error = describe_error(failed)
         finally:
             events.close()
             post.flush()

@@ -18,7 +18,7 @@ from dragin_lab.core.method import exchanged
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.again import from_cache
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.serving import what_happened
+from dragin_lab.run.serving import describe_error
 from dragin_lab.study.stored_drafts import fits
 from dragin_lab.study.whatif import Outcome, Replay, labelled_of
 from dragin_lab.trace.trace import Trace
@@ -146,7 +146,7 @@ class Tuner(Running):
             html = replays.card(self.outcomes, place)
             self.answer = {"id": asked.get("id", 0), "html": html, "error": "", "more": more}
         except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
-            self.answer = {"id": asked.get("id", 0), "html": "", "error": what_happened(error)}
+            self.answer = {"id": asked.get("id", 0), "html": "", "error": describe_error(error)}
 
     def _answered(self, outcomes: list[Outcome], first: int) -> tuple[list[Outcome], bool]:
         """The outcomes with the answers that the lab's cache holds, as far as time allows; whether more are to look up.
@@ -228,7 +228,7 @@ class Tuner(Running):
                 events.close()
             html = trace_html(events.trace)
         except Exception as failed:  # noqa: BLE001 - in a thread an error would be seen in a log only
-            error = what_happened(failed)
+            error = describe_error(failed)
         self.running = {"busy": False, "said": "", "html": html, "error": error}
 
 
