@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,7 @@ def on_almanac(folder: Path, limit: int | None) -> dict[str, Any]:
     corpus, queries = Corpus.load(), questions()[:limit]
     wanted = ids(BM25(corpus).search_many(queries, K))
     fill(str(folder / "almanac.db"), corpus)
-    with Milvus(str(folder / "almanac.db"), corpus) as retriever:
+    with closing(Milvus(str(folder / "almanac.db"), corpus)) as retriever:
         ours = ids(retriever.search_many(queries, K))
         theirs = by_their_own_function(folder / "almanac.db", corpus, queries)
     return {"sparse_vectors": agreement(ours, wanted), "own_function": agreement(theirs, wanted)}
@@ -91,7 +92,7 @@ def rates(folder: Path, passages: int, asked: int) -> dict[str, Any]:
     began = time.perf_counter()
     fill(str(folder / "zipf.db"), corpus)
     filled = time.perf_counter() - began
-    with Milvus(str(folder / "zipf.db"), corpus) as retriever:
+    with closing(Milvus(str(folder / "zipf.db"), corpus)) as retriever:
         found = {"milvus": timed(retriever, queries)}
         resident = psutil.Process().memory_info().rss
     rows = ({"id": p.id, "title": p.title, "text": p.text} for p in corpus)

@@ -16,6 +16,7 @@ million may be in another order than ``BM25``'s.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import math
 from array import array
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import rank_bm25
+from scipy.sparse import csc_array
 
 from dragin_lab.checks import instance, shown, text
 from dragin_lab.checks import number as as_number
@@ -51,7 +53,7 @@ def idf(passages: int, df: int) -> float:
     return math.log1p((passages - df + 0.5) / (df + 0.5))
 
 
-def added(terms: Sequence[str], mean: float, weights: Mapping[str, float]) -> dict[str, float]:
+def score_terms(terms: Sequence[str], mean: float, weights: Mapping[str, float]) -> dict[str, float]:
     """What the terms that have a weight add to the score of a field with these terms, whose mean length is ``mean``."""
     norm = K1 * (1 - B + B * len(terms) / (mean or 1))
     return {term: weights[term] * tf / (tf + norm) for term, tf in Counter(terms).items() if term in weights}
@@ -66,7 +68,7 @@ def check_number(k: int, most: int | None = None) -> int:
 
 
 class _Lexical:
-    """What both have in common."""
+    """What BM25 in memory and on disk share."""
 
     kind = library = ""
     corpus: Corpus
@@ -76,12 +78,16 @@ class _Lexical:
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first, with their scores; equal scores in corpus order.
 
-        Every one holds a term of the query; a query of stop words alone finds nothing.
+        Every passage holds a term of the query; a query of stop words alone gives none.
         """
         return self.search_many([query], k)[0]
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query."""
+        """``search`` for each query, one after another."""
+        k = check_number(k)
+        return [self._search(Counter(analysis.terms(text("query", query))), k) for query in queries]
+
+    def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
         raise NotImplementedError
 
     def provenance(self) -> dict[str, Any]:
@@ -109,22 +115,21 @@ class BM25(_Lexical):
         self._titles = _Field((analysis.terms(p.title) for p in corpus), self.k1, self.b)
         self._texts = _Field((analysis.terms(p.text) for p in corpus), self.k1, self.b)
 
-    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, one after another."""
-        wanted = check_number(k)
-        return [self._search(analysis.terms(text("query", query)), wanted) for query in queries]
-
-    def _search(self, terms: Sequence[str], k: int) -> list[Passage]:
-        title, text = self._titles.get_scores(terms), self._texts.get_scores(terms)  # (passages,) each
+    def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
+        title, text = self._titles.get_scores(counts), self._texts.get_scores(counts)  # (passages,) each
         scores = np.maximum(title, text) + self.tie_breaker * np.minimum(title, text)
-        return [replace(self.corpus[i], score=float(scores[i])) for i in best_positions(scores, k).tolist()]
+        rows = np.flatnonzero(scores)  # (hits,) in corpus order, which the stable sort keeps among equals
+        if len(rows) > k:  # sort only those that may be among the first k
+            rows = rows[scores[rows] >= np.partition(scores[rows], len(rows) - k)[len(rows) - k]]
+        best = rows[np.argsort(-scores[rows], kind="stable")[:k]]
+        return [replace(self.corpus[row], score=float(scores[row])) for row in best.tolist()]
 
 
 class _Field(rank_bm25.BM25):
     """One field of all passages, with its own statistics.
 
-    rank-bm25 counts terms and lengths. Its scoring loops over every passage in Python, so the counts are turned into
-    postings: for each term, the passages that hold it and what it adds to their scores.
+    rank-bm25 counts terms and lengths. Its scoring loops over every passage in Python, so the counts become a sparse
+    matrix of what each term adds to each passage's score.
     """
 
     doc_freqs: list[dict[str, int]]
@@ -141,42 +146,25 @@ class _Field(rank_bm25.BM25):
         Lengths are exact; Lucene and tantivy round those above 40 to one byte.
         """
         self.avgdl = sum(self.doc_len) / self.corpus_size
-        self.idf = {term: idf(self.corpus_size, df) for term, df in nd.items()}
-        self._row = {term: row for row, term in enumerate(nd)}
-        rows, frequencies = array("i"), array("i")
+        self._column = {term: column for column, term in enumerate(nd)}
+        columns, frequencies = array("i"), array("i")  # (postings,) each
         for counts in self.doc_freqs:
-            rows.extend(map(self._row.__getitem__, counts))
+            columns.extend(map(self._column.__getitem__, counts))
             frequencies.extend(counts.values())
-        holders = np.repeat(np.arange(self.corpus_size, dtype=np.int32), [len(counts) for counts in self.doc_freqs])
-        order = np.argsort(np.asarray(rows), kind="stable")  # (postings,) by term, then by position in the corpus
-        self._holders = holders[order]  # (postings,)
-        tf = np.asarray(frequencies, np.float64)[order]  # (postings,)
-        dl = np.asarray(self.doc_len, np.float64)[self._holders]  # (postings,)
-        weights = np.repeat(list(self.idf.values()), list(nd.values()))  # (postings,)
-        self._adds = weights * tf / (tf + self.k1 * (1 - self.b + self.b * dl / (self.avgdl or 1)))  # (postings,)
-        self._start = np.concatenate([[0], np.cumsum(list(nd.values()), dtype=np.int64)])  # (terms + 1,)
-        self.doc_freqs = []  # the postings hold all of it
+        rows = np.repeat(np.arange(self.corpus_size), [len(counts) for counts in self.doc_freqs])  # (postings,)
+        tf = np.asarray(frequencies, np.float64)
+        norm = self.k1 * (1 - self.b + self.b * np.asarray(self.doc_len) / (self.avgdl or 1))  # (passages,)
+        weights = np.array([idf(self.corpus_size, df) for df in nd.values()])  # (terms,)
+        adds = weights[np.asarray(columns)] * tf / (tf + norm[rows])  # (postings,)
+        self._adds = csc_array((adds, (rows, columns)), (self.corpus_size, len(nd)))
+        self.doc_freqs = []  # the matrix holds all of it
 
-    def get_scores(self, query: Sequence[str]) -> np.ndarray:
-        """The score of every passage, (passages,) float64; a term that a query repeats counts each time."""
-        scores = np.zeros(self.corpus_size)
-        wanted = Counter(self._row[term] for term in query if term in self._row)
-        for number, times in sorted(
-            wanted.items()
-        ):  # in a fixed order, so that equal passages get exactly equal scores
-            span = slice(self._start[number], self._start[number + 1])
-            scores[self._holders[span]] += self._adds[span] * times
+    def get_scores(self, query: Mapping[str, int]) -> np.ndarray:
+        """The score of every passage, (passages,) float64; a term counts as often as the query holds it."""
+        counts = {self._column[term]: times for term, times in query.items() if term in self._column}
+        columns = sorted(counts)  # in a fixed order, so that equal passages get exactly equal scores
+        scores: np.ndarray = self._adds[:, columns] @ np.array([counts[column] for column in columns], np.float64)
         return scores
-
-
-def best_positions(scores: np.ndarray, k: int) -> np.ndarray:
-    """The positions of the k highest scores above 0, best first, equal ones in order; (k or fewer,) int64."""
-    found = np.flatnonzero(scores)  # (hits,) in corpus order, which the stable sort keeps among equals
-    values = scores[found]
-    if len(found) > k:  # sort only those that may be among the first k
-        enough = values >= np.partition(values, len(values) - k)[len(values) - k]
-        found, values = found[enough], values[enough]
-    return found[np.argsort(-values, kind="stable")[:k]]
 
 
 class Tantivy(_Lexical):
@@ -199,62 +187,51 @@ class Tantivy(_Lexical):
         self._stored = passages
         self._mean = {name: float(self._stored.about["mean_length"][name]) for name in (TITLE, TEXT)}
 
-    def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
-        """``search`` for each query, one after another."""
-        wanted = check_number(k)
+    def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
         self._stored.check_unchanged()
-        return [self._search(Counter(analysis.terms(query)), wanted) for query in queries]
-
-    def _search(self, terms: Mapping[str, int], k: int) -> list[Passage]:
-        if not terms:
+        if not counts:
             return []
-        query, weights, off = self._query(terms), self._weights(terms), _PER_TERM * sum(terms.values())
+        searcher = self._stored.searcher
+        query, error = self._query(counts), _PER_TERM * sum(counts.values())
+        weights = {  # field -> term -> idf times the count in the query
+            name: {term: n * idf(len(self.corpus), searcher.doc_freq(name, term)) for term, n in counts.items()}
+            for name in (TITLE, TEXT)
+        }
         best: list[tuple[float, int, Passage]] = []  # -score, row
         limit, seen = 2 * k + 10, 0
         while True:
-            hits = self._stored.searcher.search(query, limit, count=False).hits
+            hits = searcher.search(query, limit, count=False).hits
             rows = self._stored.rows([address for _, address in hits])
-            for (found, address), row in zip(hits[seen:], rows[seen:], strict=True):
-                rough = found / (K1 + 1)  # the factor left out here
-                highest = rough * (1 + _RELATIVE) + off
+            for (indexed, address), row in zip(hits[seen:], rows[seen:], strict=True):
+                rough = indexed / (K1 + 1)  # the factor left out here
+                highest = rough * (1 + _RELATIVE) + error
                 if len(best) >= k and highest < -best[k - 1][0]:
                     return [passage for _, _, passage in best[:k]]
                 passage = self._stored.passage(address)
                 score = self._score(passage, weights)
-                if not rough * _ROUNDED * (1 - _RELATIVE) - off <= score <= highest:
+                if not rough * _ROUNDED * (1 - _RELATIVE) - error <= score <= highest:
                     folder = self._stored.folder
                     raise CorpusError(
                         f"{folder}: the index and passage {passage.id!r} contradict each other; {remedy(folder)}"
                     )
-                best.append((-score, row, replace(passage, score=score)))
-                best.sort(key=lambda one: one[:2])
+                bisect.insort(best, (-score, row, replace(passage, score=score)), key=lambda entry: entry[:2])
             if len(hits) < limit:
                 return [passage for _, _, passage in best[:k]]
             seen, limit = len(hits), 4 * limit
 
-    def _query(self, terms: Mapping[str, int]) -> Any:
+    def _query(self, counts: Mapping[str, int]) -> Any:
         from tantivy import Occur, Query
 
-        schema, fields = self._stored.schema, []
+        fields = []
         for name in (TITLE, TEXT):
-            should = []
-            for term, times in terms.items():
-                part = Query.term_query(schema, name, term, index_option="freq")
-                should.append((Occur.Should, Query.boost_query(part, times) if times > 1 else part))
-            fields.append(Query.boolean_query(should))
+            terms = {term: Query.term_query(self._stored.schema, name, term, index_option="freq") for term in counts}
+            parts = [(Occur.Should, Query.boost_query(part, counts[term])) for term, part in terms.items()]
+            fields.append(Query.boolean_query(parts))
         return Query.disjunction_max_query(fields, tie_breaker=TIE_BREAKER)
-
-    def _weights(self, terms: Mapping[str, int]) -> dict[str, dict[str, float]]:
-        """idf times the count in the query, by field and term."""
-        frequency, count = self._stored.searcher.doc_freq, len(self.corpus)
-        return {
-            name: {term: times * idf(count, frequency(name, term)) for term, times in terms.items()}
-            for name in (TITLE, TEXT)
-        }
 
     def _score(self, passage: Passage, weights: Mapping[str, Mapping[str, float]]) -> float:
         scores = [
-            math.fsum(added(analysis.terms(value), self._mean[name], weights[name]).values())
+            math.fsum(score_terms(analysis.terms(value), self._mean[name], weights[name]).values())
             for name, value in ((TITLE, passage.title), (TEXT, passage.text))
         ]
         return max(scores) + TIE_BREAKER * min(scores)
@@ -264,7 +241,6 @@ class Tantivy(_Lexical):
 
 
 Sparse = dict[int, float]  # dimension -> weight
-Hit = tuple[int, Passage]  # row, and the passage with its score
 PARTS = ("title", "text")
 #: The dimension used for a passage without terms, as servers refuse an empty vector.
 NOTHING = 0
@@ -302,22 +278,10 @@ class Weigher:
 
     def vector(self, passage: Passage) -> Sparse:
         """What each term adds to the score of each field."""
-        found: Sparse = {}
+        vector: Sparse = {}
         for field in PARTS:
             terms = analysis.terms(getattr(passage, field))
             weights = {term: idf(self._count, self._holders[field][term]) for term in terms}
-            for term, score in added(terms, self._length[field] / max(self._count, 1), weights).items():
-                found[dimension(field, term)] = score
-        return found or {NOTHING: 1.0}
-
-    def vectors(self, passages: Iterable[Passage]) -> list[Sparse]:
-        """``vector`` of each passage."""
-        return [self.vector(passage) for passage in passages]
-
-
-def best(hits: Iterable[Hit]) -> list[Passage]:
-    """Each passage once, with its highest score: the highest first, equal scores in corpus order."""
-    rows: dict[int, Passage] = {}
-    for row, passage in sorted(hits, key=lambda hit: (-hit[1].score, hit[0])):
-        rows.setdefault(row, passage)
-    return list(rows.values())
+            scores = score_terms(terms, self._length[field] / max(self._count, 1), weights)
+            vector |= {dimension(field, term): score for term, score in scores.items()}
+        return vector or {NOTHING: 1.0}

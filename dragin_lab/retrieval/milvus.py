@@ -12,9 +12,7 @@ import logging
 import math
 import os
 import re
-import reprlib
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -24,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.checks import instance
+from dragin_lab.checks import instance, shown
 from dragin_lab.data import web
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, required, search_timeout
-from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, Hit, Weigher, best, check_number, query_vectors
+from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, Weigher, check_number, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.text import split_credentials
 from dragin_lab.trace.trace import Passage
@@ -53,8 +51,6 @@ _HIT = Fields("entity.id", "entity.title", "entity.text", "distance")
 _HOW = "dragin-lab corpus index CORPUS --retriever"
 _SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are in corpus order; queries per request
 _FORMS = "milvus:./wiki.db or milvus:http://host:19530, with #collection if it is not 'passages'"
-#: gRPC waits at most two seconds before it connects again; by default that grows to two minutes.
-_CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ class Address:
 
 
 class Collection:
-    """A connection to the collection at an address. A lost request is repeated by pymilvus until it has timed out.
+    """A connection to the collection at an address, through ``pymilvus.MilvusClient``.
 
     Raises ``SearchServerError`` where the server is down, silent for too long, or answers with an error.
     """
@@ -105,40 +101,36 @@ class Collection:
         logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # it prints tracebacks of what it raises
         self.address, self.timeout = address, math.ceil(search_timeout(timeout))  # pymilvus wants a whole number
         self._errors = (pymilvus.MilvusException, grpc.RpcError)
-        if address.file is not None:
-            _check_file(address.file, create)
-        self._client: Any = None
-        options = {"token": address.token, "timeout": min(CONNECT, self.timeout), "grpc_options": _CHANNEL}
-        self._client = self._call(pymilvus.MilvusClient, address.uri, **options)
-        self.close = self._client.close
+        file = address.file
+        if file is not None and not create and not file.exists():  # Milvus Lite would create it
+            raise SearchServerError(f"{file}: no such database; fill one: {_HOW} milvus:{file}")
+        if file is not None and (file.is_file() or (any(file.glob("*")) and not (file / "collections").is_dir())):
+            raise SearchServerError(f"{file}: is not a database of this Milvus Lite; give another path")
+        seconds = min(CONNECT, self.timeout)
+        self.client = self.call(pymilvus.MilvusClient, address.uri, token=address.token, timeout=seconds)
+        self.close = self.client.close
 
     def ask(self, method: str, *arguments: Any, **options: Any) -> Any:
         """A call of a method of ``pymilvus.MilvusClient`` on the collection."""
-        function = getattr(self._client, method)
-        return self._call(function, self.address.collection, *arguments, timeout=self.timeout, **options)
+        function = getattr(self.client, method)
+        return self.call(function, self.address.collection, *arguments, timeout=self.timeout, **options)
 
-    def server(self) -> str:
-        """Its version."""
-        return str(self._call(self._client.get_server_version, timeout=self.timeout))
-
-    def _call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def call(self, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
             return function(*arguments, **options)
         except self._errors as error:
             reason = error.details() if hasattr(error, "details") else getattr(error, "message", "")
-            text = (str(reason or error).strip().splitlines() or [type(error).__name__])[0]
-            text = text.replace(self.address.token, "***") if self.address.token else text
-            remedy = f"check that it runs and has room; it has {self.timeout} s for an answer ({TIMEOUT_VARIABLE})"
-            if "No space left" in text:
-                remedy = "free some space"
-            elif self.address.file is not None and self._client is None:
-                remedy = "Milvus Lite serves one process at a time, so end any other that has it open"
-            raise SearchServerError(f"{self.address}: Milvus fails ({text[:300]}); {remedy}") from error
+            lines = str(reason or error).strip().splitlines() or [type(error).__name__]
+            text = lines[0].replace(self.address.token or "\0", "***")[:300]
+            raise SearchServerError(
+                f"{self.address}: Milvus fails ({text}); check that it runs and has room, and that no other process "
+                f"has a Milvus Lite file open; it has {self.timeout} s for an answer ({TIMEOUT_VARIABLE})"
+            ) from error
 
     def about(self) -> dict[str, Any] | None:
         """What the collection holds, or will hold once it is filled; None where there is none yet.
 
-        Raises ``SearchServerError`` for a collection of something else.
+        Raises ``SearchServerError`` for a collection that ``fill`` did not create.
         """
         if not self.ask("has_collection"):
             return None
@@ -153,12 +145,12 @@ class Collection:
         return about
 
     def count(self) -> int:
-        """The passages that are there now."""
+        """The number of passages in the collection now."""
         answer = self.ask("query", filter="", output_fields=["count(*)"])
         return int(required(answer[0] if answer else None, "count(*)", int, str(self.address)))
 
     def create(self, about: Mapping[str, Any], dimension: int | None) -> None:
-        """Create the collection, for dense vectors of a dimension or sparse ones (None); replaces one that is there."""
+        """Create the collection, for dense vectors of a dimension or sparse ones (None); replaces an old one."""
         from pymilvus import DataType, MilvusClient
 
         schema = MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False)
@@ -178,34 +170,9 @@ class Collection:
         options = {"consistency_level": "Strong", "properties": {ABOUT: json.dumps(about)}}
         self.ask("create_collection", schema=schema, index_params=indexes, **options)
 
-    def search(self, searches: Sequence[tuple[str, Any]], limit: int) -> list[list[Hit]]:
-        """For each query's vector, the rows and passages of the at most ``limit`` largest inner products."""
-        answer = self.ask(
-            "search", data=[vector for _, vector in searches], limit=limit, output_fields=list(FIELDS),
-            anns_field=VECTOR, search_params={"metric_type": "IP", "params": {}}, consistency_level="Eventually",
-        )  # fmt: skip
-        if len(answer) != len(searches):
-            raise SearchServerError(f"{self.address}: answers {len(answer)} of {len(searches)} searches; run it again")
-        results = []
-        for (query, _), hits in zip(searches, answer, strict=True):
-            passages = read_hits(hits, limit, _HIT, f"{self.address} answered {query[:80]!r}")
-            rows = [required(hit, "row", int, str(self.address)) for hit in hits]
-            results.append(list(zip(rows, passages, strict=True)))
-        return results
 
-
-def _check_file(file: Path, create: bool) -> None:
-    """Keep Milvus Lite from creating a database where one should be read, and from writing into something else."""
-    if file.is_file() or (file.exists() and any(file.iterdir()) and not (file / "collections").is_dir()):
-        raise SearchServerError(f"{file}: is not a database of this Milvus Lite, which is a folder; give another path")
-    if not file.exists() and not create:
-        raise SearchServerError(f"{file}: no such database; fill one: {_HOW} milvus:{file}")
-    if not file.absolute().parent.is_dir():
-        raise SearchServerError(f"{file}: its folder does not exist; create it first")
-
-
-def facts_of(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
-    """What a collection was filled with, as JSON gives it back; all of it must be the same when it is opened."""
+def describe(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
+    """What a collection is filled with, as JSON gives it back; all of it must be the same when it is opened."""
     facts: dict[str, Any] = {"format": FORMAT}
     if corpus is not None:
         facts |= {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
@@ -218,10 +185,10 @@ def check_about(address: Address, about: Mapping[str, Any], wanted: Mapping[str,
     """Refuse a collection that differs from what is wanted."""
     for name, value in wanted.items():
         if about.get(name) != value:
-            was, now = reprlib.repr(about.get(name)), reprlib.repr(value)
             raise SearchServerError(
-                f"{address}: was filled with {name} {was} ({about['corpus']}, {about['passages']:,} passages), and "
-                f"this is {now}; give another collection, as #name after the address, or fill it again with --force"
+                f"{address}: was filled with {name} {shown(about.get(name))} ({about['corpus']}, "
+                f"{about['passages']:,} passages), and this is {shown(value)}; give another collection, as #name after "
+                "the address, or fill it again with --force"
             )
 
 
@@ -248,7 +215,7 @@ def fill(
         BrokenOffError: the server went away or is full. The same call resumes where this one stopped.
     """
     where = address if isinstance(address, Address) else Address.parse(address)
-    wanted = facts_of(corpus, encoder)
+    wanted = describe(corpus, encoder)
     with closing(Collection(where, create=True)) as collection:
         about, resumed = collection.about(), 0
         if about is not None and not force:
@@ -256,27 +223,21 @@ def fill(
             resumed = collection.count()
         if resumed == len(corpus):
             return resumed
-        passages = _short_enough(corpus)  # read whole before anything is sent or dropped
-        if encoder is None:
-            vectors_of: Callable[[list[Passage]], Any] = Weigher(passages).vectors
-        else:
-            deque(passages, maxlen=0)
-            vectors_of = encoder.encode_passages
+        _check_lengths(corpus)  # before anything is sent or dropped
+        weigher = Weigher(corpus) if encoder is None else None
         if about is None or force:
             about = wanted | {"corpus": corpus.name, "opened": opened or getattr(encoder, "name", "")}
             collection.create(about, None if encoder is None else encoder.dimension)
-        begin = resumed - resumed % BATCH
-        bar = tqdm(
-            total=len(corpus), initial=begin, unit=" passages", desc=corpus.name,
-            disable=None if progress is None else not progress,
-        )  # fmt: skip
+        first = resumed - resumed % BATCH
+        disable = None if progress is None else not progress
         try:
-            with bar:
-                for start in range(begin, len(corpus), BATCH):
+            with tqdm(total=len(corpus), initial=first, unit=" passages", desc=corpus.name, disable=disable) as bar:
+                for start in range(first, len(corpus), BATCH):
                     if collection.about() != about:
                         raise CorpusError(f"{where}: another 'corpus index --force' replaced it; run one at a time")
                     batch = corpus[start : start + BATCH]
-                    rows = zip(range(start, start + len(batch)), batch, vectors_of(batch), strict=True)
+                    vectors = encoder.encode_passages(batch) if encoder else map(weigher.vector, batch)  # type: ignore[union-attr]
+                    rows = zip(range(start, start + len(batch)), batch, vectors, strict=True)
                     data = [{"row": i, "id": p.id, "title": p.title, "text": p.text, VECTOR: v} for i, p, v in rows]
                     collection.ask("upsert", data)
                     bar.update(len(batch))
@@ -291,7 +252,7 @@ def fill(
     return resumed
 
 
-def _short_enough(corpus: Corpus) -> Iterator[Passage]:
+def _check_lengths(corpus: Corpus) -> None:
     for row, passage in enumerate(corpus, 1):
         for name in FIELDS:
             if (size := len(getattr(passage, name).encode())) > LONGEST:
@@ -299,7 +260,6 @@ def _short_enough(corpus: Corpus) -> Iterator[Passage]:
                     f"{corpus.source}: the {name} of passage {row} (id {passage.id[:40]!r}) has {size:,} bytes, and "
                     f"Milvus takes {LONGEST:,}; cut the corpus into shorter passages"
                 )
-        yield passage
 
 
 # -- searching --------------------------------------------------------------------------------------------------------
@@ -330,14 +290,15 @@ class Milvus:
         self._collection = Collection(self.address, timeout)
         self.close = self._collection.close
         try:
-            self.about = self._checked(corpus)
-            self._version = self._collection.server()
+            self.about = self._check(corpus)
+            self._version = str(self._collection.call(self._collection.client.get_server_version))
         except BaseException:
             self.close()
             raise
         self.kind = f"milvus-{self.about['search']}"
 
-    def _checked(self, corpus: Corpus | None) -> dict[str, Any]:
+    def _check(self, corpus: Corpus | None) -> dict[str, Any]:
+        """What the collection holds, which must be all of the corpus."""
         about = self._collection.about()
         if about is None:
             raise SearchServerError(f"{self.address}: holds no such collection; fill it: {_HOW} {self.address}")
@@ -345,19 +306,13 @@ class Milvus:
             from dragin_lab.retrieval.dense_encoders import open_encoder
 
             self.encoder = open_encoder(about["opened"])
-        check_about(self.address, about, facts_of(corpus, self.encoder))
+        check_about(self.address, about, describe(corpus, self.encoder))
         if (count := self._collection.count()) != about["passages"]:
             raise SearchServerError(
                 f"{self.address}: holds {count:,} of {about['passages']:,} passages of {about['corpus']}; run the same "
                 "'dragin-lab corpus index' to go on, with --force to fill it again"
             )
         return about
-
-    def __enter__(self) -> Milvus:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def __len__(self) -> int:
         return int(self.about["passages"])
@@ -371,15 +326,24 @@ class Milvus:
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, many in one request."""
-        wanted = check_number(k, MOST_HITS)
-        limit, found = min(wanted + _SPARE, MOST_HITS), []
-        for start in range(0, len(queries), _TOGETHER):
-            together = list(queries[start : start + _TOGETHER])
-            vectors = self._vectors(together)
-            searches = [(query, vector) for query, some in zip(together, vectors, strict=True) for vector in some]
-            hits = iter(self._collection.search(searches, limit) if searches else [])
-            found += [best(hit for _ in some for hit in next(hits))[:wanted] for some in vectors]
-        return found
+        k = check_number(k, MOST_HITS)
+        results: list[dict[int, Passage]] = [{} for _ in queries]  # of each query: row -> passage
+        vectors = [(i, vector) for i, sides in enumerate(self._vectors(list(queries))) for vector in sides]
+        for start in range(0, len(vectors), _TOGETHER):
+            batch = vectors[start : start + _TOGETHER]
+            limit = min(k + _SPARE, MOST_HITS)
+            answer = self._collection.ask(
+                "search", data=[vector for _, vector in batch], limit=limit, output_fields=list(FIELDS),
+                anns_field=VECTOR, search_params={"metric_type": "IP", "params": {}}, consistency_level="Eventually",
+            )  # fmt: skip
+            if len(answer) != len(batch):
+                raise SearchServerError(f"{self.address}: answers {len(answer)} of {len(batch)} searches; run it again")
+            for (i, _), hits in zip(batch, answer, strict=True):
+                passages = read_hits(hits, limit, _HIT, f"{self.address} answered {queries[i][:80]!r}")
+                for hit, passage in zip(hits, passages, strict=True):
+                    row = required(hit, "row", int, str(self.address))
+                    results[i][row] = max(results[i].get(row, passage), passage, key=lambda p: p.score)
+        return [[hits[row] for row in sorted(hits, key=lambda row: (-hits[row].score, row))[:k]] for hits in results]
 
     def _vectors(self, queries: list[str]) -> list[list[Any]]:
         """What each query is searched by: two vectors for BM25, one for dense, none for a query without terms."""

@@ -301,13 +301,11 @@ def test_files_that_are_none(tmp_path: Path, corpus: Corpus) -> None:
     refused(str(tmp_path / "no.db"), "no such database")
     assert not (tmp_path / "no.db").exists()
     (tmp_path / "old.db").write_bytes(b"SQLite format 3")
-    refused(str(tmp_path / "old.db"), "is not a database of this Milvus Lite, which is a folder")
+    refused(str(tmp_path / "old.db"), "is not a database of this Milvus Lite")
     (tmp_path / "else.db").mkdir()
     (tmp_path / "else.db" / "notes.txt").write_text("mine")
     with pytest.raises(SearchServerError, match="is not a database of this Milvus Lite"):
         fill(str(tmp_path / "else.db"), corpus)
-    with pytest.raises(SearchServerError, match="its folder does not exist"):
-        fill(str(tmp_path / "no" / "wiki.db"), corpus)
 
 
 @pytest.mark.parametrize(
@@ -368,12 +366,9 @@ def puts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[int]]]:
 
 
 @pytest.mark.usefixtures("small_batches")
-@pytest.mark.parametrize(
-    ("why", "says"),
-    [("server unavailable", "check that it runs"), ("[Errno 28] No space left on device", "free some space")],
-)
+@pytest.mark.parametrize("why", ["server unavailable", "[Errno 28] No space left on device"])
 def test_a_filling_that_was_broken_off_goes_on(
-    file: Path, corpus: Corpus, puts: list[list[int]], monkeypatch: pytest.MonkeyPatch, why: str, says: str
+    file: Path, corpus: Corpus, puts: list[list[int]], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     address = at(file, f"broken{len(why)}")
     upsert = pymilvus.MilvusClient.upsert
@@ -386,7 +381,7 @@ def test_a_filling_that_was_broken_off_goes_on(
 
     with monkeypatch.context() as patched:
         patched.setattr(pymilvus.MilvusClient, "upsert", failing)
-        with pytest.raises(BrokenOffError, match=f"{says}.*; then run it again, and it goes on where it stopped"):
+        with pytest.raises(BrokenOffError, match=r"has room.*; then run it again, and it goes on"):
             fill(address, corpus, progress=False)
     refused(address, "holds 120 of 240 passages of built", "dragin-lab corpus index' to go on")
     del puts[:]
@@ -477,12 +472,12 @@ def test_a_filling_that_was_killed_goes_on_and_one_process_at_a_time_opens_a_fil
     refused(f"milvus:{file}", "holds 150 of 240 passages")
     assert fill(file.as_posix(), corpus, progress=False) == 150
     assert [p.id for p in Milvus(f"milvus:{file}", corpus).search("word200x0", 1)] == ["200"]
-    with Milvus(str(file)) as one, Milvus(str(file)) as another:
+    with closing(Milvus(str(file))) as one, closing(Milvus(str(file))) as another:
         one.close()
         assert another.search("word200x0", 1)[0].id == "200"
     second = "import sys; from dragin_lab.retrieval.milvus import Milvus; Milvus(sys.argv[1])"
     ran = subprocess.run([sys.executable, "-c", second, file], env=environment(), capture_output=True)
-    assert b"end any other that has it open" in ran.stderr
+    assert b"no other process has a Milvus Lite file open" in ran.stderr
     shown = ran.stderr.replace(b"milvus_lite.exceptions", b"").split(b"SearchServerError")[-1]
     assert b"DataDirLockedError" not in shown
 
@@ -551,7 +546,7 @@ def test_a_server_that_is_full_or_dies_on_the_way_loses_nothing(
     process.start()
     refused(process.uri, "holds 200 of 240 passages")
     assert fill(process.uri, corpus, progress=False) == 200
-    with Milvus(process.uri, corpus, timeout=2) as retriever:
+    with closing(Milvus(process.uri, corpus, timeout=2)) as retriever:
         assert [p.id for p in retriever.search("word200x0", 1)] == ["200"]
         process.kill()
         with pytest.raises(SearchServerError, match=rf"{process.uri}: Milvus fails .*2 s for an answer \(DRAGIN_LAB"):
