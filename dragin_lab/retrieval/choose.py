@@ -115,7 +115,7 @@ def build_index(
     if kind not in ("dense", "milvus"):
         raise SettingError(f"{kind} needs no index of its own; one of dense:MODEL, milvus:URI")
     from dragin_lab.retrieval.corpus import Corpus
-    from dragin_lab.retrieval.dense_encoders import open_encoder
+    from dragin_lab.retrieval.dense import open_encoder
 
     passages = Corpus.load(corpus)
     if kind == "dense":

@@ -1,15 +1,19 @@
 """Dense retrieval: passages and queries as vectors of length 1; FAISS finds the nearest by inner product.
 
-``Dense.build`` encodes a corpus in blocks and writes each as it is made, so that a killed encoding resumes where it
-stopped and ends with the same bytes. A search compares the query with every passage.
+The vectors come from SGPT as the paper uses it (Table 7), or from a model of sentence-transformers. SGPT (Muennighoff,
+2022) averages the last hidden states of a decoder, each weighted by its position from 1, so that later tokens, which
+have seen more, count more. Its models for search read a query between [ and ], and a passage between { and }. So does
+the DRAGIN authors' ``src/retriever.py``.
+
+``Dense.build`` encodes a corpus in blocks and writes each at once, so that a killed encoding resumes where it stopped
+and ends with the same bytes. A search compares the query with every passage.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import os
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -19,12 +23,12 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
+from dragin_lab.checks import EMBEDDED
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, ModelError
 from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write_whole
 from dragin_lab.retrieval.bm25 import check_number
 from dragin_lab.retrieval.check import ABOUT, INDEXES
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.dense_encoders import Encoder, open_encoder
 from dragin_lab.retrieval.stored import read_manifest, write_manifest
 from dragin_lab.trace.trace import Passage
 
@@ -33,7 +37,7 @@ FORMAT = 3
 _AGAIN = "build it again with 'dragin-lab corpus index --force'"
 VECTORS, PROGRESS = "vectors.f32", "encoding.partial.json"
 _BLOCK = 256  # passages that are sorted by length and encoded together
-_CHECKPOINT_SECONDS = 10.0
+_HUGE = 1 << 20  # tokenizers without a limit name an astronomical one
 
 
 class Dense:
@@ -58,7 +62,7 @@ class Dense:
         built corpus has no such index, and as ``load`` does.
         """
         encoder = open_encoder(model, device)
-        folder = folder_of(corpus, encoder)
+        folder = index_folder(corpus, encoder)
         if (folder / ABOUT).exists():
             return cls.load(folder, corpus, encoder)
         if corpus.folder is not None:
@@ -76,16 +80,16 @@ class Dense:
         """Encode a corpus into a folder, or resume where an earlier call was stopped; a finished index is opened.
 
         Args:
-            folder: by default ``folder_of`` the corpus.
+            folder: by default ``index_folder``.
             force: begin again, whatever the folder holds.
             progress: a bar on the error output; by default where that is a terminal.
 
         Raises ``CorpusError`` where the folder holds an encoding of something else or another process writes to it,
         ``BrokenOffError`` where it cannot be finished; what was encoded is kept.
         """
-        _faiss()
-        target = folder_of(corpus, encoder) if folder is None else as_path(folder, CorpusError)
-        facts = _facts(corpus, encoder)
+        _import_faiss()
+        target = index_folder(corpus, encoder) if folder is None else as_path(folder, CorpusError)
+        facts = _describe(corpus, encoder)
         try:
             target.mkdir(parents=True, exist_ok=True)
             with locked(target, "another encoding is writing here; wait for it, or end it"):
@@ -95,10 +99,11 @@ class Dense:
                 if (target / ABOUT).exists():
                     return cls.load(target, corpus, encoder)
                 _encode(corpus, encoder, target, facts, progress)
-                vectors = _mapped(target / VECTORS, len(corpus), encoder.dimension)
+                vectors = _map_vectors(target / VECTORS, len(corpus), encoder.dimension)
                 zeros = len(vectors) - int(np.any(vectors, axis=1).sum())  # passages without a vector
-                facts |= {"zeros": zeros, "faiss": version("faiss-cpu")}
-                write_manifest(target / ABOUT, facts, [target / VECTORS])
+                write_manifest(
+                    target / ABOUT, facts | {"zeros": zeros, "faiss": version("faiss-cpu")}, [target / VECTORS]
+                )
                 (target / PROGRESS).unlink(missing_ok=True)
         except OSError as error:
             raise BrokenOffError(
@@ -116,8 +121,8 @@ class Dense:
         source = as_path(folder, CorpusError)
         if (source / PROGRESS).exists() and not (source / ABOUT).exists():
             raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
-        about = read_manifest(source / ABOUT, _AGAIN, _facts(corpus, encoder))
-        return cls(corpus, encoder, _mapped(source / VECTORS, len(corpus), encoder.dimension), about)
+        about = read_manifest(source / ABOUT, _AGAIN, _describe(corpus, encoder))
+        return cls(corpus, encoder, _map_vectors(source / VECTORS, len(corpus), encoder.dimension), about)
 
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, nearest first, with their cosines; equal ones in corpus order."""
@@ -125,20 +130,18 @@ class Dense:
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, in one pass over the vectors."""
-        wanted = min(check_number(k), len(self.corpus))
+        k = min(check_number(k), len(self.corpus))
         if not queries:
             return []
-        faiss = _faiss()
+        faiss = _import_faiss()
         vectors = self.encoder.encode_queries(list(queries))  # (queries, dimension)
-        scores, rows = faiss.knn(vectors, self._vectors, wanted, metric=faiss.METRIC_INNER_PRODUCT)  # (queries, k) each
-        return [self._passages(*one) for one in zip(scores, rows, vectors, strict=True)]
-
-    def _passages(self, scores: np.ndarray, rows: np.ndarray, vector: np.ndarray) -> list[Passage]:
-        """The passages found; none for a query without a vector, whose cosines would mean nothing."""
-        if not vector.any():
-            return []
-        found = sorted((-float(s), int(r)) for s, r in zip(scores, rows, strict=True) if r >= 0)
-        return [replace(self.corpus[row], score=-score) for score, row in found]
+        scores, rows = faiss.knn(vectors, self._vectors, k, metric=faiss.METRIC_INNER_PRODUCT)  # (queries, k) each
+        results: list[list[Passage]] = []
+        for vector, cosines, nearest in zip(vectors, scores.tolist(), rows.tolist(), strict=True):
+            # a query without a vector gives no passages, as its cosines would mean nothing
+            hits = [(-cosine, row) for cosine, row in zip(cosines, nearest, strict=True) if vector.any() and row >= 0]
+            results.append([replace(self.corpus[row], score=-negative) for negative, row in sorted(hits)])
+        return results
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data."""
@@ -149,7 +152,7 @@ class Dense:
         return f"Dense({self.corpus!r}, {self.encoder.name})"
 
 
-def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
+def index_folder(corpus: Corpus, encoder: Encoder) -> Path:
     """Where the index of a corpus by an encoder is: with the corpus, or in the user's cache."""
     facts = encoder.provenance()
     short = re.sub(r"[^A-Za-z0-9._-]+", "-", encoder.name).strip("-.") or "model"
@@ -158,76 +161,235 @@ def folder_of(corpus: Corpus, encoder: Encoder) -> Path:
     return above / f"dense-{short[:80]}-{str(facts['weights_sha256'])[:8]}"
 
 
-# -- encoding ---------------------------------------------------------------------------------------------------------
+# -- building an index ------------------------------------------------------------------------------------------------
 
 
-def _facts(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
-    """What an index was made from, all of which must be the same when it is opened."""
-    return {
-        "format": FORMAT,
-        "kind": Dense.kind,
-        "corpus_fingerprint": corpus.fingerprint,
-        "passages": len(corpus),
-    } | encoder.provenance()
+def _describe(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
+    """What an index is made from, all of which must be the same when it is opened."""
+    corpus_facts = {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
+    return {"format": FORMAT, "kind": Dense.kind} | corpus_facts | encoder.provenance()
 
 
 def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> None:
     """Encode what ``VECTORS`` lacks; a passage without a vector is a row of zeros."""
-    rows = _resumed(folder, facts)
+    rows = _count_encoded(folder, facts)
     bar = tqdm(
         total=len(corpus), initial=rows, desc=f"encode by {encoder.name}", unit=" passages", leave=False,
         disable=None if progress is None else not progress,
     )  # fmt: skip
     with (folder / VECTORS).open("ab") as file, bar:
         file.truncate(rows * encoder.dimension * 4)
-        last = time.monotonic()
         for start in range(rows, len(corpus), _BLOCK):  # blocks begin at fixed rows, so the bytes are the same
             vectors = encoder.encode_passages(corpus[start : start + _BLOCK])  # (block, dimension)
             file.write(vectors.astype("<f4").tobytes())
-            rows = start + len(vectors)
+            file.flush()
             bar.update(len(vectors))
-            if time.monotonic() - last >= _CHECKPOINT_SECONDS or rows == len(corpus):
-                file.flush()
-                os.fsync(file.fileno())
-                _note(folder, facts, rows)
-                last = time.monotonic()
 
 
-def _note(folder: Path, facts: dict[str, Any], rows: int) -> None:
-    """Record how many vectors are safely on the disk."""
-    write_whole(folder / PROGRESS, json.dumps({"of": facts, "rows": rows}).encode())
-
-
-def _resumed(folder: Path, facts: dict[str, Any]) -> int:
-    """The number of passages that an earlier call safely encoded."""
+def _count_encoded(folder: Path, facts: dict[str, Any]) -> int:
+    """The number of passages in the whole blocks that an earlier call wrote; records what is encoded here."""
     path = folder / PROGRESS
     if not path.exists():
-        if any(one.name not in (VECTORS, LOCK) for one in folder.iterdir()):
+        if any(entry.name not in (VECTORS, LOCK) for entry in folder.iterdir()):
             raise CorpusError(f"{folder}: is not empty and holds no index; give a folder of its own")
-        return 0
+        (folder / VECTORS).unlink(missing_ok=True)
+        write_whole(path, json.dumps(facts).encode())
     try:
-        there = json.loads(path.read_bytes())
-        rows, of = int(there["rows"]), there["of"]
-        written = (folder / VECTORS).stat().st_size
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        started = json.loads(path.read_bytes())
+    except ValueError as error:
         raise CorpusError(f"{path}: is damaged ({error}); delete {folder} to start over") from None
-    if of != json.loads(json.dumps(facts)):
+    if started != json.loads(json.dumps(facts)):
         raise CorpusError(
             f"{folder}: holds an unfinished encoding of another corpus or by another encoder; delete it, or give "
             "another folder"
         )
-    if written < rows * facts["dimension"] * 4:
-        raise CorpusError(f"{folder / VECTORS}: is shorter than the encoding left it; delete {folder} to start over")
-    return rows
+    vectors = folder / VECTORS
+    return vectors.stat().st_size // (facts["dimension"] * 4) // _BLOCK * _BLOCK if vectors.exists() else 0
 
 
-def _mapped(path: Path, count: int, dimension: int) -> np.ndarray:
+def _map_vectors(path: Path, count: int, dimension: int) -> np.ndarray:
     return np.memmap(path, "<f4", "r", shape=(count, dimension))
 
 
-def _faiss() -> Any:
+def _import_faiss() -> Any:
     try:
         import faiss
     except ImportError:
         raise MissingPackageError("dense retrieval needs faiss-cpu; pip install 'dragin_lab[dense]'") from None
     return faiss
+
+
+# -- from texts to vectors --------------------------------------------------------------------------------------------
+
+QUERY, PASSAGE = ("[", "]"), ("{", "}")
+
+
+class Encoder:
+    """Turns texts into vectors of length 1."""
+
+    name: str
+    dimension: int
+
+    def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
+        """(texts, dimension) float32, each row of length 1; zeros for a text without a finite vector."""
+        raise NotImplementedError
+
+    def encode_queries(self, queries: list[str]) -> np.ndarray:
+        """``encode`` one by one: a batch changes the last bits, and a query's vector must not depend on the others."""
+        vectors = [self.encode([query], query=True) for query in queries]
+        return np.concatenate(vectors) if vectors else np.zeros((0, self.dimension), np.float32)
+
+    def encode_passages(self, passages: list[Passage]) -> np.ndarray:
+        """``encode`` title, space and text, as in the BEIR benchmark."""
+        return self.encode([f"{p.title} {p.text}".strip() for p in passages], query=False)
+
+    def provenance(self) -> dict[str, Any]:
+        """All that the vectors depend on, as plain data."""
+        raise NotImplementedError
+
+
+def open_encoder(model: str, device: str | None = None) -> Encoder:
+    """The encoder that a folder or Hugging Face id names; ``almanac`` is the embedded model's hidden states.
+
+    A model with sentence-transformers' ``modules.json`` is opened with that library, unless its name contains "sgpt".
+    All others are pooled as SGPT, with brackets unless the name contains "nli" (SGPT's models for similarity).
+
+    Raises ``ModelError`` for a model that cannot be loaded.
+    """
+    from dragin_lab.model.load import choose_device
+    from dragin_lab.model.sources import find_source, hub_has
+
+    where = choose_device(device)
+    if model == EMBEDDED:  # its hidden states make a poor encoder, which needs no download
+        from dragin_lab.almanac import embedded_model_path
+
+        return SGPT(str(embedded_model_path()), EMBEDDED, where)
+    name, folder = find_source(model)
+    title = folder.resolve().name if folder else name
+    modules = hub_has(name, "modules.json") if folder is None else (folder / "modules.json").is_file()
+    if modules and "sgpt" not in title.lower():
+        return SentenceEncoder(name, title, where)
+    return SGPT(name, title, where, brackets="nli" not in title.lower())
+
+
+class SGPT(Encoder):
+    """Weighted-mean pooling over the last hidden states of a model of ``transformers``.
+
+    ``pool_weighted`` is the formula; ``brackets`` adds those of SGPT's search models around query and passage.
+    """
+
+    def __init__(self, source: str, name: str, device: Any, *, brackets: bool = True, batch_size: int = 32) -> None:
+        from dragin_lab.model.sources import find_source, load_encoder, weight_files, weights_hash
+
+        self.name = name
+        self.brackets = brackets
+        self.batch_size = batch_size
+        self.model, self._tokenizer = load_encoder(source, device)
+        self.dimension = int(self.model.config.get_text_config().hidden_size)
+        self._hash = weights_hash(self.model, weight_files(*find_source(source)))
+        limits = (self._tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", None))
+        self.longest: int | None = min((int(n) for n in limits if n is not None and n < _HUGE), default=None)
+        self._brackets = {True: self._bracket_ids(QUERY), False: self._bracket_ids(PASSAGE)}
+
+    def _bracket_ids(self, brackets: tuple[str, str]) -> tuple[list[int], list[int]]:
+        """The tokens around a text: the last token of each bracket, as some tokenizers put a space mark before it."""
+        if not self.brackets:
+            return [], []
+        first, last = (self._tokenizer.encode(mark, add_special_tokens=False)[-1:] for mark in brackets)
+        return first, last
+
+    def ids(self, text: str, *, query: bool) -> list[int]:
+        """The tokens of a text as the model reads them, with brackets, cut to the model's length."""
+        before, after = self._brackets[query]
+        room = None if self.longest is None else self.longest - len(before) - len(after)
+        ids = self._tokenizer(text, truncation=False, verbose=False)["input_ids"][:room]
+        return before + [int(i) for i in ids] + after
+
+    def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
+        """Texts of similar length are read together."""
+        rows = [self.ids(text, query=query) for text in texts]
+        vectors = np.zeros((len(texts), self.dimension), np.float32)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        for start in range(0, len(order), self.batch_size):
+            batch = [i for i in order[start : start + self.batch_size] if rows[i]]
+            if batch:
+                vectors[batch] = self._pool_states([rows[i] for i in batch])
+        return scale_rows(vectors)
+
+    def _pool_states(self, rows: list[list[int]]) -> np.ndarray:
+        import torch
+
+        longest = max(map(len, rows))
+        ids = torch.zeros((len(rows), longest), dtype=torch.int64, device=self.model.device)
+        mask = torch.zeros_like(ids)
+        for i, row in enumerate(rows):  # padded on the right, so that positions are those of the text alone
+            ids[i, : len(row)] = torch.tensor(row)
+            mask[i, : len(row)] = 1
+        with torch.inference_mode():
+            hidden = self.model(input_ids=ids, attention_mask=mask).last_hidden_state  # (texts, tokens, dimension)
+        return pool_weighted(hidden.float().cpu().numpy(), mask.cpu().numpy())
+
+    def provenance(self) -> dict[str, Any]:
+        return {
+            "model": self.name,
+            "weights_sha256": self._hash,
+            "pooling": "weighted mean",
+            "brackets": self.brackets,
+            "longest": self.longest,
+            "dimension": self.dimension,
+        }
+
+
+class SentenceEncoder(Encoder):
+    """A model of sentence-transformers, with its own prompts for queries and passages."""
+
+    def __init__(self, source: str, name: str, device: Any) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError:
+            raise MissingPackageError(
+                f"{name} is a model of sentence-transformers; pip install 'dragin_lab[dense]'"
+            ) from None
+        try:
+            self.model = SentenceTransformer(source, device=str(device), trust_remote_code=False)
+        except (OSError, ValueError, KeyError, RuntimeError, TypeError) as error:
+            raise ModelError(f"{name} cannot be loaded by sentence-transformers: {str(error)[:300]}") from error
+        self.name = name
+        self.dimension = int(self.model.encode(["."], show_progress_bar=False).shape[1])
+        digest = hashlib.sha256()
+        for key, tensor in sorted(self.model.state_dict().items()):
+            digest.update(key.encode() + tensor.detach().float().cpu().numpy().tobytes())
+        self._hash = digest.hexdigest()
+
+    def encode(self, texts: list[str], *, query: bool) -> np.ndarray:
+        read = self.model.encode_query if query else self.model.encode_document
+        return scale_rows(np.asarray(read(texts, show_progress_bar=False, convert_to_numpy=True), np.float32))
+
+    def provenance(self) -> dict[str, Any]:
+        return {
+            "model": self.name,
+            "weights_sha256": self._hash,
+            "pooling": f"sentence-transformers {version('sentence-transformers')}",
+            "longest": self.model.max_seq_length,
+            "dimension": self.dimension,
+        }
+
+
+def pool_weighted(hidden: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """The mean of a text's hidden states, weighted by 1 to n (SGPT, Eq. 2).
+
+    ``hidden`` (texts, tokens, dimension), ``mask`` (texts, tokens) 1 for a token and 0 for padding; returns
+    (texts, dimension) float32.
+    """
+    weights = mask * np.arange(1, mask.shape[1] + 1)  # (texts, tokens)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    return np.einsum("npd,np->nd", hidden, weights).astype(np.float32)
+
+
+def scale_rows(vectors: np.ndarray) -> np.ndarray:
+    """Rows scaled to length 1, float32; rows that are zero or not finite become zeros."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)  # (texts, 1)
+    sound = np.isfinite(lengths) & (lengths > 0)
+    scaled = np.where(sound, vectors, 0.0) / np.where(sound, lengths, 1.0)
+    return scaled.astype(np.float32)

@@ -34,7 +34,7 @@ from dragin_lab.text import split_credentials
 from dragin_lab.trace.trace import Passage
 
 if TYPE_CHECKING:
-    from dragin_lab.retrieval.dense_encoders import Encoder
+    from dragin_lab.retrieval.dense import Encoder
 
 #: Version of what a collection holds; any other is refused.
 FORMAT = 3
@@ -303,7 +303,7 @@ class Milvus:
         if about is None:
             raise SearchServerError(f"{self.address}: holds no such collection; fill it: {_HOW} {self.address}")
         if about["search"] == "dense" and self.encoder is None:
-            from dragin_lab.retrieval.dense_encoders import open_encoder
+            from dragin_lab.retrieval.dense import open_encoder
 
             self.encoder = open_encoder(about["opened"])
         check_about(self.address, about, describe(corpus, self.encoder))

@@ -14,7 +14,7 @@ import transformers as tf
 from scripts import loaded
 
 from dragin_lab.errors import MissingPackageError, ModelError
-from dragin_lab.retrieval.dense_encoders import SGPT, SentenceEncoder, open_encoder, pool, unit_rows
+from dragin_lab.retrieval.dense import SGPT, SentenceEncoder, open_encoder, pool_weighted, scale_rows
 from dragin_lab.trace.trace import Passage
 
 TEXTS = ["Ann Lee was born in the city of Ulm.", "a", "", "The film Elm Road was directed by Ann Lee in 1946. " * 3]
@@ -121,12 +121,12 @@ def test_provenance_names_the_weights(folder: Path, tmp_path: Path) -> None:
 def test_pooling_looks_at_nothing_behind_the_last_token() -> None:
     hidden = np.array([[[1.0, 0.0], [0.0, 1.0], [9.0, 9.0]], [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]])
     np.testing.assert_allclose(
-        pool(hidden, np.array([[1, 1, 0], [1, 1, 1]])), [[1 / 3, 2 / 3], [4 / 6, 5 / 6]], rtol=1e-6
+        pool_weighted(hidden, np.array([[1, 1, 0], [1, 1, 1]])), [[1 / 3, 2 / 3], [4 / 6, 5 / 6]], rtol=1e-6
     )
 
 
 def test_rows_of_length_one_and_what_cannot_be_one() -> None:
-    found = unit_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]], np.float32))
+    found = scale_rows(np.array([[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0]], np.float32))
     np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0], [0, 0], [0, 0]], rtol=1e-6)
 
 

@@ -22,7 +22,7 @@ from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.check import ABOUT
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, folder_of
+from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder
 from dragin_lab.study.tables.table import table
 from dragin_lab.trace.trace import Passage
 
@@ -45,7 +45,6 @@ def corpus() -> Corpus:
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every few passages were a block that is made to last."""
     monkeypatch.setattr(dense, "_BLOCK", 8)
-    monkeypatch.setattr(dense, "_CHECKPOINT_SECONDS", 0.0)
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -148,8 +147,8 @@ def test_a_file_that_is_damaged_cut_short_or_gone_is_detected(corpus: Corpus, tm
 
 
 def test_models_of_one_name_and_other_weights_have_folders_of_their_own(corpus: Corpus) -> None:
-    assert folder_of(corpus, WordEncoder()) != folder_of(corpus, WordEncoder(weights="1" * 64))
-    assert folder_of(corpus, WordEncoder("org/my model")).name == "dense-org-my-model-00000000"
+    assert index_folder(corpus, WordEncoder()) != index_folder(corpus, WordEncoder(weights="1" * 64))
+    assert index_folder(corpus, WordEncoder("org/my model")).name == "dense-org-my-model-00000000"
 
 
 # -- an encoding that is stopped --------------------------------------------------------------------------------------
@@ -191,16 +190,13 @@ def test_an_unfinished_encoding_of_something_else_is_refused(tmp_path: Path) -> 
         Dense.build(corpus, Broken(30), tmp_path)
     with pytest.raises(CorpusError, match="unfinished encoding of another corpus or by another encoder"):
         Dense.build(corpus, WordEncoder("others"), tmp_path)
-    (tmp_path / VECTORS).write_bytes(b"")
-    with pytest.raises(CorpusError, match="shorter than the encoding left it"):
-        Dense.build(corpus, WordEncoder(), tmp_path)
     (tmp_path / PROGRESS).write_text("{")
     with pytest.raises(CorpusError, match="is damaged"):
         Dense.build(corpus, WordEncoder(), tmp_path)
     assert Dense.build(corpus, WordEncoder(), tmp_path, force=True).search("river", 1)
 
 
-def test_a_folder_of_other_files_is_left_alone(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_index_folder_other_files_is_left_alone(corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / "letters.txt").write_text("dear")
     with pytest.raises(CorpusError, match="is not empty and holds no index"):
         Dense.build(corpus, WordEncoder(), tmp_path)
@@ -215,7 +211,7 @@ from sources import some_passages
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval import dense
 
-dense._BLOCK, dense._CHECKPOINT_SECONDS = 8, 0.0
+dense._BLOCK = 8
 
 class Killing(WordEncoder):
     def encode_passages(self, passages):

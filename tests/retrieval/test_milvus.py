@@ -23,7 +23,7 @@ from sources import some_passages, write_json_lines
 
 from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
-from dragin_lab.retrieval import analysis, answers, dense_encoders, milvus
+from dragin_lab.retrieval import analysis, answers, dense, milvus
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.build import build
 from dragin_lab.retrieval.check import ask_canaries
@@ -203,7 +203,7 @@ def test_dense_vectors_are_searched_by_their_inner_product(
     both = retriever.search_many(["harbour", "the of"], 2)
     assert [[p.id for p in found] for found in both] == [[p.id for p in retriever.search("harbour", 2)], []]
     opened: list[str] = []
-    monkeypatch.setattr(dense_encoders, "open_encoder", lambda name: opened.append(name) or encoder)
+    monkeypatch.setattr(dense, "open_encoder", lambda name: opened.append(name) or encoder)
     assert Milvus(address).search("harbour", 2) == retriever.search("harbour", 2)
     assert opened == ["hashed-terms"]
     refused(address, "was filled with encoder", encoder=HashedTerms(name="other"))
