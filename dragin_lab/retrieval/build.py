@@ -60,59 +60,69 @@ def build(
         BrokenOffError: it could not be finished, for example because the disk is full.
     """
     folder = as_path(out, CorpusError)
-    found = find_source(source, fields)
+    opened = find_source(source, fields)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         if not stored.is_stored(folder):
             raise CorpusError(f"{folder}: is not empty and holds no corpus; give a folder of its own with --output")
         if not force:
             raise CorpusError(f"{folder}: holds a corpus already; give another --output, or --force to replace it")
     try:
-        with _workplace(folder) as work:
-            _write(found, work, expect, progress)
-            _put_in_place(work, folder)
+        with _replaced(folder) as work:
+            _write(opened, work, expect, progress)
     except OSError as error:
         raise BrokenOffError(f"{not_saved(error.filename or folder, error)}; nothing was left of it") from error
     return Stored(folder)
 
 
 @contextmanager
-def _workplace(folder: Path) -> Iterator[Path]:
-    """An empty folder beside the target, which no other build uses; afterwards it is renamed or removed."""
-    place = folder.absolute().with_name(f".{folder.absolute().name}.building")
-    place.mkdir(parents=True, exist_ok=True)
+def _replaced(folder: Path) -> Iterator[Path]:
+    """An empty folder beside the target, which no other build uses; once it is filled, it takes the target's place."""
+    work = folder.absolute().with_name(f".{folder.absolute().name}.building")
+    work.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(place, "another build of this corpus is under way; wait for it, or give another --output"):
+        with locked(work, "another build of this corpus is under way; wait for it, or give another --output"):
+            _clear(work)  # what a killed build left
             try:
-                _clear(place)  # what a killed build left
-                (place / NEW).mkdir()
-                yield place / NEW
+                (work / NEW).mkdir()
+                yield work / NEW
+                if folder.exists():
+                    os.replace(folder, work / OLD)
+                os.replace(work / NEW, folder)
             finally:
-                _clear(place)
+                _clear(work)
     finally:
         with suppress(OSError):  # another build has just begun
-            place.rmdir()
+            work.rmdir()
 
 
-def _clear(place: Path) -> None:
+def _clear(work: Path) -> None:
     for name in (NEW, OLD):
-        shutil.rmtree(place / name, ignore_errors=True)
-
-
-def _put_in_place(work: Path, folder: Path) -> None:
-    if folder.exists():
-        os.replace(folder, work.with_name(OLD))
-    os.replace(work, folder)
+        shutil.rmtree(work / name, ignore_errors=True)
 
 
 def _write(source: Source, work: Path, expect: int | None, progress: bool | None) -> None:
+    """Write the index of a source's passages, then the manifest."""
     (work / INDEX).mkdir()
+    index = stored.open_index(work / INDEX, new=True)
     try:
-        index, added = _indexed(source, work, expect, progress)
+        writer = index.writer(heap_size=_HEAP, num_threads=1)
+        try:
+            added = _add_rows(writer, source, progress)
+            if not (count := len(added.ids)):
+                raise CorpusError(f"{source.name}: holds no passages")
+            if expect is not None and count != expect:
+                raise CorpusError(
+                    f"{source.name}: gives {count:,} passages and not {expect:,} as expected; it may be cut off, so "
+                    "fetch it again"
+                )
+            writer.commit()
+        finally:
+            writer.wait_merging_threads()
+        index.reload()
     except ValueError as error:  # of tantivy, such as for a full disk
         raise BrokenOffError(
             f"{source.name}: tantivy cannot write its index ({str(error)[:200]}); free some space and run it again"
         ) from error
-    count = len(added.ids)
     facts = {
         "format": stored.FORMAT,
         "passages": count,
@@ -122,39 +132,24 @@ def _write(source: Source, work: Path, expect: int | None, progress: bool | None
         "mean_length": {name: _mean_length(index, name, added.samples.get(name)) for name in (TITLE, TEXT)},
         "source": {"name": source.name, "kind": source.kind, "bytes": source.bytes},
         "cut": source.cut,
-        "canaries": _canaries(index, count),
+        "canaries": _choose_canaries(index, count),
         "warnings": [long_warning(added.long, added.first_long)] if added.first_long else [],
         "versions": {"dragin_lab": __version__, "tantivy": version("tantivy")},
     }
-    write_manifest(work / stored.MANIFEST, facts, sorted(one for one in (work / INDEX).iterdir() if one.is_file()))
+    write_manifest(work / stored.MANIFEST, facts, sorted(path for path in (work / INDEX).iterdir() if path.is_file()))
 
 
-def _indexed(source: Source, work: Path, expect: int | None, progress: bool | None) -> tuple[Any, _Added]:
-    """The index of a source's passages, and what was added to it; ``ValueError`` where tantivy cannot write."""
-    index = stored.open_index(work / INDEX, new=True)
-    writer = index.writer(heap_size=_HEAP, num_threads=1)
+def _add_rows(writer: Any, source: Source, progress: bool | None) -> _Added:
+    added = _Added(writer)
     disable = None if progress is None else not progress
     size = {"total": source.bytes, "unit": "B", "unit_scale": True} if source.bytes else {"unit": " passages"}
-    try:
-        with tqdm(desc=source.name, disable=disable, leave=False, **size) as bar:
-            added = _Added(writer)
-            for row in source.rows(bar.update if source.bytes else lambda count: None):
-                added.add(row)
-                if not source.bytes:
-                    bar.update()
-        added.check_ids(source)
-        if not (count := len(added.ids)):
-            raise CorpusError(f"{source.name}: holds no passages")
-        if expect is not None and count != expect:
-            raise CorpusError(
-                f"{source.name}: gives {count:,} passages and not {expect:,} as expected; it may be cut off, so fetch "
-                "it again"
-            )
-        writer.commit()
-    finally:
-        writer.wait_merging_threads()
-    index.reload()
-    return index, added
+    with tqdm(desc=source.name, disable=disable, leave=False, **size) as bar:
+        for row in source.rows(bar.update if source.bytes else lambda count: None):
+            added.add(row)
+            if not source.bytes:
+                bar.update()
+    added.check_ids(source)
+    return added
 
 
 class _Added:
@@ -183,8 +178,8 @@ class _Added:
         self.ids.append(hash(row.id))
         if len(self.samples) < 2:
             for name, value in ((TITLE, row.title), (TEXT, row.text)):
-                if found := analysis.terms(value):
-                    self.samples.setdefault(name, found[0])
+                if terms := analysis.terms(value):
+                    self.samples.setdefault(name, terms[0])
         if long_passage(row):
             self.long += 1
             self.first_long = self.first_long or row
@@ -214,13 +209,13 @@ def _mean_length(index: Any, field: str, term: str | None) -> float:
         return 0.0
     searcher = index.searcher()
     query = Query.term_query(index.schema, field, term, index_option="freq")
-    said = query.explain(searcher, searcher.search(query, 1, count=False).hits[0][1]).to_json()
-    found = re.search(r'"value": ([^,]+),\s+"description": "avgdl', said)
-    assert found is not None, said
-    return float(found[1])
+    explanation = query.explain(searcher, searcher.search(query, 1, count=False).hits[0][1]).to_json()
+    match = re.search(r'"value": ([^,]+),\s+"description": "avgdl', explanation)
+    assert match is not None, explanation
+    return float(match[1])
 
 
-def _canaries(index: Any, count: int) -> list[dict[str, str]]:
+def _choose_canaries(index: Any, count: int) -> list[dict[str, str]]:
     """Queries of the rarest words of passages, evenly spaced from the first to the last.
 
     A passage whose words are all common gets none, as others may rank above it.
@@ -228,16 +223,16 @@ def _canaries(index: Any, count: int) -> list[dict[str, str]]:
     from tantivy import Query
 
     searcher = index.searcher()
-    found = []
-    for row in stored.spread(count, _CANARIES):
+    canaries = []
+    for row in stored.spread_rows(count, _CANARIES):
         hits = searcher.search(Query.term_query(index.schema, "row", row), 1, count=False).hits
         passage = json.loads(searcher.doc(hits[0][1]).get_first("passage"))
-        held = {
-            word: searcher.doc_freq(TEXT, made[0])
+        holders = {
+            word: searcher.doc_freq(TEXT, terms[0])
             for word in passage["text"].split()
-            if len(made := analysis.terms(word)) == 1
+            if len(terms := analysis.terms(word)) == 1
         }
-        rarest = sorted(held, key=lambda word: (held[word], -len(word), word))[:_WORDS]
-        if rarest and held[rarest[0]] <= DEPTH // 2:
-            found.append({"id": passage["id"], "query": " ".join(rarest)})
-    return found
+        rarest = sorted(holders, key=lambda word: (holders[word], -len(word), word))[:_WORDS]
+        if rarest and holders[rarest[0]] <= DEPTH // 2:
+            canaries.append({"id": passage["id"], "query": " ".join(rarest)})
+    return canaries

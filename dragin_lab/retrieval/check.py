@@ -12,10 +12,7 @@ from dragin_lab.files import as_path
 from dragin_lab.retrieval.bm25 import Tantivy
 from dragin_lab.retrieval.build import DEPTH
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.stored import Stored, json_line, read_manifest
-
-#: In a built corpus's folder: a folder for each of its vector indexes, with its own manifest.
-INDEXES, ABOUT = "indexes", "index.json"
+from dragin_lab.retrieval.stored import ABOUT, INDEXES, Stored, json_line, read_manifest
 
 Finding = tuple[str, bool]  # what was checked, or what is wrong with it; whether it is sound
 
@@ -57,8 +54,8 @@ def ask_canaries(corpus: Corpus, retriever: Retriever) -> Iterator[Finding]:
     sound = True
     for canary in canaries:
         passage = corpus.get(canary["id"])
-        found = [(p.id, p.title, p.text) for p in retriever.search(canary["query"], DEPTH)]
-        if (passage.id, passage.title, passage.text) not in found:
+        hits = [(p.id, p.title, p.text) for p in retriever.search(canary["query"], DEPTH)]
+        if (passage.id, passage.title, passage.text) not in hits:
             sound = False
             yield f"{canary['query']!r} does not find passage {canary['id']!r} among the first {DEPTH}", False
     if sound:

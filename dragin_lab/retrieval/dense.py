@@ -27,9 +27,8 @@ from dragin_lab.checks import EMBEDDED
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, ModelError
 from dragin_lab.files import LOCK, as_path, locked, not_saved, user_cache, write_whole
 from dragin_lab.retrieval.bm25 import check_number
-from dragin_lab.retrieval.check import ABOUT, INDEXES
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.stored import read_manifest, write_manifest
+from dragin_lab.retrieval.stored import ABOUT, INDEXES, read_manifest, write_manifest
 from dragin_lab.trace.trace import Passage
 
 #: Version of a folder's layout; any other is refused.

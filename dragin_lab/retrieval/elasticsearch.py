@@ -26,7 +26,7 @@ from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, required, search_timeout, value_at
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.stored import spread
+from dragin_lab.retrieval.stored import spread_rows
 from dragin_lab.text import split_credentials
 from dragin_lab.trace.trace import Passage
 
@@ -189,7 +189,7 @@ class Elasticsearch:
             raise SearchServerError(
                 f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; {again}"
             )
-        some = [corpus[row] for row in spread(len(corpus), GLANCES)]
+        some = [corpus[row] for row in spread_rows(len(corpus), GLANCES)]
         documents = required(self._ask("_mget", {"ids": [p.id for p in some]}), "docs", list, str(self.address))
         held = {
             str(value_at(document, "_id")): (value_at(document, FIELDS.title) or "", value_at(document, FIELDS.text))

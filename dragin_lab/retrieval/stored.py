@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import textwrap
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from json.encoder import encode_basestring as quoted  # json.dumps takes four times as long
@@ -21,15 +20,17 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.checks import shown
 from dragin_lab.errors import CorpusError
 from dragin_lab.files import write_whole
 from dragin_lab.retrieval import analysis
 from dragin_lab.trace.trace import Passage
 
 MANIFEST, INDEX = "corpus.json", "tantivy"
+#: In the folder of a built corpus: a folder for each of its vector indexes, with its own manifest.
+INDEXES, ABOUT = "indexes", "index.json"
 #: Version of the folder's layout; any other is refused.
 FORMAT = 2
-_CHUNK = 1 << 20  # bytes of a file that are read at once
 #: Index fields of a passage's title and text.
 TITLE, TEXT = FIELDS = ("title_terms", "text_terms")
 
@@ -70,7 +71,7 @@ def json_line(id: str, title: str, text: str) -> bytes:
     return f'{{"id": {quoted(id)}, "title": {quoted(title)}, "text": {quoted(text)}}}\n'.encode()
 
 
-def spread(count: int, wanted: int) -> list[int]:
+def spread_rows(count: int, wanted: int) -> list[int]:
     """At most ``wanted`` of ``count`` rows, evenly spaced from the first to the last."""
     rows: list[int] = np.unique(np.linspace(0, count - 1, min(count, wanted)).astype(int)).tolist()
     return rows
@@ -96,7 +97,7 @@ class Stored:
                 f"{self.folder}: holds {self.searcher.num_docs:,} passages and not {self.about['passages']:,}; "
                 + remedy(self.folder)
             )
-        self._stamps = self._stamped()
+        self._stamps = self._read_stamps()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stored, (self.folder,)
@@ -114,10 +115,10 @@ class Stored:
         query = Query.range_query(
             self.schema, "row", FieldType.Integer, start, stop, include_upper=False, use_inverted_index=True
         )
-        found = self.searcher.search(query, stop - start, count=False, order_by_field="row", order=Order.Asc).hits
-        if [row for row, _ in found] != [*range(start, stop)]:
+        hits = self.searcher.search(query, stop - start, count=False, order_by_field="row", order=Order.Asc).hits
+        if [row for row, _ in hits] != [*range(start, stop)]:
             raise CorpusError(f"{self.folder}: lacks some of the rows {start} to {stop - 1}; {remedy(self.folder)}")
-        return [self.passage(address) for _, address in found]
+        return [self.passage(address) for _, address in hits]
 
     def row_of(self, id: str) -> int:
         """The row of the passage with this id; ``KeyError`` where there is none."""
@@ -132,15 +133,15 @@ class Stored:
 
     def check_unchanged(self) -> None:
         """Refuse to read files that changed since they were checked; a mapped file that is cut short crashes Python."""
-        if self._stamped() != self._stamps:
+        if self._read_stamps() != self._stamps:
             raise CorpusError(f"{self.folder}: its files changed since it was opened; open it again")
 
-    def _stamped(self) -> list[tuple[int, int]]:
+    def _read_stamps(self) -> list[tuple[int, int]]:
         try:
             stats = [os.stat(self.folder / name) for name in self.about["files"]]
         except OSError:
             return []
-        return [(one.st_size, one.st_mtime_ns) for one in stats]
+        return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
 
     def passage(self, address: Any) -> Passage:
         """The passage at a ``tantivy.DocAddress``."""
@@ -148,8 +149,8 @@ class Stored:
 
     def rows(self, addresses: Sequence[Any]) -> list[int]:
         """The rows of the passages at some addresses."""
-        found: list[int] = self.searcher.fast_field_values("row", list(addresses))
-        return found
+        rows: list[int] = self.searcher.fast_field_values("row", list(addresses))
+        return rows
 
 
 # -- the manifest of a corpus or an index -----------------------------------------------------------------------------
@@ -157,8 +158,8 @@ class Stored:
 
 def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:
     """Write ``facts`` and a description of each file, all of which must be written already."""
-    described = {one.relative_to(path.parent).as_posix(): _describe(one, "run it again") for one in files}
-    write_whole(path, _serialized({**facts, "files": described}))
+    described = {file.relative_to(path.parent).as_posix(): _describe(file, "run it again") for file in files}
+    write_whole(path, _serialize({**facts, "files": described}))
 
 
 def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -176,9 +177,9 @@ def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = No
         raise CorpusError(f"{path}: cannot be read ({str(error)[:100]}); {remedy}") from None
     for name, value in (wanted or {}).items():
         if about.get(name) != value:
-            was, wants = (textwrap.shorten(repr(one), 80, placeholder="...") for one in (about.get(name), value))
-            raise CorpusError(f"{path.parent}: was built with {name} {was}, and this is {wants}; {remedy}")
-    if data != _serialized(about):
+            was = shown(about.get(name))
+            raise CorpusError(f"{path.parent}: was built with {name} {was}, and this is {shown(value)}; {remedy}")
+    if data != _serialize(about):
         raise CorpusError(f"{path}: does not match its own checksum, so it was damaged or edited; {remedy}")
     for name, facts in about["files"].items():
         if (now := _describe(path.parent / name, remedy)) != facts:
@@ -187,7 +188,7 @@ def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = No
     return about
 
 
-def _serialized(facts: Mapping[str, Any]) -> bytes:
+def _serialize(facts: Mapping[str, Any]) -> bytes:
     """The bytes of a manifest of these facts, with their checksum."""
     plain = {name: value for name, value in facts.items() if name != "checksum"}
     checksum = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
@@ -195,11 +196,11 @@ def _serialized(facts: Mapping[str, Any]) -> bytes:
 
 
 def _describe(path: Path, remedy: str) -> dict[str, Any]:
-    crc = size = 0
+    crc = 0
     try:
         with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                crc, size = zlib.crc32(chunk, crc), size + len(chunk)
+            while chunk := file.read(1 << 20):
+                crc = zlib.crc32(chunk, crc)
+        return {"bytes": path.stat().st_size, "crc32": f"{crc:08x}"}
     except OSError as error:
         raise CorpusError(f"{path}: cannot be read ({error.strerror}); {remedy}") from None
-    return {"bytes": size, "crc32": f"{crc:08x}"}

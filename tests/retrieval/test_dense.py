@@ -19,10 +19,10 @@ from sources import some_passages, write_json_lines
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SettingError
 from dragin_lab.retrieval import dense
 from dragin_lab.retrieval.build import build
-from dragin_lab.retrieval.check import ABOUT
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder
+from dragin_lab.retrieval.stored import ABOUT
 from dragin_lab.study.tables.table import table
 from dragin_lab.trace.trace import Passage
 
