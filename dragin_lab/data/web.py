@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import http.client
-import io
 import math
-import socket
 import time
 import urllib.request
-from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -30,100 +26,55 @@ _LOST = (
 )  # fmt: skip
 
 
-_ENDS: ContextVar[float] = ContextVar("ends", default=math.inf)  # when the request of this thread must be answered
-
-
 class DeadlineError(urllib3.exceptions.HTTPError):
     """There was no whole answer within the seconds that a request may take."""
 
 
 def request(
-    method: str, url: str, headers: dict[str, str], *, redirects: int = 0, seconds: float = math.inf, **options: Any
-) -> urllib3.BaseHTTPResponse:
-    """The answer to a request, whatever its status, through the proxy that the environment names.
+    method: str, url: str, headers: dict[str, str], *, redirects: int = 0, seconds: float = math.inf,
+    body: str | None = None, stream: bool = False,
+) -> tuple[urllib3.BaseHTTPResponse, bytes]:  # fmt: skip
+    """The answer to a request, whatever its status, through the proxy that the environment names, and its body.
 
     A request that is lost or meets one of ``PASSING`` is repeated. ``seconds`` limits all of it: repetitions, pauses,
-    and the whole answer, however slowly it comes. ``options`` are those of ``urllib3.PoolManager.request``; with
-    ``preload_content=False`` the limit ends with the answer's headers.
+    and the body, however slowly it comes. With ``stream`` the caller reads the body and closes the response.
 
     Raises ``urllib3.exceptions.HTTPError`` where there is no answer; ``DeadlineError`` where time ran out.
     """
     once = urllib3.Retry(total=None, connect=0, read=0, status=0, other=0, redirect=redirects, raise_on_status=False)
-    token = _ENDS.set(time.monotonic() + seconds)
-    try:
-        for attempt in range(TRIES):
-            pause = PAUSE * 2**attempt if attempt else 0.0
-            lost: Exception | None = None
-            try:
-                response = _pool(_proxy(url)).request(
-                    method, url, headers={"User-Agent": f"dragin-lab/{__version__}"} | headers, retries=once,
-                    redirect=bool(redirects), timeout=_patience(), **options,
-                )  # fmt: skip
-                if response.status not in PASSING or attempt == TRIES - 1:
-                    return response
-                pause = min(once.get_retry_after(response) or pause, LONGEST_PAUSE)
-                response.close()
-            except TimeoutError as error:  # no time was left to begin with
-                lost = error
-            except urllib3.exceptions.HTTPError as error:
-                lost = error
-                if _ENDS.get() > time.monotonic() and (attempt == TRIES - 1 or not isinstance(_cause(error), _LOST)):
-                    raise
-            if time.monotonic() + pause >= _ENDS.get():
-                raise DeadlineError(f"not within {seconds:g} s") from lost
-            time.sleep(pause)
-    finally:
-        _ENDS.reset(token)
+    ends = time.monotonic() + seconds
+    for attempt in range(TRIES):
+        pause = PAUSE * 2**attempt if attempt else 0.0
+        error: Exception | None = None
+        patience = min(TIMEOUT, max(ends - time.monotonic(), 0.001))
+        try:
+            response = _pool(_proxy(url)).request(
+                method, url, body=body, headers={"User-Agent": f"dragin-lab/{__version__}"} | headers, retries=once,
+                redirect=bool(redirects), timeout=patience, preload_content=False,
+            )  # fmt: skip
+            if response.status not in PASSING or attempt == TRIES - 1:
+                return response, b"" if stream else _read_body(response, ends)
+            pause = min(once.get_retry_after(response) or pause, LONGEST_PAUSE)
+            response.close()
+        except urllib3.exceptions.HTTPError as lost:
+            error = lost
+            if ends > time.monotonic() and (attempt == TRIES - 1 or not isinstance(_cause(lost), _LOST)):
+                raise
+        if time.monotonic() + pause >= ends:
+            raise DeadlineError(f"not within {seconds:g} s") from error
+        time.sleep(pause)
     raise AssertionError("the last try returns or raises")
 
 
-def _patience() -> float:
-    """Seconds to wait for the next bytes of the request under way; ``TimeoutError`` where none are left."""
-    left = min(TIMEOUT, _ENDS.get() - time.monotonic())
-    if left <= 0:
-        raise TimeoutError("timed out")
-    return left
-
-
-class _Timed(io.RawIOBase):
-    """The bytes from a socket until the request's end: a socket's own timeout begins again with every byte."""
-
-    def __init__(self, connected: socket.socket) -> None:
-        self._socket, self._bytes = connected, connected.makefile("rb", buffering=0)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int | None:
-        self._socket.settimeout(_patience())
-        return self._bytes.readinto(buffer)
-
-    def close(self) -> None:
-        self._bytes.close()
-        super().close()
-
-
-class _Response(http.client.HTTPResponse):
-    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
-        super().__init__(sock, *arguments, **options)
-        self.fp.close()
-        self.fp = io.BufferedReader(_Timed(sock))
-
-
-class _Connection(urllib3.connection.HTTPConnection):
-    response_class = _Response
-
-
-class _SecureConnection(urllib3.connection.HTTPSConnection):
-    response_class = _Response
-
-
-class _Connections(urllib3.HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _SecureConnections(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _SecureConnection
+def _read_body(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
+    """The whole body; a socket's own timeout begins again with every byte, so the deadline is checked here."""
+    with response:
+        chunks = []
+        while chunk := response.read1(1 << 16):
+            chunks.append(chunk)
+            if time.monotonic() >= ends:
+                raise urllib3.exceptions.TimeoutError("timed out")
+    return b"".join(chunks)
 
 
 def _proxy(url: str) -> str | None:
@@ -135,15 +86,10 @@ def _proxy(url: str) -> str | None:
 @lru_cache
 def _pool(proxy: str | None) -> urllib3.PoolManager:
     if proxy is None:
-        pool = urllib3.PoolManager()
-    else:
-        address = proxy if "://" in proxy else f"http://{proxy}"
-        user = unquote(urllib3.util.parse_url(address).auth or "")
-        pool = urllib3.ProxyManager(
-            address, proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None
-        )
-    pool.pool_classes_by_scheme = {"http": _Connections, "https": _SecureConnections}
-    return pool
+        return urllib3.PoolManager()
+    address = proxy if "://" in proxy else f"http://{proxy}"
+    user = unquote(urllib3.util.parse_url(address).auth or "")
+    return urllib3.ProxyManager(address, proxy_headers=urllib3.make_headers(proxy_basic_auth=user) if user else None)
 
 
 def parse_server(address: str, server: str, form: str) -> urllib3.util.Url:
