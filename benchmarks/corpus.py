@@ -41,7 +41,7 @@ def bare_index(folder: Path, *, new: bool) -> Any:
     import tantivy
     from tantivy import SchemaBuilder
 
-    from dragin_lab.retrieval.analysis import analyzer
+    from dragin_lab.retrieval.analysis import build_analyzer
 
     fields = SchemaBuilder()
     fields.add_integer_field("row", indexed=True, fast=True)
@@ -49,7 +49,7 @@ def bare_index(folder: Path, *, new: bool) -> Any:
     for name in ("title", "text"):
         fields.add_text_field(name, stored=True, tokenizer_name="english", index_option="freq")
     index = tantivy.Index(fields.build(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
-    index.register_tokenizer("english", analyzer())
+    index.register_tokenizer("english", build_analyzer())
     return index
 
 
@@ -90,9 +90,9 @@ def build(what: str, source: Path, folder: Path) -> dict[str, Any]:
     if what == "bare":
         build_bare(source, folder)
     else:
-        from dragin_lab.retrieval.build import build as make
+        from dragin_lab.retrieval.build import build_corpus
 
-        make(source, folder, progress=False)
+        build_corpus(source, folder, progress=False)
     seconds, times = time.perf_counter() - began, os.times()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"seconds": seconds, "cpu_seconds": times.user + times.system, "peak_MiB": peak}
@@ -124,10 +124,10 @@ def search(ours: Path, bare: Path, count: int) -> dict[str, Any]:
 
 
 def check(folder: Path) -> dict[str, Any]:
-    from dragin_lab.retrieval.check import check as look
+    from dragin_lab.retrieval.check import check_corpus
 
     began = time.perf_counter()
-    wrong = sum(not good for _, good in look(folder, full=True))
+    wrong = sum(not good for _, good in check_corpus(folder, full=True))
     return {"seconds": time.perf_counter() - began, "wrong": wrong}
 
 

@@ -46,20 +46,20 @@ def build(source: str, out: str, fields: str | None, expect: int | None, force: 
     A build that fails or is interrupted leaves nothing; rerun the command after a kill.
     """
     check_retriever(spec)
-    from dragin_lab.retrieval.build import build as make
+    from dragin_lab.retrieval.build import build_corpus
 
     try:
-        made = make(source, out, fields=fields, expect=expect, force=force)
+        corpus = build_corpus(source, out, fields=fields, expect=expect, force=force)
     except BrokenOffError as error:
         raise RunFailedError(str(error)) from error
-    stored = sum(path.stat().st_size for path in made.folder.rglob("*") if path.is_file())
+    stored = sum(path.stat().st_size for path in corpus.folder.rglob("*") if path.is_file())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # KiB on Linux
-    echo(f"{len(made):,} passages in {made.folder}")
-    echo(f"fingerprint {made.about['fingerprint']}")
+    echo(f"{len(corpus):,} passages in {corpus.folder}")
+    echo(f"fingerprint {corpus.about['fingerprint']}")
     echo(f"{stored >> 20:,} MiB on disk, at most {peak:,} MiB in memory", err=True)
-    if cut := made.about["cut"]:
+    if cut := corpus.about["cut"]:
         echo(f"cut into passages of {cut['words']} words, {cut['overlap']} of them shared with the next", err=True)
-    for warning in made.about["warnings"]:
+    for warning in corpus.about["warnings"]:
         echo(warning, err=True)
     if spec is not None:
         build_index(out, spec)
@@ -77,7 +77,7 @@ def check(folder: str, full: bool, spec: str | None) -> None:
     retriever given. Ends with status 1 where anything is wrong.
     """
     check_retriever(spec)
-    from dragin_lab.retrieval.check import check as look
+    from dragin_lab.retrieval.check import check_corpus
     from dragin_lab.retrieval.stored import is_stored
 
     path = as_path(folder)
@@ -85,7 +85,7 @@ def check(folder: str, full: bool, spec: str | None) -> None:
         raise click.UsageError(
             f"{folder}: holds no corpus; make one with 'dragin-lab corpus build SOURCE --output {folder}'"
         )
-    bad = report_findings(look(path, full=full))
+    bad = report_findings(check_corpus(path, full=full))
     if not bad and spec is not None:
         bad = report_findings(_look_at_retriever(path, spec))
     if bad:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tantivy import Filter, TextAnalyzerBuilder, Tokenizer
 
-#: Name of the analysis in fingerprints; to be changed whenever a text may give other terms.
+#: Name of the analysis in fingerprints; change it whenever a text may give other terms.
 NAME = "english-2"
 
 _POSSESSIVE = "s"
@@ -27,19 +27,19 @@ _SAMPLE = (
 _ACRONYMS = re.compile(r"s\b(?<=[A-Z]{2}s)")
 
 
-def prepared(text: str) -> str:
-    """A text as ``analyzer`` takes it: without the plural s of acronyms."""
+def prepare_text(text: str) -> str:
+    """A text without the plural s of acronyms, as ``build_analyzer`` needs it."""
     return _ACRONYMS.sub("", text)
 
 
-def analyzer() -> Any:
-    """The analysis as a ``tantivy.TextAnalyzer``, for ``prepared`` texts."""
+def build_analyzer() -> Any:
+    """The analysis as a ``tantivy.TextAnalyzer``, for ``prepare_text`` texts."""
     chain = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(_LONGEST + 1))
     chain = chain.filter(Filter.lowercase()).filter(Filter.stopword("english"))
     return chain.filter(Filter.custom_stopword([_POSSESSIVE])).filter(Filter.stemmer("english")).build()
 
 
-_ANALYZER = analyzer()
+_ANALYZER = build_analyzer()
 
 
 def terms(text: str) -> list[str]:
@@ -48,8 +48,8 @@ def terms(text: str) -> list[str]:
     >>> terms("The U.S. directors' films, and Wajda's café")
     ['u', 'director', 'film', 'wajda', 'café']
     """
-    found: list[str] = _ANALYZER.analyze(prepared(text))
-    return found
+    index_terms: list[str] = _ANALYZER.analyze(prepare_text(text))
+    return index_terms
 
 
 @lru_cache(maxsize=1)

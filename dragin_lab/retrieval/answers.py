@@ -52,7 +52,7 @@ def value_at(answer: Any, path: str) -> Any:
     return answer
 
 
-def required(answer: Any, path: str, kind: type, server: str) -> Any:
+def require_value(answer: Any, path: str, kind: type, server: str) -> Any:
     """The value at a path of a server's answer; ``SearchServerError`` where it is missing or of another type."""
     value = value_at(answer, path)
     if not isinstance(value, kind) or isinstance(value, bool):
@@ -75,7 +75,7 @@ def read_hits(hits: Sequence[Any], limit: int, fields: Fields, server: str) -> l
             f"{server}: answers with {len(hits):,} hits and was asked for {limit:,}; check what stands between, such "
             "as a proxy that drops a part of the request"
         )
-    passages = _read(hits, fields, server, SearchServerError)
+    passages = _read_passages(hits, fields, server, SearchServerError)
     if any(a.score < b.score for a, b in pairwise(passages)):
         raise SearchServerError(f"{server}: the {fields.score} of its hits increases; search an index sorted by score")
     return passages
@@ -91,7 +91,7 @@ def as_passages(answer: Any, k: int, name: str, query: str) -> list[Passage]:
         if len(records) == k:
             break
         records.append(_as_record(result, f"{where}: result {number}"))
-    return _read(records, Fields(), where, RetrieverError)
+    return _read_passages(records, Fields(), where, RetrieverError)
 
 
 def _as_record(result: Any, where: str) -> Mapping[str, Any]:
@@ -109,7 +109,7 @@ def _as_record(result: Any, where: str) -> Mapping[str, Any]:
     return result
 
 
-def _read(records: Iterable[Any], fields: Fields, where: str, error: type[DraginLabError]) -> list[Passage]:
+def _read_passages(records: Iterable[Any], fields: Fields, where: str, error: type[DraginLabError]) -> list[Passage]:
     """Each record as a passage. A user may leave out the id, which is made from the passage, and the score (NaN)."""
     of_user = error is RetrieverError
     remedy = "" if of_user else "; give another index, or check which server and version runs there"

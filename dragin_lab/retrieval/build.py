@@ -26,7 +26,7 @@ from dragin_lab import __version__
 from dragin_lab.errors import BrokenOffError, CorpusError
 from dragin_lab.files import as_path, locked, not_saved
 from dragin_lab.retrieval import analysis, stored
-from dragin_lab.retrieval.analysis import prepared
+from dragin_lab.retrieval.analysis import prepare_text
 from dragin_lab.retrieval.sources import Row, Source, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import INDEX, TEXT, TITLE, Stored, json_line, write_manifest
 
@@ -38,7 +38,7 @@ NEW, OLD = "new", "old"
 _CANARIES, _WORDS, DEPTH = 8, 6, 10
 
 
-def build(
+def build_corpus(
     source: Any,
     out: str | Path,
     *,
@@ -68,7 +68,7 @@ def build(
             raise CorpusError(f"{folder}: holds a corpus already; give another --output, or --force to replace it")
     try:
         with _replaced(folder) as work:
-            _write(opened, work, expect, progress)
+            _write_corpus(opened, work, expect, progress)
     except OSError as error:
         raise BrokenOffError(f"{not_saved(error.filename or folder, error)}; nothing was left of it") from error
     return Stored(folder)
@@ -81,7 +81,7 @@ def _replaced(folder: Path) -> Iterator[Path]:
     work.mkdir(parents=True, exist_ok=True)
     try:
         with locked(work, "another build of this corpus is under way; wait for it, or give another --output"):
-            _clear(work)  # what a killed build left
+            _clear_work(work)  # what a killed build left
             try:
                 (work / NEW).mkdir()
                 yield work / NEW
@@ -89,22 +89,22 @@ def _replaced(folder: Path) -> Iterator[Path]:
                     os.replace(folder, work / OLD)
                 os.replace(work / NEW, folder)
             finally:
-                _clear(work)
+                _clear_work(work)
     finally:
         with suppress(OSError):  # another build has just begun
             work.rmdir()
 
 
-def _clear(work: Path) -> None:
+def _clear_work(work: Path) -> None:
     for name in (NEW, OLD):
         shutil.rmtree(work / name, ignore_errors=True)
 
 
-def _write(source: Source, work: Path, expect: int | None, progress: bool | None) -> None:
+def _write_corpus(source: Source, work: Path, expect: int | None, progress: bool | None) -> None:
     """Write the index of a source's passages, then the manifest."""
     (work / INDEX).mkdir()
-    index = stored.open_index(work / INDEX, new=True)
     try:
+        index = stored.open_index(work / INDEX, new=True)
         writer = index.writer(heap_size=_HEAP, num_threads=1)
         try:
             added = _add_rows(writer, source, progress)
@@ -172,8 +172,8 @@ class _Added:
         document.add_integer("row", len(self.ids))
         document.add_text("id", row.id)
         document.add_bytes("passage", line)
-        document.add_text(TITLE, prepared(row.title))
-        document.add_text(TEXT, prepared(row.text))
+        document.add_text(TITLE, prepare_text(row.title))
+        document.add_text(TEXT, prepare_text(row.text))
         self._add(document)
         self.ids.append(hash(row.id))
         if len(self.samples) < 2:

@@ -17,7 +17,7 @@ from dragin_lab.retrieval.stored import ABOUT, INDEXES, Stored, json_line, read_
 Finding = tuple[str, bool]  # what was checked, or what is wrong with it; whether it is sound
 
 
-def check(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
+def check_corpus(folder: str | Path, *, full: bool = False) -> Iterator[Finding]:
     """Check a built corpus, and report on each part whether it is sound.
 
     Always: the manifests of the corpus and of the indexes in its folder, the length and CRC-32 of every file, and the
@@ -59,4 +59,4 @@ def ask_canaries(corpus: Corpus, retriever: Retriever) -> Iterator[Finding]:
             sound = False
             yield f"{canary['query']!r} does not find passage {canary['id']!r} among the first {DEPTH}", False
     if sound:
-        yield f"{len(canaries)} canary queries, each of which found its passage", True
+        yield f"{len(canaries)} canary queries, and each finds its passage", True

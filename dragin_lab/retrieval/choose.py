@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import importlib.util
 import inspect
 import json
@@ -25,8 +24,6 @@ IN_MEMORY = 200_000
 #: What follows the colon; "" where nothing does.
 KINDS = {"bm25": "", "tantivy": "", "dense": "MODEL", "milvus": "URI", "elasticsearch": "URL"}
 SPECS = tuple(kind + (f":{address}" if address else "") for kind, address in KINDS.items())
-#: Those that search an index elsewhere, and the class of each in the module of that name.
-SERVERS = {"milvus": "Milvus", "elasticsearch": "Elasticsearch"}
 #: The package that each needs, its import name, and the extra that installs it.
 _NEEDS = {"dense": ("faiss-cpu", "faiss", "dense"), "milvus": ("pymilvus", "pymilvus", "cluster")}
 
@@ -71,12 +68,16 @@ def open_retriever(
     kind, address = read_spec(spec) if spec is not None else ("", "")
     from dragin_lab.retrieval.corpus import Corpus
 
-    given = isinstance(corpus, Corpus) or (corpus is None and kind in SERVERS)
-    passages: Any = corpus if given else Corpus.load(corpus, fields=fields)
-    if kind in SERVERS:
-        module = importlib.import_module(f"dragin_lab.retrieval.{kind}")
-        searched: Retriever = getattr(module, SERVERS[kind])(address, passages)
-        return searched
+    is_open = isinstance(corpus, Corpus) or (corpus is None and kind in ("milvus", "elasticsearch"))
+    passages: Any = corpus if is_open else Corpus.load(corpus, fields=fields)
+    if kind == "milvus":
+        from dragin_lab.retrieval.milvus import Milvus
+
+        return Milvus(address, passages)
+    if kind == "elasticsearch":
+        from dragin_lab.retrieval.elasticsearch import Elasticsearch
+
+        return Elasticsearch(address, passages)
     if kind == "dense":
         from dragin_lab.retrieval.dense import Dense
 
@@ -146,28 +147,28 @@ class Opened:
         self._identity: dict[str, Any] | None = None
         if callable(many := getattr(own, "search_many", None)):
             self.search_many = lambda queries, k: [
-                as_passages(found, k, name, query) for query, found in zip(queries, many(queries, k), strict=True)
+                as_passages(answer, k, name, query) for query, answer in zip(queries, many(queries, k), strict=True)
             ]
 
     def search(self, query: str, k: int) -> list[Passage]:
-        """The first k passages that it finds, or fewer, best first.
+        """At most k passages, best first.
 
         Raises ``RetrieverError`` naming the retriever, the query and what it answered.
         """
         try:
-            found = self._search(query, k)
+            answer = self._search(query, k)
         except DraginLabError:
             raise
         except Exception as error:  # a user's code may raise anything
             raise RetrieverError(
                 f"retriever {self.name} failed for {query[:80]!r}: {type(error).__name__}: {str(error)[:200]}"
             ) from error
-        return as_passages(found, k, self.name, query)
+        return as_passages(answer, k, self.name, query)
 
     def provenance(self) -> dict[str, Any]:
         """Its own ``provenance``, as plain data; otherwise its name."""
-        said = getattr(self.own, "provenance", None)
-        return _plain(said(), self.name) if callable(said) else {"kind": self.name}
+        provenance = getattr(self.own, "provenance", None)
+        return _check_facts(provenance(), self.name) if callable(provenance) else {"kind": self.name}
 
     def identity(self) -> dict[str, Any]:
         """What distinguishes it: its ``provenance``, or its name and a hash of its answers to ``PROBES``.
@@ -220,13 +221,13 @@ def as_retriever(thing: Any) -> Any:
     return Opened(thing, search, name)
 
 
-def _plain(said: Any, name: str) -> dict[str, Any]:
+def _check_facts(facts: Any, name: str) -> dict[str, Any]:
     try:
-        plain: Any = json.loads(json.dumps(said))
+        plain: Any = json.loads(json.dumps(facts))
     except (TypeError, ValueError) as error:
         raise RetrieverError(f"retriever {name}: provenance() is not plain data ({error})") from None
     if not isinstance(plain, dict) or not plain:
         raise RetrieverError(
-            f"retriever {name}: provenance() gives {str(said)[:60]!r}; it must be a dictionary of facts"
+            f"retriever {name}: provenance() gives {str(facts)[:60]!r}; it must be a dictionary of facts"
         )
     return plain

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 from dragin_lab.checks import EMBEDDED, is_embedded, shown, text
 from dragin_lab.errors import CorpusError
 from dragin_lab.files import as_path
-from dragin_lab.retrieval.build import build
+from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.sources import Row, as_rows, find_source, long_passage, long_warning
 from dragin_lab.retrieval.stored import Stored, is_stored, json_line
 from dragin_lab.trace.trace import Passage
@@ -40,7 +40,7 @@ class Corpus(Sequence[Passage]):
             self.warnings = tuple(rows.about["warnings"])
             self.fingerprint = str(rows.about["fingerprint"])
         else:
-            self.passages, position, self.warnings = _held(rows, source)
+            self.passages, position, self.warnings = _index_rows(rows, source)
             self._row_of = position.__getitem__
         for warning in self.warnings:
             warnings.warn(warning, stacklevel=3)
@@ -73,18 +73,18 @@ class Corpus(Sequence[Passage]):
         if stored:
             path = as_path(source, CorpusError)
             return cls(Stored(path), name=path.resolve().name, source=str(path))
-        found = find_source(source, fields)
+        opened = find_source(source, fields)
         disable = None if progress is None else not progress
         with tqdm(
-            total=found.bytes or None, desc=found.name, unit="B", unit_scale=True, disable=disable, leave=False
+            total=opened.bytes or None, desc=opened.name, unit="B", unit_scale=True, disable=disable, leave=False
         ) as bar:
-            where = str(as_path(source, CorpusError)) if isinstance(source, str | Path) else found.name
-            return cls(found.rows(bar.update), name=found.name.split(".")[0] or found.name, source=where)
+            where = str(as_path(source, CorpusError)) if isinstance(source, str | Path) else opened.name
+            return cls(opened.rows(bar.update), name=opened.name.split(".")[0] or opened.name, source=where)
 
     @classmethod
     def build(cls, source: Any, out: str | Path, **options: Any) -> Corpus:
-        """Build a corpus on disk from a source, and open it; arguments and errors as of ``retrieval.build.build``."""
-        stored = build(source, out, **options)
+        """Build a corpus on disk from a source, and open it; arguments and errors as of ``build_corpus``."""
+        stored = build_corpus(source, out, **options)
         return cls(stored, name=stored.folder.resolve().name, source=str(stored.folder))
 
     @classmethod
@@ -139,7 +139,7 @@ class Corpus(Sequence[Passage]):
         return f"Corpus({self.name}, {len(self):,} passages)"
 
 
-def _held(rows: Iterable[Row], source: str) -> tuple[list[Passage], dict[str, int], tuple[str, ...]]:
+def _index_rows(rows: Iterable[Row], source: str) -> tuple[list[Passage], dict[str, int], tuple[str, ...]]:
     """The passages of rows, their positions by id, and warnings."""
     passages: list[Passage] = []
     position: dict[str, int] = {}

@@ -88,7 +88,7 @@ class Dense:
         """
         _import_faiss()
         target = index_folder(corpus, encoder) if folder is None else as_path(folder, CorpusError)
-        facts = _describe(corpus, encoder)
+        facts = _describe_index(corpus, encoder)
         try:
             target.mkdir(parents=True, exist_ok=True)
             with locked(target, "another encoding is writing here; wait for it, or end it"):
@@ -97,7 +97,7 @@ class Dense:
                         (target / name).unlink(missing_ok=True)
                 if (target / ABOUT).exists():
                     return cls.load(target, corpus, encoder)
-                _encode(corpus, encoder, target, facts, progress)
+                _encode_rest(corpus, encoder, target, facts, progress)
                 vectors = _map_vectors(target / VECTORS, len(corpus), encoder.dimension)
                 zeros = len(vectors) - int(np.any(vectors, axis=1).sum())  # passages without a vector
                 write_manifest(
@@ -120,7 +120,7 @@ class Dense:
         source = as_path(folder, CorpusError)
         if (source / PROGRESS).exists() and not (source / ABOUT).exists():
             raise CorpusError(f"{source}: its encoding was not finished; run the same command to go on")
-        about = read_manifest(source / ABOUT, _AGAIN, _describe(corpus, encoder))
+        about = read_manifest(source / ABOUT, _AGAIN, _describe_index(corpus, encoder))
         return cls(corpus, encoder, _map_vectors(source / VECTORS, len(corpus), encoder.dimension), about)
 
     def search(self, query: str, k: int) -> list[Passage]:
@@ -163,13 +163,13 @@ def index_folder(corpus: Corpus, encoder: Encoder) -> Path:
 # -- building an index ------------------------------------------------------------------------------------------------
 
 
-def _describe(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
+def _describe_index(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
     """What an index is made from, all of which must be the same when it is opened."""
     corpus_facts = {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
     return {"format": FORMAT, "kind": Dense.kind} | corpus_facts | encoder.provenance()
 
 
-def _encode(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> None:
+def _encode_rest(corpus: Corpus, encoder: Encoder, folder: Path, facts: dict[str, Any], progress: bool | None) -> None:
     """Encode what ``VECTORS`` lacks; a passage without a vector is a row of zeros."""
     rows = _count_encoded(folder, facts)
     bar = tqdm(

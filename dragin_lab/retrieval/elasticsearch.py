@@ -2,7 +2,7 @@
 
 Its documents are passages: ``_id``, and the fields ``title`` and ``txt``. The requests are those of the authors' code
 (github.com/oneal2000/DRAGIN, src/retriever.py; reference-behaviour §4): ``multi_match``, ``best_fields``, tie breaker
-0.5, ``dfs_query_then_fetch``. That code takes a failed search for one that found nothing, and a partial answer for a
+0.5, ``dfs_query_then_fetch``. That code takes a failed search for one without hits, and a partial answer for a
 complete one; both are errors here.
 
 A handful of requests needs no client, and Elasticsearch's own refuses OpenSearch.
@@ -23,7 +23,7 @@ import urllib3
 from dragin_lab.checks import instance
 from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
-from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, required, search_timeout, value_at
+from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, require_value, search_timeout, value_at
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import spread_rows
@@ -65,13 +65,13 @@ class Address:
         path, _, index = (url.path or "").rstrip("/").rpartition("/")
         if not re.fullmatch(r"[^A-Z\s#\\*?\"<>|,:_+-][^A-Z\s#\\*?\"<>|,:]*", index := index or INDEX):
             raise SettingError(f"{bare}: {index!r} is not the name of one index; give {_FORM}")
-        return cls(f"{url.scheme}://{url.netloc}{path}", index, _secret(*web.parse_credentials(credentials)))
+        return cls(f"{url.scheme}://{url.netloc}{path}", index, _read_secret(*web.parse_credentials(credentials)))
 
     def __str__(self) -> str:
         return f"{self.server}/{self.index}"
 
 
-def _secret(user: str, password: str) -> str:
+def _read_secret(user: str, password: str) -> str:
     if not user and (key := os.environ.get("ELASTICSEARCH_API_KEY")):
         return f"ApiKey {key}"
     if not user:
@@ -98,7 +98,7 @@ class Elasticsearch:
         self.address = address if isinstance(address, Address) else Address.parse(address)
         self.timeout = search_timeout(timeout)
         self._about = self._describe()
-        self._passages = required(self._ask("_count"), "count", int, str(self.address))
+        self._passages = require_value(self._ask("_count"), "count", int, str(self.address))
         self._corpus = corpus
         if not self._passages:
             raise SearchServerError(f"{self.address}: the index is empty; fill it, or give another address")
@@ -108,25 +108,25 @@ class Elasticsearch:
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first, with their scores."""
         size = check_number(k, MOST_HITS)
-        return self._hits(self._ask(f"_search?search_type={_DFS}", _query(query, size)), size, query)
+        return self._hits(self._ask(f"_search?search_type={_DFS}", _build_query(query, size)), size, query)
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, many in one request; those that a busy server refused go again alone."""
         size = check_number(k, MOST_HITS)
-        found = []
+        results = []
         for start in range(0, len(queries), TOGETHER):
             some = queries[start : start + TOGETHER]
-            lines = [part for query in some for part in ({"search_type": _DFS}, _query(query, size))]
-            answers = required(self._ask("_msearch", *lines), "responses", list, str(self.address))
+            lines = [part for query in some for part in ({"search_type": _DFS}, _build_query(query, size))]
+            answers = require_value(self._ask("_msearch", *lines), "responses", list, str(self.address))
             if len(answers) != len(some):
                 raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(some)} searches")
             for query, each in zip(some, answers, strict=True):
                 if value_at(each, "status") in web.PASSING:
-                    found.append(self.search(query, size))
+                    results.append(self.search(query, size))
                 else:
                     self._check_shards(each)
-                    found.append(self._hits(each, size, query))
-        return found
+                    results.append(self._hits(each, size, query))
+        return results
 
     def provenance(self) -> dict[str, Any]:
         """All that is needed to repeat these searches, as plain data; no secrets."""
@@ -148,8 +148,7 @@ class Elasticsearch:
 
     def _describe(self) -> dict[str, Any]:
         """Facts about the index, which must have the fields."""
-        found = self._ask("")
-        indexes = [each for each in found.values() if isinstance(each, dict) and "mappings" in each]
+        indexes = [each for each in self._ask("").values() if isinstance(each, dict) and "mappings" in each]
         if len(indexes) != 1:
             raise SearchServerError(f"{self.address}: names {len(indexes)} indexes; give the name of one")
         properties = value_at(indexes[0], "mappings.properties")
@@ -190,7 +189,7 @@ class Elasticsearch:
                 f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; {again}"
             )
         some = [corpus[row] for row in spread_rows(len(corpus), GLANCES)]
-        documents = required(self._ask("_mget", {"ids": [p.id for p in some]}), "docs", list, str(self.address))
+        documents = require_value(self._ask("_mget", {"ids": [p.id for p in some]}), "docs", list, str(self.address))
         held = {
             str(value_at(document, "_id")): (value_at(document, FIELDS.title) or "", value_at(document, FIELDS.text))
             for document in documents
@@ -203,7 +202,7 @@ class Elasticsearch:
                 )
 
     def _hits(self, answer: Any, size: int, query: str) -> list[Passage]:
-        hits = required(answer, "hits.hits", list, str(self.address))
+        hits = require_value(answer, "hits.hits", list, str(self.address))
         return read_hits(hits, size, FIELDS, f"{self.address} answered {query[:80]!r}")
 
     # -- requests -----------------------------------------------------------------------------------------------------
@@ -238,9 +237,9 @@ class Elasticsearch:
             answer = None
         if response.status >= 300:
             points = "give the address that it points to" if response.status < 400 else "see the server's log"
-            said = f" ({_reason(answer['error'])})" if isinstance(answer, dict) and answer.get("error") else ""
+            cause = f" ({_error_reason(answer['error'])})" if isinstance(answer, dict) and answer.get("error") else ""
             remedy = _REMEDIES.get(response.status, points)
-            raise SearchServerError(f"{self.address}: the server answers {response.status}{said}; {remedy}")
+            raise SearchServerError(f"{self.address}: the server answers {response.status}{cause}; {remedy}")
         if not isinstance(answer, dict):
             raise SearchServerError(f"{self.address}: answers with something other than JSON; is this Elasticsearch?")
         self._check_shards(answer)
@@ -249,7 +248,7 @@ class Elasticsearch:
     def _check_shards(self, answer: Any) -> None:
         """Refuse an answer that covers only a part of the index."""
         if error := value_at(answer, "error"):
-            raise SearchServerError(f"{self.address}: refuses the search ({_reason(error)})")
+            raise SearchServerError(f"{self.address}: refuses the search ({_error_reason(error)})")
         failed = value_at(answer, "_shards.failed")
         if failed or value_at(answer, "timed_out"):
             raise SearchServerError(
@@ -259,12 +258,12 @@ class Elasticsearch:
             )
 
 
-def _query(query: str, size: int) -> dict[str, Any]:
+def _build_query(query: str, size: int) -> dict[str, Any]:
     match = {"query": query, "type": "best_fields", "fields": [TITLE, TEXT], "tie_breaker": TIE_BREAKER}
     return {"_source": True, "query": {"multi_match": match}, "size": size}
 
 
-def _reason(error: Any) -> str:
+def _error_reason(error: Any) -> str:
     causes = value_at(error, "root_cause")
     cause = causes[0] if isinstance(causes, list) and causes else error
     return (f"{cause.get('type')}: {cause.get('reason')}" if isinstance(cause, dict) else str(cause))[:300]

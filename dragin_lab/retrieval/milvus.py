@@ -27,7 +27,7 @@ from dragin_lab.data import web
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval import analysis
-from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, required, search_timeout
+from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, require_value, search_timeout
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, Weigher, check_number, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.text import split_credentials
@@ -147,7 +147,7 @@ class Collection:
     def count(self) -> int:
         """The number of passages in the collection now."""
         answer = self.ask("query", filter="", output_fields=["count(*)"])
-        return int(required(answer[0] if answer else None, "count(*)", int, str(self.address)))
+        return int(require_value(answer[0] if answer else None, "count(*)", int, str(self.address)))
 
     def create(self, about: Mapping[str, Any], dimension: int | None) -> None:
         """Create the collection, for dense vectors of a dimension or sparse ones (None); replaces an old one."""
@@ -171,7 +171,7 @@ class Collection:
         self.ask("create_collection", schema=schema, index_params=indexes, **options)
 
 
-def describe(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
+def describe_filling(corpus: Corpus | None, encoder: Encoder | None) -> dict[str, Any]:
     """What a collection is filled with, as JSON gives it back; all of it must be the same when it is opened."""
     facts: dict[str, Any] = {"format": FORMAT}
     if corpus is not None:
@@ -215,7 +215,7 @@ def fill(
         BrokenOffError: the server went away or is full. The same call resumes where this one stopped.
     """
     where = address if isinstance(address, Address) else Address.parse(address)
-    wanted = describe(corpus, encoder)
+    wanted = describe_filling(corpus, encoder)
     with closing(Collection(where, create=True)) as collection:
         about, resumed = collection.about(), 0
         if about is not None and not force:
@@ -306,7 +306,7 @@ class Milvus:
             from dragin_lab.retrieval.dense import open_encoder
 
             self.encoder = open_encoder(about["opened"])
-        check_about(self.address, about, describe(corpus, self.encoder))
+        check_about(self.address, about, describe_filling(corpus, self.encoder))
         if (count := self._collection.count()) != about["passages"]:
             raise SearchServerError(
                 f"{self.address}: holds {count:,} of {about['passages']:,} passages of {about['corpus']}; run the same "
@@ -341,7 +341,7 @@ class Milvus:
             for (i, _), hits in zip(batch, answer, strict=True):
                 passages = read_hits(hits, limit, _HIT, f"{self.address} answered {queries[i][:80]!r}")
                 for hit, passage in zip(hits, passages, strict=True):
-                    row = required(hit, "row", int, str(self.address))
+                    row = require_value(hit, "row", int, str(self.address))
                     results[i][row] = max(results[i].get(row, passage), passage, key=lambda p: p.score)
         return [[hits[row] for row in sorted(hits, key=lambda row: (-hits[row].score, row))[:k]] for hits in results]
 

@@ -60,7 +60,7 @@ def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> S
 
     def table(name: str, of: Any, kind: str = "rows", size: int = 0) -> Source:
         def rows(advance: Advance) -> Iterator[Row]:
-            return _checked(_row(placed, chosen) for placed in tabular.read_rows(of, advance))
+            return _check_rows(_read_row(placed, chosen) for placed in tabular.read_rows(of, advance))
 
         return Source(name, kind, size, rows)
 
@@ -77,7 +77,7 @@ def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> S
         beir = next((path / name for name in _BEIR if (path / name).is_file()), None)
         if beir is not None:
             return table(path.resolve().name, beir, "BEIR", beir.stat().st_size)
-        return table(path.name, path) if tabular.is_tabular(path) else _folder(path)
+        return table(path.name, path) if tabular.is_tabular(path) else _open_folder(path)
     if not tabular.is_tabular(path):
         raise CorpusError(f"{without_secrets(str(source))}: cannot tell by its name what this is; give {_ACCEPTED}")
     if not (size := path.stat().st_size):
@@ -85,19 +85,19 @@ def find_source(source: Any, fields: str | Mapping[str, str] | None = None) -> S
     return table(path.name, path, size=size)
 
 
-def _folder(path: Path) -> Source:
+def _open_folder(path: Path) -> Source:
     """A folder of texts or of WikiExtractor's articles, which are cut into passages."""
     articles = sorted(p for p in path.rglob("wiki_*") if _ARTICLES.fullmatch(p.name))
     files = articles or sorted(p for p in path.rglob("*") if p.suffix.lower() in _TEXTS and p.is_file())
     if not files:
         raise CorpusError(f"{path}: holds no passages; give {_ACCEPTED}")
-    kind, read, overlap = ("WikiExtractor", _articles, 0) if articles else ("texts", _texts, OVERLAP)
+    kind, read, overlap = ("WikiExtractor", _read_articles, 0) if articles else ("texts", _read_texts, OVERLAP)
     size = sum(p.stat().st_size for p in files)
     cut = {"words": WORDS, "overlap": overlap}
-    return Source(path.resolve().name, kind, size, lambda advance: _checked(read(path, files, advance)), cut)
+    return Source(path.resolve().name, kind, size, lambda advance: _check_rows(read(path, files, advance)), cut)
 
 
-def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
+def _read_row(placed: Placed, fields: Mapping[str, str]) -> Row:
     """The passage of a record; a missing id is made from the row, a missing title is empty."""
     id, title, text = (tabular.pick(placed, name, usual, fields) for name, usual in FIELDS.items())
     if text is None:
@@ -113,7 +113,7 @@ def _row(placed: Placed, fields: Mapping[str, str]) -> Row:
     )
 
 
-def _checked(rows: Iterable[Row]) -> Iterator[Row]:
+def _check_rows(rows: Iterable[Row]) -> Iterator[Row]:
     """Refuse passages that no retriever can use."""
     try:
         for row in rows:
@@ -164,33 +164,32 @@ def long_warning(count: int, first: Row) -> str:
 def as_rows(passages: Iterable[Passage], name: str) -> Iterator[Row]:
     """Rows of passages that were made elsewhere, held to the same rules as a file's."""
     remedy = "give dl.Passage objects; Corpus.load takes texts, dictionaries and tables"
-    found = several("passages", passages, Passage, remedy)
-    return _checked(Row(f"{name}, number {n}", p.id, p.title, p.text) for n, p in enumerate(found, 1))
+    rows = several("passages", passages, Passage, remedy)
+    return _check_rows(Row(f"{name}, number {n}", p.id, p.title, p.text) for n, p in enumerate(rows, 1))
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------
 
 
-def cut(text: str, words: int = WORDS, overlap: int = OVERLAP) -> Iterator[str]:
+def cut_text(text: str, words: int = WORDS, overlap: int = OVERLAP) -> Iterator[str]:
     """A text as passages of ``words`` words; each begins with the last ``overlap`` words of the one before."""
-    found = text.split()
-    step = words - overlap
-    for start in range(0, max(len(found) - overlap, 1), step):
-        yield " ".join(found[start : start + words])
+    split = text.split()
+    for start in range(0, max(len(split) - overlap, 1), words - overlap):
+        yield " ".join(split[start : start + words])
 
 
-def _texts(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Row]:
+def _read_texts(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Row]:
     for path in paths:
         text, title = "".join(tabular.read_lines(path, advance)), ""
         if path.suffix.lower() == ".md":
-            text, title = _plain(text.replace("\r\n", "\n"))
+            text, title = _strip_markdown(text.replace("\r\n", "\n"))
         name = path.relative_to(folder).as_posix()
-        for number, part in enumerate(cut(text), 1):
+        for number, part in enumerate(cut_text(text), 1):
             if part:
                 yield Row(f"{path}, passage {number}", f"{name}#{number}", title or path.stem, part)
 
 
-def _plain(markdown: str) -> tuple[str, str]:
+def _strip_markdown(markdown: str) -> tuple[str, str]:
     """A Markdown text without front matter and markup, and its title from the front matter or the first heading."""
     import yaml
     from markdown_it import MarkdownIt
@@ -218,7 +217,7 @@ def _plain(markdown: str) -> tuple[str, str]:
     return "".join(parts), title
 
 
-def _articles(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Row]:
+def _read_articles(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator[Row]:
     """The output of WikiExtractor's ``--json``: one article per line, cut like the paper's corpus (no overlap).
 
     Older versions begin the text with the title on its own line, which is left out; so are articles without text
@@ -226,9 +225,9 @@ def _articles(folder: Path, paths: Iterable[Path], advance: Advance) -> Iterator
     """
     for path in paths:
         for placed in tabular.json_rows(path, advance):
-            row = _row(Placed(placed.place, placed.number, {"text": ""} | dict(placed.record)), {})
+            row = _read_row(Placed(placed.place, placed.number, {"text": ""} | dict(placed.record)), {})
             text = row.text.lstrip()
             text = text[len(row.title) :] if row.title and text.startswith(f"{row.title}\n") else text
-            for number, part in enumerate(cut(text, overlap=0), 1):
+            for number, part in enumerate(cut_text(text, overlap=0), 1):
                 if part:
                     yield row._replace(id=f"{row.id}#{number}", text=part)

@@ -44,7 +44,7 @@ def remedy(folder: Path) -> str:
     return f"build it again: dragin-lab corpus build SOURCE --output {folder} --force"
 
 
-def schema() -> Any:
+def index_schema() -> Any:
     """The fields of the index. Frequencies are indexed; positions are not, as no query has phrases."""
     from tantivy import SchemaBuilder
 
@@ -58,11 +58,11 @@ def schema() -> Any:
 
 
 def open_index(folder: Path, *, new: bool = False) -> Any:
-    """The ``tantivy.Index`` in a folder; the texts that it indexes must be ``analysis.prepared``."""
+    """The ``tantivy.Index`` in a folder; the texts that it indexes must be ``analysis.prepare_text``."""
     import tantivy
 
-    index = tantivy.Index(schema(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
-    index.register_tokenizer(analysis.NAME, analysis.analyzer())
+    index = tantivy.Index(index_schema(), path=str(folder), reuse=False) if new else tantivy.Index.open(str(folder))
+    index.register_tokenizer(analysis.NAME, analysis.build_analyzer())
     return index
 
 
@@ -158,7 +158,7 @@ class Stored:
 
 def write_manifest(path: Path, facts: Mapping[str, Any], files: Iterable[Path]) -> None:
     """Write ``facts`` and a description of each file, all of which must be written already."""
-    described = {file.relative_to(path.parent).as_posix(): _describe(file, "run it again") for file in files}
+    described = {file.relative_to(path.parent).as_posix(): _describe_file(file, "run it again") for file in files}
     write_whole(path, _serialize({**facts, "files": described}))
 
 
@@ -182,7 +182,7 @@ def read_manifest(path: Path, remedy: str, wanted: Mapping[str, Any] | None = No
     if data != _serialize(about):
         raise CorpusError(f"{path}: does not match its own checksum, so it was damaged or edited; {remedy}")
     for name, facts in about["files"].items():
-        if (now := _describe(path.parent / name, remedy)) != facts:
+        if (now := _describe_file(path.parent / name, remedy)) != facts:
             size = f"{now['bytes']:,} bytes and not {facts['bytes']:,}" if now["bytes"] != facts["bytes"] else "changed"
             raise CorpusError(f"{path.parent / name}: is damaged ({size}); {remedy}")
     return about
@@ -195,7 +195,7 @@ def _serialize(facts: Mapping[str, Any]) -> bytes:
     return (json.dumps(plain | {"checksum": checksum}, indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _describe(path: Path, remedy: str) -> dict[str, Any]:
+def _describe_file(path: Path, remedy: str) -> dict[str, Any]:
     crc = 0
     try:
         with path.open("rb") as file:

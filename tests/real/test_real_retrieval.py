@@ -8,8 +8,7 @@ import pytest
 from open_questions import QUESTIONS
 
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.dense import Dense
-from dragin_lab.retrieval.dense import open_encoder
+from dragin_lab.retrieval.dense import Dense, open_encoder
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 

@@ -28,8 +28,8 @@ from dragin_lab.files import locked
 from dragin_lab.retrieval import build as building
 from dragin_lab.retrieval import sources
 from dragin_lab.retrieval.bm25 import BM25, Tantivy
-from dragin_lab.retrieval.build import build
-from dragin_lab.retrieval.check import ask_canaries, check
+from dragin_lab.retrieval.build import build_corpus
+from dragin_lab.retrieval.check import ask_canaries, check_corpus
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import INDEX, MANIFEST
@@ -43,11 +43,11 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folder(source: Path, tmp_path: Path) -> Path:
-    return build(source, tmp_path / "built").folder
+    return build_corpus(source, tmp_path / "built").folder
 
 
 def wrong(folder: Path, *, full: bool = True) -> list[str]:
-    return [line for line, good in check(folder, full=full) if not good]
+    return [line for line, good in check_corpus(folder, full=full) if not good]
 
 
 def beside(folder: Path) -> list[str]:
@@ -73,13 +73,13 @@ def test_it_is_the_corpus_that_is_loaded_from_the_source(tmp_path: Path) -> None
 
 
 def test_a_build_shows_how_far_it_is(source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    build(source, tmp_path / "a", progress=True)
-    build(iter([GOOD]), tmp_path / "b", fields=NAMES, progress=True)
+    build_corpus(source, tmp_path / "a", progress=True)
+    build_corpus(iter([GOOD]), tmp_path / "b", fields=NAMES, progress=True)
     shown = capsys.readouterr().err
     assert "p.jsonl:   0%" in shown
     assert "B/s" in shown
     assert "passages" in shown
-    build(source, tmp_path / "c", progress=False)
+    build_corpus(source, tmp_path / "c", progress=False)
     assert capsys.readouterr().err == ""
 
 
@@ -104,10 +104,10 @@ def test_nothing_depends_on_segments(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_id_that_was_used_before_is_named_with_both_places(tmp_path: Path) -> None:
     source = write_json_lines(tmp_path / "p.jsonl", [*some_passages(30), Passage("7", "", "again")])
     with pytest.raises(CorpusError, match=r"p.jsonl, line 31: the id '7' was used before, at .*p.jsonl, line 7;"):
-        build(source, tmp_path / "built")
+        build_corpus(source, tmp_path / "built")
     rows = ({"id": "x", "text": "one"} for _ in range(2))
     with pytest.raises(CorpusError, match="1 ids are used more than once"):
-        build(rows, tmp_path / "built")
+        build_corpus(rows, tmp_path / "built")
     assert beside(tmp_path / "built") == ["p.jsonl"]
 
 
@@ -154,28 +154,28 @@ def test_a_half_read_source_leaves_nothing_and_its_error_names_the_place(tmp_pat
     source, says = write_wrong(tmp_path, kind)
     before = beside(tmp_path / "built")
     with pytest.raises(CorpusError) as caught:
-        build(source, tmp_path / "built", fields=NAMES)
+        build_corpus(source, tmp_path / "built", fields=NAMES)
     assert [part for part in says if part not in str(caught.value)] == [], caught.value
     assert beside(tmp_path / "built") == before
 
 
 def test_another_count_than_expected(source: Path, tmp_path: Path) -> None:
     with pytest.raises(CorpusError, match="gives 200 passages and not 201"):
-        build(source, tmp_path / "built", expect=201)
-    assert len(build(source, tmp_path / "built", expect=200)) == 200
+        build_corpus(source, tmp_path / "built", expect=201)
+    assert len(build_corpus(source, tmp_path / "built", expect=200)) == 200
 
 
 def test_folders_that_hold_something(source: Path, tmp_path: Path, folder: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "note").write_text("mine")
     with pytest.raises(CorpusError, match="is not empty and holds no corpus"):
-        build(source, tmp_path / "other", force=True)
+        build_corpus(source, tmp_path / "other", force=True)
     with pytest.raises(CorpusError, match="holds a corpus already; give another --output, or --force"):
-        build(source, folder)
+        build_corpus(source, folder)
     less = write_json_lines(tmp_path / "less.jsonl", some_passages(10))
-    assert len(build(less, folder, force=True)) == 10
+    assert len(build_corpus(less, folder, force=True)) == 10
     (tmp_path / "empty").mkdir()
-    assert len(build(less, tmp_path / "empty")) == 10
+    assert len(build_corpus(less, tmp_path / "empty")) == 10
     assert beside(folder) == ["built", "empty", "less.jsonl", "other", "p.jsonl"]
 
 
@@ -183,7 +183,7 @@ def test_two_builds_of_one_corpus(source: Path, tmp_path: Path) -> None:
     work = tmp_path / ".built.building"
     work.mkdir()
     with locked(work, ""), pytest.raises(CorpusError, match="another build of this corpus is under way"):
-        build(source, tmp_path / "built")
+        build_corpus(source, tmp_path / "built")
 
 
 def test_a_disk_that_is_full_leaves_nothing(
@@ -197,14 +197,14 @@ def test_a_disk_that_is_full_leaves_nothing(
     command.refused("corpus", "build", source, "--output", out, says=("No space left", "free some space"), code=FAILED)
     assert beside(out) == ["p.jsonl"]
     with pytest.raises(BrokenOffError):
-        build(source, out)
+        build_corpus(source, out)
 
 
 @pytest.mark.parametrize("size", ["4k", "8k", "16k"])
 def test_a_disk_that_is_really_full_leaves_nothing(source: Path, tmp_path: Path, size: str) -> None:
     with mounted(tmp_path / "small", size) as small:
         with pytest.raises(BrokenOffError, match="free some space and run it again"):
-            build(source, small / "built", progress=False)
+            build_corpus(source, small / "built", progress=False)
         assert list(small.iterdir()) == []
 
 
@@ -214,7 +214,7 @@ def test_a_passage_that_no_index_takes_is_refused_with_its_line(
     passages = [*some_passages(3), Passage("big", "", "word " * 400)]
     monkeypatch.setattr(sources, "LONGEST", 1000)
     path = write_json_lines(tmp_path / "p.jsonl", passages)
-    for read in (lambda: Corpus.load(path), lambda: build(path, tmp_path / "built")):
+    for read in (lambda: Corpus.load(path), lambda: build_corpus(path, tmp_path / "built")):
         with pytest.raises(
             CorpusError, match=r"p\.jsonl, line 4: passage 'big' has 2,000 characters, .* limit is 1,000"
         ):
@@ -224,7 +224,7 @@ def test_a_passage_that_no_index_takes_is_refused_with_its_line(
     monkeypatch.setattr(tabular, "LONGEST_LINE", 1 << 20)
     path.write_text(path.read_text() + json.dumps({"text": "x" * (2 << 20)}))
     monkeypatch.setattr(sources, "LONGEST", 8 << 20)
-    for read in (lambda: Corpus.load(path), lambda: build(path, tmp_path / "built")):
+    for read in (lambda: Corpus.load(path), lambda: build_corpus(path, tmp_path / "built")):
         with pytest.raises(CorpusError, match=r"p\.jsonl, line 5: is longer than 1 MiB"):
             read()
     assert beside(tmp_path / "built") == ["p.jsonl"]
@@ -236,15 +236,15 @@ def test_an_interrupted_build_leaves_nothing(source: Path, tmp_path: Path, monke
 
     monkeypatch.setattr(building._Added, "add", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        build(source, tmp_path / "built")
+        build_corpus(source, tmp_path / "built")
     assert beside(tmp_path / "built") == ["p.jsonl"]
 
 
 KILLED = """
 import sys
-from dragin_lab.retrieval.build import build
+from dragin_lab.retrieval.build import build_corpus
 print("begun", flush=True)
-build(sys.argv[1], sys.argv[2], force=True)
+build_corpus(sys.argv[1], sys.argv[2], force=True)
 """
 
 
@@ -440,7 +440,7 @@ def test_build_check_and_search_from_the_command_line(tmp_path: Path, source: Pa
     ran = command("corpus", "check", out, "--full")
     assert ran.code == DONE, ran.out
     assert ran.out.count("ok ") == 3
-    assert "8 canary queries, each of which found its passage" in ran.out
+    assert "8 canary queries, and each finds its passage" in ran.out
     found = command("corpus", "search", "word7x0", "--corpus", out, "--json")
     assert json.loads(found.out.splitlines()[0])["id"] == "7"
     assert command("corpus", "check", out, "--retriever", "bm25").code == DONE

@@ -18,7 +18,7 @@ from sources import some_passages, write_json_lines
 
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SettingError
 from dragin_lab.retrieval import dense
-from dragin_lab.retrieval.build import build
+from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder
@@ -277,7 +277,7 @@ def test_the_whole_path_on_the_embedded_model(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     passages = Corpus.load()[:12]
     source = write_json_lines(tmp_path / "p.jsonl", passages)
-    folder = build(source, tmp_path / "built").folder
+    folder = build_corpus(source, tmp_path / "built").folder
     search = ("corpus", "search", passages[7].text, "--retriever", "dense:almanac", "--top-k", 1, "--json")
     refused = command.refused(*search, "--corpus", folder)
     assert f"dragin-lab corpus index {folder} --retriever dense:almanac" in refused.err

@@ -20,7 +20,7 @@ from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
 from dragin_lab.retrieval import elasticsearch as server
 from dragin_lab.retrieval.bm25 import BM25
-from dragin_lab.retrieval.build import build
+from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.elasticsearch import Address, Elasticsearch
@@ -119,10 +119,10 @@ def test_provenance_says_what_was_searched(index: Index) -> None:
 def test_the_check_puts_the_canaries_to_the_server(
     index: Index, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    built = build(write_json_lines(tmp_path / "p.jsonl", some_passages(50)), tmp_path / "built").folder
+    built = build_corpus(write_json_lines(tmp_path / "p.jsonl", some_passages(50)), tmp_path / "built").folder
     index.corpus = Corpus.load(built)
     ran = Command(capsys)("corpus", "check", built, "--retriever", f"elasticsearch:{index.url}")
-    assert (ran.code, "canary queries, each of which found its passage" in ran.out) == (DONE, True)
+    assert (ran.code, "canary queries, and each finds its passage" in ran.out) == (DONE, True)
     index.count = 49
     ran = Command(capsys)("corpus", "check", built, "--retriever", f"elasticsearch:{index.url}")
     assert (ran.code, "FAIL " in ran.out, "holds 49 passages, and built has 50" in ran.out) == (FAILED, True, True)

@@ -25,7 +25,7 @@ from dragin_lab.cli.app import DONE, FAILED
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.retrieval import analysis, answers, dense, milvus
 from dragin_lab.retrieval.bm25 import BM25
-from dragin_lab.retrieval.build import build
+from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.check import ask_canaries
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
@@ -52,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A built corpus of 240 passages."""
     folder = tmp_path_factory.mktemp("corpus")
     source = write_json_lines(folder / "p.jsonl", [*some_passages(200), *ALIKE])
-    return build(source, folder / "built").folder
+    return build_corpus(source, folder / "built").folder
 
 
 @pytest.fixture(scope="module")
@@ -231,13 +231,13 @@ def test_the_commands_fill_check_and_search(file: Path, built: Path, corpus: Cor
     assert json.loads(ran.out)["id"] == "17"
     ran = command("corpus", "check", built, "--retriever", spec, "--full")
     assert ran.code == DONE
-    assert "canary queries, each of which found its passage" in ran.out
+    assert "canary queries, and each finds its passage" in ran.out
     with closing(Collection(Address.parse(spec))) as collection:
         every = ["row", "id", "title", "text", "vector"]
         collection.ask("upsert", [dict(collection.ask("query", ids=[0], output_fields=every)[0]) | {"text": "changed"}])
     ran = command("corpus", "check", built, "--retriever", spec)
     assert (ran.code, "does not find passage '1' among the first 10" in ran.out) == (FAILED, True)
-    other = build(write_json_lines(file.parent / "o.jsonl", some_passages(9)), file.parent / "other").folder
+    other = build_corpus(write_json_lines(file.parent / "o.jsonl", some_passages(9)), file.parent / "other").folder
     assert (
         f"FAIL  {spec}: was filled with corpus_fingerprint"
         in command("corpus", "check", other, "--retriever", spec).out
