@@ -50,7 +50,7 @@ _WHERE = {
     "method": "core.method",
     "open_retriever": "retrieval.choose",
     "preset": "data.presets",
-    "table": "study.tables.table",
+    "table": "study.paper_tables",
     "trigger": "study.fitting",
     "tuner": "widgets",
 }

@@ -10,15 +10,24 @@ from dragin_lab.cli.options import Name, debug_option
 from dragin_lab.cli.outputs import check_writable, echo, terminal_width
 from dragin_lab.core.method import VARIANTS
 from dragin_lab.data import paper
+from dragin_lab.study.paper_layouts import NAMES
+from dragin_lab.study.paper_tables import table as make_table
 from dragin_lab.study.runs import Runs
-from dragin_lab.study.tables.layouts import NAMES
-from dragin_lab.study.tables.shown import FORMATS
-from dragin_lab.study.tables.table import table as make_table
+from dragin_lab.study.table import FORMATS, Table
 
 format_option = click.option(
     "--format", "form", type=Name(FORMATS), default="text", show_default=True,
-    help="Text is folded to the terminal's width; csv has all figures in full.",
+    help="Text is folded to the terminal's width; csv has all figures in full; latex needs the package booktabs.",
 )  # fmt: skip
+columns_option = click.option(
+    "--columns", metavar="NAMES",
+    help="Only these columns, in this order, between commas: headings, measures and parts such as EM,F1,mean.",
+)  # fmt: skip
+
+
+def _print(table: Table, form: str, columns: str | None) -> None:
+    chosen = table if columns is None else table.choose(columns.split(","))
+    echo(chosen.show(form, width=terminal_width()))
 
 
 @click.command(short_help="Print runs as a table, alone or beside the paper's own.")
@@ -40,30 +49,31 @@ format_option = click.option(
     type=Name(tuple(NAMES)),
     help="Take our values of Tables 4 to 6 from this benchmark; default iirc for 4, hotpotqa for 5 and 6.",
 )
+@columns_option
 @format_option
 @debug_option
-def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any) -> None:
+def table(runs: tuple[str, ...], form: str, columns: str | None, compare: str | None, **options: Any) -> None:
     """Print one row for each method of the RUNs, of any benchmark and of files of your own: exact match, F1,
-    retrievals and tokens per question with 95 % intervals, and how many answers could not be read.
+    retrievals and tokens per question with 95 % intervals, and how many answers could not be read. The methods stand in
+    the order of the RUNs.
 
     With N (1 to 9): the paper's table N, its value in each cell beside ours. RUN is a run directory that
     'dragin-lab run' wrote, or a folder of them; without any the paper's values stand alone. Runs on Almanac's data
     sets fill the columns of the benchmarks whose form they have, and are marked.
     """
     if not runs or not runs[0].lstrip("-").isdecimal():
-        if given := [name for name, value in options.items() if value is not None]:
+        if used := [name for name, value in options.items() if value is not None]:
             names = {"as_model": "--as", "benchmark": "--dataset"}
-            raise click.UsageError(
-                f"{names.get(given[0], '--variant')} goes with a table of the paper; give its number"
-            )
+            option = names.get(used[0], "--variant")
+            raise click.UsageError(f"{option} goes with a table of the paper; give its number")
         if not runs:
             raise click.UsageError(
                 f"give run directories, or the number of a table of the paper, 1 to {len(paper.TITLES)}"
             )
-        echo(Runs.load(runs).table(compare=compare).show(form, width=terminal_width()))
+        _print(Runs.load(runs).table(compare=compare), form, columns)
         return
     number = click.IntRange(1, max(paper.TITLES)).convert(int(runs[0]), None, None)
-    echo(make_table(number, runs[1:], compare=compare, **options).show(form, width=terminal_width()))
+    _print(make_table(number, runs[1:], compare=compare, **options), form, columns)
 
 
 @click.command(short_help="Test one method against another on the questions that both answered.")
@@ -71,17 +81,16 @@ def table(runs: tuple[str, ...], form: str, compare: str | None, **options: Any)
 @click.argument("second", metavar="METHOD")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @click.option("--where", metavar="TEXT", help="Only questions that match, such as 'sr-rag wrong' or 'retrievals > 2'.")
+@columns_option
 @format_option
 @debug_option
-def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, form: str) -> None:
+def compare(first: str, second: str, runs: tuple[str, ...], where: str | None, form: str, columns: str | None) -> None:
     """Print the difference in exact match and F1 of two methods of the RUNs: with its 95 % bootstrap interval, exact
     McNemar and permutation p values, questions won, lost and tied, and why each was wrong where the other was right.
 
     Questions that --where chose by what one of the two answered are listed with both answers, and not tested.
     """
-    found = Runs.load(runs)
-    chosen = found if where is None else found.where(where)
-    echo(chosen.compare(first, second).table.show(form, width=terminal_width()))
+    _print(_load(runs, where).compare(first, second).table, form, columns)
 
 
 @click.command(short_help="Write a page to explore runs in: which questions, why wrong, side by side.")
@@ -96,6 +105,9 @@ def browse(runs: tuple[str, ...], html: str, where: str | None) -> None:
     from dragin_lab.views.browsing import browse_page
 
     check_writable(html)
-    found = Runs.load(runs)
-    chosen = found if where is None else found.where(where)
-    echo(f"page written to {browse_page(chosen).save(html)}", err=True)
+    echo(f"page written to {browse_page(_load(runs, where)).save(html)}", err=True)
+
+
+def _load(runs: tuple[str, ...], where: str | None) -> Runs:
+    every = Runs.load(runs)
+    return every if where is None else every.where(where)

@@ -21,6 +21,7 @@ from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.conditions import check_same_questions, differing_conditions
+from dragin_lab.study.means import means_table
 from dragin_lab.study.naming import names_of_runs
 from dragin_lab.study.sentence import (
     ANSWER_COLUMNS,
@@ -31,8 +32,7 @@ from dragin_lab.study.sentence import (
     names_in,
     sentence,
 )
-from dragin_lab.study.tables.means import means_table
-from dragin_lab.study.tables.shown import Table
+from dragin_lab.study.table import Table
 from dragin_lab.study.versus import Comparison
 from dragin_lab.text import csv_text
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from dragin_lab.trace.trace import Trace
 
-_TABLES = {"tex": "latex", "md": "markdown", "txt": "text"}
+_TABLES = {"tex": "latex", "md": "markdown", "html": "html", "txt": "text"}
 _SAVED = ("csv", "parquet", *_TABLES)
 _RIGHT = 1.0  # an exact match below this is wrong
 
@@ -333,7 +333,7 @@ class Runs:
     # -- files --------------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path, *, compare: str | None = None) -> Path:
-        """Write ``questions`` (.csv, .parquet) or the table (.tex, .md, .txt), by the name's ending; return the path.
+        """Write ``questions`` (.csv, .parquet) or the table (.tex, .md, .html, .txt) by the ending; return the path.
 
         In a .csv a text that begins with = + - @ gets an apostrophe before it, so that no spreadsheet computes it.
 
@@ -358,5 +358,5 @@ class Runs:
         asked = len(self.outcomes.groupby(["dataset", "qid"]))
         return f"Runs({', '.join(self.names)} on {', '.join(self.datasets)}; {asked:,} questions)"
 
-    def _repr_markdown_(self) -> str:
-        return self.table().show("markdown")
+    def _repr_html_(self) -> str:
+        return self.table().show("html")

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from dragin_lab.errors import SettingError
 from dragin_lab.run.intervals import bracket
 from dragin_lab.study.comparisons import PairedTest
-from dragin_lab.study.tables.cells import Cell, Row
-from dragin_lab.study.tables.shown import Table
+from dragin_lab.study.table import Cell, Row, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -97,8 +96,8 @@ class Comparison:
     def __str__(self) -> str:
         return str(self.table)
 
-    def _repr_markdown_(self) -> str:
-        return self.table.show("markdown")
+    def _repr_html_(self) -> str:
+        return self.table.show("html")
 
 
 def _outcome(right: bool) -> str:

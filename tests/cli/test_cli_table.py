@@ -11,8 +11,8 @@ from command import Command
 from run_folders import write_run
 
 from dragin_lab.cli import app as cli
-from dragin_lab.study.tables.shown import FORMATS
-from dragin_lab.study.tables.table import table
+from dragin_lab.study.paper_tables import table
+from dragin_lab.study.table import FORMATS
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_the_papers_tables_alone(command: Command) -> None:
     for number in range(1, 10):
         ran = command("table", number)
         assert (ran.code, ran.err) == (cli.DONE, "")
-        assert ran.out.startswith(f"Table {number}. ")
+        assert f" (Table {number} of DRAGIN, ACL 2024)\n" in ran.out
 
 
 def test_the_table_is_printed_and_nothing_else(command: Command, runs: Path) -> None:
@@ -64,7 +64,8 @@ def test_what_is_refused(command: Command, runs: Path) -> None:
     command.refused("table", "two", says=("two: no such folder",))
     command.refused("table", 2, runs / "nothing", says=(f"{runs / 'nothing'}: ",))
     command.refused("table", 2, runs, "--as", "llama2-13b", says=("Did you mean 'llama2-13b-chat'?",))
-    command.refused("table", 2, runs, "--compare", "drgin", says=("no row 'drgin'; did you mean 'dragin'?",))
+    command.refused("table", 2, runs, "--compare", "drgin", says=("'drgin' does not exist; did you mean 'dragin'?",))
+    command.refused("table", 2, runs, "--columns", "EM,mein", says=("column 'mein' does not exist",))
     command.refused("table", 2, runs, "--format", "tex", says=("'tex' is not one of",))
     command.refused("table", 2, runs, "--variant", "paper", says=("none of the 2 runs is of the paper variant",))
     command.refused("table", 2, runs, "--dataset", "iirc", says=("Table 2 is not on one benchmark",))
@@ -91,6 +92,10 @@ def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) ->
     assert ran.code == cli.DONE
     assert r"dragin & 0.750" in ran.out
     assert r"-0.250 (p = 1)" in ran.out
+    ran = command("table", tmp_path / "mine" / "sr-rag", tmp_path, "--columns", "F1,EM,mean", "--format", "latex")
+    rows = [line.split(" & ")[0] for line in ran.out.splitlines() if "0." in line and " & " in line]
+    assert rows == ["sr-rag", "dragin"]  # the methods in the order of the folders
+    assert " & F1 & EM \\\\\n" in ran.out
     ran = command("compare", "dragin", "sr-rag", tmp_path)
     assert "+0.250" in ran.out
     assert "McNemar, exact" in ran.out

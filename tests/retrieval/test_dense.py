@@ -23,7 +23,7 @@ from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.dense import PROGRESS, VECTORS, Dense, index_folder
 from dragin_lab.retrieval.stored import ABOUT
-from dragin_lab.study.tables.table import table
+from dragin_lab.study.paper_tables import table
 from dragin_lab.trace.trace import Passage
 
 pytest.importorskip("faiss", reason="faiss-cpu is not installed (extra: dense)")

@@ -17,7 +17,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import decode, encode
 from dragin_lab.run.rundir import RunError
 from dragin_lab.study.comparisons import paired
-from dragin_lab.study.tables.shown import FORMATS
+from dragin_lab.study.table import FORMATS
 from dragin_lab.text import csv_text
 
 A = (1.0, 0.0, 1.0, 1.0)

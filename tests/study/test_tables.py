@@ -11,9 +11,8 @@ from run_folders import read_config, write_config, write_run
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.run.intervals import bootstrap, proportion
 from dragin_lab.study.comparisons import paired
-from dragin_lab.study.tables.cells import Cell
-from dragin_lab.study.tables.shown import Table
-from dragin_lab.study.tables.table import table
+from dragin_lab.study.paper_tables import table
+from dragin_lab.study.table import Cell, Table
 
 REAL = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 RIGHT = (1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0)
@@ -177,7 +176,7 @@ def test_models_that_cannot_stand_side_by_side_are_refused(tmp_path: Path) -> No
         table(2, tmp_path)
     with pytest.raises(SettingError, match=r"one beside vicuna-13b-v1\.5"):
         table(2, tmp_path, as_model="vicuna-13b-v1.5")
-    with pytest.raises(SettingError, match="no model 'gpt'; one of llama2-13b-chat"):
+    with pytest.raises(SettingError, match="model of the paper 'gpt' does not exist; one of llama2-13b-chat"):
         table(2, tmp_path, as_model="gpt")
 
 
@@ -290,9 +289,9 @@ def test_thresholds_and_retrievers_can_be_compared(tmp_path: Path) -> None:
 
 
 def test_rows_that_do_not_exist_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"no row 'dragn'; did you mean 'dragin'\? one of wo-rag"):
+    with pytest.raises(SettingError, match=r"row of Table 2 'dragn' does not exist; did you mean 'dragin'\?"):
         table(2, compare="dragn")
-    with pytest.raises(SettingError, match=r"no row '2'; one of 1\.0, 1\.1"):
+    with pytest.raises(SettingError, match=r"row of Table 5 '2' does not exist; .*one of 1\.0, 1\.1"):
         table(5, compare="2")
     with pytest.raises(SettingError, match="about settings; it takes neither"):
         table(9, compare="dragin")

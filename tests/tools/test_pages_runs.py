@@ -11,7 +11,7 @@ import dragin_lab as dl
 from dragin_lab.core.formulators import DEFAULT_TOP_N
 from dragin_lab.core.method import label
 from dragin_lab.run.rundir import find_runs
-from dragin_lab.study.tables.layouts import RESULTS, Want, layout
+from dragin_lab.study.paper_layouts import LABELS, Want, layout
 from tools.pages import runs
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def test_every_cell_of_the_papers_result_tables_has_a_run() -> None:
         same = (method.trigger.name, method.formulator.name) == (want.when, want.what) and method.variant == "reference"
         return same and want.threshold in (None, method.threshold) and dense == (want.retriever == "dense")
 
-    for number in RESULTS:
+    for number in LABELS:
         for want in (slot.want for line in layout(number).lines for slot in line.slots):
             assert any(fills(want, part, method) for part, method in made), (number, want)
 

@@ -19,8 +19,7 @@ from dragin_lab import views
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
 from dragin_lab.study import ranking
 from dragin_lab.study.needs import Item
-from dragin_lab.study.tables.cells import Cell, Row
-from dragin_lab.study.tables.shown import Table
+from dragin_lab.study.table import Cell, Row, Table
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import figures, still
 from dragin_lab.views.attention import WordMap, read_again, written_map

@@ -1,24 +1,26 @@
-"""Which of the runs at hand a cell of a table is filled from."""
+"""Which of the runs at hand a cell of a table of the paper is filled from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from dragin_lab.checks import shown
-from dragin_lab.core.method import method
+from dragin_lab.checks import choice
+from dragin_lab.core.method import METHODS, method
 from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import find_preset, plain_name
 from dragin_lab.errors import SettingError
+from dragin_lab.run.rundir import RunRecord
 from dragin_lab.study.conditions import check_same_questions
-from dragin_lab.study.tables.cells import Cell, mean_cell, measured
-from dragin_lab.study.tables.layouts import ALONE, BM25, DENSE, NAMES, OWN_WHEN, Want
+from dragin_lab.study.means import mean_cell
+from dragin_lab.study.paper_layouts import BM25, DENSE, NAMES, Want
+from dragin_lab.study.table import Cell
 
-if TYPE_CHECKING:
-    from dragin_lab.run.rundir import RunRecord
-
+#: The paper's model in Tables 5 and 7, which compare none.
+ALONE = "llama2-13b-chat"
+OWN_TRIGGER = METHODS["dragin"][0]
 _SPLITS = ("-train", "-dev", "-test")
 
 
@@ -45,28 +47,68 @@ class Source:
         self.retriever = (BM25 if BM25 in kind.lower() else DENSE) if searches else None
         self._cells: dict[tuple[str, Path | None], Cell] = {}
 
-    def values(self, measure: str) -> dict[str, float]:
-        """Question id -> value, of the episodes that did not fail and have one."""
-        return measured({line["qid"]: line for line in self.record.predictions}, measure)
+    @property
+    def called(self) -> str:
+        """The model's name, with that of the paper's model that it stands beside."""
+        beside = self.paper_model
+        return self.model if beside is None or beside in self.model.lower() else f"{self.model} as {beside}"
 
     def cell(self, measure: str, base: Source | None) -> Cell:
         """The mean a question, tested against ``base`` where both were asked the same questions."""
         at = (measure, None if base is None else base.folder)
         if at not in self._cells:
-            theirs = base.values(measure) if base is not None and base.dataset == self.dataset else None
+            theirs = base.record.predictions if base is not None and base.dataset == self.dataset else None
             places = 3 if measure in ("em", "f1", "precision", "recall") else 2
-            self._cells[at] = mean_cell(measure, self.values(measure), theirs, places)
+            self._cells[at] = mean_cell(measure, self.record.predictions, theirs, places)
         return self._cells[at]
 
     def fits(self, want: Want) -> bool:
         """Whether the cell can be filled from this run, as far as everything but its model goes."""
-        made = self.settings
         return (
             self.benchmark == want.benchmark
-            and (made["when"], made["what"]) == (want.when, want.what)
-            and want.threshold in (None, made["threshold"])
+            and (self.settings["when"], self.settings["what"]) == (want.when, want.what)
+            and want.threshold in (None, self.settings["threshold"])
             and want.retriever in (None, self.retriever)
         )
+
+    def caveats(self, want: Want, n: int) -> list[str]:
+        """What keeps a value of ours, over ``n`` questions, from being comparable to the paper's."""
+        remarks = []
+        if self.almanac:
+            remarks.append("on Almanac's questions: the form of this benchmark, a world and passages of their own")
+        if n < self.asked:
+            why = f"{len(self.record.failed)} failed" if self.record.failed else "the run is not complete"
+            remarks.append(f"n = {n} of {self.asked} questions ({self.folder}: {why})")
+        if want.retriever is None and self.retriever not in (None, BM25):
+            remarks.append(f"passages by {self.searched_with}, where the paper has BM25")
+        if want.retriever not in (None, BM25) and "sgpt" not in self.searched_with.lower():
+            remarks.append(f"passages by {self.searched_with}, where the paper has SGPT")
+        if self.settings["variant"] != "reference":
+            remarks.append(f"{self.settings['variant']} variant")
+        return remarks
+
+    def has_published_threshold(self) -> bool:
+        """Whether its threshold is that of Table 9 for the model and benchmark."""
+        if self.paper_model is None or self.benchmark is None or self.settings["when"] != OWN_TRIGGER:
+            return False
+        preset = find_preset(self.paper_model, self.benchmark, source="paper")
+        return bool(self.settings["threshold"] == preset.settings["threshold"])
+
+    def has_default_settings(self) -> bool:
+        """Whether the settings that sweeps go over are the method's own."""
+        used: dict[str, Any] = self.settings
+        own = method(used["name"], variant=used["variant"], when=used["when"], what=used["what"])
+        return all(used.get(name) == own.settings.get(name) for name in ("threshold", "top_n", "n"))
+
+
+#: Which of several runs that fit is taken; the last one makes a method, for which spaCy has to be there.
+_PREFERENCES: tuple[Callable[[Source], bool], ...] = (
+    lambda source: not source.almanac,
+    lambda source: source.retriever in (None, BM25),
+    lambda source: source.settings["variant"] == "reference",
+    Source.has_published_threshold,
+    Source.has_default_settings,
+)
 
 
 def _benchmark(dataset: str) -> str | None:
@@ -80,40 +122,43 @@ def _benchmark(dataset: str) -> str | None:
 
 
 class Sources:
-    """The runs that a table is made from."""
+    """The runs that a table is made from.
+
+    Args:
+        as_model: the paper's model that the runs are compared with.
+        variant: take the runs of this variant only.
+
+    Raises:
+        SettingError: a model that the paper does not have; runs of more models than can stand beside one of the
+            paper's; runs of one data set that are not of the same questions.
+    """
 
     def __init__(
         self, records: Iterable[RunRecord], *, as_model: str | None = None, variant: str | None = None
     ) -> None:
-        """``as_model``: the paper's model that the runs are compared with; ``variant``: take the runs of one only.
-
-        Raises ``SettingError`` for a model that the paper does not have, for runs of more models than can stand beside
-        one of the paper's, and for runs of one data set that are not of the same questions.
-        """
-        known = sorted(set(paper.MODELS.values()))
-        if as_model is not None and not (isinstance(as_model, str) and as_model in known):
-            raise SettingError(f"the paper has no model {shown(as_model)}; one of {', '.join(known)}")
-        found = [Source(record, as_model) for record in records]
-        self.all = [s for s in found if variant in (None, s.settings["variant"])]
-        if found and not self.all:
-            raise SettingError(f"none of the {len(found)} runs is of the {variant} variant; leave variant out")
+        if as_model is not None:
+            choice("model of the paper", as_model, sorted(set(paper.MODELS.values())))
+        every = [Source(record, as_model) for record in records]
+        self.all = [s for s in every if variant in (None, s.settings["variant"])]
+        if every and not self.all:
+            raise SettingError(f"none of the {len(every)} runs is of the {variant} variant; leave variant out")
         for dataset in {s.dataset for s in self.all}:
-            of = [s for s in self.all if s.dataset == dataset]
-            check_same_questions({str(s.folder): {line["qid"]: line for line in s.record.predictions} for s in of})
+            same = [s for s in self.all if s.dataset == dataset]
+            check_same_questions({str(s.folder): {line["qid"]: line for line in s.record.predictions} for s in same})
         self.unused = [s for s in self.all if s.benchmark is None]
         self.left_out: dict[Path, Source] = {}
         self._by_model: dict[str | None, list[Source]] = {}
-        for one in self.all:
-            if one.benchmark is not None:
-                self._by_model.setdefault(one.paper_model, []).append(one)
+        for source in self.all:
+            if source.benchmark is not None:
+                self._by_model.setdefault(source.paper_model, []).append(source)
         for beside, sources in self._by_model.items():
             names = sorted({s.model for s in sources})
             if len(names) > 1:
-                place = f"beside {beside}" if beside else "beside the paper's"
+                place = f"beside {beside or 'the paper’s'}"
                 raise SettingError(f"runs of {len(names)} models ({', '.join(names)}); give those of one {place}")
 
     def of(self, model: str | None) -> list[Source]:
-        """The runs that stand beside a model of the paper: its own, else those of a model that the paper has not.
+        """The runs that stand beside a model of the paper: its own, else those of a model that the paper does not have.
 
         None is for tables about one model (``ALONE``): there the runs of any other do too, when there is just one.
         """
@@ -130,7 +175,7 @@ class Sources:
         """
         best = fitting = [source for source in self.of(want.model) if source.fits(want)]
         for preferred in _PREFERENCES:
-            if len(best) > 1:  # the last one makes a method, for which spaCy has to be there
+            if len(best) > 1:
                 best = [source for source in best if preferred(source)] or best
         if len(best) > 1:
             folders = ", ".join(str(source.folder) for source in best)
@@ -140,27 +185,3 @@ class Sources:
             )
         self.left_out |= {source.folder: source for source in fitting if source not in best}
         return best[0] if best else None
-
-
-def _published(source: Source) -> bool:
-    """Whether its threshold is that of Table 9 for the model and benchmark."""
-    if source.paper_model is None or source.benchmark is None or source.settings["when"] != OWN_WHEN:
-        return False
-    preset = find_preset(source.paper_model, source.benchmark, source="paper")
-    return bool(source.settings["threshold"] == preset.settings["threshold"])
-
-
-def _default(source: Source) -> bool:
-    """Whether the settings that sweeps go over are the method's own."""
-    made = source.settings
-    own = method(made["name"], variant=made["variant"], when=made["when"], what=made["what"])
-    return all(made.get(name) == own.settings.get(name) for name in ("threshold", "top_n", "n"))
-
-
-_PREFERENCES: tuple[Callable[[Source], bool], ...] = (
-    lambda source: not source.almanac,
-    lambda source: source.retriever in (None, BM25),
-    lambda source: source.settings["variant"] == "reference",
-    _published,
-    _default,
-)

@@ -1,0 +1,150 @@
+"""The paper's result tables (2 to 7) before they are filled: rows, columns, and which run each cell is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dragin_lab.core.method import METHODS
+from dragin_lab.data import paper
+from dragin_lab.errors import SettingError
+
+#: Of each result table the columns of its CSV file that label a row.
+LABELS = {
+    2: ("llm", "method"),
+    3: ("llm", "method"),
+    4: ("llm", "method"),
+    5: ("threshold",),
+    6: ("llm", "method"),
+    7: ("dataset", "retriever"),
+}
+#: The benchmark that Tables 4 to 6 are on. The paper names none for Table 6 (paper/README.md).
+ON = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}
+NAMES = {"2wikimultihopqa": "2WikiMultihopQA", "hotpotqa": "HotpotQA", "strategyqa": "StrategyQA", "iirc": "IIRC"}
+_SHORT = {"2wikimultihopqa": "2WMQA", "hotpotqa": "HQA", "strategyqa": "SQA", "iirc": "IIRC"}
+#: The paper's name of a measure, and the key of a prediction line that it is the mean of.
+MEASURES = {
+    "em": ("EM", "em"),
+    "f1": ("F1", "f1"),
+    "precision": ("Prec.", "precision"),
+    "recall": ("Recall", "recall"),
+    "accuracy": ("Accuracy", "em"),  # the exact match of yes or no
+    "num": ("#Num", "retrievals"),
+}
+#: The formulators of Table 6 by the method that its rows name.
+_FORMULATORS = {
+    "FLARE": "confident-sentence",
+    "Full Context": "full-context",
+    "FS-RAG": "last-sentence",
+    "FL-RAG": "last-n",
+    "DRAGIN": "qfs",
+}
+BM25, DENSE = "bm25", "dense"
+
+
+@dataclass(frozen=True)
+class Want:
+    """The runs that a cell can be filled from, and the key of their prediction lines that it is the mean of."""
+
+    model: str | None  # the paper's; None where the table is about one model only
+    benchmark: str
+    when: str
+    what: str
+    measure: str
+    threshold: float | None = None  # None: any
+    retriever: str | None = None  # None: any
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A cell before it is filled: the paper's value as printed ("" for none), and what ours would be."""
+
+    printed: str
+    best: bool
+    want: Want
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row before it is filled. ``group`` names the rows it is compared with, ``key`` itself among them."""
+
+    labels: tuple[str, ...]
+    group: str
+    key: str
+    slots: tuple[Slot, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A result table before it is filled; ``columns`` are (heading, measure)."""
+
+    number: int
+    labels: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+    lines: tuple[Line, ...]
+
+
+def layout(number: int, benchmark: str | None = None, thresholds: Iterable[float] = ()) -> Layout:
+    """The layout of a result table. ``benchmark`` replaces that of Tables 4 to 6; Table 5 gets a row for each of our
+    ``thresholds`` that the paper does not have.
+
+    Raises ``SettingError`` for a benchmark that does not exist, and for one where the table is not on one.
+    """
+    if benchmark is not None and number not in ON:
+        raise SettingError(f"Table {number} is not on one benchmark; leave benchmark={benchmark!r} out")
+    if benchmark is not None and benchmark not in NAMES:
+        raise SettingError(f"benchmark {benchmark!r} does not exist; one of {', '.join(NAMES)}")
+    rows = paper.rows(number)
+    if number == 5:
+        known = {float(row["threshold"]) for row in rows}
+        rows += [dict.fromkeys(rows[0], "") | {"threshold": f"{theta:g}"} for theta in thresholds if theta not in known]
+        rows.sort(key=lambda row: float(row["threshold"]))
+    measured = [name for name in rows[0] if name not in (*LABELS[number], "best", "note")]
+    lines = []
+    for row in rows:
+        key, run = _run_of(number, row)
+        slots = []
+        for name in measured:
+            asked, measure = _column(number, name)
+            on = asked or run.get("benchmark") or benchmark or ON[number]
+            want = Want(
+                paper.MODELS.get(row.get("llm", "")), on, run["when"], run["what"],
+                "tokens" if key == "tokens" else MEASURES[measure][1], run.get("threshold"), run.get("retriever"),
+            )  # fmt: skip
+            slots.append(Slot(row[name], name in row.get("best", "").split(), want))
+        labels = tuple(row[label] for label in LABELS[number])
+        lines.append(Line(labels, labels[0] if len(labels) > 1 else "", key, tuple(slots), row["note"]))
+    names = _SHORT if number == 3 else NAMES
+    headings = {"llm": "LLM", "method": "RAG Method" if number == 2 else "Method"}
+    labels = tuple(headings.get(name, name.capitalize()) for name in LABELS[number])
+    columns = [(names.get(asked, ""), MEASURES[key][0]) for asked, key in (_column(number, name) for name in measured)]
+    return Layout(number, labels, tuple(columns), tuple(lines))
+
+
+def _column(number: int, name: str) -> tuple[str, str]:
+    """The benchmark ("" for the table's own) and the measure of a column of the paper's CSV file."""
+    if number == 2:
+        benchmark, _, measure = name.partition(".")
+        return benchmark, measure
+    return (name, "num") if number == 3 else ("", name)
+
+
+def _run_of(number: int, row: dict[str, str]) -> tuple[str, dict[str, Any]]:
+    """The key of a row, and what the runs that fill it are set to: the table's method with one part exchanged."""
+    when, what = METHODS["dragin"]
+    if number == 5:
+        return row["threshold"], {"when": when, "what": what, "threshold": float(row["threshold"])}
+    if number == 7:
+        benchmark = next(name for name, short in _SHORT.items() if short == row["dataset"])
+        retriever = BM25 if row["retriever"] == "BM25" else DENSE
+        parts = {"when": when, "what": what, "benchmark": benchmark, "retriever": retriever}
+        return row["retriever"].lower(), parts
+    key = row["method"].removesuffix(" (Ours)").lower().replace(" ", "-")
+    if row["method"] == "Avg. Tokens":  # FL-RAG keeps all it writes, so the tokens of its runs are its responses'
+        when, what = METHODS["fl-rag"]
+        return "tokens", {"when": when, "what": what}
+    if number == 6:
+        return key, {"when": when, "what": _FORMULATORS[row["method"]]}
+    return key, {"when": METHODS[key][0], "what": "last-sentence" if number == 4 else METHODS[key][1]}

@@ -1,1 +1,0 @@
-"""The paper's tables with your own results beside them; ``table.table`` makes one."""
