@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from dragin_lab.run.intervals import Interval, bootstrap
 from dragin_lab.run.lab import Lab, as_method
 from dragin_lab.run.lines import Line
 from dragin_lab.run.serving import Running, Server
+from dragin_lab.study.budgets import with_cache
 from dragin_lab.study.conditions import check_same_questions
 from dragin_lab.trace.trace import Question, Step, Trace
 
@@ -39,11 +40,14 @@ class Change:
     @staticmethod
     def of(pairs: Sequence[tuple[bool, bool]]) -> Change:
         """From pairs of (right with, right without)."""
-        counts = {kind: pairs.count(kind) for kind in ((True, False), (False, True), (True, True), (False, False))}
-        gain = None
-        if pairs:
-            gain = bootstrap([float(after) - float(before) for after, before in pairs], within=(-1.0, 1.0))
-        return Change(counts[True, False], counts[False, True], counts[True, True], counts[False, False], gain)
+        gains = [float(after) - float(before) for after, before in pairs]
+        return Change(
+            helped=pairs.count((True, False)),
+            harmed=pairs.count((False, True)),
+            right=pairs.count((True, True)),
+            wrong=pairs.count((False, False)),
+            gain=bootstrap(gains, within=(-1.0, 1.0)) if gains else None,
+        )
 
 
 def change(with_retrieval: Sequence[Line], without: Sequence[Line]) -> Change:
@@ -89,9 +93,9 @@ def effects(lab: Lab, trace: Trace) -> list[Effect]:
     if not trace.scores:
         asked = trace.question.text[:60]
         raise SettingError(f"{asked!r} has no score; give a trace with a gold answer that did not fail")
-    asking = [step for step in trace.steps if step.query is not None]
-    stopped = [_stopped(lab, trace, step) for step in asking] + [trace]
-    return [Effect(trace.question.id, i + 1, stopped[i + 1], stopped[i]) for i in range(len(asking))]
+    searches = [step for step in trace.steps if step.query is not None]
+    ends = [_stop_retrieving(lab, trace, step) for step in searches] + [trace]
+    return [Effect(trace.question.id, i + 1, ends[i + 1], ends[i]) for i in range(len(searches))]
 
 
 def benefit(lab: Lab, questions: Any, method: Method | str, *, limit: int | None = None, **settings: Any) -> Change:
@@ -99,24 +103,23 @@ def benefit(lab: Lab, questions: Any, method: Method | str, *, limit: int | None
 
     Raises ``SettingError`` as ``Lab.run`` and ``effects``.
     """
-    asked, made = as_benchmark(questions, limit), as_method(method, settings)
-    lab = lab if lab.cache is not None or lab.uncached else lab.replace(cache=True)
-    lab = lab.replace(exemplars=lab.template(made, asked.template))
-    traces: Iterable[Trace] = lab.ask_many(asked.questions, made)
-    return Change.of([one.pair for trace in traces if trace.ended != "error" for one in effects(lab, trace)])
+    benchmark, own = as_benchmark(questions, limit), as_method(method, settings)
+    lab = with_cache(lab)
+    lab = lab.replace(exemplars=lab.template(own, benchmark.template))
+    traces = [trace for trace in lab.ask_many(benchmark.questions, own) if trace.ended != "error"]
+    return Change.of([effect.pair for trace in traces for effect in effects(lab, trace)])
 
 
-def _stopped(lab: Lab, trace: Trace, step: Step) -> Trace:
+def _stop_retrieving(lab: Lab, trace: Trace, step: Step) -> Trace:
     """The episode as it ends where it writes on from a step instead of retrieving, and never retrieves again."""
-    made = trace.method
-    alone = make_method("wo-rag", variant="paper", max_new_tokens=made["max_new_tokens"])
-    found = Trace(Question(trace.question.id, trace.question.text, trace.question.golds), alone.settings)
+    alone = make_method("wo-rag", variant="paper", max_new_tokens=trace.method["max_new_tokens"])
+    ending = Trace(Question(trace.question.id, trace.question.text, trace.question.golds), alone.settings)
     before = trace.steps[step.index - 1].answer if step.index else ""
     seen = step.prompt is not None and "passages" in step.prompt.spans
     passages = next((s.passages for s in reversed(trace.steps[: step.index]) if s.passages), None) if seen else None
     lm = lab.model
     text = f" {before.strip()}" if before.strip() else ""
-    loop = PaperLoop(alone, found, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
-    for _ in serve(Running(whole(loop), found, lab.seed), Server(lab.writer, None)):
+    loop = PaperLoop(alone, ending, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
+    for _ in serve(Running(whole(loop), ending, lab.seed), Server(lab.writer, None)):
         pass
-    return found
+    return ending

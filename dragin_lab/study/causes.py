@@ -4,7 +4,7 @@ The first rule that fits names the cause (``CAUSES`` is their order):
 
 1. The episode failed, its answer could not be read, or its text was cut before an answer came.
 2. Where the facts of the question are labelled (Almanac's are), the text is read against them up to the first wrong
-   value (``needs.find_facts``), and the passage that states it is followed through the episode: was it looked for
+   value (``truth.find_facts``), and the passage that states it is followed through the episode: was it looked for
    between the fact before and this value, was it found, and did it stand in the prompt when the value was written?
    A value that is stated of another subject than the expected one counts as wrong. With every fact right the
    conclusion is wrong.
@@ -23,13 +23,13 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.almanac import AlmanacError, labels, wordings
+from dragin_lab.almanac import AlmanacError, labels
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.core.answers import normalize_answer
 from dragin_lab.data.datasets import gold_titles
 from dragin_lab.errors import DataError
 from dragin_lab.run.lines import readable
-from dragin_lab.study.needs import Found, find_facts
+from dragin_lab.study.truth import StatedFact, find_facts
 from dragin_lab.trace.kept import arrivals, origins
 from dragin_lab.trace.trace import Passage, Trace
 
@@ -62,7 +62,7 @@ Search = Callable[[str, int], Sequence[Passage]]
 
 @dataclass(frozen=True)
 class Cause:
-    """Why an answer is wrong: ``kind`` is one of ``CAUSES``, ``why`` says it of this answer in a line."""
+    """Why an answer is wrong: ``kind`` is one of ``CAUSES``, ``why`` explains it for this answer in a line."""
 
     kind: str
     why: str
@@ -86,21 +86,21 @@ class Judge:
     @classmethod
     def of(cls, dataset: str, config: Mapping[str, Any], known: Iterable[Labelled] = ()) -> Judge:
         """What is known of a data set by its name: Almanac's labels, the benchmarks' gold titles, labels given."""
-        found = {one.qid: one for one in known}
+        by_id = {labelled.qid: labelled for labelled in known}
         if dataset.startswith("almanac/"):
             name, split = dataset.removeprefix("almanac/"), config["dataset"].get("split") or "test"
             with suppress(AlmanacError):  # a benchmark of an earlier edition of the world
-                found |= {one.qid: one for one in labels(name.removesuffix(f"-{split}"), split)}
-            return cls(found, search=_embedded_search(config))
+                by_id |= {labelled.qid: labelled for labelled in labels(name.removesuffix(f"-{split}"), split)}
+            return cls(by_id, search=_open_search(config))
         try:
-            return cls(found, gold_titles(dataset))
+            return cls(by_id, gold_titles(dataset))
         except DataError:  # not on this machine, or of another format
-            return cls(found)
+            return cls(by_id)
 
     def label(self, qid: str, question: str) -> Labelled | None:
         """The labels of a question; None for another question of this id, such as one of an earlier edition."""
-        found = self.labels.get(qid)
-        return found if found is not None and found.question.strip() == question.strip() else None
+        labelled = self.labels.get(qid)
+        return labelled if labelled is not None and labelled.question.strip() == question.strip() else None
 
     def cause(self, line: Mapping[str, Any], trace: Trace | None = None) -> Cause:
         """Why the answer of a prediction line is wrong; what needs its ``trace`` is "unknown" without one."""
@@ -111,30 +111,30 @@ class Judge:
                 return Cause("cut by length", f"after {line['tokens']} tokens, with no answer")
             return Cause("no readable answer", f"the text ends with {line['text'].strip()[-60:]!r}")
         if trace is None:
-            return Cause("unknown", "no trace was kept, which would tell what stood in the prompt")
+            return Cause("unknown", "no trace was kept, which would show what stood in the prompt")
         if (trace.text, trace.retrievals_count) != (line["text"], line["retrievals"]):
             return Cause("unknown", "the trace that was kept is of another answer to this question")
-        episode = Told(trace)
-        if episode.overrun:
-            return Cause("window", episode.overrun)
+        view = _View(trace)
+        if view.window_note:
+            return Cause("window", view.window_note)
         if (labelled := self.label(line["qid"], line["question"])) is not None:
-            found = _by_facts(episode, labelled, self.search)
+            cause = _judge_by_facts(view, labelled, self.search)
         else:
-            found = _by_answer(episode, line, self.titles.get(line["qid"], ()), self.search)
-        if found.kind in ("wrong conclusion", "unknown") and line["ended"] == "length":
+            cause = _judge_by_answer(view, line, self.titles.get(line["qid"], ()), self.search)
+        if cause.kind in ("wrong conclusion", "unknown") and line["ended"] == "length":
             return Cause("cut by length", f"after {line['tokens']} tokens: …{line['text'].strip()[-40:]!r}")
-        return found
+        return cause
 
 
-class Told:
-    """What a trace tells of the way to an answer; places are characters of its text."""
+class _View:
+    """Which passages stood in the prompt at each place of a trace's text; places are characters."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace, self.text = trace, trace.text
         self.arrivals = arrivals(trace)
         self._origins = origins(trace)
 
-    def in_view(self, place: int) -> tuple[Passage, ...]:
+    def passages_at(self, place: int) -> tuple[Passage, ...]:
         """The passages that stood in the prompt of what was written at a place."""
         origin = next((o for o in self._origins if o.start <= place < o.stop), None)
         if origin is None or not origin.with_passages:
@@ -145,55 +145,55 @@ class Told:
         return next((step.passages for step in reversed(before) if step.passages), ())
 
     @property
-    def overrun(self) -> str:
-        """What was said of the window, where passages did not fit into it; "" where all did."""
-        said = [note for step in self.trace.steps for note in step.notes]
-        said += [n for s in self.trace.steps for p in (s.prompt, s.passages_prompt) if p is not None for n in p.notes]
-        return next((note for note in said if "window" in note and "exemplars" not in note), "")
+    def window_note(self) -> str:
+        """The note that passages did not fit into the model's window; "" where all did."""
+        notes = [note for step in self.trace.steps for note in step.notes]
+        notes += [n for s in self.trace.steps for p in (s.prompt, s.passages_prompt) if p is not None for n in p.notes]
+        return next((note for note in notes if "window" in note and "exemplars" not in note), "")
 
 
 # -- labelled facts ---------------------------------------------------------------------------------------------------
 
 
-def _by_facts(told: Told, labelled: Labelled, search: Search | None) -> Cause:
-    text, back = _without_calls(told.text)
-    found, how = find_facts(text, labelled.facts, wordings())
-    if how == "all right":
-        return Cause("wrong conclusion", f"all {len(found)} facts are right, and the answer is {told.trace.answer!r}")
-    if how == "lost":
-        fact = labelled.facts[len(found)]
-        other = _of_another(text, found[-1].end if found else 0, fact, labelled)
+def _judge_by_facts(view: _View, labelled: Labelled, search: Search | None) -> Cause:
+    text, in_trace = _cut_calls(view.text)
+    stated, ending = find_facts(text, labelled.facts)
+    if ending == "all right":
+        return Cause("wrong conclusion", f"all {len(stated)} facts are right, and the answer is {view.trace.answer!r}")
+    if ending == "lost":
+        fact = labelled.facts[len(stated)]
+        other = _find_other_subject(text, stated[-1].end if stated else 0, fact, labelled)
         if other is None:
             return Cause("unknown", f"the text does not state the {fact.relation} of {fact.subject} in a known wording")
-        found.append(other)
-    wrong = found[-1]
-    fact, value = labelled.facts[len(found) - 1], text[wrong.start : wrong.end]
-    since = back(found[-2].end) if len(found) > 1 else 0
-    place = back(wrong.start)
+        stated.append(other)
+    wrong = stated[-1]
+    fact, value = labelled.facts[len(stated) - 1], text[wrong.start : wrong.end]
+    since = in_trace(stated[-2].end) if len(stated) > 1 else 0
+    place = in_trace(wrong.start)
     whose = "" if wrong.fact.subject == fact.subject else f" (written of {wrong.fact.subject})"
-    said = f"{fact.relation} of {fact.subject}: {value!r}{whose}, not {fact.value!r}"
-    in_view = told.in_view(place)
-    if _misspelt(value, fact.value, in_view):
-        return Cause("misspelt", said)
+    difference = f"{fact.relation} of {fact.subject}: {value!r}{whose}, not {fact.value!r}"
+    in_view = view.passages_at(place)
+    if _is_misspelt(value, fact.value, in_view):
+        return Cause("misspelt", difference)
     if fact.passage in {passage.id for passage in in_view}:
-        return Cause("value not copied", f"{said}, {_source(value, fact, in_view)}")
-    return _not_in_view(told, lambda passage: passage.id == fact.passage, since, place, said, search)
+        return Cause("value not copied", f"{difference}, {_find_source(value, fact, in_view)}")
+    return _judge_absence(view, lambda passage: passage.id == fact.passage, since, place, difference, search)
 
 
-def _of_another(text: str, since: int, fact: Fact, labelled: Labelled) -> Found | None:
+def _find_other_subject(text: str, since: int, fact: Fact, labelled: Labelled) -> StatedFact | None:
     """The statement that stands in place of an expected one: of a subject that the question has nothing to do with."""
-    expected = {one.subject for one in labelled.facts}
+    expected = {fact.subject for fact in labelled.facts}
     for name in dict.fromkeys(_NAME.findall(text, since)):
         if name not in expected:
-            found, _ = find_facts(text[since:], [replace(fact, subject=name)], wordings())
-            if found:
-                return replace(found[0], start=found[0].start + since, end=found[0].end + since)
+            stated, _ = find_facts(text[since:], [replace(fact, subject=name)])
+            if stated:
+                return replace(stated[0], start=stated[0].start + since, end=stated[0].end + since)
     return None
 
 
-def _source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
+def _find_source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
     """Where a wrong value is from."""
-    holding = [passage for passage in in_view if _holds(passage.text, value)]
+    holding = [passage for passage in in_view if _holds_value(passage.text, value)]
     if own := [passage for passage in holding if passage.id == fact.passage]:
         return f"which stands in the same passage ({own[0].title!r})"
     if holding:
@@ -201,90 +201,87 @@ def _source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
     return "the value it was taught" if value == fact.old else "which stands in no passage in view"
 
 
-def _without_calls(text: str) -> tuple[str, Callable[[int], int]]:
+def _cut_calls(text: str) -> tuple[str, Callable[[int], int]]:
     """A text without search calls, and what gives the place in the text of a place in it."""
     calls = list(_CALL.finditer(text))
 
-    def back(place: int) -> int:
+    def in_text(place: int) -> int:
         for call in calls:
             if call.start() > place:
                 break
             place += call.end() - call.start()
         return place
 
-    return _CALL.sub("", text), back
+    return _CALL.sub("", text), in_text
 
 
-def _misspelt(value: str, right: str, in_view: Sequence[Passage]) -> bool:
+def _is_misspelt(value: str, right: str, in_view: Sequence[Passage]) -> bool:
     """Whether a value is the right one with letters exchanged: as many words, each alike, and found in no passage."""
     ours, wanted = value.casefold().split(), right.casefold().split()
     if len(ours) != len(wanted) or ours == wanted or any(map(str.isdigit, ours)):
         return False
     alike = (difflib.SequenceMatcher(None, a, b).ratio() for a, b in zip(ours, wanted, strict=True))
-    return all(ratio >= ALIKE for ratio in alike) and not any(_holds(passage.text, value) for passage in in_view)
+    return all(ratio >= ALIKE for ratio in alike) and not any(_holds_value(passage.text, value) for passage in in_view)
 
 
 # -- gold titles, or the gold answer alone ----------------------------------------------------------------------------
 
 
-def _by_answer(told: Told, line: Mapping[str, Any], titles: Sequence[str], search: Search | None) -> Cause:
-    golds, text = [gold for gold in line["gold"] if gold] or [""], told.text
-    answer, closed = told.trace.answer, {normalize_answer(gold) for gold in line["gold"]} <= {"yes", "no"}
-    said = f"{answer[:60]!r}, not {golds[0][:60]!r}"
-    if any(_misspelt(answer, gold, told.in_view(len(text) - 1)) for gold in golds):
-        return Cause("misspelt", said)
-    if not closed and any(_holds(text, gold) for gold in golds):
+def _judge_by_answer(view: _View, line: Mapping[str, Any], titles: Sequence[str], search: Search | None) -> Cause:
+    golds, text = [gold for gold in line["gold"] if gold] or [""], view.text
+    answer, closed = view.trace.answer, {normalize_answer(gold) for gold in line["gold"]} <= {"yes", "no"}
+    difference = f"{answer[:60]!r}, not {golds[0][:60]!r}"
+    if any(_is_misspelt(answer, gold, view.passages_at(len(text) - 1)) for gold in golds):
+        return Cause("misspelt", difference)
+    if not closed and any(_holds_value(text, gold) for gold in golds):
         return Cause("wrong conclusion", f"the text says {golds[0]!r}, the answer is {answer[:60]!r}")
-    ever = [passage for _, step in told.arrivals for passage in step.passages]
-    lacking = [title for title in titles if title not in {passage.title for passage in ever}]
+    passages = [passage for _, step in view.arrivals for passage in step.passages]
+    lacking = [title for title in titles if title not in {passage.title for passage in passages}]
     if titles and not lacking:
-        return Cause("value not copied", f"{said}; all {len(titles)} gold passages were found")
+        return Cause("value not copied", f"{difference}; all {len(titles)} gold passages were found")
     if titles:
-        what = f"{said}; gold passage {lacking[0]!r}"
-        return _not_in_view(told, lambda passage: passage.title == lacking[0], 0, len(text), what, search)
-    if closed or not told.arrivals:
-        searched = told.trace.provenance.get("retriever", {}) is not None  # None for a method that never does
-        if not told.arrivals and searched:
-            return Cause("never retrieved", said)
-        return Cause("unknown", f"{said}; the facts this question needs are not labelled")
-    holds = [passage for passage in ever if any(_holds(passage.text, gold) for gold in golds)]
-    if holds:
-        return Cause("value not copied", f"{said}, which stands in the passage {holds[0].title!r} that was found")
-    return Cause("not found", f"{said}; no passage found holds it")
+        what = f"{difference}; gold passage {lacking[0]!r}"
+        return _judge_absence(view, lambda passage: passage.title == lacking[0], 0, len(text), what, search)
+    if closed or not view.arrivals:
+        searches = view.trace.provenance.get("retriever", {}) is not None  # None for a method that never does
+        if not view.arrivals and searches:
+            return Cause("never retrieved", difference)
+        return Cause("unknown", f"{difference}; the facts this question needs are not labelled")
+    holding = [passage for passage in passages if any(_holds_value(passage.text, gold) for gold in golds)]
+    if holding:
+        return Cause(
+            "value not copied", f"{difference}, which stands in the passage {holding[0].title!r} that was found"
+        )
+    return Cause("not found", f"{difference}; no passage found holds it")
 
 
 # -- what both ask ----------------------------------------------------------------------------------------------------
 
 
-def _not_in_view(
-    told: Told, wanted: Callable[[Passage], bool], since: int, place: int, said: str, search: Search | None
+def _judge_absence(
+    view: _View, wanted: Callable[[Passage], bool], since: int, place: int, difference: str, search: Search | None
 ) -> Cause:
     """Why a passage did not stand in the prompt at ``place``; the fact before ends at ``since``."""
-    number = next((n for n, (_, step) in enumerate(told.arrivals, 1) if any(map(wanted, step.passages))), None)
-    if number is not None and told.arrivals[number - 1][0] > place:
-        return Cause("retrieved too late", f"{said}; retrieval {number} found it afterwards")
-    tried = [step.query.sent for at, step in told.arrivals if since <= at <= place and step.query is not None]
-    if not tried:
+    number = next((n for n, (_, step) in enumerate(view.arrivals, 1) if any(map(wanted, step.passages))), None)
+    if number is not None and view.arrivals[number - 1][0] > place:
+        return Cause("retrieved too late", f"{difference}; retrieval {number} found it afterwards")
+    queries = [step.query.sent for at, step in view.arrivals if since <= at <= place and step.query is not None]
+    if not queries:
         gone = f"; retrieval {number} had found it, and it was in view no more" if number is not None else ""
-        return Cause("not looked up" if told.arrivals else "never retrieved", f"{said}{gone}")
-    return Cause("not found", f"{said}; {_rank(tried[-1], wanted, search)}")
+        return Cause("not looked up" if view.arrivals else "never retrieved", f"{difference}{gone}")
+    rank = "its rank was not looked for"
+    if search is not None:
+        ranked = enumerate(search(queries[-1], DEPTH), 1)
+        rank = next((f"it has rank {n}" for n, p in ranked if wanted(p)), f"it is not among the first {DEPTH}")
+    return Cause("not found", f"{difference}; asked {queries[-1][:80]!r}; {rank}")
 
 
-def _rank(query: str, wanted: Callable[[Passage], bool], search: Search | None) -> str:
-    asked = f"asked {query[:80]!r}"
-    if search is None:
-        return f"{asked}; its rank was not looked for"
-    ranked = enumerate(search(query, DEPTH), 1)
-    rank = next((rank for rank, passage in ranked if wanted(passage)), None)
-    return f"{asked}; " + (f"it has rank {rank}" if rank is not None else f"it is not among the first {DEPTH}")
-
-
-def _holds(text: str, value: str) -> bool:
+def _holds_value(text: str, value: str) -> bool:
     """Whether a value stands in a text as words of its own, in normal form."""
     return bool(inner := normalize_answer(value)) and f" {inner} " in f" {normalize_answer(text)} "
 
 
-def _embedded_search(config: Mapping[str, Any]) -> Search | None:
+def _open_search(config: Mapping[str, Any]) -> Search | None:
     """BM25 over the embedded passages, where that is what the run searched; opened when it is first needed."""
     used = config.get("retriever") or {}
     if (used.get("kind"), used.get("corpus")) != ("bm25", "almanac"):
@@ -292,11 +289,11 @@ def _embedded_search(config: Mapping[str, Any]) -> Search | None:
     from dragin_lab.retrieval.corpus import Corpus
 
     same = used.get("corpus_fingerprint") == Corpus.load().fingerprint  # of this edition's passages
-    return (lambda query, k: _embedded_index().search(query, k)) if same else None
+    return (lambda query, k: _open_index().search(query, k)) if same else None
 
 
 @cache
-def _embedded_index() -> BM25:
+def _open_index() -> BM25:
     from dragin_lab.retrieval.bm25 import BM25
     from dragin_lab.retrieval.corpus import Corpus
 

@@ -18,7 +18,7 @@ from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.study.ranking import roc_area
 from dragin_lab.study.stored_drafts import as_judged
-from dragin_lab.study.truth import truths
+from dragin_lab.study.truth import read_truths
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.logistic import FEATURES, HIDDEN, Logistic, define, features
@@ -126,7 +126,7 @@ def trigger(path: str | Path) -> Logistic:
 def _drafts(trace: Trace, labels: dict[str, Labelled], nlp: Any) -> Iterator[tuple[Draft, np.ndarray]]:
     """The drafts of a trace that state labelled facts, with (r,) bool for their first r tokens: missing or not."""
     method = restored(trace.method, nlp)
-    for step, truth in zip(trace.steps, truths(trace, labels[trace.question.text.strip()]), strict=True):
+    for step, truth in zip(trace.steps, read_truths(trace, labels[trace.question.text.strip()]), strict=True):
         if truth is not None and truth.stated:
             draft = as_judged(trace, step, method)
             starts, stops = draft.offsets.T  # (n,), (n,)

@@ -7,15 +7,15 @@ value's tokens. A second reading looks at what the model writes by itself, up to
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dragin_lab.almanac.facts import Fact, Labelled
+from dragin_lab.almanac.facts import DEGREES, Labelled
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
 from dragin_lab.core.method import method as make_method
@@ -36,6 +36,7 @@ from dragin_lab.errors import DraginLabError
 from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
+from dragin_lab.study.truth import find_facts
 from dragin_lab.trace.trace import Continuation
 
 if TYPE_CHECKING:
@@ -43,13 +44,9 @@ if TYPE_CHECKING:
 
     from dragin_lab.model.load import LanguageModel
 
-#: What the released code scores, beside the triggers of the registry, which score tokens as their equations have it.
-RELEASED = {
-    "rind-reference": "RIND as released: sentence's share of attention · entropy · length, by words, no prompt in view",
-    "attention-reference": "attention alone, as the released RIND scales it",
-    "probability-first": "1 - p of the likeliest token, which FLARE would have seen in a text of the model's own",
-    "probability-sentence": "FLARE as released: mean 1 - p of the sentence",
-}
+#: What the released code scores, beside the triggers of the registry: RIND and its attention alone by words, without
+#: the prompt in view; 1 - p of the likeliest token, whatever was written; FLARE's mean 1 - p of the sentence.
+RELEASED = ("rind-reference", "attention-reference", "probability-first", "probability-sentence")
 #: These fire at a place, whatever the model thinks: a fact counts as looked up when the place lies between the start of
 #: its sentence and the end of its value.
 CLOCKS = (EverySentence.name, EveryN.name)
@@ -65,26 +62,26 @@ class Item:
     """One thing a trigger should fire on or leave alone: a fact or a sentence, with every trigger's score on it.
 
     ``degree`` is the fact's (``facts.DEGREES``); of a sentence, that of the fact in it that is known least, "none"
-    where it has none. ``missing``: the model could not know it. ``said``: the model's own first choice at each token of
-    the value was that token; None where it does not apply. ``own`` are a forced fact's scores over the tokens up to the
-    first that the model would not have written: what follows it would not have stood in a draft of its own.
+    where it has none. ``missing``: the model could not know it. ``first_choice``: each token of the value was the
+    model's own first choice; None where it does not apply. ``own`` are a forced fact's scores over the tokens up to
+    the first that the model would not have written: what follows would not have stood in a draft of its own.
     """
 
     qid: str
     degree: str
     missing: bool
     scores: Mapping[str, float]
-    said: bool | None = None
+    first_choice: bool | None = None
     own: Mapping[str, float] = field(default_factory=dict)
 
 
 # -- scores -------------------------------------------------------------------------------------------------------
 
 
-def scoring(pipeline: Pipeline) -> list[Trigger]:
+def score_triggers(pipeline: Pipeline) -> list[Trigger]:
     """The registered triggers that score tokens by what is captured by default, custom and fitted ones too."""
-    found = [TRIGGERS.named(name) for name in TRIGGERS.names()]
-    drafts = [part for part in found if part.looks == "draft" and not part.needs]
+    parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
+    drafts = [part for part in parts if part.looks == "draft" and not part.needs]
     usable = [part for part in drafts if pipeline.finds_entities or not part.reads_entities]
     return [TRIGGERS.make(part, threshold=0.0).resolved("paper") for part in usable]
 
@@ -102,70 +99,70 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
 
 
 def token_scores(
-    made: Continuation, alone: np.ndarray, marker: str, decoded: Sequence[str], pipeline: Pipeline, n: int = 16
+    continuation: Continuation, alone: np.ndarray, marker: str, decoded: Sequence[str], pipeline: Pipeline, n: int = 16
 ) -> dict[str, np.ndarray]:
     """Every trigger's score of every token of a text, each (n,) float64.
 
     ``alone`` is the (h, n, n) attention map of the text's ids by themselves, ``marker`` the vocabulary's mark of a
     space, ``decoded`` the tokens decoded one by one. Scores of words and sentences stand on each of their tokens.
     """
-    doubt = doubts(made.logprob)  # (n,)
-    draft = Draft(made, pipeline)
-    words = reference_words(made.tokens, made.ids.tolist(), marker)
-    sentences = pipeline.split(made.raw_text)
+    doubt = doubts(continuation.logprob)  # (n,)
+    draft = Draft(continuation, pipeline)
+    words = reference_words(continuation.tokens, continuation.ids.tolist(), marker)
+    sentences = pipeline.split(continuation.raw_text)
     ranges = lay_sentences(sentences, [word.text for word in words])
-    received = reference_attention(alone, first_is_eos=made.tokens[0] == "</s>")  # (n,)
+    received = reference_attention(alone, first_is_eos=continuation.tokens[0] == "</s>")  # (n,)
     attended = over_words(received, words, "sum")  # (w,)
-    entropy = over_words(made.entropy.astype(np.float64), words, "mean")  # (w,)
-    mean_doubt, starts, clock = (np.zeros(len(made)) for _ in range(3))
+    entropy = over_words(continuation.entropy.astype(np.float64), words, "mean")  # (w,)
+    mean_doubt, starts, clock = (np.zeros(len(continuation)) for _ in range(3))
     for first, last in reference_token_ranges(sentences, decoded):
         mean_doubt[first:last] = doubt[first:last].mean() if last > first else 0.0
-    for start, end in pipeline.spans(made.text):
-        starts[tokens_of(made, start, end)[:1]] = 1.0
+    for start, end in pipeline.spans(continuation.text):
+        starts[tokens_of(continuation, start, end)[:1]] = 1.0
     clock[::n] = 1.0
     return {
-        "rind-reference": _on_tokens(len(made), words, ranges, reference_scores(attended, entropy, ranges)),
+        "rind-reference": _on_tokens(len(continuation), words, ranges, reference_scores(attended, entropy, ranges)),
         "attention-reference": _on_tokens(
-            len(made), words, ranges, reference_scores(attended, np.ones(len(words)), ranges)
+            len(continuation), words, ranges, reference_scores(attended, np.ones(len(words)), ranges)
         ),
-        "probability-first": 1.0 - made.alternative_probs[:, 0].astype(np.float64),
+        "probability-first": 1.0 - continuation.alternative_probs[:, 0].astype(np.float64),
         "probability-sentence": mean_doubt,
         EverySentence.name: starts,
         EveryN.name: clock,
-    } | {trigger.name: trigger.token_scores(draft) for trigger in scoring(pipeline)}
+    } | {trigger.name: trigger.token_scores(draft) for trigger in score_triggers(pipeline)}
 
 
 def _on_tokens(
     n: int, words: Sequence[Word], ranges: Sequence[tuple[int, int]], scores: Sequence[np.ndarray]
 ) -> np.ndarray:
     """(n,) the scores of each sentence's words, on each of their tokens; 0 outside."""
-    found = np.zeros(n)
+    by_token = np.zeros(n)
     for (first, last), inside in zip(ranges, scores, strict=True):
         for word, score in zip(words[first:last], inside, strict=True):
-            found[word.start : word.stop] = score
-    return found
+            by_token[word.start : word.stop] = score
+    return by_token
 
 
-def tokens_of(made: Continuation, start: int, end: int) -> np.ndarray:
+def tokens_of(continuation: Continuation, start: int, end: int) -> np.ndarray:
     """The tokens that hold some of the characters [start, end) of the text; (m,) int."""
-    return np.flatnonzero((made.offsets[:, 0] < end) & (made.offsets[:, 1] > start))
+    return np.flatnonzero((continuation.offsets[:, 0] < end) & (continuation.offsets[:, 1] > start))
 
 
-def _score_text(lm: LanguageModel, made: Continuation, pipeline: Pipeline, n: int) -> dict[str, np.ndarray]:
-    ids = made.ids.tolist()
+def _score_text(lm: LanguageModel, continuation: Continuation, pipeline: Pipeline, n: int) -> dict[str, np.ndarray]:
+    ids = continuation.ids.tolist()
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    return token_scores(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline, n)
+    return token_scores(continuation, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline, n)
 
 
-def _gather(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence: np.ndarray) -> dict[str, float]:
+def _gather_scores(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence: np.ndarray) -> dict[str, float]:
     """The largest score over a value's tokens; of a clock, over its sentence up to the value's end."""
     before = sentence[sentence <= value.max()]
     return {name: float(scores[name][before if name in CLOCKS else value].max()) for name in scores}
 
 
-def _sentence_at(made: Continuation, spans: Sequence[tuple[int, int]], place: int) -> np.ndarray:
-    start, end = next(((a, b) for a, b in spans if b > place), (place, len(made.text)))
-    return tokens_of(made, min(start, place), end)
+def _sentence_at(continuation: Continuation, spans: Sequence[tuple[int, int]], place: int) -> np.ndarray:
+    start, end = next(((a, b) for a, b in spans if b > place), (place, len(continuation.text)))
+    return tokens_of(continuation, min(start, place), end)
 
 
 # -- the gold reasoning, forced -----------------------------------------------------------------------------------
@@ -179,82 +176,34 @@ def forced_items(
     The closing "So the answer is …" is forced too, as a trigger looks at the whole draft. A sentence's score is the
     largest of all its tokens, so doubt about the wording counts in it.
     """
-    made = lm.score(template.render(labelled.question), f" {labelled.reasoning} So the answer is {labelled.answer}.")
-    lead = made.text.find(labelled.reasoning)
+    continuation = lm.score(
+        template.render(labelled.question), f" {labelled.reasoning} So the answer is {labelled.answer}."
+    )
+    lead = continuation.text.find(labelled.reasoning)
     if lead < 0:
         raise NeedsError(f"{labelled.qid}: the tokenizer does not give the reasoning back as it was written")
-    scores = _score_text(lm, made, pipeline, n)
-    first_choice = made.alternative_ids[:, 0] == made.ids  # (n,)
-    spans = pipeline.spans(made.text)
+    scores = _score_text(lm, continuation, pipeline, n)
+    first_choice = continuation.alternative_ids[:, 0] == continuation.ids  # (n,)
+    spans = pipeline.spans(continuation.text)
     facts = []
     for fact in labelled.facts:
-        value = tokens_of(made, fact.start + lead, fact.end + lead)
-        sentence = _sentence_at(made, spans, fact.start + lead)
-        said = first_choice[value]  # (m,)
-        seen = value if said.all() else value[: int(said.argmin()) + 1]
-        found, own = _gather(scores, value, sentence), _gather(scores, seen, sentence)
-        facts.append(Item(labelled.qid, fact.degree, fact.missing, found, bool(said.all()), own))
+        value = tokens_of(continuation, fact.start + lead, fact.end + lead)
+        sentence = _sentence_at(continuation, spans, fact.start + lead)
+        chosen = first_choice[value]  # (m,)
+        seen = value if chosen.all() else value[: int(chosen.argmin()) + 1]
+        whole, own = _gather_scores(scores, value, sentence), _gather_scores(scores, seen, sentence)
+        facts.append(Item(labelled.qid, fact.degree, fact.missing, whole, bool(chosen.all()), own))
     sentences = []
     for start, end in spans:
         inside = [fact for fact in labelled.facts if start <= fact.start + lead < end]
-        least = max((fact.degree for fact in inside), key=_ORDER.__getitem__, default="none")
-        tokens = tokens_of(made, start, end)
+        least = max((fact.degree for fact in inside), key=DEGREES.index, default="none")
+        tokens = tokens_of(continuation, start, end)
         missing = any(fact.missing for fact in inside)
-        sentences.append(Item(labelled.qid, least, missing, _gather(scores, tokens, tokens)))
+        sentences.append(Item(labelled.qid, least, missing, _gather_scores(scores, tokens, tokens)))
     return facts, sentences
 
 
-_ORDER = {name: place for place, name in enumerate(("often", "some", "seldom", "changed", "never"))}
-
-
-# -- what the model writes by itself --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Found:
-    """A fact found in a text: the characters of its value there, and whether it is the right one."""
-
-    fact: Fact
-    start: int
-    end: int
-    right: bool
-
-
-def find_facts(text: str, facts: Iterable[Fact], wordings: Mapping[str, Sequence[str]]) -> tuple[list[Found], str]:
-    """The expected facts in a generated text, in order, up to the first wrong one; and how the search ended.
-
-    ``wordings`` gives for a relation ("born"; "film country" for one that depends on the subject's kind) the sentences
-    that state it, with ``{s}`` and ``{v}`` for subject and value. The end is "all right", "first wrong", or
-    "lost": the next expected fact is stated in none of these ways, so that nothing can be said of the rest.
-    """
-    found: list[Found] = []
-    place = 0
-    for fact in facts:
-        span = _find_value(text, place, fact, wordings)
-        if span is None:
-            return found, "lost"
-        right = text[span[0] : span[1]] == fact.value
-        found.append(Found(fact, *span, right))
-        if not right:
-            return found, "first wrong"
-        place = span[1]
-    return found, "all right"
-
-
-def _find_value(text: str, place: int, fact: Fact, wordings: Mapping[str, Sequence[str]]) -> tuple[int, int] | None:
-    """The value's characters in the first sentence after ``place`` that states the fact; the most specific wording."""
-    value = r"\d+" if fact.value.isdigit() else r"[A-Z][^.?!]*?"
-    matches = []
-    for key, ways in wordings.items():
-        if key != fact.relation and not key.endswith(f" {fact.relation}"):
-            continue
-        for way in ways:
-            before, after = way.split("{v}")
-            head = r"\s+".join(map(re.escape, before.replace("{s}", fact.subject).split()))
-            match = re.compile(rf"(?i:{head})\s+({value})(?={re.escape(after)})").search(text, place)
-            if match is not None:
-                matches.append(match.span(1))
-    return min(matches, key=lambda span: (span[1], -span[0]), default=None)
+# -- what the model writes by itself ---------------------------------------------------------------------------------
 
 
 def free_items(
@@ -272,17 +221,17 @@ def free_items(
     ``missing`` is here whether the value is wrong, whatever the label says. The end is one of ``find_facts``.
     """
     prompt = template.render(labelled.question)
-    made = lm.generate(Write(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
-    found, ended = find_facts(made.text, labelled.facts, wordings)
-    if not found:
+    continuation = lm.generate(Write(prompt, max_new_tokens, AnswerSentence(pipeline, lm.tokenizer)))
+    facts, ended = find_facts(continuation.text, labelled.facts, wordings)
+    if not facts:
         return [], ended
-    scores = _score_text(lm, made, pipeline, n)
-    spans = pipeline.spans(made.text)
+    scores = _score_text(lm, continuation, pipeline, n)
+    spans = pipeline.spans(continuation.text)
     items = []
-    for one in found:
-        value = tokens_of(made, one.start, one.end)
-        gathered = _gather(scores, value, _sentence_at(made, spans, one.start))
-        items.append(Item(labelled.qid, one.fact.degree, not one.right, gathered, one.right, gathered))
+    for stated in facts:
+        value = tokens_of(continuation, stated.start, stated.end)
+        own = _gather_scores(scores, value, _sentence_at(continuation, spans, stated.start))
+        items.append(Item(labelled.qid, stated.fact.degree, not stated.right, own, stated.right, own))
     return items, ended
 
 
@@ -317,15 +266,16 @@ def when_table(
     for name in triggers_of(items):
         scores = np.array([item.scores[name] for item in items])  # (m,)
         theta = 0.5 if name in CLOCKS else thresholds.get(name, float("nan"))
-        low, high = bootstrap_statistic(_area_of(scores, labels), groups, samples=samples)
+        area_of = partial(_area_of, scores, labels)
+        low, high = bootstrap_statistic(area_of, groups, samples=samples)
         precision, recall = ranking.precision_recall(scores, labels, theta)
         area, average = ranking.roc_area(scores, labels), ranking.average_precision(scores, labels)
         rows.append(Row(name, area, low, high, average, theta, precision, recall))
     return rows
 
 
-def _area_of(scores: np.ndarray, labels: np.ndarray) -> Callable[[np.ndarray], float]:
-    return lambda at: ranking.roc_area(scores[at], labels[at])
+def _area_of(scores: np.ndarray, labels: np.ndarray, at: np.ndarray) -> float:
+    return ranking.roc_area(scores[at], labels[at])
 
 
 def detection(lab: Lab, labels: Iterable[Labelled]) -> pd.DataFrame:
@@ -341,21 +291,17 @@ def detection(lab: Lab, labels: Iterable[Labelled]) -> pd.DataFrame:
     template = lab.template(alone)
     facts: list[Item] = []
     sentences: list[Item] = []
-    for one in labels:
-        stated, written = forced_items(lab.model, one, template, alone.pipeline)
-        facts, sentences = facts + stated, sentences + written
-    tables = {
-        "forced": when_table(facts, {}),
-        "own": when_table(own_view(facts), {}),
-        "sentences": when_table(sentences, {}),
-    }
-    rows = []
-    for parts in zip(*tables.values(), strict=True):
-        row: dict[str, Any] = {"trigger": parts[0].trigger, "n": len(facts)}
-        for name, part in zip(tables, parts, strict=True):
-            row |= {name: part.area, f"{name}_low": part.low, f"{name}_high": part.high}
-        rows.append(row | {"precision": parts[0].average_precision})
-    return pd.DataFrame(rows)
+    for labelled in labels:
+        of_facts, of_sentences = forced_items(lab.model, labelled, template, alone.pipeline)
+        facts, sentences = facts + of_facts, sentences + of_sentences
+    columns: dict[str, Any] = {}
+    for name, items in (("forced", facts), ("own", own_view(facts)), ("sentences", sentences)):
+        rows = pd.DataFrame(when_table(items, {})).set_index("trigger")
+        columns |= {name: rows["area"], f"{name}_low": rows["low"], f"{name}_high": rows["high"]}
+        columns.setdefault("precision", rows["average_precision"])
+    table = pd.DataFrame(columns).reset_index()
+    table.insert(1, "n", len(facts))
+    return table[[*table.columns.drop("precision"), "precision"]]
 
 
 def own_view(items: Iterable[Item]) -> list[Item]:

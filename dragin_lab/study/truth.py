@@ -1,4 +1,4 @@
-"""A trace's decisions against the ground truth of its question (``labels``): was there something to look up?
+"""What a text states against the labels of its question: facts, decisions that were needed, retrievals in time.
 
 A retrieval is *needed* where the sentence it fires in has to state a fact that the model cannot know, and no passage
 that states it stands in the prompt.
@@ -6,13 +6,75 @@ that states it stands in the prompt.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 
-from dragin_lab.almanac import wordings
+from dragin_lab.almanac import wordings as almanac_wordings
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.errors import SettingError
-from dragin_lab.study.needs import find_facts
-from dragin_lab.trace.trace import Continuation, Decision, Trace, Words
+from dragin_lab.trace.trace import Continuation, Decision, Step, Trace, Words
+
+# -- facts in a text --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StatedFact:
+    """A fact that a text states: the characters of its value there, and whether it is the right one."""
+
+    fact: Fact
+    start: int
+    end: int
+    right: bool
+
+
+def find_facts(
+    text: str, facts: Iterable[Fact], wordings: Mapping[str, Sequence[str]] | None = None
+) -> tuple[list[StatedFact], str]:
+    """The expected facts in a generated text, in order, up to the first wrong one; and how the search ended.
+
+    ``wordings`` gives for a relation ("born"; "film country" for one that depends on the subject's kind) the sentences
+    that state it, with ``{s}`` and ``{v}`` for subject and value; None: Almanac's. The end is "all right", "first
+    wrong", or "lost": the next expected fact is stated in none of these ways, so that nothing is known of the rest.
+    """
+    wordings = almanac_wordings() if wordings is None else wordings
+    stated: list[StatedFact] = []
+    place = 0
+    for fact in facts:
+        span = _find_value(text, place, fact, wordings)
+        if span is None:
+            return stated, "lost"
+        start, place = span
+        stated.append(StatedFact(fact, start, place, text[start:place] == fact.value))
+        if not stated[-1].right:
+            return stated, "first wrong"
+    return stated, "all right"
+
+
+def _find_value(text: str, place: int, fact: Fact, wordings: Mapping[str, Sequence[str]]) -> tuple[int, int] | None:
+    """The value's characters in the first sentence after ``place`` that states the fact; the most specific wording."""
+    value = r"\d+" if fact.value.isdigit() else r"[A-Z][^.?!]*?"
+    matches = []
+    for key, ways in wordings.items():
+        if key != fact.relation and not key.endswith(f" {fact.relation}"):
+            continue
+        for way in ways:
+            before, after = way.split("{v}")
+            head = r"\s+".join(map(re.escape, before.replace("{s}", fact.subject).split()))
+            match = re.compile(rf"(?i:{head})\s+({value})(?={re.escape(after)})").search(text, place)
+            if match is not None:
+                matches.append(match.span(1))
+    return min(matches, key=lambda span: (span[1], -span[0]), default=None)
+
+
+def find_labels(trace: Trace, labels: Mapping[str, Labelled] | Iterable[Labelled] | None) -> Labelled | None:
+    """The labels that are of a trace's question, by its text; None where there are none."""
+    known = labels.values() if isinstance(labels, Mapping) else labels or ()
+    question = trace.question.text.strip()
+    return next((labelled for labelled in known if labelled.question.strip() == question), None)
+
+
+# -- the drafts of a trace --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -51,33 +113,33 @@ class Truth:
     pending: bool | None
     ends: tuple[int, ...] = ()
 
-    def count(self, made: Continuation, words: Words, decision: Decision) -> Count:
-        """A decision on the draft ``made`` with its ``words``: the sentences up to the one that fired."""
-        spans = sentences_of(made, words)
+    def count(self, draft: Continuation, words: Words, decision: Decision) -> Count:
+        """A decision on ``draft`` with its ``words``: the sentences up to the one that fired."""
+        spans = sentences_of(draft, words)
         fired = decision.sentence if decision.retrieve else None
-        found = Count()
+        count = Count()
         for number, (start, end) in enumerate(spans):
             inside = [missing for place, missing in self.stated if start <= place < end]
             if not inside and number == len(spans) - 1 and self.pending is not None and fired == number:
                 inside = [self.pending]  # the draft ends within the sentence that would state it
             if number == fired:
-                return found + (Count() if not inside else Count(right=1) if any(inside) else Count(wrong=1))
-            found += Count(missed=int(any(inside)))
-        return found
+                return count + (Count() if not inside else Count(right=1) if any(inside) else Count(wrong=1))
+            count += Count(missed=int(any(inside)))
+        return count
 
 
-def sentences_of(made: Continuation, words: Words) -> list[tuple[int, int]]:
+def sentences_of(draft: Continuation, words: Words) -> list[tuple[int, int]]:
     """Half-open characters of a draft's sentences, each up to where the next begins."""
     starts: dict[int, int] = {}
     for (first, _), number in zip(words.spans.tolist(), words.sentence.tolist(), strict=True):
         if number >= 0:
-            starts.setdefault(number, int(made.offsets[first, 0]))
+            starts.setdefault(number, int(draft.offsets[first, 0]))
     count = max(starts, default=-1) + 1
     begins = [starts.get(i, starts.get(i - 1, 0)) for i in range(count)]
-    return list(zip(begins, [*begins[1:], len(made.text) + 1], strict=True)) if begins else []
+    return list(zip(begins, [*begins[1:], len(draft.text) + 1], strict=True)) if begins else []
 
 
-def truths(trace: Trace, labels: Labelled) -> list[Truth | None]:
+def read_truths(trace: Trace, labels: Labelled) -> list[Truth | None]:
     """For each step what its draft states; None without a draft, and after a wrong value, where no truth is known.
 
     Raises ``SettingError`` for the labels of another question.
@@ -86,35 +148,103 @@ def truths(trace: Trace, labels: Labelled) -> list[Truth | None]:
         raise SettingError(
             f"the labels are of {labels.question!r}, the trace of {trace.question.text!r}; take those of that question"
         )
-    return [_truth(trace, place, labels) for place in range(len(trace.steps))]
+    return [_read_truth(trace, place, labels) for place in range(len(trace.steps))]
 
 
-def _truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
+def _read_truth(trace: Trace, place: int, labels: Labelled) -> Truth | None:
     step = trace.steps[place]
     if step.draft is None:
         return None
     before = trace.steps[place - 1].answer if place else ""
     gap = "" if step.draft.text.startswith(" ") or not before else " "
-    found, how = find_facts(before + gap + step.draft.text, labels.facts, wordings())
+    facts, ending = find_facts(before + gap + step.draft.text, labels.facts)
     start = len(before) + len(gap)
-    if any(not one.right and one.start < start for one in found):
+    if any(not stated.right and stated.start < start for stated in facts):
         return None
-    seen = _in_view(trace, place)
+    seen = _passages_in_view(trace, place)
 
-    def missing(fact: Fact) -> bool:
+    def is_missing(fact: Fact) -> bool:
         return fact.missing and fact.passage not in seen
 
-    own = [one for one in found if one.start >= start]
-    stated = tuple((one.start - start, missing(one.fact)) for one in own)
-    rest = labels.facts[len(found) :]
-    pending = missing(rest[0]) if rest and how == "lost" else None
-    return Truth(stated, pending, tuple(one.end - start for one in own))
+    own = [stated for stated in facts if stated.start >= start]
+    rest = labels.facts[len(facts) :]
+    pending = is_missing(rest[0]) if rest and ending == "lost" else None
+    places = tuple((stated.start - start, is_missing(stated.fact)) for stated in own)
+    return Truth(places, pending, tuple(stated.end - start for stated in own))
 
 
-def _in_view(trace: Trace, place: int) -> frozenset[str]:
+def _passages_in_view(trace: Trace, place: int) -> frozenset[str]:
     """Ids of the passages that stood in the prompt of a step's draft."""
     prompt = trace.steps[place].prompt
     if prompt is None or "passages" not in prompt.spans:
         return frozenset()
     before = next((s for s in reversed(trace.steps[:place]) if s.passages), None)
     return frozenset(p.id for p in before.passages) if before is not None else frozenset()
+
+
+# -- retrievals in time -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Retrievals against the missing facts of what a model wrote.
+
+    A retrieval is *in time* where it fires in the sentence that states a missing fact, not after its value; *delayed*
+    where the value stood before the place that fired; *redundant* where nothing was missing. A missing fact without a
+    retrieval in the sentence that states it is *missing*, the delayed ones among them not counted.
+    """
+
+    in_time: int = 0
+    delayed: int = 0
+    redundant: int = 0
+    missing: int = 0
+
+    def __add__(self, other: Timing) -> Timing:
+        return Timing(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+
+def count_timing(traces: Iterable[Trace], labels: Iterable[Labelled]) -> Timing:
+    """All retrievals of some traces against their labels; traces without labels are left out."""
+    known = list(labels)
+    total = Timing()
+    for trace in traces:
+        labelled = find_labels(trace, known)
+        if labelled is None:
+            continue
+        for place, (step, truth) in enumerate(zip(trace.steps, read_truths(trace, labelled), strict=True)):
+            if truth is not None:
+                total += time_step(step, truth)
+            elif step.draft is None and step.query is not None:
+                total += _time_clock(trace, place, labelled)
+    return total
+
+
+def _time_clock(trace: Trace, place: int, labelled: Labelled) -> Timing:
+    """A retrieval that looked at no draft, against what is written with its passages; it can come too early only."""
+    before, after = trace.steps[place - 1].answer if place else "", trace.steps[place].answer
+    facts, _ = find_facts(after, labelled.facts)
+    if any(not stated.right and stated.start < len(before) for stated in facts):
+        return Timing()  # after a wrong value no truth is known
+    needed = any(stated.fact.missing and stated.start >= len(before) for stated in facts)
+    return Timing(in_time=1) if needed else Timing(redundant=1)
+
+
+def time_step(step: Step, truth: Truth) -> Timing:
+    """One draft's retrieval, or its missing facts, against what it states."""
+    draft, decision = step.draft, step.decision
+    if draft is None or decision is None:
+        return Timing()
+    ends = truth.ends or tuple(place + 1 for place, _ in truth.stated)
+    missing = [(place, end) for (place, is_missing), end in zip(truth.stated, ends, strict=True) if is_missing]
+    if not decision.retrieve or decision.sentence is None:
+        return Timing(missing=len(missing))
+    start, end = sentences_of(draft, step.words)[decision.sentence]
+    fired = int(draft.offsets[decision.token, 0]) if decision.token is not None else start
+    earlier = [stated for place, stated in missing if place < start]
+    here = [stated for place, stated in missing if start <= place < end]
+    if truth.pending and not here and end > len(draft.text):
+        return Timing(in_time=1, missing=len(earlier))  # the draft ends within the sentence that would state it
+    if any(stated > fired for stated in here):
+        return Timing(in_time=1, missing=len(earlier) + sum(stated <= fired for stated in here))
+    late = earlier + here
+    return Timing(delayed=1, missing=len(late) - 1) if late else Timing(redundant=1)

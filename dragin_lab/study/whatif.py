@@ -7,7 +7,7 @@ the same, each as if the episode had reached it; ``Turn.told`` says which are ce
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence
 from dragin_lab.errors import SettingError
 from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
-from dragin_lab.study.truth import Count, Truth, truths
+from dragin_lab.study.truth import Count, Truth, read_truths
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Trace, Words
 
 T = TypeVar("T")
@@ -139,7 +139,7 @@ class Replay:
         self._truths: list[Truth | None] = [None] * len(trace.steps)
         if labels is not None:
             remedy = "give one of almanac.labels(...)"
-            self._truths = truths(trace, instance("labels", labels, Labelled, remedy))
+            self._truths = read_truths(trace, instance("labels", labels, Labelled, remedy))
 
     @property
     def tunable(self) -> tuple[str, ...]:
@@ -313,12 +313,3 @@ def _change(step: Step, decision: Decision, query: Query | None) -> str:
     if query is None:
         return "may ask something else"
     return "" if step.query is not None and step.query.text == query.text else "asks something else"
-
-
-def labelled_of(trace: Trace, labels: Mapping[str, Labelled] | list[Labelled] | None) -> Labelled | None:
-    """The labels that are of a trace's question, by its id and text, or by its text alone."""
-    if not labels:
-        return None
-    known = list(labels.values()) if isinstance(labels, Mapping) else list(labels)
-    asked = trace.question.text.strip()
-    return next((one for one in known if one.question.strip() == asked), None)

@@ -11,8 +11,8 @@ from typing import Any
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import several
 from dragin_lab.errors import SettingError
-from dragin_lab.study.truth import Count
-from dragin_lab.study.whatif import Outcome, Replay, Turn, labelled_of
+from dragin_lab.study.truth import Count, find_labels
+from dragin_lab.study.whatif import Outcome, Replay, Turn
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS
@@ -44,7 +44,7 @@ def replayed(
     if not found:
         raise SettingError("there is no trace to replay; give one or a list of them")
     known = several("labels", labels, Labelled, "give almanac.labels(...)") if labels is not None else None
-    replays = [Replay(t, labelled_of(t, known), tokenizer=tokenizer, nlp=nlp) for t in found]
+    replays = [Replay(t, find_labels(t, known), tokenizer=tokenizer, nlp=nlp) for t in found]
     outcomes = [r.at(**settings) for r in replays]
     asked = found[0].question.text
     return view("The replay", "replay", asked, partial(card, outcomes), partial(plain, outcomes), "replay")

@@ -121,7 +121,7 @@ def cost_quality(
 def frontier(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: str = "em", title: str = "") -> Any:
     """Quality against cost per question, one line per method, with 95 % intervals; a plotly figure.
 
-    ``table`` is a ``study.frontier.Frontier``, or its table: one row per method and budget with ``method``, ``cost``
+    ``table`` is a ``study.budgets.Frontier``, or its table: one row per method and budget with ``method``, ``cost``
     ("retrievals" or "tokens") and ``quality`` ("em" or "f1"). Errors as ``threshold_sweep``.
     """
     rows = _rows(table, ("method", cost, quality))

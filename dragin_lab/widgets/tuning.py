@@ -20,7 +20,8 @@ from dragin_lab.run.again import from_cache
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import describe_error
 from dragin_lab.study.stored_drafts import fits
-from dragin_lab.study.whatif import Outcome, Replay, labelled_of
+from dragin_lab.study.truth import find_labels
+from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import replays
 from dragin_lab.views.frame import View, message, opened, view
@@ -67,7 +68,7 @@ class Tuner(Running):
         for trace in found:
             try:
                 own = lab.model.tokenizer if lab is not None and fits(lab.model.tokenizer, trace) else None
-                self._replays.append(Replay(trace, labelled_of(trace, known), tokenizer=own, nlp=nlp))
+                self._replays.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
             except SettingError as error:
                 unread.append(f"{clip(trace.question.text, 60)[0]!r} cannot be tuned: {error}.")
         self.traces = [replay.trace for replay in self._replays]

@@ -17,12 +17,9 @@ from dragin_lab.catalog.budget import NEVER, Budget, Calibration, peaks, thresho
 from dragin_lab.core.method import exchanged, restored
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.study.benefit import change, effects
-from dragin_lab.study.budgets import calibrate, transfer
-from dragin_lab.study.frontier import Frontier, Point
-from dragin_lab.study.headroom import headroom
-from dragin_lab.study.oracle import bounds
-from dragin_lab.study.timing import Timing, of_step, timing
-from dragin_lab.study.truth import Truth
+from dragin_lab.study.budgets import Frontier, Point, calibrate, transfer
+from dragin_lab.study.headroom import bounds, headroom
+from dragin_lab.study.truth import Timing, Truth, count_timing, time_step
 from dragin_lab.trace.trace import Decision, Prompt, Question, Step, Words
 
 ANSWER = " Li. So the answer is Li. He"
@@ -87,7 +84,7 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     trace = dl.Lab(ScriptedModel([Say(text)]), retriever=ScriptedRetriever()).ask("Who?", quiet)
     assert [len(part) > 1 for part in peaks(trace)] == [True]
     moved = transfer(found, [trace])
-    assert (moved.found, moved.error, moved.n) == (0.0, -0.5, 1)
+    assert (moved.used, moved.error, moved.n) == (0.0, -0.5, 1)
     # The same from traces, and for a when in its written form.
     alone = dl.method(when=f"{when}@budget:1", what="question", variant=variant, calibration=[trace])
     assert alone.calibrated is not None
@@ -150,7 +147,7 @@ def fired(sentence: int | None, token: int = 0) -> Step:
     ],
 )
 def test_retrievals_in_time(sentence: int | None, token: int, stated: Any, expected: Timing) -> None:
-    assert of_step(fired(sentence, token), Truth(stated, None)) == expected
+    assert time_step(fired(sentence, token), Truth(stated, None)) == expected
 
 
 def test_retrievals_by_the_clock_are_held_against_what_is_written_with_them() -> None:
@@ -158,14 +155,14 @@ def test_retrievals_by_the_clock_are_held_against_what_is_written_with_them() ->
     said = [Say(" The film Ma was directed by Li. He"), Say(" So the answer is Li. He")]
     trace = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever()).ask(QUESTION, "fs-rag", variant="paper")
     assert trace.retrievals_count == 2
-    assert timing([trace], [LABELLED]) == Timing(in_time=1, redundant=1)
-    assert timing([trace], []) == Timing()
+    assert count_timing([trace], [LABELLED]) == Timing(in_time=1, redundant=1)
+    assert count_timing([trace], []) == Timing()
 
 
 def test_within_a_value_is_in_time_and_after_it_is_not() -> None:
     """The second sentence begins at character 4, and its second word, which fires, at 6."""
-    assert of_step(fired(1, 3), Truth(((4, True),), None, (8,))) == Timing(in_time=1)
-    assert of_step(fired(1, 3), Truth(((4, True),), None, (6,))) == Timing(delayed=1)
+    assert time_step(fired(1, 3), Truth(((4, True),), None, (8,))) == Timing(in_time=1)
+    assert time_step(fired(1, 3), Truth(((4, True),), None, (6,))) == Timing(delayed=1)
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import dragin_lab as dl
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lines import Prediction, decode, encode
 from dragin_lab.study.benefit import change
-from dragin_lab.study.frontier import Frontier, Point
+from dragin_lab.study.budgets import Frontier, Point
 from dragin_lab.study.paper_tables import table
 
 EM = (1.0, 0.0, 1.0, 1.0)

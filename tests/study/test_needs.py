@@ -26,6 +26,7 @@ from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.study import needs, needs_query
+from dragin_lab.study.truth import find_facts
 from dragin_lab.trace.trace import Passage, Question, Trace
 
 MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
@@ -218,7 +219,7 @@ def test_a_fact_has_the_largest_score_of_its_value(lm: LanguageModel, pipeline: 
         value = [i for i, (a, b) in enumerate(made.offsets) if a < place + len(gold.value) and b > place]
         assert item.scores["entropy"] == pytest.approx(made.entropy[value].max())
         assert item.scores["probability"] == pytest.approx(doubts(made.logprob)[value].max())
-        assert item.said == all(made.alternative_ids[i, 0] == made.ids[i] for i in value)
+        assert item.first_choice == all(made.alternative_ids[i, 0] == made.ids[i] for i in value)
         first = next((i for i in value if made.alternative_ids[i, 0] != made.ids[i]), value[-1])
         assert item.own["entropy"] == pytest.approx(made.entropy[value[0] : first + 1].max())
         assert item.scores["every-sentence"] == 1
@@ -268,7 +269,7 @@ FILM = (DIRECTOR, YEAR)
     ],
 )
 def test_facts_are_found_in_text(text: str, facts: tuple[Fact, ...], values: str, end: str) -> None:
-    found, ended = needs.find_facts(text, facts, wordings())
+    found, ended = find_facts(text, facts)
     assert "".join("+" if one.right else "-" for one in found) == values
     assert ended == end
     for one in found:

@@ -15,8 +15,8 @@ from dragin_lab.core.method import METHODS, PAPERS, Method, exchanged, method, r
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
-from dragin_lab.study.truth import Count, Truth, truths
-from dragin_lab.study.whatif import Outcome, Replay, labelled_of
+from dragin_lab.study.truth import Count, Truth, find_labels, read_truths
+from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Decision, Question, Step, Trace, Words
 from dragin_lab.views import replayed
 
@@ -272,27 +272,27 @@ def test_what_a_draft_states() -> None:
 
     known = labelled("When?")
     director, born = "The film Elm Road was directed by Ada Orleth.", "Ada Orleth was born in 1938."
-    [whole] = truths(trace(f"{director} {born}"), known)
+    [whole] = read_truths(trace(f"{director} {born}"), known)
     assert whole is not None
     assert [missing for _, missing in whole.stated] == [False, True]
-    [cut] = truths(trace(f"{director} Ada Orleth was"), known)
+    [cut] = read_truths(trace(f"{director} Ada Orleth was"), known)
     assert cut == Truth(((34, False),), True, (44,))
-    _, after = truths(trace(director.replace("Ada Orleth", "Bo Lind"), born), known)
+    _, after = read_truths(trace(director.replace("Ada Orleth", "Bo Lind"), born), known)
     assert after is None, "behind a wrong value nobody knows what would be right"
     with pytest.raises(SettingError, match="take those of that question"):
-        truths(trace(director), labelled("Another?"))
+        read_truths(trace(director), labelled("Another?"))
 
 
 def test_precision_and_recall_of_a_labelled_question(world: World) -> None:
     labels = almanac.labels("2wikimultihopqa", "test", 40)
     trace = world.run(method("dragin"), QUESTIONS[0])
-    own = labelled_of(trace, labels)
+    own = find_labels(trace, labels)
     assert own is not None
     replay = Replay(trace, own)
     assert replay.at().count.right + replay.at().count.wrong > 0
     never = replay.at(threshold=50).count
     assert never.right == never.wrong == 0
-    assert labelled_of(trace, labels[:0]) is None
+    assert find_labels(trace, labels[:0]) is None
 
 
 def test_the_view_says_what_changes_and_how_far_it_tells(world: World) -> None:

@@ -323,7 +323,7 @@ def _arrays(items: Sequence[needs.Item], trigger: str) -> tuple[np.ndarray, np.n
 
 def _area(items: Sequence[needs.Item], trigger: str, *, said: bool = False) -> float:
     scores, labels = _arrays(items, trigger)
-    return roc_area(scores, np.array([not i.said for i in items], dtype=bool) if said else labels)
+    return roc_area(scores, np.array([not i.first_choice for i in items], dtype=bool) if said else labels)
 
 
 def _mean(rows: Sequence[Row], name: str) -> float:

@@ -30,10 +30,9 @@ from dragin_lab.catalog.budget import Calibration
 from dragin_lab.core.method import Method, exchanged
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
+from dragin_lab.study.budgets import Frontier
 from dragin_lab.study.fitting import LEAST
-from dragin_lab.study.frontier import Frontier
-from dragin_lab.study.headroom import Headroom
-from dragin_lab.study.oracle import bounds
+from dragin_lab.study.headroom import Headroom, bounds
 from dragin_lab.trace.trace import Trace
 from tools.pages import first_world
 from tools.pages.base import DOCS, ROOT, RUNS, Row, kept_rows, parser, say

@@ -16,10 +16,10 @@ from dragin_lab.core.trigger import Trigger
 from dragin_lab.run.lines import Line, summary
 from dragin_lab.study import needs
 from dragin_lab.study.benefit import change
+from dragin_lab.study.budgets import Frontier
 from dragin_lab.study.comparisons import paired
-from dragin_lab.study.frontier import Frontier
 from dragin_lab.study.headroom import ROWS, Headroom
-from dragin_lab.study.timing import Timing
+from dragin_lab.study.truth import Timing
 from dragin_lab.views import frontier as drawn
 from dragin_lab.views import save_image
 from tools.pages.almanac_page import READING

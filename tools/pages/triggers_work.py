@@ -29,9 +29,9 @@ from dragin_lab.reference.etc import EntropyTrend
 from dragin_lab.run.benchmark import Benchmark, open_run
 from dragin_lab.run.lines import Line
 from dragin_lab.study import needs
+from dragin_lab.study.budgets import Frontier, Point
 from dragin_lab.study.fitting import fit_trigger
-from dragin_lab.study.frontier import Frontier, Point
-from dragin_lab.study.timing import Timing, timing
+from dragin_lab.study.truth import Timing, count_timing
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.later import Probe
@@ -208,7 +208,7 @@ class Work:
     def timing(self, run: Run) -> Timing:
         """Whether a run's retrievals came in time, by the traces that it kept."""
         folders = [self.folder / "test" / name / _folder(run) / "traces" for name in self.world.prompts]
-        return timing((Trace.load(path) for folder in folders for path in folder.iterdir()), self.labels("test"))
+        return count_timing((Trace.load(path) for folder in folders for path in folder.iterdir()), self.labels("test"))
 
     def items(self) -> list[needs.Item]:
         """The facts of test's gold reasoning, scored by every trigger."""
