@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+TYPE_CHECKING = False  # as in typing, which takes long to import: until the command line listens, Ctrl-C is Python's
+if TYPE_CHECKING:
+    from typing import Any
 
 __version__ = "0.1.0"
 
@@ -61,6 +62,8 @@ __all__ = sorted(_WHERE)
 def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module 'dragin_lab' has no attribute {name!r}")
+    import importlib
+
     value = getattr(importlib.import_module(f"dragin_lab.{_WHERE[name]}"), name)
     globals()[name] = value
     return value

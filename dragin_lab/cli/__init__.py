@@ -2,13 +2,38 @@
 
 import sys
 
+_INTERRUPTED = 130  # as app.INTERRUPTED, which is not loaded yet
+
 
 def main() -> None:
-    """Run the command line and exit with its status; Ctrl-C while it is being loaded ends it as it does later."""
+    """Run the command line and exit with its status; Ctrl-C ends it with 130 from here to the end of the process.
+
+    What Python does before this line, in its own start, is Python's: there Ctrl-C shows a traceback.
+    """
     try:
+        import signal
+
+        # A handler of Python's own raises in whatever runs, and what raises in a callback of an import goes unheard.
+        raising = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # and not ignored, as behind nohup
+        if raising:
+            signal.signal(signal.SIGINT, _end_at_once)
         from dragin_lab.cli import app
 
-        app.main()
+        if raising:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            app.main()
+        finally:  # everything is written, and Python takes its modules down
+            if raising:
+                signal.signal(signal.SIGINT, _end_at_once)
     except KeyboardInterrupt:
         sys.stderr.write("\ninterrupted\n")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
+
+
+def _end_at_once(*_: object) -> None:
+    """End the process while nothing is under way that could be lost."""
+    import os
+
+    os.write(2, b"\ninterrupted\n")
+    os._exit(_INTERRUPTED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import signal
 import sys
 from pathlib import Path
 
@@ -13,8 +12,6 @@ import pytest
 from command import ROOT, Command
 from run_folders import read_config, write_config, write_run
 
-from dragin_lab import cli as package
-from dragin_lab.cli import app
 from dragin_lab.cli.app import follow
 from dragin_lab.cli.outputs import echo
 from dragin_lab.data import web
@@ -153,12 +150,3 @@ def test_an_installed_trigger_that_is_broken_is_named_with_its_package(
     (about / "entry_points.txt").write_text("[dragin_lab.whens]\nmine = no_such_module:Mine\n")
     monkeypatch.syspath_prepend(tmp_path)
     run.refused("methods", says=("when 'mine' of the package broken-pack cannot be loaded (ModuleNotFoundError",))
-
-
-def test_ctrl_c_while_it_is_loaded_is_an_interrupt(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "main", lambda: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(SystemExit, match="130"):
-        package.main()
-    assert capsys.readouterr().err == "\ninterrupted\n"
