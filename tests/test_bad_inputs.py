@@ -24,8 +24,7 @@ from dragin_lab.cli import app as cli
 from dragin_lab.errors import DraginLabError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.benchmark import open_benchmark
-from dragin_lab.study.budgets import calibrate
-from dragin_lab.study.frontier import frontier
+from dragin_lab.study.budgets import calibrate, frontier
 
 SEED = 41
 PASSAGES = [dl.Passage("1", "Ann Lee", "Ann Lee was born in Ulm."), dl.Passage("2", "Elm Road", "Elm Road is a film.")]
@@ -121,7 +120,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("BM25.search", dl.BM25(corpus).search, {"query": "Ann", "k": 1}),
         Entry("Tantivy", dl.Tantivy, {"corpus": corpus}),
         Entry("open_retriever", dl.open_retriever, {"spec": "bm25", "corpus": corpus}),
-        Entry("Cache", dl.Cache, {"folder": None, "limit": 10**6, "disk_limit": 10**6}),
+        Entry("Cache", dl.Cache, {"folder": None, "limit": 10**6}),
         Entry("Trace.load", dl.Trace.load, {"path": "good.trace"}),
         Entry("Trace.save", trace.save, {"path": "again.trace"}),
         Entry("Trace.diff", trace.diff, {"other": trace}),

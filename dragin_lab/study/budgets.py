@@ -183,7 +183,6 @@ def frontier(
     """
     benchmark, development = as_benchmark(questions, limit), as_benchmark(calibration_set, limit)
     lab = with_cache(lab)
-    instance("lab", lab, Lab, "give a dl.Lab")
     named = methods if isinstance(methods, Mapping) else None
     wanted = several(
         "methods", methods if named is None else named.values(), Method | str, "give methods or their names"
@@ -209,4 +208,5 @@ def frontier(
 
 def with_cache(lab: Lab) -> Lab:
     """The lab with a cache in memory, unless it has one or was told to have none."""
+    instance("lab", lab, Lab, "give a dl.Lab")
     return lab if lab.cache is not None or lab.uncached else lab.replace(cache=True)
