@@ -211,7 +211,7 @@ def read_form(text: str) -> tuple[str, dict[str, Any]]:
     """Name and settings of a written form. Raises ``SettingError`` for a text that is not one."""
     found = _FORM.fullmatch(text)
     if found is None:
-        raise SettingError(f"{text!r} cannot be read; write it as name, name@0.6 or name(setting=20)@0.6")
+        raise SettingError(f"{shown(text)} cannot be read; write it as name, name@0.6 or name(setting=20)@0.6")
     name, inside, at = found.groups()
     settings: dict[str, Any] = {}
     if inside:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dragin_lab import __version__
-from dragin_lab.checks import count, instance, number, text
+from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
 from dragin_lab.files import as_path
@@ -388,7 +388,8 @@ def prepare_ray(
     if address not in ("local", "auto"):
         host, _, port = address.rpartition(":")
         if "://" in address or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-            raise SettingError(f"address {address!r}: give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or 'local'")
+            remedy = "give the head's HOST:PORT, as 10.0.0.5:6379, 'auto' or 'local'"
+            raise SettingError(f"address {shown(address)}: {remedy}")
         try:  # Ray itself tries for minutes
             socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
         except OSError as error:
