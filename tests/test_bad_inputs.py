@@ -154,7 +154,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("timeline", views.timeline, {"trace": trace}),
         Entry("side_by_side", views.side_by_side, {"traces": [trace, trace], "labels": ["a", "b"]}),
         Entry("replayed", views.replayed, {"traces": [trace], "labels": labels, "tokenizer": lm.tokenizer}),
-        Entry("attention_map", views.attention_map, {"trace": trace, "step": 1, "lm": lm, "max_words": 9}),
+        Entry("attention_map", views.attention_map, {"trace": trace, "step": 1, "head": 0, "max_words": 9}),
         Entry("trace_view", views.trace_view, {"trace": trace}),
         Entry("trace_text", views.trace_text, {"trace": trace, "width": 80, "color": False}),
         Entry("cost_quality", views.cost_quality, {
@@ -176,7 +176,7 @@ def entries(offline: Path) -> list[Entry]:
         Entry("browse", dl.browse, {"runs": "good"}),
         Entry("compare", dl.compare, {"a": trace, "b": trace, "labels": ("a", "b")}),
         Entry("trace_html", views.trace_html, {"trace": trace, "max_tokens": 9, "full_page": False}),
-        Entry("save_html", save_page, {"path": "a.html", "view": trace, "title": "a", "interactive": True}),
+        Entry("save_html", save_page, {"path": "a.html", "view": trace, "title": "a"}),
         Entry("save_image", views.save_image, {
             "figure": figure, "path": "a.svg", "width": 300, "height": 200, "scale": 1,
         }),

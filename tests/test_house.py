@@ -13,7 +13,7 @@ import pytest
 import dragin_lab
 
 PACKAGE = Path(dragin_lab.__file__).parent
-HEAVY = {"torch", "transformers", "spacy", "pandas", "plotly"}
+HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 
 #: From the ground up: a room imports from the rooms before it, type hints included.
 ROOMS = (

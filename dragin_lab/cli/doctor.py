@@ -16,8 +16,8 @@ _NEEDED = ("torch", "transformers", "spacy", "rank_bm25", "tantivy", "safetensor
 _OPTIONAL = {
     "jupyterlab": "notebooks want it",
     "ipywidgets": "notebooks want it",
-    "plotly": "notebooks want it",
     "anywidget": "notebooks want it",
+    "matplotlib": "figures want it",
     "datasets": "corpora and questions from the Hugging Face Hub want it",
 }
 

@@ -160,9 +160,11 @@ class Trace:
         """Drafts, cuts, retrievals, what was kept and thrown away, and what it cost; see ``views.timeline``."""
         return _views().timeline(self)
 
-    def attention_map(self, *, step: int | None = None, lm: Any = None, max_words: int = 80) -> Any:
-        """Which words looked at which, per head and averaged (a plotly figure); see ``views.attention_map``."""
-        return _views().attention_map(self, step=step, lm=lm, max_words=max_words)
+    def attention_map(
+        self, *, step: int | None = None, lm: Any = None, head: int | None = None, max_words: int = 80
+    ) -> Any:
+        """Which words looked at which, averaged over heads and per head; see ``views.attention_map``."""
+        return _views().attention_map(self, step=step, lm=lm, head=head, max_words=max_words)
 
     def __repr__(self) -> str:
         count = self.counters

@@ -1,16 +1,17 @@
-"""Pictures of traces, sweeps and ground truth: pure functions, a trace or a table in, HTML or a figure out.
+"""Views of traces, sweeps and ground truth: pure functions that take a trace or a table and return a ``View``.
 
-``heatmap``, ``selections``, ``contributions``, ``timeline``, ``side_by_side`` and ``replayed`` give a ``View``: HTML
-and CSS alone, which show in a notebook, in a saved page and, as text, in a terminal. ``attention_map``,
-``threshold_sweep``, ``cost_quality``, ``frontier``, ``needs_curves`` and ``score_distributions`` give plotly figures.
-``save_html`` writes any of them as one page that opens offline, ``save_image`` a figure as a picture; ``browse_page``
-is the explorer of whole runs. In a notebook and on a page each view has an export button.
+``heatmap``, ``selections``, ``contributions``, ``timeline``, ``side_by_side`` and ``replayed`` are HTML and CSS alone.
+``attention_map``, ``threshold_sweep``, ``cost_quality``, ``frontier``, ``needs_curves`` and ``score_distributions`` are
+figures: SVG by matplotlib, with their numbers as a table. All show in a notebook, in a saved page and, as text, in a
+terminal. ``save_html`` writes several as one page that opens offline, ``save_image`` a figure as a picture;
+``browse_page`` is the explorer of whole runs. In a notebook and on a page each view has an export button.
 """
 
 from dragin_lab.views.attention import attention_map
 from dragin_lab.views.browsing import browse_page
 from dragin_lab.views.contributions import contributions
 from dragin_lab.views.export import save_html, save_image
+from dragin_lab.views.figures import Figure
 from dragin_lab.views.frame import View
 from dragin_lab.views.heatmaps import heatmap
 from dragin_lab.views.methods import side_by_side
@@ -22,6 +23,7 @@ from dragin_lab.views.timelines import timeline
 from dragin_lab.views.trace import trace_html, trace_text, trace_view
 
 __all__ = [
+    "Figure",
     "View",
     "attention_map",
     "browse_page",

@@ -1,4 +1,4 @@
-"""The attention map of the captured layer: which words each word of the answer looked at, per head and averaged.
+"""The attention map of the captured layer: which words each word of the answer looked at, by the mean and by head.
 
 Attention paid to a word is the sum over its tokens, attention that a word pays the mean over its tokens (Clark,
 Khandelwal, Levy and Manning, "What Does BERT Look At?", 2019, section 4).
@@ -6,9 +6,11 @@ Khandelwal, Levy and Manning, "What Does BERT Look At?", 2019, section 4).
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,19 +21,26 @@ from dragin_lab.checks import shown
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
-from dragin_lab.views.figures import COLOURS, INK, dressed, graph_objects, label, message_figure, titled
-from dragin_lab.views.frame import opened
+from dragin_lab.views.figures import INK, SOFT, clip_label, draw_panels, make_figure, new_drawing
+from dragin_lab.views.frame import View, message, opened
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import clip, count
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dragin_lab.model.load import LanguageModel
 
 MAX_WORDS = 80
+MAX_HEADS = 32  # heads shown as small maps
+#: Pixels of a row and of a column of the map, and of a small map; the blue is seen on light and on dark.
+ROW, COLUMN, SMALL = 19, 17, 110
+FULL = "#2f86e4"
 NO_ATTENTION = (
     "This trace kept no attention, so there is no map. It is kept where a query is made from the draft's own rows, as "
     "dl.method('dragin', variant='paper') does; attention_map(trace, lm=lm) has a model read the text again."
 )
+NOTHING_WRITTEN = "Nothing is written yet, so there is no attention to show."
 
 
 @dataclass(frozen=True)
@@ -50,47 +59,54 @@ class WordMap:
 
 
 def attention_map(
-    trace: Trace | str | Path, *, step: int | None = None, lm: LanguageModel | None = None, max_words: int = MAX_WORDS
-) -> Any:
-    """The attention of a step's draft as a heatmap of words with a slider over the heads; a plotly figure.
+    trace: Trace | str | Path,
+    *,
+    step: int | None = None,
+    lm: LanguageModel | None = None,
+    head: int | None = None,
+    max_words: int = MAX_WORDS,
+) -> View:
+    """The attention of a step's draft as a map of words, with a small map for each head under it.
 
-    Without ``lm`` the rows that were kept while the draft was written: its words look at the question, the answer so
-    far and the draft. With ``lm`` the model reads question and answer once more by themselves, as the reference variant
-    does, so that both axes hold both, and it works for every trace. ``step`` counts from 1; default the first step that
-    has something to show, with ``lm`` the whole answer. At most ``max_words`` words stand on an axis; the title says
-    what was left out. A trace without attention, or a file that holds none, gives its message in place.
+    Without ``lm`` it shows the rows that were kept while the draft was written: its words look at the question, the
+    answer so far and the draft. With ``lm`` the model reads question and answer once more by themselves, as the
+    reference variant does, so that both axes hold both, and it works for every trace. ``step`` counts from 1; default
+    the first step that has something to show, with ``lm`` the whole answer. ``head`` is the head of the large map;
+    default the mean of all. At most ``max_words`` words stand on an axis; the line under the title says what was left
+    out. A trace without attention, or a file that holds none, gives its message in place. Raises ``SettingError`` for a
+    step or a head that does not exist, ``MissingPackageError`` without matplotlib.
     """
-    graph_objects()
     try:
-        found = opened(trace)
+        shown_trace = opened(trace)
     except TraceFileError as error:
-        return message_figure(str(error))
+        return message("Attention map", str(error))
     max_words = count_of("max_words", max_words)
     if max_words < 2:
         raise SettingError(f"max_words={max_words} leaves no map; give 2 or more")
-    chosen = _chosen(found, step)
+    chosen = _find_step(shown_trace, step)
     if not (lm is None or hasattr(lm, "tokenizer")):
         raise SettingError(f"lm {shown(lm)} is {type(lm).__name__}; give the LanguageModel that wrote the trace")
     if lm is not None:
-        answer = found.text if chosen is None or step is None else chosen.answer
+        answer = shown_trace.text if chosen is None else chosen.answer
         if not answer.strip():
-            return message_figure("Nothing is written yet, so there is no attention to show.")
-        return _figure(read_again(found.question.text, answer, lm, max_words), _about(found, None, lm.provenance()))
-    with_rows = [s for s in ([chosen] if chosen else found.steps) if _kept(s) is not None]
-    if not found.continuations:
-        return message_figure("Nothing is written yet, so there is no attention to show.")
-    if not with_rows:
-        return message_figure(NO_ATTENTION)
-    made, prompt = _kept(with_rows[0]) or (None, None)
-    assert made is not None
-    assert prompt is not None
-    heads = _heads(found, made.attention)
-    decision, by_word = with_rows[0].decision, scale_of(found).unit == "word"
-    fired = decision.token if decision is not None and made is with_rows[0].draft and by_word else None
-    return _figure(written_map(made, prompt, fired, heads, max_words), _about(found, with_rows[0]))
+            return message("Attention map", NOTHING_WRITTEN)
+        words = read_again(shown_trace.question.text, answer, lm, max_words)
+        return _figure(words, head, *_titles(shown_trace, None, lm.provenance()))
+    if not shown_trace.continuations:
+        return message("Attention map", NOTHING_WRITTEN)
+    steps = [chosen] if chosen else shown_trace.steps
+    with_rows = next(((s, *kept) for s in steps if (kept := _kept_attention(s)) is not None), None)
+    if with_rows is None:
+        return message("Attention map", NO_ATTENTION)
+    shown_step, continuation, prompt = with_rows
+    decision, by_word = shown_step.decision, scale_of(shown_trace).unit == "word"
+    fired = decision.token if decision is not None and continuation is shown_step.draft and by_word else None
+    heads = _head_numbers(shown_trace, continuation.attention)
+    words = written_map(continuation, prompt, fired, heads, max_words)
+    return _figure(words, head, *_titles(shown_trace, shown_step))
 
 
-def _chosen(trace: Trace, step: int | None) -> Step | None:
+def _find_step(trace: Trace, step: int | None) -> Step | None:
     if step is None:
         return None
     step = count_of("step", step)
@@ -99,49 +115,52 @@ def _chosen(trace: Trace, step: int | None) -> Step | None:
     return trace.steps[step - 1]
 
 
-def _kept(step: Step) -> tuple[Continuation, Prompt] | None:
+def _kept_attention(step: Step) -> tuple[Continuation, Prompt] | None:
     """What a step wrote with its attention kept, and its prompt."""
-    for made, prompt in ((step.draft, step.prompt), (step.continuation, step.passages_prompt)):
-        if made is not None and prompt is not None and made.attention is not None and len(made):
-            return made, prompt
+    for continuation, prompt in ((step.draft, step.prompt), (step.continuation, step.passages_prompt)):
+        if continuation is not None and prompt is not None and continuation.attention is not None and len(continuation):
+            return continuation, prompt
     return None
 
 
-def _heads(trace: Trace, attention: np.ndarray | None) -> list[int]:
-    told = trace.provenance.get("heads")
+def _head_numbers(trace: Trace, attention: np.ndarray | None) -> list[int]:
+    """The model's numbers of the captured heads; 0 and up where the trace does not say."""
+    heads = trace.provenance.get("heads")
     n = 0 if attention is None else len(attention)
-    return [int(i) for i in told] if isinstance(told, list | tuple) and len(told) == n else list(range(n))
+    return [int(i) for i in heads] if isinstance(heads, list | tuple) and len(heads) == n else list(range(n))
 
 
 # -- from tokens to words ---------------------------------------------------------------------------------------------
 
 
-def written_map(made: Continuation, prompt: Prompt, fired: int | None, heads: list[int], max_words: int) -> WordMap:
+def written_map(
+    continuation: Continuation, prompt: Prompt, fired: int | None, heads: list[int], max_words: int
+) -> WordMap:
     """The rows kept while a text was written: row t + 1 is token t looking back."""
-    assert made.attention is not None
-    attention = made.attention.astype(np.float32)  # (h, n + 1, p + n)
-    p, n = len(made.prompt_ids), len(made)
-    words = [w for w in character_words(made.text, made.offsets) if w.text]
+    assert continuation.attention is not None
+    attention = continuation.attention.astype(np.float32)  # (h, n + 1, p + n)
+    p, n = len(continuation.prompt_ids), len(continuation)
+    words = [w for w in character_words(continuation.text, continuation.offsets) if w.text]
     place = next((i for i, w in enumerate(words) if fired is not None and w.start <= fired < w.stop), len(words) - 1)
     rows, rows_cut = _around(words, place, max_words)
     keys: list[tuple[str, Word]] = []
     for part in ("question", "answer"):
         a, b = prompt.spans.get(part, (0, 0))
-        inside = np.flatnonzero((made.prompt_offsets[:, 1] > a) & (made.prompt_offsets[:, 0] < b))
-        spans = np.clip(made.prompt_offsets[inside], a, b)
-        found = character_words(prompt.text, spans)
-        keys += [(part, Word(w.text, int(inside[w.start]), int(inside[w.stop - 1]) + 1)) for w in found if w.text]
+        inside = np.flatnonzero((continuation.prompt_offsets[:, 1] > a) & (continuation.prompt_offsets[:, 0] < b))
+        spans = np.clip(continuation.prompt_offsets[inside], a, b)
+        in_part = character_words(prompt.text, spans)
+        keys += [(part, Word(w.text, int(inside[w.start]), int(inside[w.stop - 1]) + 1)) for w in in_part if w.text]
     keys += [("draft", Word(w.text, p + w.start, p + w.stop)) for w in rows]
     columns, columns_cut = _fitting(keys, max_words)
     paid = _paid(attention[:, 1:, :], rows, [w for _, w in columns], first=p)
-    spoke = words[place] if fired is not None and words else None
-    names = [("draft", f"◆ {w.text}" if w is spoke else w.text) for w in rows]
-    shown = [("answer so far" if part == "answer" else part, w.text) for part, w in columns]
+    fired_word = words[place] if fired is not None and words else None
+    names = [("draft", f"◆ {w.text}" if w is fired_word else w.text) for w in rows]
+    looked_at = [("answer so far" if part == "answer" else part, w.text) for part, w in columns]
     rest = 1 - np.nansum(paid, axis=2)
     assert paid.shape == (len(heads), len(rows), len(columns))
     assert attention.shape[1:] == (n + 1, p + n)
-    said = _cut(("word of the draft", rows_cut), ("word looked at", columns_cut))
-    return WordMap(paid, names, shown, rest, heads, said)
+    left_out = _left_out(("word of the draft", rows_cut), ("word looked at", columns_cut))
+    return WordMap(paid, names, looked_at, rest, heads, left_out)
 
 
 def read_again(question: str, answer: str, lm: LanguageModel, max_words: int) -> WordMap:
@@ -156,7 +175,7 @@ def read_again(question: str, answer: str, lm: LanguageModel, max_words: int) ->
     paid = _paid(attention, rows, rows, first=0)
     names = [(part, w.text) for part, w in kept]
     heads = list(range(len(attention))) if lm.tap.heads is None else [int(i) for i in lm.tap.heads]
-    return WordMap(paid, names, names, 1 - np.nansum(paid, axis=2), heads, _cut(("word", cut)))
+    return WordMap(paid, names, names, 1 - np.nansum(paid, axis=2), heads, _left_out(("word", cut)))
 
 
 def _paid(attention: np.ndarray, rows: Sequence[Word], columns: Sequence[Word], first: int) -> np.ndarray:
@@ -188,15 +207,15 @@ def _fitting(words: list[tuple[str, Word]], most: int) -> tuple[list[tuple[str, 
     return [*question, *rest[len(rest) - (most - len(question)) :]], len(words) - most
 
 
-def _cut(*what: tuple[str, int]) -> str:
-    said = [count(n, f"more {name}", f"more {name.replace('word', 'words', 1)}") for name, n in what if n]
-    return f"left out: {', '.join(said)}" if said else ""
+def _left_out(*counts: tuple[str, int]) -> str:
+    more = [count(n, f"more {name}", f"more {name.replace('word', 'words', 1)}") for name, n in counts if n]
+    return f"left out: {', '.join(more)}" if more else ""
 
 
 # -- the figure -------------------------------------------------------------------------------------------------------
 
 
-def _about(trace: Trace, step: Step | None, reader: Mapping[str, Any] | None = None) -> tuple[str, str]:
+def _titles(trace: Trace, step: Step | None, reader: Mapping[str, Any] | None = None) -> tuple[str, str]:
     """The figure's title and the line below it; ``reader`` is the provenance of the model that read again."""
     where = f"step {step.index + 1}" if step is not None else "question and answer, read again by themselves"
     writer = trace.provenance.get("weights_sha256")
@@ -207,83 +226,79 @@ def _about(trace: Trace, step: Step | None, reader: Mapping[str, Any] | None = N
     return asked, f"{where}{f', layer {layer}' if layer is not None else ''}; each row looks back at the columns"
 
 
-def _figure(found: WordMap, about: tuple[str, str]) -> Any:
-    go = graph_objects()
-    mean = found.paid.mean(axis=0, keepdims=True)
-    layers = [("mean", mean[0], found.rest.mean(axis=0))]
-    if len(found.heads) > 1:
-        layers += [(f"head {h}", found.paid[i], found.rest[i]) for i, h in enumerate(found.heads)]
-    figure = dressed(go.Figure())
-    x, y = _axis(found.columns), _axis(found.rows)
-    for number, (name, paid, rest) in enumerate(layers):
-        figure.add_trace(
-            go.Heatmap(
-                z=np.round(paid, 4),
-                x=x,
-                y=y,
-                visible=number == 0,
-                zmin=0,
-                zmax=max(float(np.nanmax(paid)), 1e-6) if np.isfinite(paid).any() else 1.0,
-                colorscale=_scale(),
-                colorbar={
-                    "title": {"text": "paid"},
-                    "thickness": 12,
-                    "lenmode": "pixels",
-                    "len": 150,
-                    "outlinewidth": 0,
-                },
-                customdata=np.repeat(np.round(rest, 3)[:, None], paid.shape[1], axis=1),
-                hovertemplate="%{y} → %{x}: %{z:.3f}<br>this row pays %{customdata:.0%} elsewhere"
-                f"<extra>{name}</extra>",
-                xgap=1,
-                ygap=1,
-                hoverongaps=False,
-            )
+def _figure(words: WordMap, head: int | None, title: str, about: str) -> View:
+    if head is None:
+        paid, rest, name = (
+            words.paid.mean(axis=0),
+            words.rest.mean(axis=0),
+            f"mean of {count(len(words.heads), 'head')}",
         )
-    figure.update_yaxes(autorange="reversed", tickfont={"size": 11}, showgrid=False)
-    figure.update_xaxes(tickangle=-60, tickfont={"size": 11}, showgrid=False)
-    for update in (figure.update_xaxes, figure.update_yaxes):
-        update(dividercolor=INK, dividerwidth=1)
-    says = "; ".join(filter(None, [about[1], found.left_out]))
-    height = 300 + min(max(len(found.rows) * 19, 150), 1500)
-    figure.update_layout(height=height, margin={"b": 210 if len(layers) > 1 else 120})
-    titled(figure, about[0], says)
-    if len(layers) > 1:
-        figure.update_layout(sliders=[_slider([name for name, _, _ in layers])])
-    return figure
+    elif head in words.heads:
+        number = words.heads.index(head)
+        paid, rest, name = words.paid[number], words.rest[number], f"head {head}"
+    else:
+        raise SettingError(f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}")
+    more = len(words.heads) - MAX_HEADS
+    notes = [f"{name}, {about}", words.left_out, f"{more} more heads are not shown as small maps" if more > 0 else ""]
+    return make_figure(
+        title, partial(_draw_maps, words, paid, name), about="; ".join(filter(None, notes)),
+        alt=f"Attention of {count(len(words.rows), 'word')} to {count(len(words.columns), 'word')}, {name}.",
+        table=_value_table(words, paid, rest), numbers=f"Attention paid, {name}",
+    )  # fmt: skip
 
 
-def _axis(words: list[tuple[str, str]]) -> list[list[str]]:
-    """Two-level categories (part, word); words that repeat anywhere are told apart by signs without width."""
-    seen: Counter[str] = Counter()
-    names = []
-    for _, word in words:
-        shown = label(clip(word, 24)[0])
-        names.append(shown + "\u200b" * seen[shown])
-        seen[shown] += 1
-    return [[part for part, _ in words], names]
+def _draw_maps(words: WordMap, paid: np.ndarray, name: str, width: int) -> Any:
+    width = max(width, 150 + COLUMN * len(words.columns))
+    across = max(1, width // SMALL)
+    heads = words.heads[:MAX_HEADS] if len(words.heads) > 1 else []
+    large, small = 150 + ROW * len(words.rows), math.ceil(len(heads) / across) * SMALL
+    drawing = new_drawing(width, large + small)
+    parts = drawing.subfigures(2, 1, height_ratios=(large, small)) if heads else [drawing]
+    for part in parts:
+        part.set_facecolor("none")
+    panel = parts[0].subplots()
+    image = _draw_map(panel, words, paid)
+    for axis, labels in ((panel.xaxis, words.columns), (panel.yaxis, words.rows)):
+        axis.set_ticks(range(len(labels)), [clip_label(word, 18) for _, word in labels])
+        starts = [i for i in range(len(labels)) if i == 0 or labels[i][0] != labels[i - 1][0]]
+        for start, stop in pairwise([*starts, len(labels)]):
+            if axis is panel.xaxis:
+                middle = (start + stop - 1) / 2
+                panel.text(middle, -0.8, clip_label(labels[start][0], 3 * (stop - start)), color=SOFT, ha="center")
+    panel.tick_params(axis="x", rotation=90)
+    panel.tick_params(length=0, labelcolor=INK)
+    bar = parts[0].colorbar(image, ax=panel, fraction=0.03, pad=0.01, aspect=12, shrink=0.7, label="paid")
+    bar.outline.set_visible(False)
+    if heads:
+        _, panels = draw_panels([f"head {h}" for h in heads], width, least=SMALL, most=99, parent=parts[1])
+        for panel, paid_by_head in zip(panels, words.paid, strict=False):
+            _draw_map(panel, words, paid_by_head)
+            panel.set(xticks=(), yticks=())
+    return drawing
 
 
-def _scale() -> list[tuple[float, str]]:
-    """From nothing to full, with even steps of the root: small shares, which most are, stay visible."""
-    r, g, b = (int(COLOURS[0][i : i + 2], 16) for i in (1, 3, 5))
-    return [(step**2, f"rgba({r},{g + 40},{b},{step:.2f})") for step in (0, 0.2, 0.4, 0.6, 0.8, 1.0)]
+def _draw_map(panel: Any, words: WordMap, paid: np.ndarray) -> Any:
+    """One map ``paid (r, c)``: from see-through to full, by the root, so that small shares stay visible."""
+    from matplotlib.colors import LinearSegmentedColormap, PowerNorm
+
+    blues = LinearSegmentedColormap.from_list("attention", [f"{FULL}00", f"{FULL}ff"])
+    largest = max(float(np.nanmax(paid)), 1e-6) if np.isfinite(paid).any() else 1.0
+    image = panel.imshow(paid, cmap=blues, norm=PowerNorm(0.5, 0, largest), aspect="auto", interpolation="nearest")
+    parts = [(words.columns, panel.axvline), (words.rows, panel.axhline)]
+    for labels, draw_line in parts:
+        for at, (before, after) in enumerate(pairwise(labels), 1):
+            if before[0] != after[0]:
+                draw_line(at - 0.5, color=SOFT, linewidth=1)
+    panel.grid(visible=False)
+    panel.spines[:].set_visible(False)
+    return image
 
 
-def _slider(names: list[str]) -> dict[str, Any]:
-    steps = [
-        {"label": name, "method": "restyle", "args": [{"visible": [i == number for i in range(len(names))]}]}
-        for number, name in enumerate(names)
-    ]
-    return {
-        "active": 0,
-        "steps": steps,
-        "currentvalue": {"prefix": "shown: ", "font": {"size": 12, "color": INK}},
-        "font": {"size": 11, "color": INK},
-        "pad": {"t": 122},
-        "bgcolor": "rgba(128,128,128,0.35)",
-        "activebgcolor": COLOURS[3],
-        "bordercolor": INK,
-        "tickcolor": INK,
-        "len": 0.9,
-    }
+def _value_table(words: WordMap, paid: np.ndarray, rest: np.ndarray) -> pd.DataFrame:
+    """The map's values with two decimals, a row per word; what a row pays to other places stands last."""
+    import pandas as pd
+
+    cells = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in paid.tolist()]
+    table = pd.DataFrame(cells, columns=[word for _, word in words.columns], dtype=object)
+    table.insert(0, "word", [word for _, word in words.rows])
+    return table.assign(elsewhere=[f"{value:.2f}" for value in rest.tolist()])

@@ -1,181 +1,238 @@
-"""What the plotly figures share: colours told apart by all eyes, a dash and a marker for each series, readable texts.
+"""Figures by matplotlib, shown as SVG on light and dark pages, with their numbers as a table under them.
 
-Backgrounds are transparent and text is a grey between, so that a figure stands on a light and on a dark page.
+Panels and labels beside the data tell series apart, colour only stresses. matplotlib writes literal colours; on a page
+each becomes a CSS variable with that colour as its fallback.
 """
 
 from __future__ import annotations
 
+import io
+import math
+import re
 import textwrap
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
-from typing import Any
+from hashlib import blake2s
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from markupsafe import Markup
 
-from dragin_lab.checks import text
-from dragin_lab.errors import MissingPackageError
-from dragin_lab.views.html import printable
+from dragin_lab.checks import number
+from dragin_lab.errors import MissingPackageError, SettingError, ViewError
+from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.views.frame import View, framed
+from dragin_lab.views.html import num, printable
+from dragin_lab.views.rendering import render
 
-#: Chosen to lie as far apart as can be for normal, deuteranope and protanope eyes, each with a contrast of 3 or more on
-#: white and on near black; a test measures both.
-COLOURS = ("#0062bf", "#aa9117", "#865a00", "#3295f6", "#6e848f")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
-INK = "#797979"  # 4.3 on white and on JupyterLab's dark #111: no grey has more on both
-#: Letters of a line of a title, and of the smaller line below it.
-TITLE, SUBTITLE = 72, 98
-GRID = "rgba(128,128,128,0.22)"
-FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif'
+if TYPE_CHECKING:
+    import pandas as pd
 
+#: The colours of the light theme, in which pictures are drawn, and the variables of style.css that replace them.
+INK, SOFT, LINE, BLUE, AMBER = "#1f1d1a", "#625d56", "#e2ded7", "#0062bf", "#9a4d00"
+VARIABLES = {INK: "--fg", SOFT: "--soft", LINE: "--line", BLUE: "--blue", AMBER: "--amber"}
+#: Endings of the pictures that matplotlib writes.
+KINDS = ("png", "svg", "pdf", "jpg", "jpeg", "webp")
+#: The two widths in CSS pixels at which a page holds a figure; the width of its card decides which one shows.
+WIDE, NARROW = 920, 340
+DPI = 72  # a point of matplotlib is then a CSS pixel
+MAX_ROWS = 40  # rows of a table in text
 
-@dataclass(frozen=True)
-class Style:
-    """How one series looks; two series differ in more than their colour."""
-
-    colour: str
-    dash: str
-    marker: str
-
-    @property
-    def hollow(self) -> str:
-        """Its marker, not filled."""
-        return f"{self.marker}-open"
-
-    def faded(self, alpha: float) -> str:
-        """Its colour, see-through."""
-        r, g, b = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
-        return f"rgba({r},{g},{b},{alpha:g})"
+STYLE: Any = {
+    "figure.dpi": DPI, "savefig.dpi": DPI, "svg.fonttype": "none", "text.parse_math": False, "font.size": 12,
+    "font.sans-serif": ["DejaVu Sans"],
+    "text.color": INK, "axes.labelcolor": SOFT, "axes.edgecolor": LINE, "axes.facecolor": "none",
+    "xtick.color": LINE, "ytick.color": LINE, "xtick.labelcolor": SOFT, "ytick.labelcolor": SOFT,
+    "xtick.labelsize": 11, "ytick.labelsize": 11, "axes.titlesize": 12, "axes.titlelocation": "left",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": LINE, "lines.linewidth": 2, "lines.markersize": 6, "hatch.linewidth": 0.8,
+}  # fmt: skip
 
 
-#: What stands for no series of ours: chance, a frontier, the paper's points.
-GREY = Style(INK, "dot", "diamond")
+@dataclass(frozen=True, repr=False)
+class Figure(View):
+    """A figure by matplotlib.
+
+    A notebook shows it, ``print`` gives its numbers, and ``save`` writes a page or, by the name's ending, a picture.
+    """
+
+    about: str
+    draw_with_style: Callable[[int], Any]
+
+    def draw(self, width: int = WIDE) -> Any:
+        """A new ``matplotlib.figure.Figure`` without the title, ``width`` CSS pixels wide."""
+        with plotting():
+            return self.draw_with_style(width)
+
+    def save(self, path: str | Path, *, width: int = WIDE, height: int | None = None, scale: float = 2) -> Path:
+        """Write a page (.html) or a picture (.png, .svg, .pdf, .jpg, .webp), dark on white; return its path.
+
+        ``width`` and ``height`` of a picture are in CSS pixels (200 to 10,000), ``scale`` is pixels of the file for
+        each (0.1 to 6). Raises ``SettingError`` for another ending or a size out of range, ``ViewError`` where the file
+        cannot be written.
+        """
+        target = as_path(path, ViewError)
+        kind = target.suffix.removeprefix(".").lower()
+        if kind == "html":
+            return super().save(target)
+        if kind not in KINDS:
+            endings = ", ".join(f".{known}" for known in KINDS)
+            raise SettingError(f"{target}: a picture's name ends in one of {endings}, a page's in .html")
+        width, scale = round(number("width", width, 200, 10_000)), number("scale", scale, 0.1, 6)
+        height = None if height is None else round(number("height", height, 200, 10_000))
+        with plotting():
+            drawing = self.draw(width)
+            _write_title(drawing, self.title, self.about, height)
+            data = _encode(drawing, kind, self.title, dpi=DPI * scale, facecolor="white")
+        try:
+            write_whole(target, data)
+        except OSError as error:
+            raise ViewError(not_saved(target, error)) from error
+        return target
 
 
-def style(number: int) -> Style:
-    """The style of the series of this number; 30 numbers have different ones."""
-    return Style(COLOURS[number % len(COLOURS)], DASHES[number % len(DASHES)], MARKERS[number % len(MARKERS)])
+def make_figure(
+    title: str, draw: Callable[[int], Any], *, about: str = "", alt: str, table: pd.DataFrame, numbers: str
+) -> Figure:
+    """A figure with its numbers under it.
+
+    ``alt`` says in a sentence what the picture shows, ``numbers`` names ``table``, whose numbers are shown with three
+    decimals. Raises ``MissingPackageError`` without matplotlib.
+    """
+    with plotting():
+        pictures = [_inline(draw(width), width, title) for width in (WIDE, NARROW)]
+    rows = table.map(lambda cell: num(cell) if isinstance(cell, float) else printable(str(cell)))
+    text = "\n\n".join(filter(None, [title, about, alt, rows.to_string(index=False, max_rows=MAX_ROWS)]))
+    context = {"title": title, "about": about, "alt": alt, "pictures": pictures, "table": rows, "numbers": numbers}
+    html, plain = framed("The figure", lambda: render("figure.html", **context), lambda: text, ("figure",))
+    return Figure(title, html, plain, about, draw)
 
 
-def scatter(
-    look: Style,
-    x: Any,
-    y: Any,
-    name: str,
-    *,
-    mode: str = "lines+markers",
-    width: float = 2,
-    size: float = 9,
-    symbol: Any = None,
-    edge: dict[str, Any] | None = None,
-    **more: Any,
-) -> Any:
-    """A series in its style: ``width`` of its line, ``size``, ``symbol`` and ``edge`` of its markers."""
-    line = {"color": look.colour, "dash": look.dash, "width": width}
-    marker = {"symbol": symbol or look.marker, "size": size, "color": look.colour, "line": edge}
-    return graph_objects().Scatter(x=x, y=y, name=name, mode=mode, line=line, marker=marker, **more)
+@contextmanager
+def plotting() -> Iterator[None]:
+    """Our style while matplotlib draws, whatever style the caller has set.
 
+    A character that its font lacks is drawn as a box, without a warning.
 
-def graph_objects() -> Any:
-    """``plotly.graph_objects``; raises ``MissingPackageError`` where plotly is not installed."""
+    Raises ``MissingPackageError`` where matplotlib is not installed.
+    """
     try:
-        import plotly.graph_objects as go
+        from matplotlib import style
     except ImportError as error:
         raise MissingPackageError(
-            "this figure needs plotly, which is not installed; run pip install 'dragin-lab[notebooks]', or plotly alone"
+            "this figure needs matplotlib, which is not installed; run pip install 'dragin-lab[notebooks]', "
+            "or matplotlib alone"
         ) from error
-    return go
+    with style.context(STYLE, after_reset=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")
+        yield
 
 
-def panels(rows: int, columns: int, **options: Any) -> Any:
-    """A figure of several panels, in our look."""
-    graph_objects()
-    from plotly.subplots import make_subplots
+def draw_panels(
+    titles: Sequence[str],
+    width: int,
+    *,
+    height: int = 170,
+    least: int = 150,
+    most: int = 5,
+    parent: Any = None,
+    **options: Any,
+) -> tuple[Any, list[Any]]:
+    """A drawing (or ``parent``, a part of one) with a panel for each title, and the panels in reading order.
 
-    return dressed(make_subplots(rows=rows, cols=columns, **options))
-
-
-def dressed(figure: Any, **layout: Any) -> Any:
-    """The figure in our look: transparent, with grey text and quiet grids."""
-    go = graph_objects()
-    figure.update_layout(
-        template=go.layout.Template(),
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        font={"family": FONT, "size": 13, "color": INK},
-        title={"x": 0, "xref": "container", "xanchor": "left", "pad": {"l": 12}, "font": {"size": 16}},
-        margin={"l": 64, "r": 24, "t": 64, "b": 56},
-        legend={"orientation": "h", "yref": "container", "y": 0, "yanchor": "bottom", "x": 0, "xanchor": "left"},
-        hoverlabel={"bgcolor": "#24211d", "bordercolor": "#24211d", "font": {"color": "#ffffff"}, "align": "left"},
-        colorway=list(COLOURS),
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": INK, "activecolor": COLOURS[3]},
-    )
-    axis = {
-        "gridcolor": GRID,
-        "linecolor": INK,
-        "zeroline": False,
-        "ticks": "outside",
-        "tickcolor": GRID,
-        "automargin": True,
-        "title": {"standoff": 8},
-    }
-    figure.update_xaxes(**axis)
-    figure.update_yaxes(**axis)
-    figure.update_annotations(font={"color": INK, "size": 14})
-    figure.update_layout(**layout)
-    return figure
-
-
-def label(text: object) -> str:
-    """A text for plotly, which reads tags and entities in its labels: shown as it is."""
-    return escape(printable(str(text)), quote=False).replace("\n", "↵")
-
-
-def titled(figure: Any, title: str, says: str = "", top: int = 64) -> Any:
-    """The figure with a title and a line below it, both broken so that a window of 700 px shows them whole.
-
-    ``top`` is the room above the plot in pixels, for a title of one line without a line below it.
+    A row holds as many panels as have ``least`` pixels each, at most ``most``; ``height`` is that of a row, in pixels;
+    ``options`` are those of ``matplotlib.figure.Figure.subplots``.
     """
-    lines = [label(line) for line in textwrap.wrap(text("title", title), TITLE, break_on_hyphens=False)]
-    small = [f"<sup>{label(line)}</sup>" for line in textwrap.wrap(says, SUBTITLE)]
-    room = top + 20 * (max(len(lines), 1) + len(small) - 1)
-    return figure.update_layout(title_text="<br>".join(lines + small), margin={"t": room})
+    across = max(1, min(width // least, most, len(titles)))
+    rows = math.ceil(len(titles) / across)
+    drawing = new_drawing(width, rows * height) if parent is None else parent
+    panels = list(drawing.subplots(rows, across, squeeze=False, **options).flat)
+    for panel in panels[len(titles) :]:
+        panel.remove()
+    for place, (panel, title) in enumerate(zip(panels, titles, strict=False)):
+        panel.set_title(clip_label(title, width // across // 7))
+        panel.tick_params(labelbottom=options.get("sharex") is None or place + across >= len(titles))
+    return drawing, panels[: len(titles)]
 
 
-def message_figure(said: str) -> Any:
-    """An empty figure that says why there is nothing to show."""
-    go = graph_objects()
-    figure = dressed(go.Figure(), height=220, margin={"l": 24, "r": 24, "t": 24, "b": 24})
-    figure.update_xaxes(visible=False)
-    figure.update_yaxes(visible=False)
-    lines = "<br>".join(map(label, textwrap.wrap(printable(said), TITLE)))
-    figure.add_annotation(text=lines, showarrow=False, xref="paper", yref="paper", x=0.5, y=0.5, font={"size": 14})
-    return figure
+def new_drawing(width: float, height: float) -> Any:
+    """An empty ``matplotlib.figure.Figure`` of this size in CSS pixels that makes room for its own labels."""
+    from matplotlib.figure import Figure as Drawing
+
+    return Drawing(figsize=(width / DPI, height / DPI), layout="constrained", facecolor="none")
 
 
-#: Where a label may stand, best first, as plotly names it, with the signs of its shift in x and y.
-_SIDES = {"top right": (1, 1), "top left": (-1, 1), "bottom right": (1, -1), "bottom left": (-1, -1)}
+def clip_label(text: str, limit: int) -> str:
+    """A text of at most ``limit`` characters for a label, on one line."""
+    shown = printable(text).replace("\n", "↵")
+    return shown if len(shown) <= limit else f"{shown[: limit - 1]}…"
 
 
-def sides(x: np.ndarray, y: np.ndarray, texts: Sequence[str], width: float = 540, height: float = 240) -> list[str]:
-    """Where each point's label stands so that it covers no other label and no point; "" where no side is free.
+def _write_title(drawing: Any, title: str, about: str, height: int | None) -> None:
+    """Put the title and the smaller line under it above the plot; the drawing grows, or keeps to ``height`` pixels."""
+    width, plot = (DPI * inches for inches in drawing.get_size_inches())
+    large, small = textwrap.wrap(printable(title), int(width / 9)), textwrap.wrap(printable(about), int(width / 7))
+    room = 22 * len(large) + 17 * len(small) + 16
+    total = height or plot + room
+    drawing.set_size_inches(width / DPI, total / DPI)
+    drawing.get_layout_engine().set(rect=(0, 0, 1, 1 - room / total))
+    for row, line in enumerate(large):
+        drawing.text(8 / width, 1 - (8 + 22 * row) / total, line, size=16, va="top", in_layout=False)
+    for row, line in enumerate(small):
+        top = 10 + 22 * len(large) + 17 * row
+        drawing.text(8 / width, 1 - top / total, line, color=SOFT, va="top", in_layout=False)
 
-    ``width`` and ``height`` are those of the smallest plot that the figure is shown in, in pixels.
+
+def _encode(drawing: Any, kind: str, salt: str, **options: Any) -> bytes:
+    """The drawing as the bytes of a file; the same bytes for the same drawing. ``salt`` keeps ids of SVGs apart."""
+    import matplotlib
+
+    out = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": blake2s(salt.encode(errors="replace")).hexdigest()}):
+        drawing.savefig(out, format=kind, metadata={"Date": None} if kind == "svg" else None, **options)
+    return out.getvalue()
+
+
+def _inline(drawing: Any, room: int, title: str) -> Markup:
+    """The drawing as SVG within a page, in the page's font and colours, as wide as its box.
+
+    A drawing that needs more than ``room`` pixels keeps its width, and its box scrolls.
     """
-    finite = [values[np.isfinite(values)] for values in (x, y)]
-    spread = [max(float(np.ptp(values)), 1e-9) if len(values) else 1.0 for values in finite]
-    places = np.column_stack([x / spread[0] * width, y / spread[1] * height])  # (n, 2)
+    svg = _encode(drawing, "svg", f"{title}{room}").decode()
+    width, height = (DPI * inches for inches in drawing.get_size_inches())
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r' id="\w+_\d+"', "", svg)  # nothing refers to these, and each picture has them
+    svg = re.sub("'DejaVu Sans'[^;\"]*", "var(--sans)", svg)
+    svg = re.sub("|".join(VARIABLES), lambda colour: f"var({VARIABLES[colour[0]]}, {colour[0]})", svg)
+    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d)\d+", r"\1", path[0]), svg)  # a tenth of a pixel will do
+    least = f' style="min-width:{width:.0f}px"' if round(width) > room else ""
+    names = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+    return Markup(re.sub("<svg [^>]*>", f'<svg viewBox="0 0 {width:g} {height:g}"{least} {names}>', svg, count=1))
+
+
+#: Where a label may stand beside its point, best first: the signs of its shift in x and y.
+_SIDES = ((1, 1), (-1, 1), (1, -1), (-1, -1))
+
+
+def label_points(panel: Any, x: np.ndarray, y: np.ndarray, labels: Sequence[str]) -> None:
+    """Write each label beside its point, on a side where it covers no other label and no point; else leave it out."""
+    panel.figure.draw_without_rendering()  # lays the panel out, so that pixels are known
+    places = panel.transData.transform(np.column_stack([x, y]))  # (n, 2)
+    area = panel.get_window_extent()
     boxes = [(px - 6, py - 6, px + 6, py + 6) for px, py in places]
-    out = []
-    for (px, py), words in zip(places, texts, strict=True):
-        size = 6.5 * len(words)
-        for side, (right, up) in _SIDES.items():
-            left, low = (px + 7 if right > 0 else px - 7 - size), (py + 7 if up > 0 else py - 20)
+    for (px, py), label in zip(places, labels, strict=True):
+        size = 6.6 * len(label)
+        for right, up in _SIDES:
+            left, low = (px + 7 if right > 0 else px - 7 - size), (py + 4 if up > 0 else py - 17)
             box = (left, low, left + size, low + 13)
-            if not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in boxes):
+            free = not any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in boxes)
+            if free and left > area.x0 - 40 and left + size < area.x1 + 20:
                 boxes.append(box)
-                out.append(side)
+                panel.annotate(
+                    label, (px, py), xycoords="figure pixels", xytext=(left, low), textcoords="figure pixels",
+                    size=11, color=SOFT, in_layout=False,
+                )  # fmt: skip
                 break
-        else:
-            out.append("")
-    return out

@@ -4,35 +4,66 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dragin_lab import checks
-from dragin_lab.checks import instance, several, shown
+from dragin_lab.checks import instance, several, shown, text
 from dragin_lab.errors import SettingError
 from dragin_lab.study import ranking
-from dragin_lab.views.figures import (
-    GREY,
-    INK,
-    Style,
-    graph_objects,
-    label,
-    message_figure,
-    panels,
-    scatter,
-    style,
-    titled,
-)
+from dragin_lab.views.figures import AMBER, BLUE, INK, SOFT, draw_panels, make_figure, new_drawing
+from dragin_lab.views.frame import View, message
 from dragin_lab.views.html import count, short
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from dragin_lab.study.needs import Item
 
 BINS = 32
-#: What of the scores the histograms show; what lies above stands in the last bar.
+#: The share of the scores that the histograms show; larger ones stand in the last bar.
 SHOWN = 0.98
+#: Thresholds of a trigger in the table under its curves.
+MAX_THRESHOLDS = 24
+#: How the other triggers' lines look, and how many points of each are drawn.
+BEHIND: dict[str, Any] = {"color": SOFT, "linewidth": 1, "alpha": 0.25, "markersize": 3}
+POINTS_BEHIND = 40
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A trigger's ROC and precision, each (t,) over thresholds from the highest; a clock has one point."""
+
+    name: str
+    area: float
+    thresholds: np.ndarray
+    alarms: np.ndarray  # share of known facts that fire
+    recall: np.ndarray  # share of missing facts that fire
+    precision: np.ndarray
+    chosen: tuple[float, float, float] | None  # alarms, recall and precision at the trigger's own θ
+
+    @classmethod
+    def of(cls, name: str, scores: np.ndarray, positive: np.ndarray, theta: float | None) -> Curve:
+        """The curve of ``scores (m,)`` against ``positive (m,)`` bool; a score above ``theta`` fires."""
+        alarms, recall, thresholds = ranking.roc_curve(scores, positive)
+        hits, false = recall * positive.sum(), alarms * (~positive).sum()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            precision = hits / (hits + false)
+        kept = thresholds == 1.0 if set(np.unique(scores)) <= {0.0, 1.0} else slice(None)
+        chosen = None
+        if theta is not None:
+            at_theta, recall_there = ranking.precision_recall(scores, positive, theta)
+            chosen = (float((scores[~positive] > theta).mean()), recall_there, at_theta)
+        area = ranking.roc_area(scores, positive)
+        return cls(name, area, thresholds[kept], alarms[kept], recall[kept], precision[kept], chosen)
+
+    def sample(self, most: int) -> np.ndarray:
+        """The places of at most ``most`` thresholds, evenly along the curve, both ends among them."""
+        last = len(self.thresholds) - 1
+        return np.unique(np.linspace(0, last, min(most, last + 1)).round().astype(int))
 
 
 def needs_curves(
@@ -42,42 +73,72 @@ def needs_curves(
     thresholds: Mapping[str, float] | None = None,
     positive: Callable[[Item], bool] = lambda item: item.missing,
     title: str = "",
-) -> Any:
+) -> View:
     """ROC and precision-recall of triggers over the items of ``needs.forced_items`` or ``needs.free_items``.
 
-    One line per trigger, the largest area first; triggers that only fire or not (the clocks) are single points. A large
-    marker stands where a trigger's ``thresholds`` entry puts it. Raises ``SettingError`` for a trigger without scores.
+    A panel per trigger over the grey lines of the others, the largest area first; triggers that only fire or not (the
+    clocks) are single points. A diamond stands where a trigger's ``thresholds`` entry puts it. Raises ``SettingError``
+    for a trigger without scores, ``MissingPackageError`` without matplotlib.
     """
-    thetas = _checked(items, thresholds, positive)
-    chosen = _triggers(items, triggers)
-    if (said := _one_sided(items, positive)) is not None:
-        return message_figure(said)
-    labels = np.array([positive(item) for item in items], bool)  # (m,)
-    scores = {name: np.array([item.scores[name] for item in items]) for name in chosen}
-    areas = {name: ranking.roc_area(values, labels) for name, values in scores.items()}
-    titles = ("ROC", "Precision and recall")
-    figure = panels(1, 2, subplot_titles=titles, horizontal_spacing=0.11)
-    share = float(labels.mean())
-    for column, y in enumerate(([0, 1], [share, share]), 1):
-        shown: dict[str, Any] = {"legendgroup": "chance", "showlegend": column == 1, "hoverinfo": "skip"}
-        figure.add_trace(scatter(GREY, [0, 1], y, "chance", mode="lines", width=1, **shown), row=1, col=column)
-    for number, name in enumerate(sorted(chosen, key=lambda n: -areas[n])):
-        for column, trace in enumerate(_curves(name, scores[name], labels, areas[name], style(number)), 1):
-            figure.add_trace(trace, row=1, col=column)
-        theta = thetas.get(name)
-        if theta is not None:
-            for column, trace in enumerate(_operating(name, scores[name], labels, theta, style(number)), 1):
-                figure.add_trace(trace, row=1, col=column)
-    span = {"range": [-0.02, 1.02], "constrain": "domain"}
-    figure.update_xaxes(title_text="share of known facts that fire", row=1, col=1, **span)
-    figure.update_yaxes(title_text="share of missing facts that fire", row=1, col=1, **span)
-    figure.update_xaxes(title_text="recall", row=1, col=2, **span)
-    figure.update_yaxes(title_text="precision", row=1, col=2, **span)
+    thetas, names, labels = _check_items(items, triggers, thresholds, positive)
+    if (reason := _missing_contrast(labels)) is not None:
+        return message("ROC", reason)
+    scores = {name: np.array([item.scores[name] for item in items]) for name in names}
+    curves = [Curve.of(name, values, labels, thetas.get(name)) for name, values in scores.items()]
+    curves.sort(key=lambda curve: -curve.area)
     facts = f"{count(int(labels.sum()), 'fact')} missing, {int((~labels).sum()):,} known"
-    figure.update_layout(height=590, margin={"b": 160})
-    said = _left_out(items) if triggers is None else ""
-    titled(figure, title or f"Does a trigger fire where it is needed? {facts}", said, top=90)
-    return figure
+    remarks = ["A panel per trigger, with its area under the ROC, over the grey lines of the others."]
+    remarks += ["A diamond is the trigger's θ."] if thetas else []
+    remarks += [_unscored_text(items)] if triggers is None else []
+    areas = ", ".join(f"{_spaced(curve.name)} {curve.area:.2f}" for curve in curves)
+    return make_figure(
+        text("title", title) or f"Does a trigger fire where it is needed? {facts}",
+        partial(_draw_curves, curves, float(labels.mean())),
+        about=" ".join(filter(None, remarks)), alt=f"Area under the ROC: {areas}.",
+        table=_curve_table(curves), numbers="Thresholds along the curves",
+    )  # fmt: skip
+
+
+def _draw_curves(curves: Sequence[Curve], share: float, width: int) -> Any:
+    across = max(1, min(width // 150, 5, len(curves)))
+    drawing = new_drawing(width, 2 * (40 + 160 * math.ceil(len(curves) / across)))
+    sides = (
+        ("ROC", "alarms", "recall", "share of known facts that fire", "missing facts that fire"),
+        ("Precision and recall", "recall", "precision", "recall: missing facts that fire", "precision"),
+    )
+    for part, (heading, x, y, x_name, y_name) in zip(drawing.subfigures(2, 1), sides, strict=True):
+        part.set_facecolor("none")
+        part.suptitle(heading, x=0.01, ha="left", size=13, color=INK)
+        roc = x == "alarms"
+        titles = [f"{_spaced(curve.name)} {curve.area:.2f}" if roc else _spaced(curve.name) for curve in curves]
+        _, panels = draw_panels(titles, width, parent=part, sharex="all", sharey="all")
+        for panel, own in zip(panels, curves, strict=True):
+            panel.plot([0, 1], [0, 1] if roc else [share, share], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
+            for curve, look in [*((other, BEHIND) for other in curves if other is not own), (own, {"color": BLUE})]:
+                single = {"marker": "o", "linestyle": "none"} if len(curve.thresholds) == 1 else {}
+                some = slice(None) if curve is own else curve.sample(POINTS_BEHIND)
+                panel.plot(getattr(curve, x)[some], getattr(curve, y)[some], **look, **single)
+            if own.chosen is not None:
+                point = dict(zip(("alarms", "recall", "precision"), own.chosen, strict=True))
+                panel.plot(point[x], point[y], "D", color=AMBER, markersize=8, markeredgecolor=INK)
+            panel.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
+            for axis in (panel.xaxis, panel.yaxis):
+                axis.set_ticks((0, 0.5, 1), ("0", ".5", "1"))
+        part.supxlabel(x_name, color=SOFT, size=12)
+        part.supylabel(y_name, color=SOFT, size=12)
+    return drawing
+
+
+def _curve_table(curves: Sequence[Curve]) -> pd.DataFrame:
+    """Some thresholds along each curve, evenly by the number of facts that fire."""
+    import pandas as pd
+
+    rows = []
+    for curve in curves:
+        for i in curve.sample(MAX_THRESHOLDS):
+            values = (curve.thresholds[i], curve.alarms[i], curve.recall[i], curve.precision[i])
+            rows.append([_spaced(curve.name), *map(float, values)])
+    return pd.DataFrame(rows, columns=["trigger", "score ≥", "known that fire", "missing that fire", "precision"])
 
 
 def score_distributions(
@@ -87,154 +148,119 @@ def score_distributions(
     thresholds: Mapping[str, float] | None = None,
     positive: Callable[[Item], bool] = lambda item: item.missing,
     title: str = "",
-) -> Any:
+) -> View:
     """How each trigger scores known facts and missing ones: two histograms per trigger, θ as a line.
 
     A bar is a share of its own kind. The largest 2 % of all scores stand in the last bar. The clocks, which give no
     scores, are left out unless they are named. Errors as ``needs_curves``.
     """
-    thetas = _checked(items, thresholds, positive)
-    chosen = _triggers(items, triggers)
+    from dragin_lab.study.needs import CLOCKS
+
+    thetas, names, labels = _check_items(items, triggers, thresholds, positive)
+    if (reason := _missing_contrast(labels)) is not None:
+        return message("Scores", reason)
     if triggers is None:
-        from dragin_lab.study.needs import CLOCKS
+        names = [name for name in names if name not in CLOCKS]
+    scores = {name: np.array([item.scores[name] for item in items]) for name in names}
+    facts = {"known": ~labels, "missing": labels}
+    counted = ", ".join(f"{kind} ({int(inside.sum()):,} facts)" for kind, inside in facts.items())
+    remarks = [f"Grey areas are {counted.replace(', missing', '; hatched outlines are missing')}."]
+    remarks += ["A dashed line is the trigger's θ."] if thetas else []
+    remarks += [_unscored_text(items)] if triggers is None else []
+    table = _score_table(scores, facts, thetas)
+    medians = [f"{row[0]} {row[1]} {short(row[4])}" for row in table.itertuples(index=False)]
+    return make_figure(
+        text("title", title) or "Scores of known and of missing facts", partial(_draw_scores, scores, labels, thetas),
+        about=" ".join(filter(None, remarks)), alt=f"Median scores: {', '.join(medians)}.",
+        table=table, numbers="Quantiles of the scores",
+    )  # fmt: skip
 
-        chosen = [name for name in chosen if name not in CLOCKS]
-    if (said := _one_sided(items, positive)) is not None:
-        return message_figure(said)
-    labels = np.array([positive(item) for item in items], bool)  # (m,)
-    columns = min(2, len(chosen))
-    rows = math.ceil(len(chosen) / columns)
-    titles = [_named(name) + (f", θ {short(thetas[name])}" if name in thetas else "") for name in chosen]
-    options = {"vertical_spacing": 0.42 / max(rows, 2), "horizontal_spacing": 0.1}
-    figure = panels(rows, columns, subplot_titles=titles, **options)
-    for number, name in enumerate(chosen):
-        place = {"row": number // columns + 1, "col": number % columns + 1}
-        values = np.array([item.scores[name] for item in items])
-        for trace in _histograms(values, labels, first=number == 0):
-            figure.add_trace(trace, **place)
+
+def _draw_scores(scores: Mapping[str, np.ndarray], labels: np.ndarray, thetas: Mapping[str, float], width: int) -> Any:
+    titles = [_spaced(name) + (f", θ {short(thetas[name])}" if name in thetas else "") for name in scores]
+    drawing, panels = draw_panels(titles, width, height=160, least=200, most=4)
+    for panel, (name, values) in zip(panels, scores.items(), strict=True):
+        edges = _bin_edges(values)
+        looks: dict[str, Any] = {
+            "known": {"facecolor": SOFT, "alpha": 0.35},
+            "missing": {"facecolor": "none", "edgecolor": BLUE, "hatch": "////", "linewidth": 1.4},
+        }
+        for (_, look), inside in zip(looks.items(), (~labels, labels), strict=True):
+            shares = np.histogram(np.clip(values[inside], edges[0], edges[-1]), edges)[0] / inside.sum()
+            panel.stairs(shares, edges, fill=True, **look)
         if name in thetas:
-            figure.add_vline(x=thetas[name], line={"color": INK, "dash": "dash", "width": 1.5}, **place)
-        if number >= len(chosen) - columns:
-            figure.update_xaxes(title_text="score", **place)
-        figure.update_yaxes(tickformat=".0%", rangemode="tozero", **place)
-    figure.update_layout(height=200 + 170 * rows, margin={"b": 110}, barmode="overlay", bargap=0)
-    said = _left_out(items) if triggers is None else ""
-    titled(figure, title or "Scores of known and of missing facts", said, top=90)
-    return figure
+            panel.axvline(thetas[name], color=INK, linewidth=1.4, linestyle=(0, (4, 3)))
+        panel.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
+        panel.set_ylim(bottom=0)
+    drawing.supxlabel("score", color=SOFT, size=12)
+    drawing.supylabel("share of its kind", color=SOFT, size=12)
+    return drawing
 
 
-# -- parts ------------------------------------------------------------------------------------------------------------
+def _bin_edges(values: np.ndarray) -> np.ndarray:
+    """(BINS + 1,) ends of the bars, from 0 or the lowest score to the quantile ``SHOWN``."""
+    low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
+    top = top if top > low else float(values.max()) if values.max() > low else low + 1.0
+    return np.linspace(low, top, BINS + 1)
 
 
-def _triggers(items: Sequence[Item], wanted: Sequence[str] | None) -> list[str]:
-    there = [name for name in items[0].scores if all(name in item.scores for item in items)] if items else []
-    wanted = [] if wanted is None else several("triggers", wanted, str, "give the names of triggers", alone=True)
-    for name in wanted:
-        if items and name not in there:
-            raise SettingError(f"no trigger {name!r} scored these items; they have {', '.join(there)}")
-    return wanted or there
+def _score_table(
+    scores: Mapping[str, np.ndarray], facts: Mapping[str, np.ndarray], thetas: Mapping[str, float]
+) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for name, values in scores.items():
+        for kind, inside in facts.items():
+            quantiles = np.quantile(values[inside], (0.1, 0.5, 0.9)).tolist()
+            above = float((values[inside] > thetas[name]).mean()) if name in thetas else math.nan
+            rows.append([_spaced(name), kind, int(inside.sum()), *quantiles, above])
+    return pd.DataFrame(rows, columns=["trigger", "kind", "facts", "10 %", "median", "90 %", "share above θ"])
 
 
-def _checked(items: Sequence[Item], thresholds: Mapping[str, float] | None, positive: Any) -> dict[str, float]:
-    """The thresholds, with the arguments of both figures checked."""
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def _check_items(
+    items: Sequence[Item],
+    wanted: Sequence[str] | None,
+    thresholds: Mapping[str, float] | None,
+    positive: Callable[[Item], bool],
+) -> tuple[dict[str, float], list[str], np.ndarray]:
+    """The thresholds, the triggers to show, and (m,) bool: which items are positive."""
     from dragin_lab.study.needs import Item
 
     several("items", items, Item, "give what needs.forced_items or needs.free_items made")
     if not callable(positive):
         raise SettingError(f"positive={shown(positive)}: give a function that says of an Item whether it is missing")
-    by_trigger = instance(
-        "thresholds",
-        {} if thresholds is None else thresholds,
-        Mapping,
-        "give a number for each trigger: {'rind': 0.25}",
-    )
-    return {
-        str(name): checks.number(f"the threshold of {name}", theta, -math.inf) for name, theta in by_trigger.items()
-    }
+    given = {} if thresholds is None else thresholds
+    by_trigger = instance("thresholds", given, Mapping, "give a number for each trigger: {'rind': 0.25}")
+    thetas = {str(name): checks.number(f"the threshold of {name}", at, -math.inf) for name, at in by_trigger.items()}
+    scored = [name for name in items[0].scores if all(name in item.scores for item in items)] if items else []
+    names = [] if wanted is None else several("triggers", wanted, str, "give the names of triggers", alone=True)
+    for name in names:
+        if items and name not in scored:
+            raise SettingError(f"no trigger {name!r} scored these items; they have {', '.join(scored)}")
+    return thetas, names or scored, np.array([positive(item) for item in items], bool)
 
 
-def _one_sided(items: Sequence[Item], positive: Callable[[Item], bool]) -> str | None:
-    """What to say where there is nothing to tell apart; None where there is."""
-    if not items:
+def _missing_contrast(labels: np.ndarray) -> str | None:
+    """Why there is nothing to tell apart; None where there is."""
+    if not len(labels):
         return "There are no labelled facts: nothing was scored yet."
-    missing = sum(map(positive, items))
-    if missing in (0, len(items)):
-        kind = "missing" if missing else "known"
-        return (
-            f"All {len(items):,} facts are {kind}; a trigger is judged by how it tells known facts from missing ones."
-        )
-    return None
+    if labels.any() and not labels.all():
+        return None
+    kind = "missing" if labels.all() else "known"
+    return f"All {len(labels):,} facts are {kind}; a trigger is judged by how it tells known facts from missing ones."
 
 
-def _left_out(items: Sequence[Item]) -> str:
+def _unscored_text(items: Sequence[Item]) -> str:
     """Which triggers have no curve here, and why; "" where all have one."""
     from dragin_lab.study.needs import left_out
 
-    named = [f"{name.replace('-', ' ')} ({why})" for name, why in left_out(items).items()]
-    return f"Not scored on these facts: {', '.join(named)}." if named else ""
+    reasons = [f"{_spaced(name)} ({why})" for name, why in left_out(items).items()]
+    return f"Not scored on these facts: {', '.join(reasons)}." if reasons else ""
 
 
-def _named(name: str) -> str:
-    return label(name.replace("-", " "))
-
-
-def _curves(name: str, scores: np.ndarray, labels: np.ndarray, area: float, look: Style) -> list[Any]:
-    """The ROC and the precision-recall line; two single points for a trigger of one threshold."""
-    false_rate, true_rate, theta = ranking.roc_curve(scores, labels)
-    hits, alarms = true_rate * labels.sum(), false_rate * (~labels).sum()
-    with np.errstate(invalid="ignore", divide="ignore"):
-        precision = hits / (hits + alarms)
-    clock = set(np.unique(scores)) <= {0.0, 1.0}
-    common: dict[str, Any] = {"legendgroup": name, "mode": "markers" if clock else "lines", "size": 11}
-    title, hover = f"{_named(name)} (area {area:.2f})", f"{_named(name)}, score ≥ %{{customdata:.3g}}"
-    out = []
-    sides = (
-        (false_rate, true_rate, 0, "known that fire %{x:.0%}, missing %{y:.0%}"),
-        (true_rate, precision, 1, "recall %{x:.0%}, precision %{y:.0%}"),
-    )
-    for x, y, first, said in sides:
-        inner = theta == 1.0 if clock else slice(first, None)
-        told: dict[str, Any] = {"customdata": theta[inner], "hovertemplate": f"{hover}<br>{said}<extra></extra>"}
-        out.append(scatter(look, x[inner], y[inner], title, showlegend=first == 0, **told, **common))
-    return out
-
-
-def _operating(name: str, scores: np.ndarray, labels: np.ndarray, theta: float, look: Style) -> list[Any]:
-    """Where a threshold puts a trigger on both curves."""
-    precision, recall = ranking.precision_recall(scores, labels, theta)
-    alarms = float((scores[~labels] > theta).mean())
-    said = f"{_named(name)} at θ {short(theta)}<br>%{{x:.0%}}, %{{y:.0%}}<extra></extra>"
-    edge = {"color": INK, "width": 1.5}
-    common: dict[str, Any] = {"mode": "markers", "size": 12, "edge": edge, "hovertemplate": said}
-    common |= {"legendgroup": name, "showlegend": False}
-    return [scatter(look, [x], [y], _named(name), **common) for x, y in ((alarms, recall), (recall, precision))]
-
-
-def _histograms(values: np.ndarray, labels: np.ndarray, *, first: bool) -> list[Any]:
-    low, top = float(min(values.min(), 0.0)), float(np.quantile(values, SHOWN))
-    top = top if top > low else float(values.max()) if values.max() > low else low + 1.0
-    edges = np.linspace(low, top, BINS + 1)
-    out = []
-    for number, (name, inside) in enumerate((("known", ~labels), ("missing", labels))):
-        look = style(number)
-        shares = np.histogram(np.clip(values[inside], low, top), edges)[0] / inside.sum()
-        tips = [f"{short(a)} to {short(b)}" for a, b in pairwise(edges)]
-        tips[-1] = f"{short(edges[-2])} and above"
-        out.append(
-            graph_objects().Bar(
-                x=(edges[:-1] + edges[1:]) / 2,
-                y=shares,
-                width=np.diff(edges),
-                customdata=tips,
-                name=f"{name} ({int(inside.sum()):,} facts)",
-                legendgroup=name,
-                showlegend=first,
-                marker={
-                    "color": look.faded(0.45 if number == 0 else 0.15),
-                    "line": {"color": look.colour, "width": 1},
-                    "pattern": {"shape": "" if number == 0 else "/", "size": 5, "fgcolor": look.colour},
-                },
-                hovertemplate=f"{name}, score %{{customdata}}: %{{y:.1%}}<extra></extra>",
-            )
-        )
-    return out
+def _spaced(name: str) -> str:
+    return name.replace("-", " ")

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dragin_lab.checks import text
 from dragin_lab.errors import SettingError
-from dragin_lab.views.figures import (
-    GREY,
-    INK,
-    Style,
-    dressed,
-    graph_objects,
-    label,
-    message_figure,
-    panels,
-    scatter,
-    sides,
-    style,
-    titled,
-)
-from dragin_lab.views.html import count, short
+from dragin_lab.views.figures import BLUE, SOFT, draw_panels, label_points, make_figure
+from dragin_lab.views.frame import View, message
+from dragin_lab.views.html import count, num, short
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,36 +26,58 @@ NAMES = {
     "threshold": "θ",
     "top_n": "top n",
 }
+MEASURES = ("em", "f1", "retrievals")
 #: What the paper's tables call our columns.
 _PAPER = {"threshold": "value", "num": "retrievals", "#num": "retrievals"}
 
 
-def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = None, title: str = "") -> Any:
-    """EM, F1 and retrievals against the value of a setting, with their intervals; a plotly figure.
+def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = None, title: str = "") -> View:
+    """EM, F1 and retrievals against the value of a setting, a panel each, with their intervals.
 
     ``table`` is a sweep, or its table: one row per value with ``value``, ``em``, ``f1``, ``retrievals`` and, where
     there are intervals, the same with ``_low`` and ``_high``; ``setting`` names what was swept, ``n`` counts questions.
-    ``paper`` (``threshold`` or ``value`` with any of ``em``, ``f1``, ``num`` or ``retrievals``) is drawn faintly
-    with it. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without plotly.
+    ``paper`` (``threshold`` or ``value`` with any of ``em``, ``f1``, ``num`` or ``retrievals``) is drawn as a dashed
+    line beside it. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without matplotlib.
     """
-    rows = _rows(table, ("value", "em", "f1", "retrievals"))
+    rows = _table_rows(table, ("value", *MEASURES))
     if not len(rows):
-        return message_figure("This sweep has no rows yet: nothing was run, or every value failed.")
-    behind = _paper_rows(paper)
-    figure = panels(2, 1, shared_xaxes=True, vertical_spacing=0.08, row_heights=[0.62, 0.38])
-    places = {"em": 1, "f1": 1, "retrievals": 2}
-    drawn = [(behind, True)] if behind is not None else []
-    for shown, from_paper in [*drawn, (rows, False)]:
-        for number, (name, row) in enumerate(places.items()):
-            if name in shown:
-                figure.add_trace(_curve(shown, name, style(number), from_paper), row=row, col=1)
-    setting = _setting(rows)
-    figure.update_xaxes(title_text=setting, row=2, col=1)
-    figure.update_yaxes(title_text="EM, F1", rangemode="tozero", row=1, col=1)
-    figure.update_yaxes(title_text="retrievals<br>per question", rangemode="tozero", row=2, col=1)
-    titled(figure, title or f"Quality and retrievals against {setting}{_questions(rows)}")
-    figure.update_layout(height=520, margin={"b": 110}, hovermode="x unified")
-    return figure
+        return message("Threshold sweep", "This sweep has no rows yet: nothing was run, or every value failed.")
+    published, setting = _paper_rows(paper), _setting_name(rows)
+    numbers = _interval_table(rows, {"value": setting}, MEASURES)
+    alt = _span_text(rows, MEASURES, f"{setting} from {short(rows['value'].min())} to {short(rows['value'].max())}")
+    if published is not None:
+        columns = {"value": setting} | {name: f"{NAMES[name]}, paper" for name in MEASURES if name in published}
+        theirs = published[list(columns)].astype(float).rename(columns=columns)
+        numbers = numbers.merge(theirs, on=setting, how="outer")
+        alt += " The paper's values are a dashed line."
+    return make_figure(
+        text("title", title) or f"Quality and retrievals against {setting}{_question_count(rows)}",
+        partial(_draw_sweep, rows, published, setting), alt=alt, table=numbers, numbers="The numbers",
+    )  # fmt: skip
+
+
+def _draw_sweep(rows: pd.DataFrame, published: pd.DataFrame | None, setting: str, width: int) -> Any:
+    drawing, panels = draw_panels([NAMES[name] for name in MEASURES], width, height=230, least=250)
+    for panel, name in zip(panels, MEASURES, strict=True):
+        lines: list[tuple[Any, str, dict[str, Any]]] = [(rows, "measured", {"color": BLUE, "marker": "o"})]
+        if published is not None and name in published:
+            look = {"color": SOFT, "marker": "D", "markerfacecolor": "none", "linestyle": (0, (4, 3)), "linewidth": 1.2}
+            lines.append((published, "paper", look))
+        for frame, source, look in lines:
+            panel.plot(frame["value"], frame[name], **look)
+            if f"{name}_low" in frame:
+                band = (frame["value"], frame[f"{name}_low"].astype(float), frame[f"{name}_high"].astype(float))
+                panel.fill_between(*band, color=BLUE, alpha=0.15, linewidth=0)
+            if len(lines) > 1 and np.isfinite(end := float(frame[name].iloc[-1])):
+                higher = end >= max(float(other[name].iloc[-1]) for other, _, _ in lines)
+                panel.annotate(
+                    source, (frame["value"].iloc[-1], end), xytext=(-2, 7 if higher else -7), ha="right",
+                    textcoords="offset points", va="bottom" if higher else "top", color=look["color"], size=11,
+                )  # fmt: skip
+        panel.set_ylim(bottom=0)
+        panel.set_xlabel(setting)
+        panel.margins(x=0.08)
+    return drawing
 
 
 def cost_quality(
@@ -76,88 +87,113 @@ def cost_quality(
     quality: str = "f1",
     paper: pd.DataFrame | None = None,
     title: str = "",
-) -> Any:
-    """Quality against cost, one point per row, with the Pareto frontier; a plotly figure.
+) -> View:
+    """Quality against cost, one labelled point per row, with the Pareto frontier.
 
-    ``table`` as for ``threshold_sweep``; a column ``name`` (or ``method``) tells several series apart. A point is on
-    the frontier where none costs less and is as good, or costs the same and is better. Errors as there.
+    ``table`` as for ``threshold_sweep``; a column ``name`` (or ``method``) names the points. A point is on the frontier
+    where none costs less and is as good, or costs the same and is better. Errors as there.
     """
-    rows = _rows(table, (cost, quality))
+    rows = _table_rows(table, (cost, quality))
     if not len(rows):
-        return message_figure("There are no rows to compare yet: nothing was run, or everything failed.")
-    figure = dressed(graph_objects().Figure())
-    behind = _paper_rows(paper)
-    if behind is not None and {cost, quality} <= set(behind):
-        texts = [f"the paper's, {short(v)}" for v in behind["value"]]
-        hover = "%{text}: %{x:.3f}, %{y:.3f}<extra></extra>"
-        points: dict[str, Any] = {"mode": "markers", "symbol": GREY.hollow, "opacity": 0.8, "legendrank": 2000}
-        figure.add_trace(
-            scatter(GREY, behind[cost], behind[quality], "paper", text=texts, hovertemplate=hover, **points)
-        )
+        return message("Quality and cost", "There are no rows to compare yet: nothing was run, or everything failed.")
+    published = _paper_rows(paper)
+    if published is not None and not {cost, quality} <= set(published):
+        published = None
+    best, labels = pareto(rows[cost].to_numpy(float), rows[quality].to_numpy(float)), _point_labels(rows)
+    numbers = _interval_table(rows, {}, (cost, quality))
+    numbers.insert(0, "point", labels)
+    numbers.insert(1, "on the frontier", ["yes" if on else "" for on in best])
+    return make_figure(
+        text("title", title) or f"{_axis_name(quality)} against {_axis_name(cost)}{_question_count(rows)}",
+        partial(_draw_points, rows, published, cost, quality, best, labels),
+        about="Filled points are on the Pareto frontier: no other is as good at a lower cost."
+        + (" Grey diamonds are the paper's." if published is not None else ""),
+        alt=_span_text(rows, (quality,), f"{_axis_name(cost)} from {num(rows[cost].min())} to {num(rows[cost].max())}")
+        + f" On the frontier: {', '.join(np.array(labels, object)[best]) or 'none'}.",
+        table=numbers, numbers="The numbers",
+    )  # fmt: skip
+
+
+def _draw_points(
+    rows: pd.DataFrame,
+    published: pd.DataFrame | None,
+    cost: str,
+    quality: str,
+    best: np.ndarray,
+    labels: Sequence[str],
+    width: int,
+) -> Any:
+    drawing, [panel] = draw_panels([""], width, height=420 if width > 500 else 340)
     x, y = rows[cost].to_numpy(float), rows[quality].to_numpy(float)
-    best = np.flatnonzero(pareto(x, y))
-    best = best[np.argsort(x[best], kind="stable")]
-    frontier = scatter(GREY, x[best], y[best], "Pareto frontier", mode="lines", hoverinfo="skip")
-    figure.add_trace(frontier.update(line_shape="hv"))
-    key = next((name for name in ("name", "method") if name in rows), None)
-    groups = [(str(name), np.flatnonzero((rows[key] == name).to_numpy())) for name in rows[key].unique()] if key else []
-    setting = _setting(rows)
-    texts = [f"{setting} {short(v)}" for v in rows["value"]] if "value" in rows else [""] * len(rows)
-    places = np.array(sides(x, y, texts), object)
-    for number, (name, inside) in enumerate(groups or [("settings", np.arange(len(rows)))]):
-        own, named = rows.iloc[inside], np.array(texts, object)[inside]
-        series = _points(own, cost, quality, np.isin(inside, best), name, style(number))
-        shown = np.where(places[inside] == "", "", named).tolist()
-        series.update(customdata=named, text=shown, textposition=[side or "top right" for side in places[inside]])
-        figure.add_trace(series)
-    figure.update_xaxes(title_text=_axis(cost))
-    figure.update_yaxes(title_text=_axis(quality))
-    said = f"{NAMES.get(quality, quality)} against {NAMES.get(cost, cost)}{_questions(rows)}"
-    figure.update_layout(height=460, margin={"b": 100})
-    titled(figure, title or said, "Filled points are on the Pareto frontier: no other is as good at a lower cost.")
-    return figure
+    if published is not None:
+        theirs = (published[cost], published[quality])
+        panel.plot(*theirs, color=SOFT, marker="D", markerfacecolor="none", linestyle="none", markersize=5)
+    order = np.flatnonzero(best)[np.argsort(x[best], kind="stable")]
+    panel.plot(x[order], y[order], color=SOFT, drawstyle="steps-post", linewidth=1.2, linestyle=(0, (2, 2)))
+    for draw_intervals, name, at in ((panel.hlines, cost, y), (panel.vlines, quality, x)):
+        if f"{name}_low" in rows:
+            ends = rows[[f"{name}_low", f"{name}_high"]].to_numpy(float).T
+            draw_intervals(at, *ends, color=BLUE, linewidth=1, alpha=0.35)
+    for on, face in ((True, BLUE), (False, "none")):
+        panel.plot(x[best == on], y[best == on], "o", color=BLUE, markerfacecolor=face, markersize=8)
+    panel.set_xlabel(_axis_name(cost))
+    panel.set_ylabel(_axis_name(quality))
+    label_points(panel, x, y, labels)
+    return drawing
 
 
-def frontier(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: str = "em", title: str = "") -> Any:
-    """Quality against cost per question, one line per method, with 95 % intervals; a plotly figure.
+def frontier(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: str = "em", title: str = "") -> View:
+    """Quality against cost per question, a panel per method over the grey lines of the others, with 95 % intervals.
 
     ``table`` is a ``study.budgets.Frontier``, or its table: one row per method and budget with ``method``, ``cost``
-    ("retrievals" or "tokens") and ``quality`` ("em" or "f1"). Errors as ``threshold_sweep``.
+    ("retrievals" or "tokens") and ``quality`` ("em" or "f1"). The panels are ordered by their mean quality. Errors as
+    ``threshold_sweep``.
     """
-    rows = _rows(table, ("method", cost, quality))
+    rows = _table_rows(table, ("method", cost, quality))
     if not len(rows):
-        return message_figure("No method has a point yet.")
-    figure = dressed(graph_objects().Figure())
-    for number, (name, own) in enumerate(rows.sort_values(cost).groupby("method", sort=False)):
-        look, bars = style(number), _interval(own, quality)
-        more: dict[str, Any] = {
-            "customdata": [_said(row, quality) for _, row in own.iterrows()],
-            "hovertemplate": f"{label(name)}<br>%{{x:.2f}} {_axis(cost)}<br>%{{customdata}}<extra></extra>",
-            "error_y": bars and bars | {"color": look.faded(0.35), "thickness": 1},
-        }
-        figure.add_trace(scatter(look, own[cost], own[quality], label(name), **more))
-    figure.update_xaxes(title_text=_axis(cost))
-    figure.update_yaxes(title_text=_axis(quality))
-    figure.update_layout(height=560, margin={"b": 150})
-    return titled(figure, title or f"{NAMES.get(quality, quality)} against {_axis(cost)}{_questions(rows)}")
+        return message("Frontier", "No method has a point yet.")
+    lines = {str(name): own.sort_values(cost) for name, own in rows.groupby("method", sort=False)}
+    lines = dict(sorted(lines.items(), key=lambda item: -item[1][quality].mean()))
+    import pandas as pd
+
+    ordered = pd.concat(lines.values())
+    named = {"method": "method"} | ({"budget": "budget"} if "budget" in rows else {})
+    return make_figure(
+        text("title", title) or f"{_axis_name(quality)} against {_axis_name(cost)}{_question_count(rows)}",
+        partial(_draw_frontier, lines, cost, quality),
+        about="Each panel stresses one method over the grey lines of all others; the best on average comes first."
+        + (" Bands are 95 % intervals." if f"{quality}_low" in rows else ""),
+        alt=f"{_axis_name(quality)} against {_axis_name(cost)}, best first: {', '.join(lines)}.",
+        table=_interval_table(ordered, named, (cost, quality)), numbers="The numbers",
+    )  # fmt: skip
+
+
+def _draw_frontier(lines: dict[str, pd.DataFrame], cost: str, quality: str, width: int) -> Any:
+    drawing, panels = draw_panels(list(lines), width, height=150, sharex="all", sharey="all")
+    for panel, own in zip(panels, lines.values(), strict=True):
+        for other in lines.values():
+            panel.plot(other[cost], other[quality], color=SOFT, linewidth=1, alpha=0.3)
+        panel.plot(own[cost], own[quality], color=BLUE, marker="o", markersize=4)
+        if f"{quality}_low" in own:
+            band = (own[cost], own[f"{quality}_low"].astype(float), own[f"{quality}_high"].astype(float))
+            panel.fill_between(*band, color=BLUE, alpha=0.15, linewidth=0)
+    drawing.supxlabel(_axis_name(cost), color=SOFT, size=12)
+    drawing.supylabel(_axis_name(quality), color=SOFT, size=12)
+    return drawing
 
 
 def pareto(cost: np.ndarray, quality: np.ndarray) -> np.ndarray:
     """Which points no other beats, (n,) bool: none is as good for less, none better for the same. NaN is beaten."""
     cost, quality = np.asarray(cost, float), np.asarray(quality, float)
-    good = np.isfinite(cost) & np.isfinite(quality)
-    out = np.zeros(len(cost), bool)
-    for i in np.flatnonzero(good):
-        cheaper = (cost[good] < cost[i]) & (quality[good] >= quality[i])
-        better = (cost[good] <= cost[i]) & (quality[good] > quality[i])
-        out[i] = not (cheaper | better).any()
-    return out
+    cheaper = (cost[None] < cost[:, None]) & (quality[None] >= quality[:, None])  # (n, n): row beaten by column
+    better = (cost[None] <= cost[:, None]) & (quality[None] > quality[:, None])
+    return np.isfinite(cost) & np.isfinite(quality) & ~(cheaper | better).any(axis=1)
 
 
-# -- parts ------------------------------------------------------------------------------------------------------------
+# -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _rows(table: Any, needed: Sequence[str]) -> pd.DataFrame:
+def _table_rows(table: Any, needed: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     rows = getattr(table, "table", table)
@@ -171,73 +207,56 @@ def _rows(table: Any, needed: Sequence[str]) -> pd.DataFrame:
 
 
 def _paper_rows(paper: Any) -> pd.DataFrame | None:
+    """The paper's table with our names of columns."""
     if paper is None:
         return None
-    rows = _rows(paper, ())
+    rows = _table_rows(paper, ())
     rows = rows.rename(columns={name: _PAPER.get(str(name).lower(), str(name).lower()) for name in rows.columns})
-    return _rows(rows, ("value",))
+    return _table_rows(rows, ("value",))
 
 
-def _setting(rows: pd.DataFrame) -> str:
+def _interval_table(rows: pd.DataFrame, leading: dict[str, str], measures: Sequence[str]) -> pd.DataFrame:
+    """The columns ``leading``, renamed, then each measure with its 95 % interval in a column beside it."""
+    import pandas as pd
+
+    table = pd.DataFrame({shown: rows[name].to_numpy() for name, shown in leading.items()})
+    for name in measures:
+        table[_axis_name(name)] = rows[name].to_numpy(float)
+        if f"{name}_low" in rows:
+            ends = zip(rows[f"{name}_low"], rows[f"{name}_high"], strict=True)
+            table[f"{_axis_name(name)}, 95 %"] = [f"{num(low)} to {num(high)}" for low, high in ends]
+    return table
+
+
+def _point_labels(rows: pd.DataFrame) -> list[str]:
+    """What a row's point is called: by its ``name``, else its ``method``, else its value; both where names repeat."""
+    key = next((name for name in ("name", "method") if name in rows), None)
+    values = [f"{_setting_name(rows)} {short(value)}" for value in rows["value"]] if "value" in rows else None
+    if key is None:
+        return values or [str(row) for row in rows.index]
+    names = [str(name) for name in rows[key]]
+    if values is None or len(set(names)) == len(names):
+        return names
+    return [f"{name}, {value}" for name, value in zip(names, values, strict=True)]
+
+
+def _setting_name(rows: pd.DataFrame) -> str:
     name = str(rows["setting"].iloc[0]) if "setting" in rows else "threshold"
     return NAMES.get(name, name)
 
 
-def _questions(rows: pd.DataFrame) -> str:
+def _axis_name(name: str) -> str:
+    return NAMES.get(name, name)
+
+
+def _question_count(rows: pd.DataFrame) -> str:
     if "n" not in rows:
         return ""
     low, high = int(rows["n"].min()), int(rows["n"].max())
     return f" ({count(high, 'question')})" if low == high else f" ({low:,} to {high:,} questions)"
 
 
-def _interval(rows: pd.DataFrame, name: str) -> dict[str, Any] | None:
-    """Error bars from ``name_low`` to ``name_high``; None where the table has none."""
-    if f"{name}_low" not in rows or f"{name}_high" not in rows:
-        return None
-    up, down = rows[f"{name}_high"] - rows[name], rows[name] - rows[f"{name}_low"]
-    return {
-        "type": "data",
-        "array": up.to_numpy(float),
-        "arrayminus": down.to_numpy(float),
-        "thickness": 1.3,
-        "width": 4,
-    }
-
-
-def _curve(rows: pd.DataFrame, name: str, look: Style, from_paper: bool) -> Any:
-    """One measure against the setting; the paper's fainter, with hollow markers."""
-    told: dict[str, Any] = {"error_y": _interval(rows, name), "hovertemplate": "%{customdata}<extra></extra>"}
-    if from_paper:
-        told = {"opacity": 0.85, "legendrank": 2000, "width": 1.5, "size": 8, "symbol": look.hollow}
-        told["hovertemplate"] = f"the paper's {NAMES[name]} %{{y:.3f}}<extra></extra>"
-    texts = [_said(row, name) for _, row in rows.iterrows()]
-    title = f"{NAMES[name]}, paper" if from_paper else NAMES[name]
-    return scatter(look, rows["value"], rows[name], title, customdata=texts, **told)
-
-
-def _said(row: Any, name: str) -> str:
-    between = f" ({row[f'{name}_low']:.3f} to {row[f'{name}_high']:.3f})" if f"{name}_low" in row else ""
-    return f"{NAMES.get(name, name)} {row[name]:.3f}{between}"
-
-
-def _points(own: pd.DataFrame, cost: str, quality: str, best: np.ndarray, name: str, look: Style) -> Any:
-    """The points of one series, filled where they are on the frontier."""
-    faint = {"color": look.faded(0.6)}
-    bars: dict[str, Any] = {"error_x": _interval(own, cost), "error_y": _interval(own, quality)}
-    return scatter(
-        look,
-        own[cost],
-        own[quality],
-        label(name),
-        mode="markers+text",
-        textfont={"size": 11, "color": INK},
-        symbol=[look.marker if on else look.hollow for on in best],
-        size=11,
-        edge={"width": 1.5, "color": look.colour},
-        hovertemplate=f"%{{customdata}}<br>{_axis(cost)} %{{x:.3f}}<br>{_axis(quality)} %{{y:.3f}}<extra></extra>",
-        **{axis: found and found | faint for axis, found in bars.items()},
-    )
-
-
-def _axis(name: str) -> str:
-    return NAMES.get(name, label(name))
+def _span_text(rows: pd.DataFrame, measures: Sequence[str], over: str) -> str:
+    """``EM from 0.3 to 0.34, … over θ from 0.8 to 1.6.``, for those who do not see the picture."""
+    spans = [f"{_axis_name(name)} from {num(rows[name].min())} to {num(rows[name].max())}" for name in measures]
+    return f"{', '.join(spans)}, over {over}."

@@ -99,6 +99,15 @@ def paper_sweep() -> Any:
     return load(5)
 
 
+def sweep_of_methods() -> Any:
+    """Nine methods at five costs each."""
+    import pandas as pd
+
+    names = ("rind", "entropy", "margin", "probability", "every-n", "fitted", "verbalized-confidence", "seakr", "uar")
+    frames = [sweep().assign(method=name, em=sweep()["em"] - 0.01 * number) for number, name in enumerate(names)]
+    return pd.concat(frames)
+
+
 def items(n: int = 240) -> list[Item]:
     """Facts, known and missing, with the scores of four triggers and a clock."""
     rng = np.random.default_rng(0)
@@ -139,6 +148,7 @@ FIGURES: dict[str, Callable[[], Any]] = {
     "6 threshold sweep": lambda: views.threshold_sweep(sweep(), paper=paper_sweep()),
     "6 cost and quality": lambda: views.cost_quality(sweep(), paper=paper_sweep()),
     "7 needs": lambda: views.needs_curves(items(), thresholds=THETAS),
+    "6 frontier": lambda: views.frontier(sweep_of_methods()),
     "7 scores": lambda: views.score_distributions(items(), thresholds=THETAS),
 }
 #: Bad input, with words of what must stand in its place.
@@ -166,11 +176,8 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "5,000 tokens": (lambda: samples.long_trace(5000), "more steps"),
     "5,000 tokens heatmap": (lambda: views.heatmap(samples.long_trace(5000, 5000)), "tokens are drawn one by one"),
     "5,000 tokens timeline": (lambda: views.timeline(samples.long_trace(5000)), "more steps"),
-}
-#: The same for figures.
-BAD_FIGURES: dict[str, tuple[Callable[[], Any], str]] = {
-    "no attention": (lambda: views.attention_map(factories.make_trace(attention=False)), "kept no attention"),
-    "no attention, empty": (lambda: views.attention_map(empty_trace()), "Nothing is written yet"),
+    "no map": (lambda: views.attention_map(factories.make_trace(attention=False)), "kept no attention"),
+    "no map, empty": (lambda: views.attention_map(empty_trace()), "Nothing is written yet"),
     "no needs": (lambda: views.needs_curves([]), "no labelled facts"),
 }
 

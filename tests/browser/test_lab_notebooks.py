@@ -23,6 +23,6 @@ def test_a_notebook_runs_whole_and_looks_right(name, open_notebook, picture):
             replaced = card.locator("xpath=ancestor::*[contains(@class, 'dl-stand-in')]").count()  # by its live control
             assert card.is_visible() != bool(replaced)
             assert card_problems(card) == []
-        for figure in page.locator(".jp-OutputArea-output.js-plotly-plot").all():
+        for figure in page.locator(".jp-OutputArea-output .dl-out figure").all():
             assert figure_problems(figure) == []
         assert sideways(page) <= 0

@@ -70,29 +70,23 @@ _CARD = """(card, [normal, large]) => {
 }"""
 
 _FIGURE = """figure => {
-  const found = [], inside = figure.getBoundingClientRect();
-  const box = el => el.getBoundingClientRect();
-  const meet = (a, b, slack) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > slack
-    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > slack;
-  const texts = [...figure.querySelectorAll('svg.main-svg text')].filter(t =>
-    t.textContent.trim() && !t.closest('.hoverlayer, .modebar') && box(t).width > 0 && t.checkVisibility());
+  const problems = [], box = el => el.getBoundingClientRect();
+  const meet = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 3
+    && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3;
+  const plot = [...figure.querySelectorAll('.plot svg')].find(svg => svg.checkVisibility()), inside = box(plot);
+  const texts = [...plot.querySelectorAll('text')].filter(text => text.textContent.trim());
   for (const text of texts) {
     const says = text.textContent.trim(), b = box(text);
-    if (/^(trace|var)[ _]\\d+$/.test(says)) found.push(`no name: ${says}`);
-    if (b.right > inside.right + 1 || b.left < inside.left - 1
-      || b.bottom > inside.bottom + 1 || b.top < inside.top - 1)
-      found.push(`cut off: ${says}`);
+    const across = Math.max(b.right - inside.right, inside.left - b.left);
+    if (Math.max(across, b.bottom - inside.bottom, inside.top - b.top) > 1)
+      problems.push(`cut off: ${says}`);
+    if (parseFloat(getComputedStyle(text).fontSize) * inside.width / plot.viewBox.baseVal.width < 9)
+      problems.push(`too small: ${says}`);
   }
-  const turned = t => /rotate\\((?!0|-?90\\b|-?180\\b|-?270\\b)/.test(t.getAttribute('transform') ?? '');
-  const straight = texts.filter(t => !turned(t) && !t.closest('.textpoint'));
-  straight.forEach((a, i) => straight.slice(i + 1).forEach(b => {
-    if (!a.contains(b) && meet(box(a), box(b), 3))
-      found.push(`over one another: ${a.textContent.trim()} | ${b.textContent.trim()}`);
+  texts.forEach((a, i) => texts.slice(i + 1).forEach(b => {
+    if (meet(box(a), box(b))) problems.push(`over one another: ${a.textContent.trim()} | ${b.textContent.trim()}`);
   }));
-  const plots = [...figure.querySelectorAll('.cartesianlayer .plot, .nsewdrag')].map(box);
-  for (const key of figure.querySelectorAll('.legend'))
-    if (plots.some(plot => meet(box(key), plot, 4))) found.push('the legend hides data');
-  return [...new Set(found)];
+  return [...new Set(problems)];
 }"""
 
 
@@ -102,7 +96,7 @@ def card_problems(card: Locator) -> list[str]:
 
 
 def figure_problems(figure: Locator) -> list[str]:
-    """What is wrong with a plotly figure: texts that meet or are cut off, a legend on data, a series without name."""
+    """What is wrong with a figure: texts that meet, are cut off or too small to read."""
     return figure.evaluate(_FIGURE)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import plotly.graph_objects as go
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from run_folders import write_run
@@ -28,16 +27,6 @@ def executed(*outputs: Any, source: str = "x", tags: tuple[str, ...] = ()) -> An
 
 def shown(data: dict[str, Any]) -> Any:
     return new_output("display_data", data=data)
-
-
-def test_figures_share_one_file_that_stands_beside_the_page() -> None:
-    labelled = go.Scatter(x=[1], y=[2], text=["A"], mode="markers+text")  # given more width than others
-    figure = {gallery_page.PLOTLY: go.Figure(labelled).to_plotly_json(), "text/plain": "Figure"}
-    html = gallery_page.page(executed(shown(figure), shown(figure)), "01_one", "made")
-    assert html.count('<script src="plotly.min.js">') == 1
-    assert html.count("Plotly.newPlot") == 2
-    assert len(set(re.findall(r'id="(dl-figure-\d+)"', html))) == 2
-    assert len(html) < 60_000
 
 
 def test_a_page_without_figures_loads_nothing() -> None:
@@ -95,7 +84,6 @@ def test_an_executed_notebook_of_ones_own_becomes_a_page(tmp_path: Path) -> None
     nbformat.write(executed(new_output("stream", name="stdout", text="mine")), tmp_path / "mine.ipynb")
     gallery.main(["--page", str(tmp_path / "mine.ipynb"), "--output", str(tmp_path / "pages")])
     assert "mine" in (tmp_path / "pages" / "mine.html").read_text(encoding="utf-8")
-    assert (tmp_path / "pages" / "plotly.min.js").stat().st_size < 5_000_000
 
 
 def test_every_parameter_of_the_pages_is_one_of_the_notebook() -> None:

@@ -1,4 +1,4 @@
-"""Make docs/gallery: the notebooks, executed, as pages with their outputs, and one plotly.js beside them.
+"""Make docs/gallery: the notebooks, executed, as pages with their outputs.
 
     python -m tools.pages.gallery                        all of them, from runs/gallery (tools/pages/runs.py)
     python -m tools.pages.gallery --only 03 06           some of them
@@ -10,7 +10,6 @@ Needs papermill, which gives the notebooks other parameters: 200 questions where
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -20,12 +19,11 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the kernels inherit it
 
 import nbformat
-import plotly
 
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.files import write_whole
 from tools.pages.base import DOCS, ROOT, RUNS, parser, say
-from tools.pages.gallery_page import PLOTLY_FILE, index, page, says, title_of
+from tools.pages.gallery_page import index, page, says, title_of
 
 NOTEBOOKS = ROOT / "notebooks"
 OUTPUT = DOCS / "gallery"
@@ -61,11 +59,6 @@ def write_page(folder: Path, name: str, html: str) -> None:
     say(f"{target.name}: {target.stat().st_size / 1e6:.2f} MB")
 
 
-def share_plotly(folder: Path) -> None:
-    """plotly.js, once for all pages."""
-    shutil.copyfile(Path(plotly.__file__).parent / "package_data" / PLOTLY_FILE, folder / PLOTLY_FILE)
-
-
 def gallery(folder: Path, runs: Path, only: Sequence[str]) -> None:
     """The pages of the notebooks whose names begin with one of ``only`` (all where there is none), and the index."""
     books = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
@@ -84,8 +77,7 @@ def gallery(folder: Path, runs: Path, only: Sequence[str]) -> None:
     about = (
         "Executed copies of the notebooks in `notebooks/`, on the embedded model and Almanac, its fictional world. "
         "Nothing here was typed: every figure came out of a cell. The benchmarks are those of run directories with "
-        f"{EACH} questions of each of the {len(BENCHMARKS)} benchmarks. The pages open offline; figures are drawn by "
-        f"`{PLOTLY_FILE}` beside them."
+        f"{EACH} questions of each of the {len(BENCHMARKS)} benchmarks. The pages open offline."
     )
     cards = [(book.stem, title_of(nb), says(nb)) for book, nb in zip(books, plain, strict=True)]
     write_page(folder, "index", index(cards, about))
@@ -99,7 +91,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command.add_argument("--page", nargs="+", type=Path, default=[], help="executed notebooks to write as pages")
     given = command.parse_args(arguments)
     given.output.mkdir(parents=True, exist_ok=True)
-    share_plotly(given.output)
     for book in given.page:
         write_page(given.output, book.stem, page(nbformat.read(book, as_version=4), book.stem, "An executed notebook."))
     if not given.page:

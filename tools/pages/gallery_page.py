@@ -1,4 +1,4 @@
-"""An executed notebook as one page that needs no network: cells as HTML, figures drawn by a plotly.js beside it."""
+"""An executed notebook as one page that needs no network: cells and outputs as HTML."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
-import plotly.graph_objects as go
 from bs4 import BeautifulSoup
 from nbconvert.filters import ansi2html, markdown2html
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from dragin_lab.views.export import FIGURE_STYLE, figure_html
 from tools.pages.base import HERE
 
-PLOTLY_FILE = "plotly.min.js"
-PLOTLY, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
+WIDGET = "application/vnd.jupyter.widget-view+json"
 #: Code of more lines is folded: a page is read for what came out.
 FOLD = 14
 LIGHT, DARK = "friendly", "github-dark"
@@ -52,7 +49,7 @@ def page(notebook: Notebook, name: str, made: str, before: Turn | None = None, b
     nav = f'<nav><a href="index.html"><b>dragin_lab</b></a><span>{escape(name)}.ipynb</span>'
     nav += f'<span class="turn">{" &nbsp; ".join(turns)}</span></nav>'
     body = "\n".join(_cells(notebook, f'<p class="made">{escape(made)}</p>'))
-    return document(title_of(notebook), f"{nav}<main>{body}</main>", figures='class="dl-fig' in body)
+    return document(title_of(notebook), f"{nav}<main>{body}</main>")
 
 
 def _turns(before: Turn | None, behind: Turn | None) -> Iterator[tuple[str, str, str]]:
@@ -71,20 +68,19 @@ def index(pages: Sequence[tuple[str, str, str]], about: str) -> str:
     )
     head = "<nav><b>dragin_lab</b><span>executed notebooks</span></nav><main><h1>The notebooks, with their outputs</h1>"
     return document("dragin_lab: the notebooks", f'{head}<div class="about prose">{markdown2html(about)}</div>'
-                    f'<ul class="cards">{cards}</ul></main>', figures=False)  # fmt: skip
+                    f'<ul class="cards">{cards}</ul></main>')  # fmt: skip
 
 
 def _unlinked(html: str) -> str:
     return re.sub(r"</?a\b[^>]*>", "", html)
 
 
-def document(title: str, body: str, *, figures: bool) -> str:
-    """A document with our style; ``figures`` loads plotly.js, which stands beside it."""
-    script = f'<script src="{PLOTLY_FILE}"></script>{FIGURE_STYLE}' if figures else ""
+def document(title: str, body: str) -> str:
+    """A document with our style."""
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_style()}</style>{script}</head><body>{body}</body></html>\n"
+        f"<title>{escape(title)}</title><style>{_style()}</style></head><body>{body}</body></html>\n"
     )
 
 
@@ -98,7 +94,6 @@ def _style() -> str:
 
 
 def _cells(notebook: Notebook, made: str) -> Iterator[str]:
-    figures = 0
     for number, cell in enumerate(notebook["cells"]):
         if cell["cell_type"] == "markdown":
             html = re.sub(r'(<a href="[\w-]+)\.ipynb"', r'\1.html"', markdown2html(cell["source"]))
@@ -106,8 +101,7 @@ def _cells(notebook: Notebook, made: str) -> Iterator[str]:
         elif cell["cell_type"] == "code" and cell["source"].strip():
             yield _code(cell["source"], cell["metadata"].get("tags", []))
             for output in cell["outputs"]:
-                figures += 1
-                if html := _output(output, figures):
+                if html := _output(output):
                     yield f'<div class="out">{html}</div>'
 
 
@@ -121,7 +115,7 @@ def _code(source: str, tags: Sequence[str]) -> str:
     return f'<div class="code">{inner}</div>'
 
 
-def _output(output: Mapping[str, Any], number: int) -> str:
+def _output(output: Mapping[str, Any]) -> str:
     kind = output["output_type"]
     if kind == "stream":
         text = ansi2html(output["text"].rstrip("\n"))
@@ -129,9 +123,6 @@ def _output(output: Mapping[str, Any], number: int) -> str:
     if kind == "error":
         return f'<pre class="failed">{ansi2html(chr(10).join(output["traceback"]))}</pre>'
     data = output["data"]
-    if PLOTLY in data:
-        found = {key: value for key, value in data[PLOTLY].items() if key in ("data", "layout", "frames")}
-        return figure_html(go.Figure(**found), number)
     if WIDGET in data:
         if "%|" in data.get("text/plain", ""):  # a progress bar, which says nothing when all is done
             return ""

@@ -100,7 +100,7 @@ def write_page(path: Path, found: Results) -> None:
     pictures = {}
     for cost, name in (("retrievals", "triggers.png"), ("tokens", "triggers-tokens.png")):
         drawing = drawn(found.frontier, cost=cost)
-        pictures[f"against_{cost}"] = save_image(drawing, path.parent / "pictures" / name, height=620).name
+        pictures[f"against_{cost}"] = save_image(drawing, path.parent / "pictures" / name).name
     told = found.record["fitted_on"]
     parts = {
         "setting": _setting(found),

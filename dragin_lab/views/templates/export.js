@@ -39,47 +39,41 @@
   // Tokens with their figures, then every table.
   const data = (view) => {
     const figures = [...view.querySelectorAll("[data-i]")].map((node) => {
-      const found = { token: [...(node.querySelector("b") ?? node).childNodes].filter((part) => !part.matches?.(".vh, .gem")).map((part) => part.textContent).join("") };
+      const row = { text: [...(node.querySelector("b") ?? node).childNodes].filter((part) => !part.matches?.(".vh, .gem")).map((part) => part.textContent).join("") };
       // "likeliest: a 50 % · b 3 %", "word “a”", "entropy 1.2 × attention 0.3 = score 0.36", "HIT"
       for (const part of node.dataset.i.split("\n").flatMap((line) => line.startsWith("likeliest") ? [line] : line.split(/ {3}/)).slice(1)) {
         const named = part.match(/^(likeliest|word):? (.*)$/s) ?? part.match(/^(?:.*= )?(.*?) ([−<]?[\d.,]+(?:e[-−+]?\d+)?(?: %)?)$/);
-        found[named ? named[1] : part] = named ? named[2].replace("−", "-") : "yes";
+        row[named ? named[1] : part] = named ? named[2].replace("−", "-") : "yes";
       }
-      return found;
+      return row;
     });
     const names = [...new Set(figures.flatMap(Object.keys))];
     const rows = figures.length ? [names, ...figures.map((one) => names.map((name) => one[name]))] : [];
     for (const table of view.querySelectorAll("table")) rows.push([], ...[...table.rows].map((row) => [...row.cells].map((cell) => cell.textContent.trim())));
     return csv(rows.length ? rows : view.innerText.split("\n").map((line) => [line]));
   };
-  const series = (figure) => csv([["series", "x", "y", "z"], ...(figure._fullData ?? figure.data).flatMap((one) => one.z
-    ? one.z.flatMap((line, i) => Array.from(line, (z, j) => [one.name, [].concat(one.x?.[1] ?? one.x)[j], [].concat(one.y?.[1] ?? one.y)[i], z]))
-    : Array.from(one.x ?? [], (x, i) => [one.name, x, one.y?.[i], ""]))]);
+  // A figure is an SVG already. As a file it has no variables of a page, so each takes its fallback.
+  const bareSvg = (plot) => new XMLSerializer().serializeToString(plot).replace(/var\(--[\w-]+, (#\w+)\)/g, "$1").replaceAll("var(--sans)", "sans-serif")
+    .replace(/(<svg[^>]*>)/, '$1<rect width="100%" height="100%" fill="#fff"/>');
 
-  for (const view of document.querySelectorAll(".dl-out, .dl-fig")) {
-    const home = view.querySelector(":scope > .dl") ?? view, plot = view.querySelector(".js-plotly-plot");
+  for (const view of document.querySelectorAll(".dl-out")) {
+    const home = view.querySelector(":scope > .dl") ?? view;
     if (home.querySelector(":scope > .dl-export") || view.closest(".dl-host")) continue;
-    const title = (view.querySelector(".q, .dl-title, img[alt]")?.textContent || document.title).trim();
+    const title = (view.querySelector(".q, figcaption h3")?.textContent || document.title).trim();
     const name = title.replace(/[^\p{L}\p{N}]+/gu, "-").slice(0, 60).replace(/^-|-$/g, "") || "view";
-    const said = make("span", "", { role: "status" });
-    // The title of a figure is HTML on the page and stands in its picture, which is dark on white wherever it goes.
-    const drawn = (format) => {
-      const { layout, data, _fullLayout: { width, height } } = plot, { title, top } = layout.meta;
-      const paper = { paper_bgcolor: "#fff", font: { ...layout.font, color: "#33302c" } };
-      const shown = { ...layout, ...paper, title: { ...layout.title, text: title }, margin: { ...layout.margin, t: top } };
-      return Plotly.toImage({ data, layout: shown }, { format, width: Math.max(width, 700), height: height + top - layout.margin.t, scale: format === "png" ? 2 : 1 });
-    };
+    const plot = () => [...view.querySelectorAll(".plot svg")].find((picture) => picture.checkVisibility());
+    const status = make("span", "", { role: "status" });
     const kinds = {
-      HTML: () => file(`${name}.html`, "text/html", `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>${title.replaceAll("<", "&lt;")}</title>${document.querySelector("style.dl-figures")?.outerHTML ?? ""}${bare(view).outerHTML}`),
-      PNG: async () => file(`${name}.png`, "image/png", bytes(await (plot ? drawn("png") : png(view)))),
-      SVG: async () => file(`${name}.svg`, "image/svg+xml", plot ? bytes(await drawn("svg")) : svg(view)),
-      CSV: () => file(`${name}.csv`, "text/csv", plot ? series(plot) : data(view)),
+      HTML: () => file(`${name}.html`, "text/html", `<!doctype html><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>${title.replaceAll("<", "&lt;")}</title>${bare(view).outerHTML}`),
+      PNG: async () => file(`${name}.png`, "image/png", bytes(await png(view))),
+      SVG: () => file(`${name}.svg`, "image/svg+xml", plot() ? bareSvg(plot()) : svg(view)),
+      CSV: () => file(`${name}.csv`, "text/csv", data(view)),
     };
     const menu = make("details", "", { className: "dl-export" });
     menu.append(make("style", STYLE), make("summary", "Export"), ...Object.entries(kinds).map(([kind, work]) => make("button", kind, {
       type: "button",
-      onclick: () => Promise.resolve().then(work).then(() => { said.textContent = ""; }, (error) => { said.textContent = `This browser cannot write a ${kind}: ${error.message}`; }),
-    })), said);
+      onclick: () => Promise.resolve().then(work).then(() => { status.textContent = ""; }, (error) => { status.textContent = `This browser cannot write a ${kind}: ${error.message}`; }),
+    })), status);
     home.prepend(menu);
   }
 })();
