@@ -20,52 +20,66 @@ MAX_WORDS = 200  # of one draft
 
 
 @dataclass(frozen=True)
-class Told:
-    """A draft word by word: score, and what each of f features added; a word takes the score of its highest token."""
+class WordRow:
+    """A word with its score and what each feature added, (f,) log-odds: those of the word's highest token."""
+
+    text: str
+    hit: bool
+    score: float
+    added: list[float]
+
+
+@dataclass(frozen=True)
+class DraftRows:
+    """The words of a draft, and how many of them are left out."""
 
     step: Step
-    words: list[tuple[str, bool, float, list[float]]]  # text, whether it is a hit, score, (f,) log-odds
+    words: list[WordRow]
     left_out: int
+
+    @property
+    def largest(self) -> float:
+        """The largest size of a contribution, where a bar is full."""
+        return max((abs(value) for word in self.words for value in word.added), default=0.0) or 1.0
 
 
 def contributions(trace: Trace | str | Path) -> View:
     """The words of each draft with their scores and, for each feature of the fitted trigger, what it added.
 
-    The first line holds the weights. A path that holds no readable trace gives its message in place. Raises
+    A bar to the right of a cell's middle raises the score, one to the left lowers it; features stand by the size of
+    their weights, which are in the first line. A path that holds no readable trace gives its message in place. Raises
     ``SettingError`` for a trace of another trigger, and where its trigger is not defined here.
     """
     if isinstance(trace, Trace):
-        _when(trace)
-    return draw("contributions", trace, partial(_drawn, "contributions.html"), partial(_drawn, "contributions.txt"))
+        _fitted_trigger(trace)
+    card, text = partial(_fill, "contributions.html"), partial(_fill, "contributions.txt")
+    return draw("contributions", trace, card, text, "contributions")
 
 
-def _when(trace: Trace) -> Logistic:
-    when = restored(trace.method, None).trigger
-    if not isinstance(when, Logistic):
-        raise SettingError(f"when {when.name!r} has no weights; ask with a trigger that dl.fit_trigger made")
-    return when
+def _fitted_trigger(trace: Trace) -> Logistic:
+    trigger = restored(trace.method, None).trigger
+    if not isinstance(trigger, Logistic):
+        raise SettingError(f"trigger {trigger.name!r} has no weights; ask with a trigger that dl.fit_trigger made")
+    return trigger
 
 
-def _drawn(template: str, trace: Trace) -> str:
-    when = _when(trace)
-    told = [_told(when, trace, step) for step in trace.steps if step.draft is not None and len(step.words)]
-    return render(template, trace=trace, when=when, names=[term[0] for term in when.terms], told=told)
+def _fill(template: str, trace: Trace) -> str:
+    trigger = _fitted_trigger(trace)
+    order = sorted(range(len(trigger.terms)), key=lambda i: -abs(trigger.terms[i][1]))
+    judged = [step for step in trace.steps if step.draft is not None and len(step.words)]
+    drafts = [_draft_rows(trigger, trace, step, order) for step in judged]
+    terms = [(trigger.terms[i][0].replace("_", " "), trigger.terms[i][1]) for i in order]
+    return render(template, trace=trace, theta=trigger.theta, terms=terms, drafts=drafts)
 
 
-def _told(when: Logistic, trace: Trace, step: Step) -> Told:
+def _draft_rows(trigger: Logistic, trace: Trace, step: Step, order: list[int]) -> DraftRows:
     draft = as_judged(trace, step, restored(trace.method, None))
-    added, score = when.contributions(draft), when.score(draft)  # (n, f), (n,)
+    added, score = trigger.contributions(draft)[:, order], trigger.score(draft)  # (n, f), (n,)
     rows = []
     for text, (start, stop), hit in zip(step.words.text, step.words.spans, step.words.hit, strict=True):
         inside = np.arange(start, min(stop, len(score)))
         if len(inside):
-            loudest = inside[score[inside].argmax()]
-            rows.append(
-                (
-                    text.strip("▁Ġ \n") or text,
-                    bool(hit) and when.unit == "word",
-                    float(score[loudest]),
-                    added[loudest].tolist(),
-                )
-            )
-    return Told(step, rows[:MAX_WORDS], max(len(rows) - MAX_WORDS, 0))
+            highest = inside[score[inside].argmax()]
+            flagged = bool(hit) and trigger.unit == "word"
+            rows.append(WordRow(text.strip("▁Ġ \n") or text, flagged, float(score[highest]), added[highest].tolist()))
+    return DraftRows(step, rows[:MAX_WORDS], max(len(rows) - MAX_WORDS, 0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +89,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(variant: str, tmp_pat
     assert "could not be shown" not in shown.html
     row = next(line for line in shown.text.splitlines() if line.startswith("Bo"))
     assert "+" in row
+    assert re.search(r'<td class="up" style="--w:1\.000">', shown.html), "the largest contribution fills its bar"
 
 
 def test_contributions_add_up_to_the_score() -> None:
