@@ -16,8 +16,8 @@ from dragin_lab.views.frame import View
 from dragin_lab.views.heatmaps import heatmap
 from dragin_lab.views.methods import side_by_side
 from dragin_lab.views.needs import needs_curves, score_distributions
-from dragin_lab.views.qfs import selections
 from dragin_lab.views.replays import replayed
+from dragin_lab.views.selections import selections
 from dragin_lab.views.thresholds import cost_quality, frontier, threshold_sweep
 from dragin_lab.views.timelines import timeline
 from dragin_lab.views.trace import trace_html, trace_text, trace_view

@@ -1,7 +1,6 @@
-"""The colour of a token: which measure colours a trace, its scale, and a ramp whose text stays readable.
+"""The colour of a token: which measure colours a trace, and which of the nine levels of style.css a value has.
 
-The ramp is one hue in OKLCH with even steps of lightness, so that a step looks the same size everywhere. With a
-threshold, five levels lie below it and four above: the jump in colour is the trigger.
+With a threshold, five levels lie below it and four above: the jump in colour is the trigger.
 """
 
 from __future__ import annotations
@@ -16,67 +15,6 @@ from dragin_lab.trace.trace import Continuation, Trace, Words
 
 LEVELS = 9
 BELOW = 5  # levels at or below the threshold
-INK = {"light": "#14120f", "dark": "#ffffff"}  # text on the ramp: whichever of the two reads better on it
-
-
-# -- colours --------------------------------------------------------------------------------------------------------
-
-
-def oklch(lightness: float, chroma: float, hue: float) -> str:
-    """An OKLCH colour (hue in degrees) as ``#rrggbb``, clipped to sRGB (Ottosson 2020)."""
-    a, b = chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
-    lms = [
-        (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3,
-        (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3,
-        (lightness - 0.0894841775 * a - 1.2914855480 * b) ** 3,
-    ]
-    rows = (
-        (4.0767416621, -3.3077115913, 0.2309699292),
-        (-1.2684380046, 2.6097574011, -0.3413193965),
-        (-0.0041960863, -0.7034186147, 1.7076147010),
-    )
-    linear = [min(max(sum(w * v for w, v in zip(row, lms, strict=True)), 0.0), 1.0) for row in rows]
-    return "#" + "".join(
-        f"{round(255 * (12.92 * v if v <= 0.0031308 else 1.055 * v ** (1 / 2.4) - 0.055)):02x}" for v in linear
-    )
-
-
-def luminance(colour: str) -> float:
-    """Relative luminance of ``#rrggbb`` (WCAG 2.2)."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast ratio of two ``#rrggbb`` colours (WCAG 2.2): 4.5 is AA for text."""
-    bright, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (bright + 0.05) / (dark + 0.05)
-
-
-def ramp(mode: str) -> list[tuple[str, str]]:
-    """``(background, text)`` of levels 1 to ``LEVELS`` in ``"light"`` or ``"dark"`` mode."""
-    made = []
-    for step in range(LEVELS):
-        t = step / (LEVELS - 1)
-        if mode == "light":
-            back = oklch(0.975 - 0.31 * t, 0.018 + 0.157 * t, 80 - 35 * t)
-        else:
-            back = oklch(0.24 + 0.515 * t, 0.022 + 0.138 * t, 70 - 10 * t)
-        made.append((back, max(INK.values(), key=lambda ink: contrast(ink, back))))
-    return made
-
-
-def ramp_css() -> str:
-    """The rules ``.h1`` to ``.h9``."""
-    pairs = zip(ramp("light"), ramp("dark"), strict=True)
-    return "".join(
-        f".h{i}{{background:light-dark({light[0]},{dark[0]});color:light-dark({light[1]},{dark[1]})}}"
-        for i, (light, dark) in enumerate(pairs, 1)
-    )
-
-
-# -- measures and scales --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from dragin_lab.trace.kept import before_after, kept_of, resumed, with_passages
 from dragin_lab.views import sections, strip
-from dragin_lab.views.heat import BELOW, ramp_css
+from dragin_lab.views.heat import BELOW
 from dragin_lab.views.html import attempt, classes, clip, clipped, count, esc, num, percent, printable, short
 from dragin_lab.views.tokens import Cell, Look, Unit, windowed
 
@@ -130,7 +130,6 @@ def stylesheet(*more: str) -> str:
     """
     folder = resources.files("dragin_lab.views") / "templates"
     css = "".join((folder / f"{name}.css").read_text(encoding="utf-8") for name in ("style", *more))
-    css = css.replace("/*ramp*/", ramp_css())
     css = re.sub(r"/\*.*?\*/", "", css, flags=re.DOTALL)
     css = re.sub(r"\s+", " ", css)
     return re.sub(r" ?([{};,>]) ?", r"\1", css).strip()

@@ -1,20 +1,23 @@
-"""A trace as one self-contained token of HTML, readable without script, network, colour and mouse."""
+"""A trace as HTML, readable without script, network, colour and mouse, and as plain text for a terminal."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from functools import partial
 
+from wcwidth import wrap
+
+from dragin_lab.checks import count as as_count
 from dragin_lab.checks import flag
-from dragin_lab.trace.kept import written
-from dragin_lab.trace.trace import Trace, Words
+from dragin_lab.trace.kept import kept_of, origins, written
+from dragin_lab.trace.trace import Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
 from dragin_lab.views.frame import View, opened, view
-from dragin_lab.views.plain import trace_text
+from dragin_lab.views.html import clip, count, num, printable
 from dragin_lab.views.rendering import render
 from dragin_lab.views.tokens import Look
-
-__all__ = ["trace_html", "trace_text", "trace_view"]
 
 OPEN_STEPS = 6
 TWICE = 1000  # tokens up to which the answer repeats the figures that its steps have
@@ -54,3 +57,173 @@ def _card(trace: Trace, max_tokens: int) -> str:
         extraction=None if trace.extraction is None else Look.of(trace.extraction, Words(), canvas.scale),
         folded=[("All settings of the method", settings), provenance],
     )
+
+
+LABEL = 14  # columns of the label at the left
+PASSAGE_CHARS = 300
+TEXT_CHARS = 4000
+TEXT_STEPS = 60
+
+#: ANSI codes of the levels of colour.
+_HEAT = ("", *(f"48;5;{code};38;5;16" for code in (230, 229, 223, 222, 221, 215, 214, 208, 202)))
+_BOLD, _DIM = "1", "2"
+
+Run = tuple[str, str]  # text and its ANSI style, "" for none
+
+
+def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
+    """A trace as text: question, answer and costs, then each step in the order of the HTML view.
+
+    Hits stand in ⟦ ⟧, thrown-away text in ~[ ]~, both also without ``color`` (ANSI).
+    """
+    trace = opened(trace)
+    paper = _Paper(max(as_count("width", width), 40), flag("color", color))
+    canvas = Canvas.of(trace)
+    paper.put("Question", (trace.question.text, _BOLD))
+    verdict = sections.signed(*sections.verdict(trace))
+    gold = f"; gold: {' or '.join(trace.question.golds)}" if trace.question.golds else ""
+    paper.put("Answer", (trace.answer or sections.no_answer(trace), _BOLD), (f"   ({verdict}{gold})", ""))
+    paper.put("Answer text", *_answer(canvas))
+    *facts, (_, ended) = sections.facts(trace)
+    for name, fact in facts:
+        paper.put(name.capitalize(), (fact, ""))
+    unit = canvas.scale.unit
+    judged = "⟦hit⟧" if unit == "word" else f"⟦the {unit} that is judged⟧ its score against θ"
+    paper.put("Marks", (f"{judged}   ~[thrown away]~   ◆n passages of step n came in", _DIM))
+    paper.put("Ended", (ended, ""))
+    if trace.ended == "error":
+        paper.put("Error", (sections.error_line(trace), _BOLD))
+    for step in trace.steps[:TEXT_STEPS]:
+        paper.line(f"Step {step.index + 1} · {sections.outcome(trace, step)[1]}")
+        for part in sections.step_parts(step):
+            for place, line in enumerate(_part(canvas, step, part)):
+                paper.put("" if place else sections.PARTS[part][0], *line)
+    if len(trace.steps) > TEXT_STEPS:
+        paper.line(f"… {count(len(trace.steps) - TEXT_STEPS, 'more step')}")
+    if not trace.steps:
+        paper.line("No steps yet")
+    if trace.extraction is not None:
+        paper.line("")
+        paper.put("Extraction", (trace.extraction.text.strip(), ""))
+    for note in trace.notes:
+        paper.put("Notes", (f"! {note}", ""))
+    return "\n".join(paper.lines) + "\n"
+
+
+def _answer(canvas: Canvas) -> Iterator[Run]:
+    trace = canvas.trace
+    if not trace.text:
+        yield "nothing written yet", _DIM
+    place, said = 0, set()
+    for origin in origins(trace):
+        step = origin.step
+        yield trace.text[place : origin.start], ""
+        if step.query is not None and origin.made is step.continuation and step.index not in said:
+            said.add(step.index)
+            yield _mark(trace.text, origin.start, step), _BOLD
+        look, end = canvas.look(origin.made, step), origin.at + origin.stop - origin.start
+        yield from _runs(look, origin.at, end, brackets=False)
+        place = origin.stop
+        if step.query is not None and step.continuation is None:
+            yield _mark(trace.text, place, step), _BOLD
+    yield trace.text[place:], ""
+
+
+def _mark(text: str, place: int, step: Step) -> str:
+    """``◆n`` where passages came in, with a space between it and a word; inside a word in brackets."""
+    before, after = text[:place][-1:], text[place : place + 1]
+    if before.strip() and after.strip() and not before.endswith((".", "!", "?")):
+        return f"[◆{step.index + 1}]"
+    return f"{' ' if before.strip() else ''}◆{step.index + 1}{' ' if after.strip() else ''}"
+
+
+def _runs(look: Look, start: int, stop: int, base: str = "", *, brackets: bool = True) -> Iterator[Run]:
+    """The characters ``start`` to ``stop`` of a look as styled runs; ``base`` is the style of the rest.
+
+    Hits stand in ⟦ ⟧, and so do units that were judged as a whole, with their scores.
+    """
+    runs, rest = look.runs(start, stop, special=False)
+    for word, inside in runs:
+        for number, (before, cell) in enumerate(inside):
+            bare = cell.text.lstrip() if word >= 0 and number == 0 else cell.text
+            yield before + cell.text[: len(cell.text) - len(bare)], ""
+            if (word >= 0 and number == 0) or (brackets and cell.begins):
+                yield "⟦", _BOLD
+            yield bare, ";".join(s for s in (_BOLD if word >= 0 else base, _HEAT[cell.level]) if s)
+            if brackets and cell.ends:
+                unit = look.units[cell.unit]
+                yield f"⟧ {unit.verdict} ", _BOLD if unit.above else ""
+        if word >= 0:
+            yield "⟧", _BOLD
+    yield rest, ""
+
+
+def _part(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
+    """One part of a step, line by line."""
+    query, decision, kept = step.query, step.decision, kept_of(step)
+    if part == "thoughts":
+        yield from ([(thought, _DIM)] for thought in sections.thoughts_of(step))
+    elif part == "draft" and step.draft is not None:
+        yield _written(canvas.look(step.draft, step), kept.draft)
+    elif part == "decision" and decision is not None:
+        certain = "" if decision.certain else " (not certain: a longer draft could have decided otherwise)"
+        yield [("retrieve: " if decision.retrieve else "go on: ", _BOLD), (decision.reason + certain, "")]
+    elif part == "query" and query is not None:
+        yield [(query.text or "(empty query)", _BOLD)]
+        yield from [[(f"sent: {query.sent}", "")]] if query.sent != query.text else []
+        yield from [[(query.note, "")]] if query.note else []
+    elif part == "passages":
+        if not step.passages:
+            yield [("nothing was found", _DIM)]
+        for rank, p in enumerate(step.passages, 1):
+            gold = " ★ holds a gold answer" if sections.holds_gold(p, canvas.trace.question.golds) else ""
+            yield [(f"{rank}. {p.title or '(no title)'}", _BOLD), (f"  score {num(p.score, 2)}{gold}", "")]
+            yield [(f"   {''.join(clip(p.text, PASSAGE_CHARS))}", "")]
+    elif part == "continuation" and step.continuation is not None:
+        yield _written(canvas.look(step.continuation, step), kept.continuation)
+    elif part == "notes":
+        yield from ([(f"! {note}", "")] for note in sections.step_notes(step))
+    elif part == "prompts":
+        prompts = [p for p in (step.prompt, step.passages_prompt) if p is not None]
+        sizes = [f"{count(len(p.text), 'character')} ({', '.join(p.spans) or 'no spans'})" for p in prompts]
+        yield [("; ".join(sizes), _DIM)]
+
+
+def _written(look: Look, kept: int | None) -> list[Run]:
+    end = len(look.made.text)
+    stop = end if kept is None else kept
+    runs = list(_runs(look, 0, stop))
+    if look.made.text[stop:].strip():
+        runs += [(" ✂ ~[", _BOLD), *_runs(look, stop, end, _DIM), ("]~ thrown away", _BOLD)]
+    if kept is None:
+        runs.append(("  (not decided yet)", _DIM))
+    return runs if any(text for text, _ in runs) else [("nothing was written", _DIM)]
+
+
+class _Paper:
+    """Lines of labelled, wrapped, optionally coloured text."""
+
+    def __init__(self, width: int, color: bool) -> None:
+        self.width, self.color, self.lines = width, color, list[str]()
+
+    def line(self, text: str) -> None:
+        """A heading, with an empty line before it."""
+        self.lines += ["", self._paint(printable(text), _BOLD)] if text else [""]
+
+    def put(self, label: str, *runs: Run) -> None:
+        """A label and its text, wrapped; long texts are cut visibly."""
+        left, painted = TEXT_CHARS, ""
+        for text, style in runs:
+            text = text if painted or not label else text.lstrip()
+            painted += self._paint(printable(text[: max(left, 0)]), style)
+            left -= len(text)
+        if left < 0:
+            painted += self._paint(f"… {count(-left, 'more character')}", _DIM)
+        width = self.width - LABEL
+        rows = [row for line in painted.split("\n") for row in wrap(line, width, break_on_hyphens=False)]
+        for number, row in enumerate(rows or [""]):
+            head = self._paint(label, _BOLD) + " " * (LABEL - len(label)) if number == 0 else " " * LABEL
+            self.lines.append(re.sub(r"\s+((?:\x1b\[[0-9;]*m)*)$", r"\1", head + row))
+
+    def _paint(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self.color and style and text.strip() else text

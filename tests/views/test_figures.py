@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import view_samples as samples
+from colours import contrast
 from scripted import WordTokenizer
 
 from dragin_lab import views
@@ -24,7 +25,6 @@ from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import figures
 from dragin_lab.views.attention import WordMap, read_again, written_map
 from dragin_lab.views.figures import NARROW, WIDE
-from dragin_lab.views.heat import contrast
 from dragin_lab.views.rendering import stylesheet
 from dragin_lab.views.thresholds import pareto
 

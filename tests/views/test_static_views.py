@@ -14,10 +14,9 @@ from dragin_lab import views
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Passage, Question, Step, Trace
-from dragin_lab.views.alignment import align, alike
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc
-from dragin_lab.views.methods import names_of
+from dragin_lab.views.methods import align, alike, names_of
 from dragin_lab.views.rendering import exporter, macro, stylesheet
 from dragin_lab.views.selections import hit_spans, tokens
 from dragin_lab.views.strip import Column, axes_of, columns, direction, lines

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pytest
 import view_samples as samples
+from colours import contrast, luminance
 from view_states import BASELINES, STATES, Reader, hostile_trace
 
 from dragin_lab.trace import kept
@@ -210,14 +211,13 @@ def test_right_to_left_emoji_and_split_characters():
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_text_on_every_level_is_readable(mode):
-    ramp = heat.ramp(mode)
-    assert len(ramp) == heat.LEVELS
-    for back, ink in ramp:
-        assert heat.contrast(back, ink) >= 4.5
-    bright = [heat.luminance(back) for back, _ in ramp]
+    pair = r"light-dark\((#\w+),(#\w+)\)"
+    rules = re.findall(rf"\.h(\d){{background: {pair};color: {pair}", stylesheet())
+    assert [int(level) for level, *_ in rules] == list(range(1, heat.LEVELS + 1))
+    ramp = [(rule[1 + (mode == "dark")], rule[3 + (mode == "dark")]) for rule in rules]
+    assert all(contrast(back, ink) >= 4.5 for back, ink in ramp)
+    bright = [luminance(back) for back, _ in ramp]
     assert bright == sorted(bright, reverse=mode == "light")
-    for i, (back, ink) in enumerate(ramp, 1):
-        assert re.search(rf"\.h{i}\{{[^}}]*{back}[^}}]*{ink}", stylesheet())
 
 
 @pytest.mark.parametrize("kind", ["Draft", "hit first"])
@@ -240,12 +240,6 @@ def test_levels_show_the_threshold():
     calm = heat.Scale("score", "RIND score", 0.5, 1.0)
     assert calm.bounds()[-1] == 1.0
     assert calm.levels(np.array([0.1, 0.5, 1.0])).tolist() == [1, 3, heat.BELOW]
-
-
-def test_colours_agree_with_known_ones():
-    assert heat.oklch(1, 0, 0) == "#ffffff"
-    assert heat.oklch(0.627955, 0.257683, 29.234) == "#ff0000"
-    assert heat.contrast("#000000", "#ffffff") == pytest.approx(21)
 
 
 def test_several_traces_stand_in_one_document():
@@ -326,4 +320,4 @@ def test_labels_are_readable_on_card_and_pane(ink, mode):
         return "#" + (code if len(code) == 6 else "".join(2 * c for c in code))
 
     for back in ("back", "pane"):
-        assert heat.contrast(colour(ink), colour(back)) >= 4.5
+        assert contrast(colour(ink), colour(back)) >= 4.5
