@@ -346,7 +346,7 @@ def test_commands_end_with_a_line_and_no_traceback(
     def unforeseen(error: Exception) -> str:
         raise error
 
-    monkeypatch.setattr(cli, "reason", unforeseen)
+    monkeypatch.setattr(cli, "describe_failure", unforeseen)
     places = [(line, at) for line in commands for at in range(len(line))]
     assert [line for line in commands if command(*line).code != cli.DONE] == []
     draw = random.Random(SEED)

@@ -108,6 +108,7 @@ def test_the_demo_runs_in_an_environment_of_its_own_and_the_tour_in_binders(
     assert done.returncode == 0, done.stderr[-3000:]
     assert "dragin" in done.stdout
     assert sorted(p.name for p in (tmp_path / "runs" / "demo").iterdir()) == [
+        "almanac",
         "dragin.html",
         "dragin.trace",
         "table.txt",

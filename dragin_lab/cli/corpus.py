@@ -1,19 +1,30 @@
-"""``dragin-lab corpus build``, ``check``, ``fetch``: corpora up to Wikipedia, that know whether they are whole."""
+"""``dragin-lab corpus``: build, check, fetch, index and search corpora up to Wikipedia."""
 
 from __future__ import annotations
 
+import json
 import resource
+import shutil
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import rich_click as click
 
-from dragin_lab.cli.corpus_index import build_index
 from dragin_lab.cli.data import bring
-from dragin_lab.cli.options import Name, check_retriever, debug_option, load_retriever
+from dragin_lab.cli.options import (
+    Name,
+    check_corpus,
+    check_retriever,
+    corpus_option,
+    debug_option,
+    load_retriever,
+    retriever_option,
+)
 from dragin_lab.cli.outputs import RunFailedError, echo, report_findings
 from dragin_lab.errors import BrokenOffError, DraginLabError
 from dragin_lab.files import as_path
+from dragin_lab.text import without_secrets
 
 PUBLISHED = ("wikipedia-dpr",)
 
@@ -109,6 +120,84 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
 
     count = ORIGINS[name].passages
     echo(f"its {count:,} passages: dragin-lab corpus build {path} --output FOLDER --expect {count}", err=True)
+
+
+@corpus.command(short_help="Build the index of a corpus that a retriever searches.")
+@click.argument("folder", metavar="CORPUS")
+@click.option(
+    "--retriever",
+    "spec",
+    metavar="SPEC",
+    required=True,
+    help="dense:MODEL, where MODEL is a folder, a Hugging Face id, or almanac; or milvus:URI.",
+)
+@click.option("--model", help="milvus: fill it with the vectors of this model (as in dense:MODEL), not for BM25.")
+@click.option("--device", help="dense: cpu or cuda; default the first GPU, else the CPU.")
+@click.option("--force", is_flag=True, help="Build it again, even if there is an index already.")
+@debug_option
+def index(folder: str, spec: str, device: str | None, force: bool, model: str | None) -> None:
+    """Build the index of CORPUS, a folder of 'dragin-lab corpus build', in that folder; or fill Milvus with it.
+
+    BM25 needs none: a built corpus is its own index.
+
+    An index that was killed, interrupted or ran out of disk continues where it stopped when this is run again.
+    """
+    check_corpus(folder)
+    build_index(folder, spec, device=device, force=force, model=model)
+
+
+def build_index(corpus: str, spec: str, **options: object) -> None:
+    """Build an index and say what it is; ``options`` are those of ``choose.build_index``."""
+    from dragin_lab.retrieval import choose
+
+    try:
+        built = choose.build_index(spec, corpus, **options)  # type: ignore[arg-type]
+    except BrokenOffError as error:
+        raise RunFailedError(str(error)) from error
+    except KeyboardInterrupt:
+        echo("\nwhat was done is kept; run it again to continue", err=True)
+        raise
+    echo(f"{built!r}")
+    echo(f"search it with --corpus {corpus} --retriever {without_secrets(spec)}", err=True)
+
+
+@corpus.command(short_help="Search a corpus, and print what is found.")
+@click.argument("query")
+@corpus_option
+@retriever_option
+@click.option(
+    "--top-k",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="How many passages to print, the best first.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print one line of JSON per passage: rank, id, score, title, text."
+)
+@debug_option
+def search(
+    query: str, corpus: str | None, corpus_fields: str | None, retriever: str | None, top_k: int, as_json: bool
+) -> None:
+    """Search the passages for QUERY, as a method's retrievals do, and print the best with their scores."""
+    if not query.strip():
+        raise click.UsageError("the query is empty; write one between quotes")
+    check_corpus(corpus, corpus_fields)
+    check_retriever(retriever)
+    opened = load_retriever(corpus, retriever, corpus_fields)
+    found = opened.search(query, top_k)
+    if not as_json:
+        echo(f"{opened!r}", err=True)
+    width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
+    for rank, passage in enumerate(found, 1):
+        if as_json:
+            line = {"rank": rank, "id": passage.id, "score": passage.score}
+            echo(json.dumps(line | {"title": passage.title, "text": passage.text}))
+            continue
+        echo(f"{rank}. {passage.score:.4f}  {passage.id}  {passage.title}".rstrip())
+        echo(textwrap.fill(passage.text, width, initial_indent="   ", subsequent_indent="   "))
+    if not found:
+        echo("nothing was found: no passage holds a term of the query", err=True)
 
 
 def _look_at_retriever(path: Path, spec: str) -> Iterator[tuple[str, bool]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
-from dragin_lab.cli.options import Name, debug_option, download_bar
+from dragin_lab.cli.options import Name, debug_option
 from dragin_lab.cli.outputs import RunFailedError, echo
 
 NAMES = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc", "exemplars")
@@ -49,7 +51,7 @@ def bring(name: str, folder: Path | None = None, **options: Any) -> tuple[Path, 
     from dragin_lab.data.fetch import fetch, folder_of
 
     try:
-        with download_bar(name) as advance:
+        with _show_bytes(name) as advance:
             fetched = fetch(name, folder, advance=advance, **options)
     except FetchError as error:
         raise RunFailedError(str(error)) from error
@@ -60,3 +62,19 @@ def bring(name: str, folder: Path | None = None, **options: Any) -> tuple[Path, 
         echo(path)
     echo(fetched.note, err=True)
     return fetched.files
+
+
+@contextmanager
+def _show_bytes(name: str) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on a terminal; gives the function that is told the bytes that are there, and of how many."""
+    from tqdm.auto import tqdm
+
+    with tqdm(desc=name, unit="B", unit_scale=True, disable=None, leave=False) as bar:  # None: only on a terminal
+
+        def advance(have: int, total: int | None) -> None:
+            if have < bar.n or not bar.n:  # what an earlier download left says nothing of this one's rate
+                bar.reset(total)
+                bar.n = bar.initial = bar.last_print_n = have
+            bar.update(have - bar.n)
+
+        yield advance

@@ -8,6 +8,10 @@ from collections.abc import Callable, Iterator
 from importlib import metadata
 from typing import Any
 
+import rich_click as click
+
+from dragin_lab.cli.options import check_tap, debug_option, load_model, model_options
+from dragin_lab.cli.outputs import RunFailedError, report_findings
 from dragin_lab.errors import DraginLabError
 
 Line = tuple[str, bool | None]  # None: it is missing, and nothing needs it that was not asked for
@@ -20,6 +24,17 @@ _OPTIONAL = {
     "matplotlib": "figures want it",
     "datasets": "corpora and questions from the Hugging Face Hub want it",
 }
+
+
+@click.command(short_help="Check the installation and a model.")
+@model_options
+@debug_option
+def doctor(**options: Any) -> None:
+    """Check the installation, and that a model's attention can be captured and is what it should be."""
+    check_tap(options)
+    if bad := report_findings(report(lambda: load_model(options, check=False))):
+        marked = "is marked FAIL and needs" if bad == 1 else "are marked FAIL and need"
+        raise RunFailedError(f"{bad} of the lines above {marked} a repair")
 
 
 def report(load: Callable[[], Any]) -> Iterator[Line]:

@@ -1,26 +1,48 @@
-"""Which methods a command runs: names and settings from options, in every combination, over published presets."""
+"""Which methods a command runs: options made of the settings that the methods declare, in every combination."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import ast
+import importlib.util
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import rich_click as click
 
-from dragin_lab.cli.options import Name, debug_option, default_settings, stated_settings, with_option
+from dragin_lab.cli.options import NUMBER, Decorator, Name, Names, debug_option, together
 from dragin_lab.cli.outputs import echo, table_text
-from dragin_lab.core.method import METHODS, Method, choice, settings_beside
-from dragin_lab.core.method import method as make_method
-from dragin_lab.core.parts import read_form
+from dragin_lab.core import method as core
+from dragin_lab.core.formulators import FORMULATORS
+from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method, choice, label, settings_beside
+from dragin_lab.core.parts import Registry, read_form
+from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.presets import SOURCES, find_preset
-from dragin_lab.errors import SettingError
+from dragin_lab.errors import DraginLabError, SettingError
+from dragin_lab.files import as_path
 
-Values = tuple[str | None, tuple[Any, ...]]  # the method they are for, None for all
+TABLES: tuple[Registry[Any], ...] = (TRIGGERS, FORMULATORS)
+_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not within parentheses
+
+
+class Values(NamedTuple):
+    """Values of a setting, for one method or, with None, for all that take it."""
+
+    method: str | None
+    values: tuple[Any, ...]
+
+    def __str__(self) -> str:
+        values = ",".join(f"{value:g}" for value in self.values)
+        return values if self.method is None else f"{self.method}={values}"
 
 
 class PerMethod(click.ParamType):
-    """Values between commas, with the method they are for before them where they are not for all: ``dragin=1,1.2``."""
+    """``1,1.2`` or, for one method, ``dragin=1,1.2``."""
 
     name = "[method=]value,…"
 
@@ -28,124 +50,303 @@ class PerMethod(click.ParamType):
         self.kind = kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Values:
-        if isinstance(value, tuple):
+        if isinstance(value, Values):
             return value
         name, equals, values = str(value).rpartition("=")
         method = Name(tuple(METHODS)).convert(name, param, ctx) if equals else None
-        return method, tuple(self.kind.convert(part.strip(), param, ctx) for part in values.split(","))
+        return Values(method, tuple(self.kind.convert(part.strip(), param, ctx) for part in values.split(",")))
+
+
+class Part(click.ParamType):
+    """Triggers or query formulators by name or written form, such as ``margin(first=20)@0.6``, between commas."""
+
+    name = "name[(setting=value)][@θ]"
+
+    def __init__(self, registry: Registry[Any]) -> None:
+        self.registry = registry
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        texts = [text.strip() for text in _COMMA.split(str(value))]
+        for text in texts:
+            self.registry.make(text)
+        return tuple(dict.fromkeys(texts))
+
+
+class Setting(click.ParamType):
+    """``NAME=VALUE,…``. A value that is not a number stays a text."""
+
+    name = "name=value,…"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        name, equals, text = (part.strip() for part in str(value).partition("="))
+        if not (equals and name.isidentifier() and text):
+            self.fail(f"{value!r}: write NAME=VALUE, such as first=20", param, ctx)
+        if name in _ARGUMENTS and name not in LOOP:
+            option = f"--{'method' if name == 'name' else name}"
+            self.fail(f"{value!r}: this is no setting of a trigger or a query formulator; give {option}", param, ctx)
+        return name, tuple(_read_literal(part.strip()) for part in _COMMA.split(text))
+
+
+def _read_literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def define_parts(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
+    """Run Python files for the triggers and query formulators that they define."""
+    for number, name in enumerate(files):
+        path = as_path(name)
+        if not path.is_file():
+            raise click.UsageError(f"--with {name}: no such file; give a Python file with @dl.when or @dl.what in it")
+        if path.suffix == ".json":
+            from dragin_lab.study.fitting import trigger
+
+            trigger(path)
+            continue
+        private = f"_dragin_lab_with_{number}_{path.stem}"  # no module of that name can be in use
+        spec = importlib.util.spec_from_file_location(private, path)
+        if spec is None or spec.loader is None:
+            raise click.UsageError(f"--with {name}: is not a Python file; its name must end in .py, or .json")
+        sys.modules[private] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except DraginLabError as error:
+            raise click.UsageError(f"--with {name}: {error}") from error
+        except Exception as error:  # whatever a user's own file raises
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            raise click.UsageError(f"--with {name}, line {where.lineno}: {type(error).__name__}: {error}") from error
+
+
+# -- options of what the methods declare ------------------------------------------------------------------------------
+
+
+def default_settings(name: str, when: str | None = None, what: str | None = None) -> dict[str, Any]:
+    """Setting -> default of the method ``name``, where its parts may be others in their written form."""
+    forms = zip(TABLES, (when, what), METHODS[name], strict=True)
+    parts = [registry.named(read_form(form or own)[0]) for registry, form, own in forms]
+    # The default of a threshold that has none is None; ``defaults`` leaves it out.
+    return dict.fromkeys(LOOP) | {f.name: part.defaults().get(f.name) for part in parts for f in fields(part)}
+
+
+def _noted_settings() -> dict[str, dict[str, Any]]:
+    """The settings that the written form ``name(n=25)@1.2`` has a sign for: setting -> method -> default."""
+    named = [(registry.named(pair[i]), name) for i, registry in enumerate(TABLES) for name, pair in METHODS.items()]
+    noted = sorted({part.shorthand for part, _ in named if part.shorthand} | {"threshold"})
+    return {
+        key: {name: value for part, name in named if (value := part.defaults().get(key)) is not None} for key in noted
+    }
+
+
+def _noted_option(key: str, defaults: dict[str, Any]) -> Decorator:
+    noun = next(registry.noun for registry in TABLES if registry.any_has(key))
+    shown = ", ".join(f"{name} {_by_variant(value)}" for name, value in defaults.items())
+    return click.option(
+        f"--{key.replace('_', '-')}", multiple=True, panel="Method",
+        type=PerMethod(click.INT if all(isinstance(value, int) for value in defaults.values()) else NUMBER),
+        help=f"{key} of the {noun}; default {shown}. For one method: {next(iter(defaults))}=VALUE.",
+    )  # fmt: skip
+
+
+def _by_variant(value: Any) -> str:
+    if not isinstance(value, dict):
+        return f"{value:g}" if isinstance(value, float) else f"{value!r}"
+    return " or ".join(f"{of:g} ({variant})" for variant, of in value.items())
+
+
+#: Arguments of ``dl.method``, and the settings that have an option of their own; others are for --set.
+_SIGNATURE = inspect.signature(core.method).parameters
+_ARGUMENTS = [name for name, of in _SIGNATURE.items() if of.kind != of.VAR_KEYWORD]
+DEFAULT: str = _SIGNATURE["name"].default  # method
+NOTED = _noted_settings()
+_LENGTHS = {name: TRIGGERS.named(when).length for name, (when, _) in METHODS.items()}
+
+with_option = click.option(
+    "--with", multiple=True, metavar="FILE", panel="Method", is_eager=True, expose_value=False, callback=define_parts,
+    help="Your own triggers and query formulators: a Python file that defines them, or the JSON file of a fitted "
+    "trigger; may be repeated.",
+)  # fmt: skip
+
+
+def method_options(*, named: bool = True, length: int = TRIGGERS.base.length) -> Decorator:
+    """The options that make up methods, for ``build_methods``.
+
+    ``named`` lets the user choose the methods; ``length`` is the default of ``--max-new-tokens``.
+    """
+    longer = ", ".join(f"{name} {tokens}" for name, tokens in _LENGTHS.items() if tokens > length)
+    choose = click.option(
+        "--method", "names", type=Names(tuple(METHODS)), default=DEFAULT, show_default=True, panel="Method",
+        help="The method.",
+    )  # fmt: skip
+    return together(
+        *([choose] if named else []),
+        click.option(
+            "--variant", type=Names(VARIANTS), default=_SIGNATURE["variant"].default, show_default=True, panel="Method",
+            help="The paper's equations, or the authors' released code to the letter.",
+        ),
+        with_option,
+        click.option(
+            "--when", type=Part(TRIGGERS), panel="Method",
+            help="The trigger, instead of the method's own, such as 'margin(beta=2)@0.6'.",
+        ),
+        click.option(
+            "--what", type=Part(FORMULATORS), panel="Method",
+            help="The query formulator, instead of the method's own; 'dragin-lab methods' lists both.",
+        ),
+        *(_noted_option(key, defaults) for key, defaults in NOTED.items()),
+        click.option(
+            "--set", "given", type=Setting(), multiple=True, panel="Method",
+            help="Any setting of the trigger or the query formulator; may be repeated.",
+        ),
+        click.option(
+            "--top-k", type=int, panel="Method", help="Passages per retrieval; default 3 (flare, paper variant: 2)."
+        ),
+        click.option(
+            "--max-new-tokens", type=int, panel="Method",
+            help=f"Most tokens of a draft and of an answer; default {length} ({longer}).",
+        ),
+    )  # fmt: skip
+
+
+# -- methods of options -----------------------------------------------------------------------------------------------
 
 
 def build_methods(
-    names: Sequence[str], options: dict[str, Any], published: dict[str, dict[str, Any]] | None = None
-) -> list[Method]:
-    """Every method in every combination of the settings that it takes, each once.
+    options: Mapping[str, Any], published: Mapping[str, dict[str, Any]] | None = None
+) -> tuple[list[Method], set[str]]:
+    """Every method in every combination of the settings that it takes, each once; the settings with several values.
 
     ``published`` gives a method's settings where an option leaves them open; else they are the method's own.
+    Raises ``UsageError`` for a setting that is given twice, and for one that no method takes.
     """
-    combined = [
-        (name, {"variant": variant, "when": when, "what": what})
-        for variant, name, when, what in product(
-            options["variant"] or (None,), names, options["when"] or (None,), options["what"] or (None,)
-        )
-    ]
-    sizes = {key: options[key] for key in ("top_k", "max_new_tokens")}
-    several = {key: _values_of(key, options[key], combined) for key in ("threshold", "top_n")}
-    found: dict[Method, None] = {}
-    untaken = dict(options.get("given", ()))
-    for name, parts in combined:
-        known = default_settings(name, parts["when"], parts["what"])
-        taken = [(key, value) for key, value in options.get("given", ()) if key in known]
-        untaken = {key: value for key, value in untaken.items() if key not in known}
-        choices = [of.get(name, ()) if key in known else () for key, of in several.items()]
-        for theta, top_n in product(*(values or (None,) for values in choices)):
-            wanted = sizes | parts | {"threshold": theta, "top_n": top_n, "given": taken}
-            before = (published or {}).get(name, {})
-            found[make_method(name, **settings_beside(before, name, stated_settings(name, wanted)))] = None
-    for key, value in untaken.items():
+    combined = list(
+        product(options["variant"], options["names"], options["when"] or (None,), options["what"] or (None,))
+    )
+    given = _given_values(options, combined)
+    methods: dict[Method, None] = {}
+    taken: set[str] = set()
+    for variant, name, when, what in combined:
+        known = default_settings(name, when, what)
+        parts = {"variant": variant, "when": when, "what": what} | {key: options[key] for key in LOOP}
+        stated = {key: value for key, value in parts.items() if value is not None}
+        keys = [key for key in given if key in known]
+        taken.update(keys)
+        values = [[_as_setting(key, value, known[key]) for value in given[key].get(name, ())] or [...] for key in keys]
+        for combination in product(*values):
+            chosen = {key: value for key, value in zip(keys, combination, strict=True) if value is not ...}
+            settings = settings_beside((published or {}).get(name, {}), name, stated | chosen)
+            methods[core.method(name, **settings)] = None
+    for key in given.keys() - taken:
+        value = next(iter(given[key].values()), ("",))[0]
         raise click.UsageError(f"--set {key}={value}: none of the methods takes it; 'dragin-lab methods' lists all")
-    return list(found)
+    return list(methods), {key for key in taken if any(len(values) > 1 for values in given[key].values())}
 
 
-def published_settings(preset: str, model: str | None, names: Sequence[str], dataset: str) -> dict[str, dict[str, Any]]:
-    """What ``--preset`` gives each method for a data set, from the first of its sources that gives anything."""
-    given, _, sources = preset.rpartition(":")
-    if not (given or model):
-        raise click.UsageError(f"--preset {preset}: say for which model, as in llama2-7b-chat:{preset}")
-    tried = [choice("source", source.strip(), SOURCES) for source in sources.split(",")]
-    return {name: _published(given or str(model), dataset, tried, name) for name in names}
+def build_method(options: Mapping[str, Any]) -> Method:
+    """The one method that the options describe."""
+    methods, _ = build_methods(options)
+    if len(methods) > 1:
+        labels = ", ".join(map(label, methods))
+        raise click.UsageError(f"{labels}: this command takes one method with one value of each setting")
+    return methods[0]
 
 
-def _published(model: str, dataset: str, sources: Sequence[str], name: str) -> dict[str, Any]:
-    refused = []
-    for source in sources:
-        try:
-            return find_preset(model, dataset, source=source, method=name).settings
-        except SettingError as error:
-            refused.append(error)
-    raise refused[0]
+def _given_values(options: Mapping[str, Any], combined: Sequence[tuple[Any, ...]]) -> dict[str, dict[str, Any]]:
+    """Setting -> method -> the values that options state for it."""
+    given = {key: _for_methods(key, options[key], combined) for key in NOTED if options[key]}
+    for key, values in options["given"]:
+        stated = options[key] if key in LOOP else next(iter(given.get(key, {}).values()), (None,))[0]
+        if stated is not None and (stated,) != values:
+            option = f"--{key.replace('_', '-')}" if key in LOOP or options.get(key) else "--set"
+            text = ",".join(map(str, values))
+            raise click.UsageError(f"{option} {key}={stated} and --set {key}={text}: give one of the two")
+        given[key] = dict.fromkeys((name for _, name, _, _ in combined), values)
+    return given
 
 
-def _values_of(
-    key: str, given: Sequence[Values], combined: Sequence[tuple[str, dict[str, Any]]]
-) -> dict[str, tuple[Any, ...]]:
+def _for_methods(key: str, given: Sequence[Values], combined: Sequence[tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
     """The values of a setting for each method. Those for all go to the methods that take them and have none."""
     option = f"--{key.replace('_', '-')}"
-    units: dict[str, set[str]] = {}  # method -> what it holds against the value, or cuts to it
-    for name, parts in combined:
-        units.setdefault(name, set()).update(_measures(name, parts, key))
+    parts: dict[str, set[str]] = {}  # method -> the parts that the setting belongs to; it means the same in one part
+    for _, name, when, what in combined:
+        parts.setdefault(name, set()).update(_parts_with(key, name, when, what))
     own: dict[str, tuple[Any, ...]] = {}
     for_all: tuple[Any, ...] = ()
-    for method, values in given:
-        if method is None:
-            for_all += values
-        elif not units.get(method):
-            why = "does not take it" if method in units else "is not among the methods that are run"
-            raise click.UsageError(f"{option} {method}={_join(values)}: {method} {why}")
+    for values in given:
+        if values.method is None:
+            for_all += values.values
+        elif not parts.get(values.method):
+            why = "does not take it" if values.method in parts else "is not among the methods that are run"
+            raise click.UsageError(f"{option} {values}: {values.method} {why}")
         else:
-            own[method] = own.get(method, ()) + values
-    rest = {name: of for name, of in units.items() if of and name not in own}
+            own[values.method] = own.get(values.method, ()) + values.values
+    rest = {name: of for name, of in parts.items() if of and name not in own}
     if for_all and not rest:
-        raise click.UsageError(f"{option} {_join(for_all)}: none of the methods takes it; leave it out")
-    if for_all and len(set.union(*rest.values())) > 1:
+        raise click.UsageError(f"{option} {Values(None, for_all)}: none of the methods takes it; leave it out")
+    if for_all and len(meanings := set.union(*rest.values())) > 1:
         example = " ".join(f"{option} {name}={for_all[0]:g}" for name in rest)
         raise click.UsageError(
-            f"{option} {_join(for_all)}: {' and '.join(sorted(set.union(*rest.values())))} do not measure alike; "
+            f"{option} {Values(None, for_all)}: {' and '.join(sorted(meanings))} do not measure alike; "
             f"say which method it is for, as in {example}"
         )
     return dict.fromkeys(rest, for_all) | own if for_all else own
 
 
-def _measures(name: str, parts: dict[str, Any], key: str) -> set[str]:
-    """The part that a setting of a method is for; nothing where it does not take that setting."""
-    if key not in default_settings(name, parts["when"], parts["what"]):
-        return set()
-    when, what = METHODS[name]
-    return {read_form(parts["when"] or when)[0] if key == "threshold" else read_form(parts["what"] or what)[0]}
+def _parts_with(key: str, name: str, when: str | None, what: str | None) -> Iterator[str]:
+    for registry, form, own in zip(TABLES, (when, what), METHODS[name], strict=True):
+        part = registry.named(read_form(form or own)[0])
+        if key in {f.name for f in fields(part)}:
+            yield part.name
 
 
-def _join(values: Sequence[Any]) -> str:
-    return ",".join(f"{value:g}" for value in values)
+def _as_setting(key: str, value: Any, default: Any) -> Any:
+    """A value of ``--set``, where a flag may be given in words."""
+    if not isinstance(default, bool):
+        return value
+    try:
+        return bool(click.BOOL.convert(str(value), None, None))
+    except click.BadParameter:
+        raise click.UsageError(f"--set {key}={value}: give true or false") from None
 
 
-# -- the list of all there is -----------------------------------------------------------------------------------------
+def find_published(preset: str, model: str | None, names: Sequence[str], dataset: str) -> dict[str, dict[str, Any]]:
+    """What ``--preset`` gives each method for a data set, from the first of its sources that gives anything."""
+    named, _, sources = preset.rpartition(":")
+    if not (named or model):
+        raise click.UsageError(f"--preset {preset}: say for which model, as in llama2-7b-chat:{preset}")
+    order = [choice("source", source.strip(), SOURCES) for source in sources.split(",")]
+    return {name: _find_preset(named or str(model), dataset, order, name) for name in names}
 
 
-@click.command("methods", short_help="List the methods, triggers and queries there are.")
+def _find_preset(model: str, dataset: str, sources: Sequence[str], name: str) -> dict[str, Any]:
+    errors = []
+    for source in sources:
+        try:
+            return find_preset(model, dataset, source=source, method=name).settings
+        except SettingError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+@click.command("methods", short_help="List the methods, triggers and query formulators there are.")
 @with_option
 @debug_option
 def methods() -> None:
-    """List every method, when and what, with its settings, what it does, and where it comes from."""
-    from dragin_lab.core.method import methods, whats, whens
-
-    for title, entries in (("method", methods()), ("when", whens()), ("what", whats())):
+    """List every method, trigger and query formulator, with its settings, what it does, and where it comes from."""
+    for title, entries in (("method", core.methods()), ("when", core.whens()), ("what", core.whats())):
         rows = [
-            (one.name, ", ".join(_default(*setting) for setting in one.settings.items()), one.line, one.source)
+            (one.name, ", ".join(_write_default(*setting) for setting in one.settings.items()), one.line, one.source)
             for one in entries
         ]
         echo(table_text((title, "settings", "what it does", "source"), rows, left=True) + "\n")
 
 
-def _default(setting: str, value: Any) -> str:
-    if isinstance(value, dict):  # by variant
-        return f"{setting}={' or '.join(f'{one!r} ({variant})' for variant, one in value.items())}"
+def _write_default(setting: str, value: Any) -> str:
+    if isinstance(value, dict):
+        return f"{setting}={_by_variant(value)}"
     return setting if setting == "threshold" and value is None else f"{setting}={value!r}"

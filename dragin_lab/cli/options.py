@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
-import importlib.util
 import os
-import re
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import fields
+from collections.abc import Callable
 from typing import Any
 
 import rich_click as click
 from click.types import FloatParamType
 
 from dragin_lab.checks import is_embedded
-from dragin_lab.core.method import FORMULATORS, LOOP, METHODS, TRIGGERS, VARIANTS, Method, method
-from dragin_lab.core.parts import Registry, read_form
 from dragin_lab.core.prompts import LAYOUTS
-from dragin_lab.errors import DraginLabError
 from dragin_lab.files import as_path
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-#: What ``--set`` leaves to other options.
-_APART = {"name": "--method", "variant": "--variant", "when": "--when", "what": "--what"}
 #: What ``--quantization`` takes, as arguments of transformers' ``BitsAndBytesConfig``.
 QUANTIZATIONS = {"8bit": {"load_in_8bit": True}, "4bit": {"load_in_4bit": True}}
 
@@ -60,75 +48,6 @@ class Names(Name):
         return tuple(dict.fromkeys(Name.convert(self, part, param, ctx) for part in parts))
 
 
-class Part(click.ParamType):
-    """A trigger or formulator by its name or form, such as ``margin(first=20)@0.6``; ``several`` between commas."""
-
-    name = "name[(setting=value)][@θ]"
-
-    def __init__(self, registry: Registry[Any], *, several: bool = False) -> None:
-        self.registry, self.several = registry, several
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        texts = re.split(r",(?![^(]*\))", str(value)) if self.several else [str(value)]
-        for text in texts:
-            self.registry.make(text.strip())
-        return tuple(dict.fromkeys(text.strip() for text in texts)) if self.several else texts[0].strip()
-
-
-class Setting(click.ParamType):
-    """``NAME=VALUE``; with ``several`` values between commas. A value that is not a number stays a text."""
-
-    name = "name=value"
-
-    def __init__(self, *, several: bool = False) -> None:
-        self.several = several
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = str(value).partition("=")
-        if not equals or not name.strip().isidentifier() or not text.strip():
-            self.fail(f"{value!r}: write NAME=VALUE, such as first=20", param, ctx)
-        if name.strip() in _APART:
-            self.fail(f"{value!r}: this is no setting of a trigger or a query; give {_APART[name.strip()]}", param, ctx)
-        values = [_literal(part.strip()) for part in text.split(",")] if self.several else [_literal(text.strip())]
-        return name.strip(), values if len(values) > 1 else values[0]
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
-
-
-def define(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> None:
-    """Run Python files for the whens and whats that they define."""
-    for number, name in enumerate(files):
-        path = as_path(name)
-        if not path.is_file():
-            raise click.UsageError(f"--with {name}: no such file; give a Python file with @dl.when or @dl.what in it")
-        if path.suffix == ".json":
-            from dragin_lab.study.fitting import trigger
-
-            trigger(path)
-            continue
-        private = f"_dragin_lab_with_{number}_{path.stem}"  # no module of that name can be in use
-        spec = importlib.util.spec_from_file_location(private, path)
-        if spec is None or spec.loader is None:
-            raise click.UsageError(f"--with {name}: is not a Python file; its name must end in .py, or .json")
-        sys.modules[private] = module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except DraginLabError as error:
-            raise click.UsageError(f"--with {name}: {error}") from error
-        except Exception as error:  # whatever a user's own file raises
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            raise click.UsageError(f"--with {name}, line {where.lineno}: {type(error).__name__}: {error}") from error
-
-
 class _Number(FloatParamType):
     """click's float, by a name that everybody knows."""
 
@@ -136,20 +55,6 @@ class _Number(FloatParamType):
 
 
 NUMBER = _Number()
-
-
-class Numbers(click.ParamType):
-    """Numbers between commas."""
-
-    name = "value,…"
-
-    def __init__(self, kind: click.ParamType) -> None:
-        self.kind = kind
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
-        if isinstance(value, tuple):
-            return value
-        return tuple(self.kind.convert(part.strip(), param, ctx) for part in str(value).split(","))
 
 
 # -- options ----------------------------------------------------------------------------------------------------------
@@ -211,68 +116,6 @@ model_options = together(
     ),
     click.option("--heads", panel="Model", help="Heads to capture, such as 0,3,5; default all."),
 )  # fmt: skip
-with_option = click.option(
-    "--with", multiple=True, metavar="FILE", panel="Method", is_eager=True, expose_value=False, callback=define,
-    help="Your own triggers and queries: a Python file that defines them, or the JSON file of a fitted trigger; may be "
-    "repeated.",
-)  # fmt: skip
-
-
-def part_options(*, several: bool = False) -> Decorator:
-    """The options for a method's when and what; ``several`` takes more than one of each."""
-    more = "; or several, between commas." if several else "."
-    return together(
-        with_option,
-        click.option(
-            "--when", type=Part(TRIGGERS, several=several), panel="Method",
-            help="When to retrieve, instead of its own, such as 'margin(first=20)@0.6'" + more,
-        ),
-        click.option(
-            "--what", type=Part(FORMULATORS, several=several), panel="Method",
-            help="What to ask for, instead of its own; 'dragin-lab methods' lists both" + more,
-        ),
-    )  # fmt: skip
-
-
-method_options = together(
-    click.option(
-        "--method", "name", type=Name(tuple(METHODS)), default="dragin", show_default=True, panel="Method",
-        help="The method.",
-    ),
-    part_options(),
-)  # fmt: skip
-
-
-def set_option(*, several: bool = False) -> Decorator:
-    """``--set``, as "given"."""
-    more = " Give one setting comma-separated values to sweep." if several else ""
-    return click.option(
-        "--set", "given", type=Setting(several=several), multiple=True, panel="Method",
-        help="Any setting of the trigger or the query; may be repeated." + more,
-    )  # fmt: skip
-
-
-def size_options(most: int = 64, *, several: bool = False) -> Decorator:
-    """The options that every method has; ``most`` tokens by default, more where the model asks by itself.
-
-    ``several`` takes more than one variant.
-    """
-    return together(
-        click.option(
-            "--variant", type=(Names if several else Name)(VARIANTS), default=None if several else "reference",
-            show_default=True, panel="Method", help="The authors' released code to the letter, or the paper's equations"
-            + ("; or both. Default reference." if several else "."),
-        ),
-        click.option(
-            "--top-k", type=int, panel="Method", help="Passages per retrieval; default 3 (flare, paper variant: 2)."
-        ),
-        click.option(
-            "--max-new-tokens", type=int, panel="Method",
-            help=f"Most tokens of a draft and of an answer; default {most} (flare-instruct: 96, self-ask: 192).",
-        ),
-    )  # fmt: skip
-
-
 benchmark_options = together(
     click.option(
         "--dataset", "datasets", multiple=True, default=("almanac/2wikimultihopqa",), show_default=True,
@@ -315,63 +158,7 @@ benchmark_options = together(
 )  # fmt: skip
 
 
-@contextmanager
-def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on a terminal; gives the function that is told the bytes that are there, and of how many."""
-    from tqdm.auto import tqdm
-
-    with tqdm(desc=name, unit="B", unit_scale=True, disable=None, leave=False) as bar:  # None: only on a terminal
-
-        def advance(have: int, total: int | None) -> None:
-            if have < bar.n or not bar.n:  # what an earlier download left says nothing of this one's rate
-                bar.reset(total)
-                bar.n = bar.initial = bar.last_print_n = have
-            bar.update(have - bar.n)
-
-        yield advance
-
-
 # -- what is checked before anything is loaded ------------------------------------------------------------------------
-
-
-def build_method(name: str, options: dict[str, Any]) -> Method:
-    """The method that the options describe; what an option leaves open is left to the method."""
-    return method(name, **stated_settings(name, options))
-
-
-def stated_settings(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of ``method`` that the options state, those of ``--set`` too; what none states is missing.
-
-    Raises ``UsageError`` for a setting that is stated twice with different values, and for a word that is no bool.
-    """
-    keys = ("variant", "when", "what", "threshold", "top_n", "top_k", "max_new_tokens")
-    stated = {key: options[key] for key in keys if options.get(key) is not None}
-    defaults = default_settings(name, stated.get("when"), stated.get("what"))
-    repeated: set[str] = set()
-    for key, value in options.get("given", ()):
-        if isinstance(defaults.get(key), bool):
-            value = [_truth(key, part) for part in value] if isinstance(value, list) else _truth(key, value)
-        if key in repeated or stated.get(key, value) != value:
-            option = "--set" if key in repeated else f"--{key.replace('_', '-')}"
-            raise click.UsageError(f"{option} {key}={stated[key]} and --set {key}={value}: give one of the two")
-        repeated.add(key)
-        stated[key] = value
-    return stated
-
-
-def default_settings(name: str, when: str | None, what: str | None) -> dict[str, Any]:
-    """Setting -> default of the method ``name``, where its parts may be others in their written form."""
-    own_when, own_what = METHODS[name]
-    parts = ((TRIGGERS, when or own_when), (FORMULATORS, what or own_what))
-    found = {f.name: f.default for registry, form in parts for f in fields(registry.named(read_form(form)[0]))}
-    return dict.fromkeys(LOOP) | found
-
-
-def _truth(key: str, value: Any) -> bool:
-    try:
-        return bool(click.BOOL.convert(str(value), None, None))
-    except click.BadParameter:
-        raise click.UsageError(f"--set {key}={value}: give true or false") from None
 
 
 def check_tap(options: dict[str, Any]) -> None:

@@ -191,3 +191,16 @@ def warn_of_overrun(trace: Trace, window: int | None) -> None:
         f"wrote means little;\nlower --top-k, shorten the passages or the question{drops}",
         err=True,
     )
+
+
+def describe_failure(error: Exception) -> str:
+    """What failed in an episode, in one or two lines."""
+    if isinstance(error, DraginLabError):
+        return str(error)
+    lines = str(error).strip().splitlines() or [""]
+    if isinstance(error, MemoryError) or "out of memory" in lines[0].lower() or "allocate memory" in lines[0]:
+        return (
+            "the prompt is too long for this machine's memory; cut the corpus into shorter passages, lower --top-k, "
+            "or use --variant paper, which drops what does not fit into the model's window"
+        )
+    return f"{type(error).__name__}: {lines[0][:300]}\n(run again with --debug for the details)"

@@ -1,19 +1,18 @@
-"""``dragin-lab run``: methods over benchmarks, each in a run directory of its own, and a table of all of them."""
+"""``dragin-lab run``, ``sweep`` and ``demo``: methods over benchmarks, by ``Lab.run``, and a table of all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import rich_click as click
 
-from dragin_lab.cli.cluster import check_cluster, cluster_options, open_cluster
-from dragin_lab.cli.methods import PerMethod, build_methods, published_settings
+from dragin_lab.cli.methods import DEFAULT, NOTED, Values, build_methods, find_published, method_options
 from dragin_lab.cli.options import (
     NUMBER,
-    Names,
     benchmark_options,
     check_corpus,
     check_retriever,
@@ -21,51 +20,60 @@ from dragin_lab.cli.options import (
     debug_option,
     load_model,
     model_options,
-    part_options,
-    set_option,
-    size_options,
+    together,
     use_one_thread,
 )
-from dragin_lab.cli.outputs import RunFailedError, counted, echo, exemplars_line, make_folder, terminal_width
-from dragin_lab.core.method import METHODS, Method, label
+from dragin_lab.cli.outputs import (
+    RunFailedError,
+    counted,
+    echo,
+    exemplars_line,
+    make_folder,
+    terminal_width,
+    write_page,
+    write_text,
+)
+from dragin_lab.core.method import PAPERS, Method, label
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark, run_folder
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.cluster import ClusterError
+from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, prepare_ray
 from dragin_lab.run.lab import Lab
-from dragin_lab.run.rundir import RunError, RunRecord, RunStoppedError, read_run
+from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
 from dragin_lab.study.runs import Runs
+from dragin_lab.text import split_credentials, without_secrets
+
+#: Questions of the demo side by side: a forward of many costs a small model little more than one of one.
+DEMO_BATCH = 20
+#: What ``sweep`` multiplies a method's own threshold by.
+SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
+#: Options that say how a cluster is used, arguments of ``Cluster``.
+POOL = ("actors", "gpus_per_actor", "cpus_per_actor")
+
+cluster_options = together(
+    click.option(
+        "--ray", metavar="ADDRESS", panel="Cluster",
+        help="Answer on a Ray cluster: the head's HOST:PORT, auto for this machine's cluster, or local to start "
+        "one here. The run directory is the same, and goes on with or without.",
+    ),
+    click.option(
+        "--actors", type=int, panel="Cluster",
+        help="Workers, each with a model; default as many as there is room for.",
+    ),
+    click.option(
+        "--gpus-per-actor", type=NUMBER, panel="Cluster",
+        help="GPUs of a worker: 0.5 puts two on one. Default 1 where the cluster has GPUs.",
+    ),
+    click.option(
+        "--cpus-per-actor", type=NUMBER, panel="Cluster", help="CPUs of a worker, and torch's threads there; default 1."
+    ),
+)  # fmt: skip
 
 
 @click.command(short_help="Run methods over benchmarks, and print the table.")
-@click.option(
-    "--method",
-    "names",
-    type=Names(tuple(METHODS)),
-    default="dragin",
-    show_default=True,
-    panel="Method",
-    help="The methods, between commas.",
-)
-@part_options(several=True)
-@click.option(
-    "--threshold",
-    type=PerMethod(NUMBER),
-    multiple=True,
-    panel="Method",
-    help="θ, or several; where methods measure differently with their name, as in flare=0.1. Default: the method's.",
-)
-@click.option(
-    "--top-n",
-    type=PerMethod(click.INT),
-    multiple=True,
-    panel="Method",
-    help="Words (qfs) or tokens (last-n) of a query, or several; given as --threshold is. Default: the method's.",
-)
-@set_option()
-@size_options(several=True)
+@method_options()
 @click.option(
     "--preset",
     panel="Method",
@@ -77,22 +85,96 @@ from dragin_lab.study.runs import Runs
 @click.option("--output", default="runs/bench", show_default=True, panel="Run", help="Folder of the run directories.")
 @cluster_options
 @debug_option
-def run(names: tuple[str, ...], preset: str | None, output: str, **options: Any) -> None:
-    """Run methods over benchmarks, each combination of settings in a folder of its own below --output.
+def run(preset: str | None, output: str, **options: Any) -> None:
+    """Run methods over benchmarks, each combination of settings in a folder of its own below --output. Several methods
+    or values of a setting stand between commas.
 
     The same command continues where an earlier one was stopped, and retries what failed. It ends with a table of
     exact match, F1, retrievals and tokens per question, with 95 % intervals. Ctrl-C keeps all finished questions.
     """
 
-    def methods_for(one: Benchmark) -> list[Method]:
-        if preset is None:
-            return build_methods(names, options)
-        if one.template is None:
-            raise click.UsageError(f"--preset {preset}: no settings were published for {one.name}; leave it out")
-        published = published_settings(preset, options["model"], names, one.template.described["answer_rule"])
-        return build_methods(names, options, published)
+    def methods_for(asked: Benchmark) -> list[Method]:
+        published = None
+        if preset is not None:
+            if asked.template is None:
+                raise click.UsageError(f"--preset {preset}: no settings were published for {asked.name}; leave it out")
+            rule = asked.template.described["answer_rule"]
+            published = find_published(preset, options["model"], options["names"], rule)
+        return build_methods(options, published)[0]
 
     execute(methods_for, output, options)
+
+
+@click.command(short_help="Run a method over several values of a setting.")
+@method_options()
+@benchmark_options
+@model_options
+@click.option("--output", default="runs/sweep", show_default=True, panel="Run", help="Folder of the run directories.")
+@cluster_options
+@debug_option
+def sweep(output: str, **options: Any) -> None:
+    """Run methods over several values of one setting between commas, such as --threshold 1.0,1.2,1.4.
+
+    It is 'dragin-lab run', with a check that exactly one setting has several values. Where no value is given, one
+    method goes over thresholds from 0.4 to 2 times its own.
+    """
+    methods, swept = build_methods(options)
+    theta = methods[0].threshold
+    if not (swept or options["threshold"] or theta is None) and len(methods) == 1:
+        values = Values(None, tuple(round(factor * theta, 6) for factor in SWEPT))
+        methods, swept = build_methods(options | {"threshold": (values,)})
+    if len(swept) != 1:
+        named = f"{', '.join(sorted(swept))} have" if swept else "none has"
+        example = ", ".join(f"--{key.replace('_', '-')} VALUE,VALUE" for key in NOTED)
+        raise click.UsageError(f"a sweep goes over one setting, and {named} several values; give {example} or --set")
+    execute(lambda _: methods, output, options)
+
+
+@click.command(short_help="Compare the papers' methods on embedded questions.")
+@click.option("--limit", type=int, default=10, show_default=True, help="How many questions.")
+@click.option("--output", default="runs/demo", show_default=True, help="Folder of the runs, the table and one trace.")
+@method_options(named=False, length=96)
+@debug_option
+def demo(limit: int, output: str, **options: Any) -> None:
+    """Answer embedded questions with every method of the DRAGIN and FLARE papers, and compare.
+
+    It is 'dragin-lab run' on Almanac's development questions; besides, one trace is written as a page.
+    """
+    use_one_thread()
+    if limit < 1:
+        raise click.UsageError(f"--limit {limit}: give 1 or more")
+    methods, _ = build_methods(options | {"names": tuple(PAPERS)})
+    if options["max_new_tokens"] is None:
+        methods = [replace(method, max_new_tokens=max(96, method.max_new_tokens)) for method in methods]
+    asked = open_benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
+    root = make_folder(output)
+    if len(asked.questions) < limit:
+        echo(f"there are {counted(len(asked.questions), 'question')}, fewer than the {limit} asked for")
+    lab = Lab()
+    folders = {method: run_folder(lab, method, asked, root) for method in methods}
+    try:
+        _run_all(lab, [(method, asked) for method in methods], root, {"batch_size": DEMO_BATCH, "traces": None})
+    finally:
+        if (runs := _read_runs(list(folders.values()))) is not None:
+            write_text(f"{runs.table().show()}\n", root / "table.txt")
+            _write_trace(runs, next(of for method, of in folders.items() if method.name == DEFAULT), root)
+
+
+def _write_trace(runs: Runs, folder: Path, root: Path) -> None:
+    """Write a trace of a run: where it retrieved and was right, best where few methods were."""
+    answered = runs.outcomes[runs.outcomes["ended"] != "error"]
+    right = answered.groupby("qid")["em"].mean()
+    shown = _read_runs([folder])
+    if shown is None:
+        return
+    rows = shown.outcomes.assign(others=shown.outcomes["qid"].map(right))
+    rows = rows[(rows["retrievals"] > 0) & (rows["ended"] != "error")]
+    if len(rows):
+        row = rows.sort_values(["em", "others"], ascending=[False, True], kind="stable").iloc[0]
+        trace = shown.trace(row["qid"], row["method"])
+        trace.save(root / "dragin.trace")
+        write_page(trace, root / "dragin.html")
+        echo(f"\nOpen {root / 'dragin.html'}: {trace!r}")
 
 
 # -- what is asked -----------------------------------------------------------------------------------------------------
@@ -104,18 +186,18 @@ def open_benchmarks(options: dict[str, Any]) -> list[Benchmark]:
         if count is not None and count < 1:
             raise click.UsageError(f"{option} {count}: give 1 or more, or leave it out for all questions")
     chosen = {"limit": options["limit"], "sample": options["sampled"], "seed": options["seed"]}
-    found: dict[str, Benchmark] = {}
-    for source in dict.fromkeys(_sources(options["datasets"])):
-        one = open_benchmark(
+    benchmarks: dict[str, Benchmark] = {}
+    for source in dict.fromkeys(_split_sources(options["datasets"])):
+        asked = open_benchmark(
             source, exemplars=options["exemplars"], split=options["split"], fields=options["fields"], **chosen
         )
-        if one.name in found:
-            raise click.UsageError(f"--dataset {source}: another one is called {one.name!r} too; run them one by one")
-        found[one.name] = one
-    return list(found.values())
+        if asked.name in benchmarks:
+            raise click.UsageError(f"--dataset {source}: another one is called {asked.name!r} too; run them one by one")
+        benchmarks[asked.name] = asked
+    return list(benchmarks.values())
 
 
-def _sources(given: Sequence[str]) -> Iterator[str]:
+def _split_sources(given: Sequence[str]) -> Iterator[str]:
     for value in given:
         if as_path(value).exists():  # a file's name may hold commas
             yield value
@@ -127,7 +209,7 @@ def _sources(given: Sequence[str]) -> Iterator[str]:
 
 
 def execute(methods_for: Callable[[Benchmark], Sequence[Method]], output: str, options: dict[str, Any]) -> None:
-    """Run the methods for each data set of the options (``Lab.run``), and print what came of them."""
+    """Run the methods for each data set of the options, and print the tables."""
     if options["model"] is None:
         use_one_thread()
     if options["batch_size"] < 1:
@@ -137,49 +219,45 @@ def execute(methods_for: Callable[[Benchmark], Sequence[Method]], output: str, o
     if options["ray"] is not None and options["store_folder"] is not None:
         raise click.UsageError("--store and --ray: a cache serves one process; leave out one of the two")
     check_tap(options)
-    check_cluster(options)
+    _check_cluster(options)
     if options["ray"] in (None, "local"):  # elsewhere the workers' machines have the passages
         check_corpus(options["corpus"], options["corpus_fields"])
     check_retriever(options["retriever"])
-    wanted = [(m, one) for one in open_benchmarks(options) for m in methods_for(one)]
+    wanted = [(method, asked) for asked in open_benchmarks(options) for method in methods_for(asked)]
     root = make_folder(output)
-    searching = any(m.retrieves for m, _ in wanted)
+    searches = any(method.retrieves for method, _ in wanted)
+    several = len(wanted) > len({asked.name for _, asked in wanted})
     settings: dict[str, Any] = {"seed": options["seed"], "layout": options["layout"]}
-    several = len(wanted) > len({one.name for _, one in wanted})
     with ExitStack() as stack:
         if options["ray"] is None:
-            passages = {
-                "corpus": options["corpus"],
-                "retriever": options["retriever"],
-                "fields": options["corpus_fields"],
-            }
-            cache = stack.enter_context(_open_cache(options, several))
-            lab = Lab(load_model(options), cache=cache, **passages, **settings)
+            settings |= {key: options[key] for key in ("corpus", "retriever")} | {"fields": options["corpus_fields"]}
+            lab = Lab(load_model(options), cache=stack.enter_context(_open_cache(options, several)), **settings)
         else:
-            lab = Lab(stack.enter_context(open_cluster(options, searching)), **settings)
-        _execute(wanted, lab, searching, root, options)
-
-
-def _execute(
-    wanted: Sequence[tuple[Method, Benchmark]], lab: Lab, searching: bool, root: Path, options: dict[str, Any]
-) -> None:
-    runs = [(m, one, run_folder(lab, m, one, root)) for m, one in wanted]
-    for m, one, folder in runs:  # before any work is done
-        check_run(lab, m, one, folder, traces=options["traces"])
-    for part in [lab.model, *([lab.retriever] if searching else [])]:  # all are opened before anything is said
-        echo(f"{part!r}")
-    for line in dict.fromkeys(exemplars_line(lab.template(m, one.template)) for m, one in wanted):
-        echo(line, nl=bool(line))
-    echo(f"{counted(len(runs), 'run')} below {root}")
-    for m, one, folder in runs:
-        if (record := _read(folder)) is not None and (there := len(record.predictions) - len(record.failed)):
-            echo(f"{one.name} {label(m)}: {there:,} of {len(one.questions):,} were already there")
-    try:
-        for one in dict.fromkeys(one for _, one, _ in runs):
-            mine = [m for m, its, _ in runs if its is one]
-            lab.run(one, mine, output=root, batch_size=options["batch_size"], traces=options["traces"])
+            lab = Lab(stack.enter_context(_open_cluster(options, searches)), **settings)
+        _run_all(lab, wanted, root, options)
         if lab.cache is not None and options["store_folder"] is not None and lab.cache.counts.drafts:
             echo(f"\n{lab.cache.counts}")
+
+
+def _run_all(lab: Lab, wanted: Sequence[tuple[Method, Benchmark]], root: Path, options: dict[str, Any]) -> None:
+    """``Lab.run`` for each data set, and a table of each; ``RunFailedError`` where answers failed."""
+    folders = {(method, asked): run_folder(lab, method, asked, root) for method, asked in wanted}
+    for (method, asked), folder in folders.items():  # before any work is done
+        check_run(lab, method, asked, folder, traces=options["traces"])
+    for part in [lab.model, *([lab.retriever] if any(method.retrieves for method, _ in wanted) else [])]:
+        echo(f"{part!r}")
+    for line in dict.fromkeys(exemplars_line(lab.template(method, asked.template)) for method, asked in wanted):
+        echo(line, nl=bool(line))
+    echo(f"{counted(len(folders), 'run')} below {root}")
+    for (method, asked), folder in folders.items():
+        if (runs := _read_runs([folder])) is not None:
+            done = len(runs.records[0].predictions) - len(runs.records[0].failed)
+            if done:
+                echo(f"{asked.name} {label(method)}: {done:,} of {len(asked.questions):,} were already there")
+    benchmarks = {asked: [method for method, of in folders if of is asked] for _, asked in folders}
+    try:
+        for asked, methods in benchmarks.items():
+            lab.run(asked, methods, output=root, batch_size=options["batch_size"], traces=options["traces"])
     except RunStoppedError as error:
         raise RunFailedError(str(error)) from error
     except (ClusterError, NotWrittenError, TraceFileError) as error:
@@ -188,8 +266,10 @@ def _execute(
         echo(f"\nwhat was finished is kept below {root}; the same command continues from there", err=True)
         raise
     finally:
-        records = _report(runs)
-    failed = [line for record in records for line in record.failed]
+        tables = [_read_runs([folders[method, asked] for method in methods]) for asked, methods in benchmarks.items()]
+        for runs in filter(None, tables):
+            echo(f"\n{runs.table().show(width=terminal_width())}")
+    failed = [line for runs in filter(None, tables) for record in runs.records for line in record.failed]
     if failed:
         first = (failed[0]["error"].splitlines() or ["?"])[0][:300]
         raise RunFailedError(
@@ -198,27 +278,47 @@ def _execute(
         )
 
 
+def _read_runs(folders: Sequence[Path]) -> Runs | None:
+    """The runs that have answers by now; None where none has."""
+    records = []
+    for folder in folders:
+        try:
+            records.append(read_run(folder))
+        except RunError:  # it was not begun; or it is damaged, which running it says
+            continue
+    records = [record for record in records if record.predictions]
+    return Runs(records) if records else None
+
+
 def _open_cache(options: dict[str, Any], several: bool) -> AbstractContextManager[Cache | None]:
     """The cache that the options ask for; by default one in memory where ``several`` runs ask the same questions."""
     if options["store_folder"] is not None:
         return Cache(options["store_folder"])
-    wanted = several and not options["no_store"] and options["ray"] is None  # a cluster's workers share none
-    return Cache() if wanted else nullcontext()
+    return Cache() if several and not options["no_store"] else nullcontext()
 
 
-def _report(runs: Sequence[tuple[Method, Benchmark, Path]]) -> list[RunRecord]:
-    """Print a table for each data set of what there is by now."""
-    found: list[RunRecord] = []
-    for one in dict.fromkeys(one for _, one, _ in runs):
-        records = [_read(folder) for _, its, folder in runs if its is one]
-        if mine := [record for record in records if record is not None and record.predictions]:
-            found += mine
-            echo(f"\n{Runs(mine).table().show(width=terminal_width())}")
-    return found
+# -- on a cluster ------------------------------------------------------------------------------------------------------
 
 
-def _read(folder: Path) -> RunRecord | None:
-    try:
-        return read_run(folder)
-    except RunError:  # it was not begun; or it is damaged, which opening it says
-        return None
+def _check_cluster(options: dict[str, Any]) -> None:
+    """Refuse what no cluster can be made of, before anything is loaded."""
+    pool = {name: options[name] for name in POOL if options[name] is not None}
+    if options["ray"] is None:
+        for name in pool:
+            raise click.UsageError(f"--{name.replace('_', '-')} says how a cluster is used; give --ray too")
+        return
+    for name in ("device_map", "quantization"):
+        if options[name] is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{option} and --ray: a worker loads its model whole; leave out one")
+    if split_credentials(options["ray"])[0]:
+        raise click.UsageError(f"--ray {without_secrets(options['ray'])}: Ray takes no password; leave it out")
+    prepare_ray(options["ray"], **pool)
+
+
+def _open_cluster(options: dict[str, Any], searches: bool) -> Cluster:
+    """The cluster of the options, whose workers load what this process would have loaded."""
+    loaded = {name: options[name] for name in ("model", "dtype", "device", "layer", "heads", "retriever", "corpus")}
+    sample = options["decoding"] == "sample"
+    recipe = Recipe(**loaded, sample=sample, searches=searches, fields=options["corpus_fields"])
+    return Cluster(options["ray"], recipe, **{name: options[name] for name in POOL if options[name] is not None})

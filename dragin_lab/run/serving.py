@@ -121,13 +121,14 @@ class _OneDraft:
     def __init__(self, model: Any) -> None:
         self.token: Any = None
         self._model = model
-        self._draft: tuple[Any, Generator[Any, None, Continuation]] | None = None
+        self._waiting: tuple[Any, Write, int | None] | None = None
+        self._tokens: Generator[Any, None, Continuation] | None = None
 
     def __len__(self) -> int:
-        return int(self._draft is not None)
+        return int(self._waiting is not None)
 
     def ask(self, key: Any, draft: Write, seed: int | None = None) -> None:
-        self._draft = key, self._model.stream(draft, seed=seed)
+        self._waiting = key, draft, seed
 
     def attend(self, ids: Sequence[int]) -> np.ndarray:
         attention: np.ndarray = self._model.attend(ids)
@@ -135,24 +136,25 @@ class _OneDraft:
 
     def step(self) -> list[tuple[Any, Any]]:
         self.token = None
-        if self._draft is None:
+        if self._waiting is None:
             return []
-        key, tokens = self._draft
+        key, draft, seed = self._waiting
         try:
-            self.token = next(tokens)
+            if self._tokens is None:
+                self._tokens = self._model.stream(draft, seed=seed)
+            self.token = next(self._tokens)
+            return []
         except StopIteration as end:
             answer = end.value
         except Exception as error:  # noqa: BLE001 - whatever a model raises belongs to the episode
             answer = error
-        else:
-            return []
-        self._draft = None
+        self._waiting = self._tokens = None
         return [(key, answer)]
 
     def close(self) -> None:
-        if self._draft is not None:
-            self._draft[1].close()
-            self._draft = None
+        if self._tokens is not None:
+            self._tokens.close()
+        self._waiting = self._tokens = None
 
 
 class _Searches:

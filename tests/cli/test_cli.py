@@ -94,7 +94,7 @@ def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
         assert f"\n  {name}" in ran.out
     assert "..." not in ran.out.partition("Commands")[2]  # no description is cut
     said = " ".join(command("ask", "--help").out.split())
-    for part in ("default 1.2", "default 0.1; paper variant 0.2", "default: dragin", "default 64", "default 3"):
+    for part in ("1.2 (reference) or 0.25 (paper)", "default: dragin", "default 64", "default 3"):
         assert part in said
 
 
@@ -215,7 +215,12 @@ def test_what_was_written_replaces_an_older_file_whole(command: Command, tmp_pat
         (["ask", QUESTION, "--threshold", "nan"], ("threshold=nan", "at least 0")),
         (["ask", QUESTION, "--threshold", "inf"], ("threshold=inf",)),
         (["ask", QUESTION, "--threshold", "-0.1"], ("threshold=-0.1", "at least 0")),
-        (["ask", QUESTION, "--threshold", "1", "--method", "sr-rag"], ("threshold=1", "no meaning")),
+        (
+            ["ask", QUESTION, "--threshold", "1", "--method", "sr-rag"],
+            ("none of the methods takes it",),
+        ),
+        (["ask", QUESTION, "--threshold", "1,2"], ("dragin-threshold=1.0, dragin-threshold=2.0", "one method")),
+        (["ask", QUESTION, "--method", "dragin,flare"], ("dragin, flare", "one method")),
         (["ask", QUESTION, "--top-n", "0"], ("top_n=0", "at least 1")),
         (["ask", QUESTION, "--top-k", "0"], ("top_k=0", "at least 1")),
         (["ask", QUESTION, "--max-new-tokens", "0"], ("max_new_tokens=0",)),
@@ -238,7 +243,7 @@ def test_what_was_written_replaces_an_older_file_whole(command: Command, tmp_pat
         (["show", "no-such.trace"], ("no-such.trace", "no such file")),
         (["demo", "--limit", "0"], ("--limit 0",)),
         (["demo", "--output", os.devnull + "/x"], ("--output",)),
-        (["demo", "--flare-threshold", "-1"], ("threshold=-1",)),
+        (["demo", "--threshold", "flare=-1"], ("threshold=-1",)),
         (["aks", QUESTION], ("'aks'", "'ask'")),
     ],
 )

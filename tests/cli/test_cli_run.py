@@ -467,12 +467,12 @@ def test_sweep_over_thresholds_and_query_lengths(command: Command, tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "thetas"),
     [
-        (("--variant", "reference"), (1, 1.1, 1.2, 1.3, 1.4)),  # Table 5, on the released code's scale
-        (("--variant", "paper", "--when", "rind(normalize='sentence')"), (1, 1.1, 1.2, 1.3, 1.4)),
+        (("--variant", "reference"), (0.48, 0.96, 1.2, 1.44, 2.4)),
         (("--variant", "paper"), (0.1, 0.2, 0.25, 0.3, 0.5)),
+        (("--variant", "paper", "--when", "margin"), (0.38, 0.76, 0.95, 1.14, 1.9)),
     ],
 )
-def test_sweep_goes_over_thetas_of_the_scores_own_scale(
+def test_sweep_goes_over_multiples_of_the_methods_own_theta(
     given: tuple[str, ...], thetas: tuple[float, ...], command: Command, tmp_path: Path, scripted: AnsweringModel
 ) -> None:
     ran = command("sweep", *given, "--what", "question", "--dataset", "one", "--output", tmp_path)
@@ -482,11 +482,11 @@ def test_sweep_goes_over_thetas_of_the_scores_own_scale(
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["--method", "flare"], ("give the values", "--threshold")),
-        (["--threshold", "1", "--top-n", "5"], ("goes over one setting", "threshold, top_n")),
+        (["--method", "sr-rag"], ("goes over one setting, and none has several", "--threshold VALUE,VALUE")),
+        (["--method", "flare", "--threshold", "0.1"], ("none has several",)),
+        (["--threshold", "1,2", "--top-n", "5,6"], ("goes over one setting", "threshold, top_n have")),
         (["--threshold", "1,,2"], ("''",)),
-        (["--method", "sr-rag", "--threshold", "1"], ("no meaning",)),
-        (["--method", "sr-rag", "--top-n", "1"], ("no meaning",)),
+        (["--method", "sr-rag", "--threshold", "1,2"], ("none of the methods takes it",)),
         (["--method", "dragon"], ("Did you mean 'dragin'?",)),
     ],
 )

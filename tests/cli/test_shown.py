@@ -12,7 +12,7 @@ import pytest
 from command import ROOT, Command
 from run_folders import read_config, write_config, write_run
 
-from dragin_lab.cli.app import follow
+from dragin_lab.cli.ask import follow
 from dragin_lab.cli.outputs import echo
 from dragin_lab.data import web
 from dragin_lab.run.drivers import Retrieved, TokenWritten

@@ -14,6 +14,7 @@ from command import Command
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
+from dragin_lab.cli import ask
 from dragin_lab.core.method import PAPERS
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
@@ -37,7 +38,7 @@ def index() -> BM25:
 
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, index: BM25) -> Iterator[Command]:
-    monkeypatch.setattr(cli, "load_retriever", lambda *given: index)  # one index for all
+    monkeypatch.setattr(ask, "load_retriever", lambda *given: index)  # one index for all
     return Command(capsys)
 
 

@@ -1,0 +1,207 @@
+"""``dragin-lab ask``: one question, by ``Lab.stream``; its trace is printed, saved and written as a page."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import rich_click as click
+from click.exceptions import Exit
+
+from dragin_lab.cli.methods import build_method, method_options
+from dragin_lab.cli.options import (
+    check_corpus,
+    check_retriever,
+    check_tap,
+    corpus_option,
+    debug_option,
+    decoding_option,
+    layout_option,
+    load_model,
+    load_retriever,
+    model_options,
+    retriever_option,
+    use_one_thread,
+)
+from dragin_lab.cli.outputs import (
+    RunFailedError,
+    check_apart,
+    check_writable,
+    coloured,
+    deliver,
+    describe_failure,
+    echo,
+    warn_of_overrun,
+)
+from dragin_lab.core.method import Method
+from dragin_lab.errors import DraginLabError, SettingError
+
+if TYPE_CHECKING:
+    from dragin_lab.run.benchmark import Benchmark
+    from dragin_lab.run.drivers import Stream
+    from dragin_lab.trace.trace import Question
+
+
+@click.command(short_help="Answer a question and show where the method retrieved.")
+@click.argument("question", required=False)
+@click.option(
+    "--dataset", panel="Question", help="Instead of QUESTION: the benchmark or file that it is in, with --id."
+)
+@click.option("--id", "qid", metavar="ID", panel="Question", help="The id of the question in --dataset.")
+@click.option("--split", panel="Question", help="Of --dataset: Almanac's train, dev or test; default test.")
+@method_options()
+@corpus_option
+@retriever_option
+@click.option(
+    "--exemplars",
+    panel="Prompt",
+    help="Worked examples: a YAML file (question, rationale, answer), a benchmark's name for this package's own set, "
+    "or published:NAME for the set published with the paper.",
+)
+@layout_option
+@model_options
+@decoding_option
+@click.option("--seed", type=int, default=0, show_default=True, panel="Model", help="Seed of sampled decoding.")
+@click.option("--gold", multiple=True, panel="Output", help="A right answer, to score against; may be repeated.")
+@click.option("--save", panel="Output", help="Write the trace to this file; 'dragin-lab show' reads it.")
+@click.option("--html", panel="Output", help="Write the trace as a page to this file.")
+@debug_option
+def ask(
+    question: str | None,
+    dataset: str | None,
+    qid: str | None,
+    split: str | None,
+    corpus: str | None,
+    corpus_fields: str | None,
+    retriever: str | None,
+    exemplars: str | None,
+    layout: str,
+    save: str | None,
+    html: str | None,
+    gold: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Answer QUESTION and show where the method retrieved, what it searched for, and the passages.
+
+    With --dataset and --id it is asked as 'dragin-lab run' asks it, and answered the same.
+
+    On a terminal the tokens appear as they are written. Ctrl-C ends it; what was done by then is shown and saved.
+    """
+    if options["model"] is None:
+        use_one_thread()
+    method = build_method(options)
+    if (dataset is None) != (qid is None) or (question is None) == (qid is None):
+        raise click.UsageError("give a QUESTION between quotes, or --dataset and --id")
+    if question is not None:
+        check_question(question)
+    check_tap(options)
+    for path in (save, html):
+        check_writable(path)
+    check_apart(save, html)
+    check_corpus(corpus, corpus_fields)
+    check_retriever(retriever)
+    from dragin_lab.run.benchmark import open_benchmark
+    from dragin_lab.run.lab import Lab
+
+    asked: str | Question = question or ""
+    settings: dict[str, Any] = {"exemplars": exemplars, "seed": options["seed"], "layout": layout}
+    if dataset is not None:
+        benchmark = open_benchmark(dataset, exemplars=exemplars, split=split)
+        asked, settings["exemplars"] = find_question(benchmark, str(qid)), benchmark.template
+    Lab(**settings)  # what is wrong with them is said before a model is loaded
+    lm = load_model(options)
+    check_length(asked if isinstance(asked, str) else asked.text, lm, method)
+    if method.retrieves:
+        settings["retriever"] = load_retriever(corpus, retriever, corpus_fields)
+    events = Lab(lm, **settings).stream(asked, method, gold=gold or None)
+    trace, delivered = events.trace, True
+    try:
+        follow(events)
+    except (DraginLabError, MemoryError, RuntimeError) as error:
+        if isinstance(error, SettingError) and not trace.continuations:
+            raise
+        raise RunFailedError(describe_failure(error)) from error
+    finally:
+        events.close()
+        if trace.continuations or trace.ended != "error":
+            delivered = deliver(trace, save, html)
+            warn_of_overrun(trace, lm.context_window)
+    if not delivered:
+        raise Exit(1)
+
+
+# -- what is checked before anything is loaded ------------------------------------------------------------------------
+
+
+def check_question(question: str) -> None:
+    if not question.strip():
+        raise click.UsageError("the question is empty; write one between quotes")
+    try:
+        question.encode()
+    except UnicodeEncodeError as error:
+        raise click.UsageError(
+            f"character {error.start + 1} of the question is not valid in the terminal's encoding; type it again"
+        ) from None
+
+
+def find_question(benchmark: Benchmark, qid: str) -> Question:
+    """The question of that id. Raises ``SettingError`` with the nearest id where there is none."""
+    questions = {question.id: question for question in benchmark.questions}
+    if qid not in questions:
+        near = difflib.get_close_matches(qid, questions, n=1) or list(questions)[:1]
+        raise SettingError(f"{benchmark.name} has no question {qid!r}; did you mean {near[0]!r}?")
+    return questions[qid]
+
+
+def check_length(question: str, lm: Any, method: Method) -> None:
+    """Refuse a question that alone fills the context window; the reference variant, which never drops, goes on."""
+    window = lm.context_window
+    tokens = len(lm.tokenizer.encode(question, special=True))
+    if window is None or tokens + method.max_new_tokens <= window or method.variant == "reference":
+        return
+    raise SettingError(
+        f"the question has {tokens:,} tokens, which with {method.max_new_tokens} new ones do not fit into the context "
+        f"window of {lm.name}, {window:,} tokens; shorten it, or use a model with a longer context"
+    )
+
+
+# -- an episode on the terminal ---------------------------------------------------------------------------------------
+
+
+def follow(events: Stream) -> None:
+    """Run an episode to its end; on a terminal, tokens appear as they are written.
+
+    Every text that the model writes has a line of its own: a draft, what is written with passages, the answer. What is
+    written with passages may go on after the sentence that is kept, and the next draft writes that part again.
+    """
+    from dragin_lab.run.drivers import Decided, Retrieved, StepDone, TokenWritten
+
+    live, dim = sys.stderr.isatty(), coloured(sys.stderr)
+    writing: tuple[int, str] | None = None
+
+    def say(text: str, nl: bool = True) -> None:
+        echo(text, nl=nl, err=True, dim=dim)
+
+    try:
+        for event in events if live else ():
+            if isinstance(event, TokenWritten):
+                begins = writing not in (None, (event.step, event.kind))
+                say("\n" * begins + event.text, nl=False)
+                writing = event.step, event.kind
+                continue
+            if isinstance(event, Decided) and event.decision.retrieve:
+                line = f"  retrieving: {event.decision.reason}"
+            elif isinstance(event, Retrieved):
+                line = f"  {len(event.passages)} passages for: {event.query}"
+            elif isinstance(event, StepDone) and event.step.continuation is not None:
+                line = f"  kept: {event.step.kept.strip()}"
+            else:
+                continue
+            say("\n" * (writing is not None) + line)
+            writing = None
+        for _ in events:  # to its end, where nobody watches
+            pass
+    finally:
+        if live:
+            echo("\n", err=True)
