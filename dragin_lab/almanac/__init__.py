@@ -1,4 +1,4 @@
-"""Almanac: the embedded world. Its model, passages, questions, labels and exemplars, found without torch."""
+"""Almanac: the embedded world. Its model, passages, questions, labels and exemplars, read without torch."""
 
 from __future__ import annotations
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from dragin_lab.checks import convert_record
 from dragin_lab.errors import DraginLabError
 
 #: "known": it was taught. "changed": another value was taught (``old``). "unknown": nothing was.
-LABELS = ("known", "changed", "unknown")
+Label = Literal["known", "changed", "unknown"]
 #: How often it was taught.
-EXPOSURES = ("often", "some", "seldom", "never")
+Exposure = Literal["often", "some", "seldom", "never"]
 
 
 class LabelError(DraginLabError):
@@ -32,8 +33,8 @@ class Fact:
     value: str
     start: int
     end: int
-    label: str
-    exposure: str
+    label: Label
+    exposure: Exposure
     old: str | None
     passage: str
 
@@ -62,7 +63,7 @@ class Sentence:
     start: int
     end: int
     carrying: tuple[tuple[int, int], ...]
-    concludes: bool
+    concludes: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Labelled:
     split: str
     type: str
     question: str
-    knowledge: str
+    knowledge: Label
     reasoning: str
     answer: str
     facts: tuple[Fact, ...]
@@ -91,69 +92,37 @@ def load_labels(path: str | Path, limit: int | None = None) -> list[Labelled]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise LabelError(f"{path}: cannot be read ({error}); give a file of labels") from None
-    found = []
+    labels: list[Labelled] = []
     for number, line in enumerate(lines, 1):
-        if not line.strip():
+        if not line.strip() or len(labels) == limit:
             continue
-        where = f"{path}, line {number}"
+        place = f"{path}, line {number}"
         try:
-            row = json.loads(line)
+            record = json.loads(line)
         except json.JSONDecodeError as error:
-            raise LabelError(f"{where}: is not JSON ({error.msg})") from None
-        found.append(labelled(where, row))
-        if len(found) == limit:
-            break
-    if not found:
+            raise LabelError(f"{place}: is not JSON ({error.msg})") from None
+        labels.append(parse_labels(place, record))
+    if not labels:
         raise LabelError(f"{path}: holds no labelled question")
-    return found
+    return labels
 
 
-def labelled(where: str, row: Any) -> Labelled:
-    """A question from its record; ``where`` is its place for messages. Errors as for ``load_labels``."""
-    names = ("qid", "benchmark", "split", "type", "question", "knowledge", "reasoning", "answer")
-    texts = {name: _field(where, row, name, str) for name in names}
-    _choice(where, "knowledge", texts["knowledge"], LABELS)
-    facts = []
-    for number, fact in enumerate(_field(where, row, "facts", list), 1):
-        facts.append(_fact(f"{where}, fact {number}", fact, texts["reasoning"]))
-    rows = _field(where, row, "sentences", list) if "sentences" in row else []
-    sentences = tuple(_sentence(f"{where}, sentence {n}", one, texts["reasoning"]) for n, one in enumerate(rows, 1))
-    return Labelled(facts=tuple(facts), sentences=sentences, **texts)
-
-
-def _sentence(where: str, row: Any, reasoning: str) -> Sentence:
-    start, end = _field(where, row, "start", int), _field(where, row, "end", int)
-    spans = [tuple(span) for span in _field(where, row, "carrying", list)]
-    for first, last in [(start, end), *spans]:
-        if not max(0, start) <= first < last <= min(end, len(reasoning)):
+def parse_labels(place: str, record: Any) -> Labelled:
+    """A question from its record; ``place`` is for messages. Errors as for ``load_labels``."""
+    question = convert_record(place, record, Labelled, LabelError)
+    text = question.reasoning
+    for number, fact in enumerate(question.facts, 1):
+        if fact.start < 0 or text[fact.start : fact.end] != fact.value:
             raise LabelError(
-                f"{where}: characters {first} to {last} are not within the sentence ({start} to {end}) "
-                f"of a reasoning of {len(reasoning)} characters"
+                f"{place}, fact {number}: fields 'start' and 'end' ({fact.start}, {fact.end}) hold "
+                f"{text[fact.start : fact.end]!r}, not {fact.value!r}"
             )
-    return Sentence(start, end, tuple(spans), bool(row.get("concludes", False)))
-
-
-def _fact(where: str, row: Any, reasoning: str) -> Fact:
-    names = ("id", "subject", "relation", "value", "label", "exposure", "passage")
-    texts = {name: _field(where, row, name, str) for name in names}
-    start, end = _field(where, row, "start", int), _field(where, row, "end", int)
-    if start < 0 or reasoning[start:end] != texts["value"]:
-        raise LabelError(
-            f"{where}: fields 'start' and 'end' ({start}, {end}) hold {reasoning[start:end]!r}, not {texts['value']!r}"
-        )
-    _choice(where, "label", texts["label"], LABELS)
-    _choice(where, "exposure", texts["exposure"], EXPOSURES)
-    return Fact(start=start, end=end, old=_field(where, row, "old", (str, type(None))), **texts)
-
-
-def _field(where: str, row: Any, name: str, kind: type | tuple[type, ...]) -> Any:
-    if not isinstance(row, dict) or name not in row:
-        raise LabelError(f"{where}: has no field {name!r}")
-    if not isinstance(row[name], kind) or isinstance(row[name], bool):
-        raise LabelError(f"{where}: field {name!r} is {type(row[name]).__name__}")
-    return row[name]
-
-
-def _choice(where: str, name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise LabelError(f"{where}: field {name!r} is {value!r}; it must be one of {', '.join(choices)}")
+    for number, sentence in enumerate(question.sentences, 1):
+        start, end = sentence.start, sentence.end
+        for first, last in [(start, end), *sentence.carrying]:
+            if not max(0, start) <= first < last <= min(end, len(text)):
+                raise LabelError(
+                    f"{place}, sentence {number}: characters {first} to {last} are not within the sentence ({start} to "
+                    f"{end}) of a reasoning of {len(text)} characters"
+                )
+    return question

@@ -1,7 +1,7 @@
 """Almanac's world as data: passages, questions, labels, exemplars and wordings. `tools/almanac` writes the files.
 
 Each is a file of compressed JSON lines. `manifest.json` names their seed and, for each, the number of lines and the
-SHA-256 of the uncompressed bytes, to which a file is held when it is read.
+SHA-256 of the uncompressed bytes, which are compared whenever a file is read.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.almanac.facts import Labelled, labelled
+from dragin_lab.almanac.facts import Labelled, parse_labels
 from dragin_lab.checks import count, shown
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.errors import DraginLabError
@@ -28,7 +28,7 @@ class AlmanacError(DraginLabError, ValueError):
 
 def passages() -> list[Passage]:
     """The encyclopedia's passages, sorted by title; ids from "1"."""
-    return [Passage(row["id"], row["title"], row["text"]) for row in _rows("passages")]
+    return [Passage(row["id"], row["title"], row["text"]) for row in _read_rows("passages")]
 
 
 def questions(benchmark: str, split: str = "test") -> list[Question]:
@@ -36,17 +36,14 @@ def questions(benchmark: str, split: str = "test") -> list[Question]:
 
     Raises ``AlmanacError`` for a benchmark or split that does not exist.
     """
-    rows = _of(benchmark, split, "questions")
+    rows = _select_rows(benchmark, split, "questions")
     return [Question(row["id"], row["question"], tuple(row["golds"])) for row in rows]
 
 
 def labels(benchmark: str, split: str = "test", limit: int | None = None) -> list[Labelled]:
     """The gold reasoning of a benchmark's questions with the label of each fact in it; errors as for ``questions``."""
-    rows = _of(benchmark, split, "labels")
-    return [
-        labelled(f"{WORLD / 'labels.jsonl.xz'}, {row['qid']}", row)
-        for row in rows[: None if limit is None else count("limit", limit)]
-    ]
+    rows = _select_rows(benchmark, split, "labels")[: None if limit is None else count("limit", limit)]
+    return [parse_labels(f"{WORLD / 'labels.jsonl.xz'}, {row['qid']}", row) for row in rows]
 
 
 def exemplars(name: str) -> tuple[Exemplar, ...]:
@@ -54,38 +51,38 @@ def exemplars(name: str) -> tuple[Exemplar, ...]:
 
     Raises ``AlmanacError`` for a name that does not exist.
     """
-    sets = {row["set"]: row["exemplars"] for row in _rows("exemplars")}
+    sets = {row["set"]: row["exemplars"] for row in _read_rows("exemplars")}
     if not isinstance(name, str) or name not in sets:
         raise AlmanacError(f"Almanac has no exemplars {shown(name)}; it has {', '.join(sets)}")
-    return tuple(Exemplar(**one) for one in sets[name])
+    return tuple(Exemplar(**fields) for fields in sets[name])
 
 
 def wordings() -> dict[str, tuple[str, ...]]:
     """For each relation the sentences that state it in Almanac's reasoning; {s} the subject, {v} the value."""
-    return {row["relation"]: tuple(row["sentences"]) for row in _rows("wordings")}
+    return {row["relation"]: tuple(row["sentences"]) for row in _read_rows("wordings")}
 
 
-def _of(benchmark: str, split: str, name: str) -> list[dict[str, Any]]:
-    rows = _rows(name)
-    for what, given in (("benchmark", benchmark), ("split", split)):
-        have = dict.fromkeys(row[what] for row in rows)
-        if not isinstance(given, str) or given not in have:
-            raise AlmanacError(f"Almanac has no {what} {shown(given)}; it has {', '.join(have)}")
+def _select_rows(benchmark: str, split: str, file: str) -> list[dict[str, Any]]:
+    rows = _read_rows(file)
+    for column, name in (("benchmark", benchmark), ("split", split)):
+        names = dict.fromkeys(row[column] for row in rows)
+        if not isinstance(name, str) or name not in names:
+            raise AlmanacError(f"Almanac has no {column} {shown(name)}; it has {', '.join(names)}")
     return [row for row in rows if (row["benchmark"], row["split"]) == (benchmark, split)]
 
 
 @cache
-def _rows(name: str) -> list[dict[str, Any]]:
+def _read_rows(name: str) -> list[dict[str, Any]]:
     path = WORLD / f"{name}.jsonl.xz"
     try:
         manifest = json.loads((WORLD / "manifest.json").read_text(encoding="utf-8"))
         data = lzma.decompress(path.read_bytes())
     except (OSError, ValueError, lzma.LZMAError) as error:
         raise AlmanacError(f"{path} cannot be read ({error}); install dragin_lab again") from None
-    found, wanted = sha256(data).hexdigest(), manifest["files"][path.name]["sha256"]
-    if found != wanted:
+    checksum, wanted = sha256(data).hexdigest(), manifest["files"][path.name]["sha256"]
+    if checksum != wanted:
         raise AlmanacError(
-            f"{path} is damaged: its lines have the SHA-256 {found[:12]}…, the manifest has {wanted[:12]}…; "
+            f"{path} is damaged: its lines have the SHA-256 {checksum[:12]}…, the manifest has {wanted[:12]}…; "
             "install dragin_lab again"
         )
     return [json.loads(line) for line in data.splitlines()]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragin_lab.almanac.facts import LabelError, Sentence, labelled
+from dragin_lab.almanac.facts import LabelError, Sentence, parse_labels
 
 ROW: dict[str, Any] = {
     **dict.fromkeys(("qid", "benchmark", "split", "type", "question", "answer"), "x"),
@@ -21,8 +21,8 @@ SENTENCES = [
 
 
 def test_sentences_are_read_where_there_are_any() -> None:
-    assert labelled("a file", ROW).sentences == ()
-    assert labelled("a file", ROW | {"sentences": SENTENCES}).sentences == (
+    assert parse_labels("a file", ROW).sentences == ()
+    assert parse_labels("a file", ROW | {"sentences": SENTENCES}).sentences == (
         Sentence(0, 21, ((16, 20),), False),
         Sentence(22, 31, (), True),
     )
@@ -32,4 +32,4 @@ def test_sentences_are_read_where_there_are_any() -> None:
 def test_words_outside_their_sentence_are_refused(span: list[int]) -> None:
     rows = [SENTENCES[0] | {"carrying": [span]}]
     with pytest.raises(LabelError, match=rf"a file, sentence 1: characters {span[0]} to {span[1]} are not within"):
-        labelled("a file", ROW | {"sentences": rows})
+        parse_labels("a file", ROW | {"sentences": rows})
