@@ -21,8 +21,8 @@ from dragin_lab.checks import count, several, shown, text
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data import formats
 from dragin_lab.data.exemplars import PUBLISHED, load_exemplars
-from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN, each_question
-from dragin_lab.data.questions import is_own, read_questions, unique
+from dragin_lab.data.formats import ALIASES, BENCHMARKS, PLAIN
+from dragin_lab.data.questions import check_ids, is_own, read_questions
 from dragin_lab.errors import DataError
 from dragin_lab.files import as_path
 from dragin_lab.trace.trace import Question
@@ -77,21 +77,19 @@ def load(
     elif fields is not None:
         remedy = "leave it out, or give rows of questions"
         raise DataError(f"fields={shown(fields)}: {source} has fields of its own; {remedy}")
-    elif (kind := _of_almanac(source)) is not None:
-        questions = _almanac(kind, split or "test")[:limit]
+    elif (kind := _almanac_kind(source)) is not None:
+        questions = _read_almanac(kind, split or "test")[:limit]
     else:
-        questions = _read(find(source, split), limit)
-    return questions if sample is None else _sample(questions, sample, seed)
+        questions = _read_file(find(source, split), limit)
+    return questions if sample is None else _choose_sample(questions, sample, seed)
 
 
-def _read(path: Path, limit: int | None) -> list[Question]:
+def _read_file(path: Path, limit: int | None) -> list[Question]:
     """The questions of a file, at most ``limit``."""
     records = formats.read_records(path)
     kind = formats.kind_of(path, records)
     names = formats.read_aliases(path.parent / ALIASES) if kind == "2wikimultihopqa" else {}
-    every = ((where, formats.read_question(where, kind, one, names)) for where, one in each_question(kind, records))
-    answerable = ((where, question) for where, question in every if question is not None)
-    questions = unique(islice(answerable, limit))
+    questions = check_ids(islice(formats.read_questions(kind, records, names), limit))
     if not questions:
         raise DataError(f"{path}: holds no question that can be answered")
     return questions
@@ -102,7 +100,7 @@ def demo_questions() -> list[Question]:
     return load("almanac/2wikimultihopqa", 40, split="dev")
 
 
-def _sample(questions: list[Question], number: int, seed: int) -> list[Question]:
+def _choose_sample(questions: list[Question], number: int, seed: int) -> list[Question]:
     """The questions whose ids hash lowest under the seed, in their order; independent of any generator's version."""
     ranked = sorted(questions, key=lambda q: hashlib.sha256(f"{seed} {q.id}".encode()).digest())
     chosen = {q.id for q in ranked[:number]}
@@ -113,7 +111,7 @@ def benchmark(source: str | Path, split: str | None = None) -> str:
     """Which benchmark a source is, judged by its first record; ``PLAIN`` for your own questions."""
     if is_own(source):
         return PLAIN
-    if (kind := _of_almanac(source)) is not None:
+    if (kind := _almanac_kind(source)) is not None:
         return kind
     path = find(source, split)
     return formats.kind_of(path, formats.read_records(path))
@@ -124,12 +122,13 @@ def gold_titles(source: str | Path) -> dict[str, tuple[str, ...]]:
 
     Raises ``DataError`` where the file is missing or cannot be read; questions without such titles are left out.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    titles: dict[str, tuple[str, ...]] = {}
     for _, record in formats.read_records(find(source)):
         support = record.get("supporting_facts") if isinstance(record, dict) else None
         if isinstance(support, list) and isinstance(record.get("_id"), str):
-            found[record["_id"]] = tuple(dict.fromkeys(str(one[0]) for one in support if isinstance(one, list) and one))
-    return found
+            facts = [fact for fact in support if isinstance(fact, list) and fact]
+            titles[record["_id"]] = tuple(dict.fromkeys(str(fact[0]) for fact in facts))
+    return titles
 
 
 def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None) -> PromptTemplate:
@@ -150,7 +149,7 @@ def template(name: str, exemplars: Iterable[Exemplar] | str | Path | None = None
     if isinstance(exemplars, str | Path):
         exemplars = load_exemplars(PUBLISHED + kind if exemplars == PUBLISHED.rstrip(":") else exemplars)
     elif exemplars is None:
-        exemplars = _own_exemplars(name, kind)
+        exemplars = _default_exemplars(name, kind)
         chosen = "" if name == PLAIN else f"the package's own set for {name}"
     examples = several(
         "exemplars", exemplars, Exemplar, "give Exemplar(question, rationale, answer) objects, or a file of them"
@@ -165,7 +164,7 @@ def template_of(exemplars: Iterable[Exemplar] | str | Path) -> PromptTemplate:
     return template(kind if kind in BENCHMARKS else PLAIN, exemplars)
 
 
-def _own_exemplars(name: str, kind: str) -> tuple[Exemplar, ...]:
+def _default_exemplars(name: str, kind: str) -> tuple[Exemplar, ...]:
     if name == PLAIN:
         return ()
     if name == kind:
@@ -184,7 +183,7 @@ def data_folder() -> Path:
 def find(source: str | Path, split: str | None = None) -> Path:
     """The file that ``load`` reads; ``DataError`` where there is none, as for Almanac."""
     name = str(source)
-    if _of_almanac(source):
+    if _almanac_kind(source):
         raise DataError(f"{name}: these questions are not in a file; read them with datasets.load({name!r})")
     if name in BENCHMARKS and not Path(name).exists():
         path = data_folder() / name / FILES[name]
@@ -210,13 +209,13 @@ def find(source: str | Path, split: str | None = None) -> Path:
     return path
 
 
-def _of_almanac(source: str | Path) -> str | None:
+def _almanac_kind(source: str | Path) -> str | None:
     """Which of Almanac's benchmarks a source names, if any."""
     kind = str(source).removeprefix("almanac/")
     return kind if str(source) == f"almanac/{kind}" and kind in BENCHMARKS else None
 
 
-def _almanac(kind: str, split: str) -> list[Question]:
+def _read_almanac(kind: str, split: str) -> list[Question]:
     try:
         return almanac.questions(kind, split)
     except almanac.AlmanacError as error:

@@ -40,16 +40,16 @@ class _CutError(Exception):
 def checksum_of(path: Path, algorithm: str = "sha256") -> str:
     """``sha256:…`` or ``md5:…`` (hex) of a file."""
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
-    return f"{algorithm}:{found.hexdigest()}"
+        digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return f"{algorithm}:{digest.hexdigest()}"
 
 
-def difference(path: Path, checksum: str) -> str:
-    """How a file's checksum differs from the right one ("sha256:…" or "md5:…"); empty where it does not."""
+def compare_checksum(path: Path, checksum: str) -> str:
+    """How a file's checksum differs from the right one ("sha256:…" or "md5:…"); empty where they are the same."""
     algorithm, _, wanted = checksum.lower().partition(":")
-    found = checksum_of(path, algorithm).partition(":")[2]
+    actual = checksum_of(path, algorithm).partition(":")[2]
     name = {"sha256": "SHA-256", "md5": "MD5"}[algorithm]
-    return "" if found == wanted else f"the {name} {found} and not {wanted}"
+    return "" if actual == wanted else f"the {name} {actual} and not {wanted}"
 
 
 def part_of(path: Path) -> Path:
@@ -71,19 +71,21 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
     credentials, url = split_credentials(url)
     if not re.fullmatch(r"https?://[^/\s]\S*", url):
         raise FetchError(f"{url}: is not a web address; it must begin with http:// or https:// and hold no space")
-    part, most, idle = part_of(path), _length(part_of(path)), 0
+    part, most, idle = part_of(path), _part_size(part_of(path)), 0
     try:
         while True:
             try:
                 _transfer(url, credentials, part, checksum is not None, advance)
                 break
             except _CutError as error:
-                idle = 0 if _length(part) > most else idle + 1
-                most = max(most, _length(part))
+                idle = 0 if _part_size(part) > most else idle + 1
+                most = max(most, _part_size(part))
                 if idle == web.TRIES:
-                    raise FetchError(f"{url}: {error}; {_kept(part)}check the connection and run it again") from None
-        if checksum is not None and (other := difference(part, checksum)):
-            size = _length(part)
+                    raise FetchError(
+                        f"{url}: {error}; {_kept_note(part)}check the connection and run it again"
+                    ) from None
+        if checksum is not None and (other := compare_checksum(part, checksum)):
+            size = _part_size(part)
             part.unlink(missing_ok=True)
             raise WrongFileError(
                 f"{url}: the {size:,} bytes it sent have {other}, so this is another file or a damaged one, and was "
@@ -91,12 +93,12 @@ def download(url: str, path: Path, *, checksum: str | None = None, advance: Adva
             )
         os.replace(part, path)
     except OSError as error:
-        raise FetchError(f"{not_saved(path, error)}; {_kept(part)}then run it again") from None
+        raise FetchError(f"{not_saved(path, error)}; {_kept_note(part)}then run it again") from None
 
 
 def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Advance) -> None:
     """Append to the part what it lacks, over one connection. Raises ``_CutError`` where that ended too early."""
-    have = _length(part) if checked else 0
+    have = _part_size(part) if checked else 0
     asked = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
     if credentials:
         asked |= urllib3.make_headers(basic_auth=":".join(web.parse_credentials(credentials)))
@@ -106,7 +108,7 @@ def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Ad
         raise FetchError(f"{url}: is not a web address ({error})") from None
     except urllib3.exceptions.HTTPError as error:
         raise FetchError(
-            f"{url}: cannot be reached ({web.reason(error)}); {_kept(part)}check the connection and run it again"
+            f"{url}: cannot be reached ({web.reason(error)}); {_kept_note(part)}check the connection and run it again"
         ) from None
     with response:
         if response.status == 416:  # nothing left to send: the part is the whole file, or part of another one
@@ -118,18 +120,20 @@ def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Ad
             remedy = "check the connection and run it again" if response.status in web.PASSING else (
                 "give another address with --url"
             )  # fmt: skip
-            raise FetchError(f"{url}: the server answers {response.status} {response.reason}; {_kept(part)}{remedy}")
+            raise FetchError(
+                f"{url}: the server answers {response.status} {response.reason}; {_kept_note(part)}{remedy}"
+            )
         if response.status != 206:
             have = 0
         elif not response.headers.get("Content-Range", "").startswith(f"bytes {have}-"):
             part.unlink(missing_ok=True)
-            raise _CutError("the server sent another token of the file than it was asked for")
+            raise _CutError("the server sent another part of the file than it was asked for")
         length = response.headers.get("Content-Length", "")
         total = have + int(length) if length.isdigit() else None
         if total is not None and (free := shutil.disk_usage(part.parent).free) < total - have:
             raise FetchError(
-                f"{url}: needs {_size(total - have)} more in {part.parent}, where {_size(free)} are free; "
-                f"free some space, or choose another folder; {_kept(part)}then run it again"
+                f"{url}: needs {_format_size(total - have)} more, and {_format_size(free)} are free in {part.parent}; "
+                f"free some space, or choose another folder; {_kept_note(part)}then run it again"
             )
         with part.open("r+b" if have else "wb") as file:
             file.seek(have)
@@ -141,18 +145,18 @@ def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Ad
                     have += len(data)
                     advance(have, total)
             except urllib3.exceptions.HTTPError:
-                of = "" if total is None else f" of {_size(total)}"
-                raise _CutError(f"the connection was cut after {_size(have)}{of}") from None
+                of = "" if total is None else f" of {_format_size(total)}"
+                raise _CutError(f"the connection was cut after {_format_size(have)}{of}") from None
 
 
-def _length(part: Path) -> int:
+def _part_size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _kept(part: Path) -> str:
-    size = _length(part)
-    return f"the {_size(size)} so far are kept in {part}; " if size else ""
+def _kept_note(part: Path) -> str:
+    size = _part_size(part)
+    return f"the {_format_size(size)} so far are kept in {part}; " if size else ""
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count >= 1e5 else f"{count:,} bytes"

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from dragin_lab.checks import Filled, convert_record
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, user_cache
@@ -30,8 +33,8 @@ def load_exemplars(source: str | Path) -> tuple[Exemplar, ...]:
 
     Raises ``SettingError`` naming the file, the entry and the field that is wrong.
     """
-    path = _file_of(source)
-    return _exemplars(path, _read(path))
+    path = _find_file(source)
+    return _read_rows(path, _read_yaml(path))
 
 
 def load_template(path: Path, form: str = "reasoning") -> PromptTemplate:
@@ -39,17 +42,17 @@ def load_template(path: Path, form: str = "reasoning") -> PromptTemplate:
 
     A list by itself is its exemplars. Raises ``SettingError`` as ``load_exemplars`` does.
     """
-    rows = _read(path)
+    rows = _read_yaml(path)
     if not isinstance(rows, dict):
-        return PromptTemplate(_exemplars(path, rows), form=form)
+        return PromptTemplate(_read_rows(path, rows), form=form)
     texts = {name: rows.get(name, "") for name in ("preamble", "instruction")}
     for name in rows:
         if name != "exemplars" and not isinstance(texts.get(name), str):
             raise SettingError(f"{path}: {name!r} is not text; write exemplars, preamble and instruction")
-    return PromptTemplate(_exemplars(path, rows.get("exemplars")), form=form, **texts)
+    return PromptTemplate(_read_rows(path, rows.get("exemplars")), form=form, **texts)
 
 
-def _read(path: Path) -> Any:
+def _read_yaml(path: Path) -> Any:
     import yaml
 
     try:
@@ -65,18 +68,23 @@ def _read(path: Path) -> Any:
         raise SettingError(f"{path}: is not YAML ({' '.join(str(error).split())[:200]})") from None
 
 
-def _exemplars(path: Path, rows: Any) -> tuple[Exemplar, ...]:
+class _Row(msgspec.Struct):
+    """An entry of a file of exemplars."""
+
+    question: Filled
+    rationale: Filled
+    answer: Filled
+
+
+def _read_rows(path: Path, rows: Any) -> tuple[Exemplar, ...]:
     if not isinstance(rows, list):
         raise SettingError(f"{path}: holds no list; write '- question: …' with rationale and answer below it")
-    names = ("question", "rationale", "answer")
-    for number, row in enumerate(rows, 1):
-        fields = row if isinstance(row, dict) else {}
-        wrong = [n for n in names if not isinstance(fields.get(n), str) or not fields[n].strip()]
-        if wrong:
-            raise SettingError(
-                f"{path}: exemplar {number} has no text {', '.join(map(repr, wrong))} (quote numbers and yes/no)"
-            )
-    return tuple(Exemplar(**{n: row[n] for n in names}) for row in rows)
+    remedy = " (quote numbers and yes/no)"
+    entries = [
+        convert_record(f"{path}: exemplar {number}", row, _Row, SettingError, remedy)
+        for number, row in enumerate(rows, 1)
+    ]
+    return tuple(Exemplar(entry.question, entry.rationale, entry.answer) for entry in entries)
 
 
 def published_file(name: str) -> Path:
@@ -84,7 +92,7 @@ def published_file(name: str) -> Path:
     return user_cache() / "exemplars" / "published" / f"{name}.yaml"
 
 
-def _file_of(source: str | Path) -> Path:
+def _find_file(source: str | Path) -> Path:
     name = str(source)
     if name.startswith(PUBLISHED):
         kind = name.removeprefix(PUBLISHED)

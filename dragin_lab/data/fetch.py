@@ -24,7 +24,7 @@ from typing import IO, NamedTuple
 import yaml
 
 from dragin_lab.data.datasets import data_folder
-from dragin_lab.data.download import Advance, FetchError, WrongFileError, checksum_of, difference, download
+from dragin_lab.data.download import Advance, FetchError, WrongFileError, checksum_of, compare_checksum, download
 from dragin_lab.data.exemplars import published_file
 from dragin_lab.data.published import read_published, to_yaml
 from dragin_lab.files import check_unpacked, not_saved, write_whole
@@ -34,7 +34,7 @@ SUMS = "SHA256SUMS"
 
 @dataclass(frozen=True)
 class Origin:
-    """A public file, and the ``files`` that are made of it: taken out of an archive, read out of a source file, itself.
+    """A public file, and the ``files`` that come from it: members of an archive, exemplars in a source file, itself.
 
     ``checksum`` ("sha256:…" or "md5:…") is of the file as served; ``None`` where none is published. ``passages`` is
     their number in a corpus.
@@ -91,13 +91,13 @@ def fetch(
     sums = _read_sums(folder)
     known = ({} if published is None else {origin.name: published}) | sums
     if not again and any(path.is_file() for path in targets):
-        return _check(targets, known)
+        return _check_present(targets, known)
     served = folder / origin.name
     expected = published or sums.get(origin.name)
     with _saving(folder):
         folder.mkdir(parents=True, exist_ok=True)
     # An earlier call may have ended before it unpacked what it fetched.
-    if again or expected is None or not served.is_file() or difference(served, expected):
+    if again or expected is None or not served.is_file() or compare_checksum(served, expected):
         try:
             download(origin.url if url is None else url, served, checksum=expected, advance=advance)
         except WrongFileError as error:
@@ -107,14 +107,14 @@ def fetch(
                 f"{error}. That checksum is of the first download; if the file has rightly changed since, remove "
                 f"its line from {folder / SUMS}"
             ) from None
-    made = _make(name, served, targets)
+    written = _write_targets(name, served, targets)
     with _saving(folder / SUMS):
-        sums |= {path.name: checksum_of(path) for path in (served, *made) if path.is_file()}
+        sums |= {path.name: checksum_of(path) for path in (served, *written) if path.is_file()}
         lines = "".join(f"{sum.partition(':')[2]}  {file}\n" for file, sum in sorted(sums.items()))
         write_whole(folder / SUMS, lines.encode())
     if expected is None:
-        return Fetched(made, f"no checksum of {origin.name} is published; it is held to its line in {folder / SUMS}")
-    return Fetched(made, f"the checksum of {origin.name} is right")
+        return Fetched(written, f"no checksum of {origin.name} is published; it is held to its line in {folder / SUMS}")
+    return Fetched(written, f"the checksum of {origin.name} is right")
 
 
 def folder_of(name: str) -> Path:
@@ -125,7 +125,7 @@ def folder_of(name: str) -> Path:
 # -- what is there already --------------------------------------------------------------------------------------------
 
 
-def _check(targets: tuple[Path, ...], known: dict[str, str]) -> Fetched:
+def _check_present(targets: tuple[Path, ...], known: dict[str, str]) -> Fetched:
     """Check that no file is missing and that each has its checksum."""
     there = [path for path in targets if path.is_file()]
     if missing := [path.name for path in targets if path not in there]:
@@ -133,7 +133,7 @@ def _check(targets: tuple[Path, ...], known: dict[str, str]) -> Fetched:
             f"{there[0]}: is there, but {', '.join(missing)} beside it is not; --again fetches and replaces all of them"
         )
     for path in there:
-        if path.name in known and (other := difference(path, known[path.name])):
+        if path.name in known and (other := compare_checksum(path, known[path.name])):
             raise WrongFileError(f"{path}: has {other}, as it was published or fetched; --again fetches it again")
     if all(path.name in known for path in there):
         return Fetched(targets, "already there, with the right checksum")
@@ -160,11 +160,11 @@ def _read_sums(folder: Path) -> dict[str, str]:
     return sums
 
 
-# -- what is made of it -----------------------------------------------------------------------------------------------
+# -- from the served file to the files ------------------------------------------------------------------------------
 
 
-def _make(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[Path, ...]:
-    """Make the files from the one that was served; an archive is removed once it is unpacked."""
+def _write_targets(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Write the files from the one that was served; an archive is removed once it is unpacked."""
     if targets == (served,):
         return targets
     try:
@@ -174,7 +174,7 @@ def _make(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[Path, ...
                 with _saving(path):
                     write_whole(path, to_yaml(sets[path.stem], served.name).encode())
             return targets
-        unpack(served, targets)
+        unpack_members(served, targets)
     except WrongFileError:
         served.unlink()
         raise
@@ -182,7 +182,7 @@ def _make(name: str, served: Path, targets: tuple[Path, ...]) -> tuple[Path, ...
     return targets
 
 
-def unpack(archive: Path, targets: tuple[Path, ...]) -> None:
+def unpack_members(archive: Path, targets: tuple[Path, ...]) -> None:
     """Unpack the members of a zip or tar file that have the targets' names, in one folder: all of them, or none.
 
     Members are found by the last part of their names and written to the targets only, so no name in an archive can
@@ -193,7 +193,7 @@ def unpack(archive: Path, targets: tuple[Path, ...]) -> None:
         FetchError: a disk that is full; members that are too large (``files.check_unpacked``).
     """
     try:
-        with _members(archive) as members:
+        with _list_members(archive) as members:
             wanted: list[_Member] = []
             for target in targets:
                 matches = [member for member in members if PurePosixPath(member.name).name == target.name]
@@ -234,27 +234,24 @@ class _Member(NamedTuple):
 
 
 @contextmanager
-def _members(archive: Path) -> Iterator[list[_Member]]:
+def _list_members(archive: Path) -> Iterator[list[_Member]]:
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
-            yield [
-                _Member(info.filename, info.file_size, partial(packed.open, info))
-                for info in packed.infolist()
-                if not info.is_dir()
-            ]
+            files = [info for info in packed.infolist() if not info.is_dir()]
+            yield [_Member(info.filename, info.file_size, partial(packed.open, info)) for info in files]
         return
     with tarfile.open(archive) as tar:
-
-        def opened(info: tarfile.TarInfo) -> IO[bytes]:
-            member = tar.extractfile(info)
-            assert member is not None  # it is a file
-            return member
-
-        found = [_Member(info.name, info.size, partial(opened, info)) for info in tar if info.isfile()]
+        entries = [entry for entry in tar if entry.isfile()]
         assert tar.fileobj is not None  # it is open
         while tar.fileobj.read(2**20):  # gzip's checksum stands after what tarfile reads
             pass
-        yield found
+        yield [_Member(entry.name, entry.size, partial(_open_entry, tar, entry)) for entry in entries]
+
+
+def _open_entry(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    member = tar.extractfile(entry)
+    assert member is not None  # it is a file
+    return member
 
 
 @contextmanager

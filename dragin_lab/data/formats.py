@@ -7,10 +7,14 @@ or left out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Struct
+
+from dragin_lab.checks import Filled, convert_record
 from dragin_lab.data.tabular import json_rows, question_at
 from dragin_lab.errors import DataError
 from dragin_lab.trace.trace import Question
@@ -20,7 +24,6 @@ BENCHMARKS = ("2wikimultihopqa", "hotpotqa", "strategyqa", "iirc")
 PLAIN = "plain"
 ALIASES = "id_aliases.json"
 
-Record = dict[str, Any]
 Placed = tuple[str, Any]  # the place of a record for messages, and the record
 
 
@@ -64,76 +67,108 @@ def kind_of(path: Path, records: list[Placed]) -> str:
     )
 
 
+class Aliases(Struct):
+    """A line of 2WikiMultihopQA's aliases."""
+
+    Q_id: str
+    aliases: list[str]
+
+
 def read_aliases(path: Path) -> dict[str, list[str]]:
     """id -> names, from 2WikiMultihopQA's JSON lines."""
     if not path.is_file():
         raise DataError(f"{path}: cannot be read (no such file); 2WikiMultihopQA's answers need it")
-    found: dict[str, list[str]] = {}
-    for where, _, row in json_rows(path):
-        aliases = _field(where, row, "aliases", list)
-        if not all(isinstance(value, str) for value in aliases):
-            raise DataError(f"{where}: field 'aliases' holds something that is not text")
-        found.setdefault(_field(where, row, "Q_id", str), []).extend(aliases)
-    return found
+    names: dict[str, list[str]] = {}
+    for place, _, record in json_rows(path):
+        line = convert_record(place, record, Aliases, DataError)
+        names.setdefault(line.Q_id, []).extend(line.aliases)
+    return names
 
 
 # -- records ----------------------------------------------------------------------------------------------------------
 
 
-def _field(where: str, record: Any, name: str, kind: type | tuple[type, ...]) -> Any:
-    if not isinstance(record, dict) or name not in record:
-        raise DataError(f"{where}: has no field {name!r}")
-    value = record[name]
-    kinds = kind if isinstance(kind, tuple) else (kind,)
-    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):  # True is an int to Python
-        wanted = " or ".join(k.__name__ for k in kinds)
-        raise DataError(f"{where}: field {name!r} is {type(value).__name__}, not {wanted}")
-    if isinstance(value, str) and not value.strip():
-        raise DataError(f"{where}: field {name!r} is empty")
-    return value
+class HotpotQA(Struct):
+    """A question of HotpotQA."""
+
+    id: Filled = msgspec.field(name="_id")
+    question: Filled
+    answer: Filled
 
 
-def each_question(kind: str, records: list[Placed]) -> Iterator[Placed]:
-    """Every question record and its place."""
-    for where, record in records:
-        if kind != "iirc":
-            yield where, record
-            continue
-        for count, question in enumerate(_field(where, record, "questions", list), 1):
-            yield f"{where}, question {count}", question
+class TwoWiki(HotpotQA):
+    """A question of 2WikiMultihopQA."""
+
+    answer_id: str | None
 
 
-def read_question(where: str, kind: str, record: Any, names: dict[str, list[str]]) -> Question | None:
-    """A question with its gold answers; ``None`` for one without an answer (IIRC's ``none``).
+class StrategyQA(Struct):
+    """A question of StrategyQA."""
 
-    ``names`` are 2WikiMultihopQA's aliases.
-    """
-    qid = _field(where, record, "qid" if kind in ("strategyqa", "iirc") else "_id", str)
-    where = f"{where} ({qid})"
-    text = _field(where, record, "question", str).strip()
-    if kind == "strategyqa":
-        golds = ["yes" if _field(where, record, "answer", bool) else "no"]
-    elif kind == "iirc":
-        golds = _iirc_golds(where, _field(where, record, "answer", dict))
-        if not golds:
-            return None
-    else:
-        golds = [_field(where, record, "answer", str)]
-        if kind == "2wikimultihopqa":
-            answer_id = _field(where, record, "answer_id", (str, type(None)))
-            golds += names.get(answer_id, []) if answer_id else []
-    return question_at(where, qid, text, tuple(dict.fromkeys(gold.strip() for gold in golds if gold.strip())))
+    id: Filled = msgspec.field(name="qid")
+    question: Filled
+    answer: bool
 
 
-def _iirc_golds(where: str, answer: Record) -> list[str]:
-    kind = _field(where, answer, "type", str)
-    if kind == "none":
-        return []
-    if kind == "span":
-        spans = _field(where, answer, "answer_spans", list)
-        if not spans:
-            raise DataError(f"{where}: field 'answer_spans' is empty")
-        return [_field(where, span, "text", str) for span in spans]
-    if kind in ("value", "binary"):  # the bare value: a unit is not part of the gold (reference-behaviour §6.5)
-        return [str(_field(where, answer, "answer_value", (str, int, float)))]
-    raise DataError(f"{where}: field 'type' is {kind!r}; it must be span, value, binary or none")
+class Span(Struct):
+    text: Filled
+
+
+class Spans(Struct, tag_field="type", tag="span"):
+    answer_spans: Annotated[list[Span], msgspec.Meta(min_length=1)]  # any of which is right
+
+
+class Value(Struct, tag_field="type", tag="value"):
+    answer_value: Filled | int | float  # a unit is not part of the gold (reference-behaviour §6.5)
+
+
+class Binary(Value, tag="binary"): ...
+
+
+class Unanswered(Struct, tag_field="type", tag="none"): ...
+
+
+class IIRC(Struct):
+    """A question of IIRC."""
+
+    id: Filled = msgspec.field(name="qid")
+    question: Filled
+    answer: Spans | Value | Binary | Unanswered
+
+
+class IIRCPassage(Struct):
+    """A record of IIRC's file: a passage with its questions."""
+
+    questions: list[Any]
+
+
+_TYPES: dict[str, Any] = {"2wikimultihopqa": TwoWiki, "hotpotqa": HotpotQA, "strategyqa": StrategyQA, "iirc": IIRC}
+
+
+def read_questions(
+    kind: str, records: Iterable[Placed], names: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, Question]]:
+    """The questions that have an answer, each with its place; ``names`` are 2WikiMultihopQA's aliases."""
+    for place, record in _split_passages(records) if kind == "iirc" else records:
+        row = convert_record(place, record, _TYPES[kind], DataError)
+        if golds := dict.fromkeys(gold.strip() for gold in _read_golds(row, names) if gold.strip()):
+            yield place, question_at(place, row.id, row.question.strip(), tuple(golds))
+
+
+def _read_golds(row: Any, names: Mapping[str, Sequence[str]]) -> Sequence[str]:
+    match row.answer:
+        case bool(answer):
+            return ["yes" if answer else "no"]
+        case str(answer):
+            return [answer, *(names.get(row.answer_id or "", ()) if isinstance(row, TwoWiki) else ())]
+        case Spans():
+            return [span.text for span in row.answer.answer_spans]
+        case Value():
+            return [str(row.answer.answer_value)]
+    return ()
+
+
+def _split_passages(records: Iterable[Placed]) -> Iterator[Placed]:
+    for place, record in records:
+        passage = convert_record(place, record, IIRCPassage, DataError)
+        yield from ((f"{place}, question {n}", question) for n, question in enumerate(passage.questions, 1))

@@ -50,10 +50,10 @@ class Preset:
 def presets() -> tuple[Preset, ...]:
     """All presets, in the order of the file."""
     with _FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(_preset(row) for row in csv.DictReader(file))
+        return tuple(_read_row(row) for row in csv.DictReader(file))
 
 
-def _preset(row: dict[str, str]) -> Preset:
+def _read_row(row: dict[str, str]) -> Preset:
     settings: dict[str, Any] = {"variant": row["variant"]}
     settings |= {name: kind(row[name]) for name, kind in _NUMBERS.items() if row[name]}
     names = {name: row[name] for name in ("method", "model", "dataset", "source", "cited")}
@@ -74,9 +74,9 @@ def find_preset(model: str, dataset: str, *, source: str = "paper", method: str 
     choice("method", method, tuple(METHODS))
     choice("source", source, SOURCES)
     fitting = [p for p in every if (p.method, p.dataset) == (method, dataset) and p.model in (model, _ANY)]
-    found = next((p for p in fitting if p.source == source), None)
-    if found is not None:
-        return found
+    for candidate in fitting:
+        if candidate.source == source:
+            return candidate
     others = " or ".join(f"source={p.source!r}" for p in fitting)
     raise SettingError(
         f"source={source!r} gives no settings of {method} for {dataset}; "
@@ -90,8 +90,8 @@ def preset(model: str, dataset: str, *, source: str = "paper", method: str = "dr
     ``changes`` are arguments of ``dragin_lab.method`` that replace or add to them, such as ``what="current"``. A
     written form's settings replace them too, and another trigger than the method's own has its own default θ.
     """
-    found = find_preset(model, dataset, source=source, method=method)
-    return make_method(found.method, **settings_beside(found.settings, found.method, changes))
+    published = find_preset(model, dataset, source=source, method=method)
+    return make_method(published.method, **settings_beside(published.settings, published.method, changes))
 
 
 def plain_name(model: str) -> str:

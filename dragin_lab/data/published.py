@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from dragin_lab.checks import Filled, convert_record
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.data.download import WrongFileError
 from dragin_lab.data.exemplars import SHOTS
@@ -39,7 +42,7 @@ def read_published(path: Path) -> dict[str, tuple[Exemplar, ...]]:
         ) from None
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     return {
-        name: _exemplars(f"{path}, class {known}", classes.get(known), SHOTS[name]) for name, known in CLASSES.items()
+        name: _read_class(f"{path}, class {known}", classes.get(known), SHOTS[name]) for name, known in CLASSES.items()
     }
 
 
@@ -51,7 +54,7 @@ def to_yaml(exemplars: Sequence[Exemplar], source: str) -> str:
     return f"# Read out of {source}.\n" + yaml.safe_dump(rows, allow_unicode=True, sort_keys=False, width=110)
 
 
-def _exemplars(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemplar, ...]:
+def _read_class(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemplar, ...]:
     if node is None:
         raise WrongFileError(f"{where}: is not there; give the address of the source file that holds it with --url")
     values = [
@@ -68,16 +71,15 @@ def _exemplars(where: str, node: ast.ClassDef | None, count: int) -> tuple[Exemp
     if not isinstance(rows, list) or len(rows) < count:
         held = f"{len(rows)} of them" if isinstance(rows, list) else "no list"
         raise WrongFileError(f"{where}: {LIST} holds {held}, and {count} are needed; give another address with --url")
-    return tuple(_exemplar(f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
+    return tuple(_convert_entry(f"{where}, {LIST} {number}", row) for number, row in enumerate(rows[:count], 1))
 
 
-def _exemplar(where: str, row: Any) -> Exemplar:
-    fields = row if isinstance(row, dict) else {}
-    cot = fields.get("cot")
-    if isinstance(cot, list | tuple) and all(isinstance(part, str) for part in cot):
-        cot = "".join(cot)
-    texts = {"question": fields.get("question"), "rationale": cot, "answer": fields.get("answer")}
-    wrong = [name for name, text in texts.items() if not isinstance(text, str) or not text.strip()]
-    if wrong:
-        raise WrongFileError(f"{where}: has no text for {', '.join(wrong)}")
-    return Exemplar(**{name: str(text) for name, text in texts.items()})
+class _Entry(msgspec.Struct):
+    question: Filled
+    cot: Filled | list[str]
+    answer: Filled
+
+
+def _convert_entry(where: str, entry: Any) -> Exemplar:
+    fields = convert_record(where, entry, _Entry, WrongFileError)
+    return Exemplar(fields.question, fields.cot if isinstance(fields.cot, str) else "".join(fields.cot), fields.answer)

@@ -39,7 +39,7 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
     if not rows:
         shown = source if isinstance(source, str | Path) else type(source).__name__
         raise DataError(f"{shown}: holds no question")
-    questions = unique((placed.place, _question(placed, chosen)) for placed in rows)
+    questions = check_ids((placed.place, _read_question(placed, chosen)) for placed in rows)
     if not any(question.golds for question in questions):
         warnings.warn(
             f"no question has an answer, so none is scored; {tabular.listed(rows[-1])}, as in --fields answer=COLUMN",
@@ -48,7 +48,7 @@ def read_questions(source: Any, fields: str | Mapping[str, str] | None = None) -
     return questions
 
 
-def unique(placed: Iterable[tuple[str, Question]]) -> list[Question]:
+def check_ids(placed: Iterable[tuple[str, Question]]) -> list[Question]:
     """Questions, given with their places; ``DataError`` for an id that was used before."""
     places: dict[str, str] = {}
     questions = []
@@ -59,25 +59,25 @@ def unique(placed: Iterable[tuple[str, Question]]) -> list[Question]:
     return questions
 
 
-def _question(placed: Placed, fields: Mapping[str, str]) -> Question:
+def _read_question(placed: Placed, fields: Mapping[str, str]) -> Question:
     if "answer" in placed.record and "answers" in placed.record and "answer" not in fields:
         raise DataError(
             f"{placed.place}: has both 'answer' and 'answers'; give one of them, or say which with --fields"
         )
-    found = {name: tabular.pick(placed, name, FIELDS[name], fields) for name in ("id", "question", "answer")}
-    if found["question"] is None:
+    values = {name: tabular.pick(placed, name, FIELDS[name], fields) for name in ("id", "question", "answer")}
+    if values["question"] is None:
         raise DataError(f"{placed.place}: has no question; {tabular.listed(placed)}, as in --fields question=COLUMN")
-    if found["answer"] is None and "answer" in fields:
+    if values["answer"] is None and "answer" in fields:
         raise DataError(f"{placed.place}: has no answer; {tabular.listed(placed)}, as in --fields answer=COLUMN")
-    text = tabular.text_of(placed, "question", found["question"]).strip()
+    text = tabular.text_of(placed, "question", values["question"]).strip()
     if not text:
         raise DataError(f"{placed.place}: the question is empty")
-    id = str(placed.number) if found["id"] is None else tabular.text_of(placed, "id", found["id"])
-    golds = () if found["answer"] is None else _golds(placed, found["answer"], fields.get("separator"))
+    id = str(placed.number) if values["id"] is None else tabular.text_of(placed, "id", values["id"])
+    golds = () if values["answer"] is None else _read_golds(placed, values["answer"], fields.get("separator"))
     return tabular.question_at(placed.place, id, text, golds)
 
 
-def _golds(placed: Placed, value: Any, separator: str | None) -> tuple[str, ...]:
+def _read_golds(placed: Placed, value: Any, separator: str | None) -> tuple[str, ...]:
     """The answers in a list, or in a text that a separator splits; each once."""
     if isinstance(value, str):
         values: Iterable[Any] = value.split(separator) if separator else [value]

@@ -65,13 +65,13 @@ def read_rows(source: Any, advance: Advance = lambda count: None) -> Iterator[Pl
         shown = source if isinstance(source, str | Path) else f"{type(source).__name__} {str(source)[:40]!r}"
         raise DataError(f"{shown}: holds no rows that can be read; give {ACCEPTED}")
     if not isinstance(source, str | Path):
-        return _objects(source)
+        return _read_objects(source)
     name, path = str(source).lower(), as_path(source, DataError)
     if name.startswith(HUB) or path.is_dir():
-        return _data_set(source)
+        return _read_data_set(source)
     if name.endswith(PARQUET):
-        return _parquet(path, advance)
-    return (json_rows if name.endswith(JSON_LINES) else _table)(path, advance)
+        return _read_parquet(path, advance)
+    return (json_rows if name.endswith(JSON_LINES) else _read_table)(path, advance)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def json_rows(path: Path, advance: Advance = lambda count: None) -> Iterator[Pla
         yield Placed(place, count, record)
 
 
-def _table(path: Path, advance: Advance) -> Iterator[Placed]:
+def _read_table(path: Path, advance: Advance) -> Iterator[Placed]:
     """Rows below a header, separated by commas or tabs and quoted as CSV writers do."""
     tabs = ".tsv" in path.name.lower()
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))  # for the whole process, and only ever raised
@@ -154,7 +154,7 @@ def _table(path: Path, advance: Advance) -> Iterator[Placed]:
         ) from None
 
 
-def _parquet(path: Path, advance: Advance) -> Iterator[Placed]:
+def _read_parquet(path: Path, advance: Advance) -> Iterator[Placed]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -175,7 +175,7 @@ def _parquet(path: Path, advance: Advance) -> Iterator[Placed]:
 # -- objects ----------------------------------------------------------------------------------------------------------
 
 
-def _objects(source: Any) -> Iterator[Placed]:
+def _read_objects(source: Any) -> Iterator[Placed]:
     """The rows of a DataFrame, a data set, or an iterable of dictionaries."""
     name = type(source).__name__
     if hasattr(source, "itertuples"):  # a DataFrame
@@ -190,7 +190,7 @@ def _objects(source: Any) -> Iterator[Placed]:
         yield Placed(place, number, record)
 
 
-def _data_set(source: str | Path) -> Iterator[Placed]:
+def _read_data_set(source: str | Path) -> Iterator[Placed]:
     """The rows of a folder saved by ``datasets``, or of a data set on the Hub."""
     try:
         import datasets
@@ -202,16 +202,18 @@ def _data_set(source: str | Path) -> Iterator[Placed]:
             title, _, split = name.removeprefix(HUB).partition("#")
             if not title.strip():
                 raise DataError(f"{name}: names no data set; write {HUB}NAME or {HUB}NAME#SPLIT")
-            found = datasets.load_dataset(title, split=split or None)
+            data_set = datasets.load_dataset(title, split=split or None)
         else:
-            found = datasets.load_from_disk(str(as_path(source, DataError)))
+            data_set = datasets.load_from_disk(str(as_path(source, DataError)))
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"{name}: cannot be loaded by datasets ({' '.join(str(error).split())[:200]})") from None
-    if isinstance(found, datasets.DatasetDict | datasets.IterableDatasetDict):
-        if len(found) != 1:
-            raise DataError(f"{name}: holds the splits {', '.join(found)}; say which, as {HUB}NAME#SPLIT, or give it")
-        found = next(iter(found.values()))
-    for placed in _objects(found):
+    if isinstance(data_set, datasets.DatasetDict | datasets.IterableDatasetDict):
+        if len(data_set) != 1:
+            raise DataError(
+                f"{name}: holds the splits {', '.join(data_set)}; say which, as {HUB}NAME#SPLIT, or give it"
+            )
+        data_set = next(iter(data_set.values()))
+    for placed in _read_objects(data_set):
         yield placed._replace(place=f"{name}, row {placed.number}")
 
 

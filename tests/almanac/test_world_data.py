@@ -16,9 +16,9 @@ from dragin_lab.core.prompts import Exemplar
 def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the world's files, which the loader reads instead."""
     monkeypatch.setattr(world, "WORLD", Path(shutil.copytree(world.WORLD, tmp_path / "world")))
-    world._rows.cache_clear()
+    world._read_rows.cache_clear()
     yield tmp_path / "world"
-    world._rows.cache_clear()
+    world._read_rows.cache_clear()
 
 
 def test_passages_have_ids_in_order() -> None:

@@ -199,7 +199,7 @@ def test_what_is_refused(web: Web, tmp_path: Path, address: str, says: str) -> N
 def test_a_disk_that_will_not_hold_it_is_seen_before(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil._ntuple_diskusage(10**6, 10**6 - 1000, 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
-    with pytest.raises(FetchError, match=r"needs 0\.3 MB more in .*, where 1,000 bytes are free"):
+    with pytest.raises(FetchError, match=r"needs 0\.3 MB more, and 1,000 bytes are free"):
         download(web.url("file"), tmp_path / "f")
 
 

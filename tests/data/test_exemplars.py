@@ -31,9 +31,15 @@ def test_yaml_and_json(tmp_path: Path, text: str) -> None:
         (b"- [", "is not YAML"),
         (b"- 2020-13-45", "is not YAML"),
         (b"- caf\xe9", "byte 6 is not UTF-8"),
-        (GOOD.encode() + b"- question: a\n  rationale: b\n  answer: yes\n", "exemplar 2 has no text 'answer'"),
-        (GOOD.encode() + b"- question: a\n  rationale: ' '\n", "exemplar 2 has no text 'rationale', 'answer'"),
-        (b"- only a line\n", "exemplar 1 has no text 'question', 'rationale', 'answer'"),
+        (
+            GOOD.encode() + b"- question: a\n  rationale: b\n  answer: yes\n",
+            "exemplar 2: Expected `str`, got `bool` - at `answer` (quote",
+        ),
+        (
+            GOOD.encode() + b"- question: a\n  rationale: ' '\n",
+            "exemplar 2: Expected `str` that is not blank - at `rationale`",
+        ),
+        (b"- only a line\n", "exemplar 1: Expected `object`, got `str`"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, content: bytes, says: str) -> None:

@@ -257,7 +257,7 @@ def test_no_name_in_an_archive_leads_out_of_the_folder(tmp_path: Path, pack: obj
     folder.mkdir(parents=True)
     archive = folder / "archive"
     archive.write_bytes(pack({"../../dev.json": b"in", "/tmp/evil.json": b"x", "../../evil.json": b"x"}))  # type: ignore[operator]
-    fetch.unpack(archive, (folder / "dev.json",))
+    fetch.unpack_members(archive, (folder / "dev.json",))
     assert (folder / "dev.json").read_bytes() == b"in"
     assert names(folder) == ["archive", "dev.json"]
     assert names(tmp_path) == ["a"]
@@ -268,7 +268,7 @@ def test_links_in_an_archive_are_not_followed(tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     archive.write_bytes(tarred({"other": b"x"}, {"dev.json": "/etc/hostname"}))
     with pytest.raises(FetchError, match=r"holds no file named dev\.json"):
-        fetch.unpack(archive, (tmp_path / "dev.json",))
+        fetch.unpack_members(archive, (tmp_path / "dev.json",))
     assert names(tmp_path) == ["archive"]
 
 
@@ -280,11 +280,11 @@ def test_members_are_copied_token_by_token_up_to_a_limit(
     archive.write_bytes(pack({"dev.json": bytes(30_000_000), "other": bytes(10)}))
     monkeypatch.setenv("DRAGIN_LAB_UNPACK_GB", "0.02")
     with pytest.raises(FetchError, match=r"unpacks to more than 0\.02 GB .* set DRAGIN_LAB_UNPACK_GB to more"):
-        fetch.unpack(archive, (target,))
+        fetch.unpack_members(archive, (target,))
     assert names(tmp_path) == ["archive"]
     monkeypatch.setenv("DRAGIN_LAB_UNPACK_GB", "0.04")
     tracemalloc.start()
-    fetch.unpack(archive, (target,))
+    fetch.unpack_members(archive, (target,))
     assert tracemalloc.get_traced_memory()[1] < 10_000_000
     tracemalloc.stop()
     assert target.stat().st_size == 30_000_000
@@ -307,7 +307,7 @@ def test_of_a_damaged_archive_nothing_is_kept(tmp_path: Path, pack: Callable[...
         at = draw.randrange(len(data) // 2, len(data))
         archive.write_bytes(data[:at] + bytes([data[at] ^ 1 << draw.randrange(8)]) + data[at + 1 :])
         try:
-            fetch.unpack(archive, targets)
+            fetch.unpack_members(archive, targets)
         except WrongFileError:
             assert names(tmp_path) == ["archive", "first.json"]
             assert targets[0].read_bytes() == b"old"
@@ -317,7 +317,7 @@ def test_of_a_damaged_archive_nothing_is_kept(tmp_path: Path, pack: Callable[...
     middle = len(data) * 3 // 4  # of the second file
     archive.write_bytes(data[:middle] + bytes(200) + data[middle + 200 :])
     with pytest.raises(WrongFileError, match="is not a sound archive"):
-        fetch.unpack(archive, targets)
+        fetch.unpack_members(archive, targets)
 
 
 def test_archives_that_are_refused(web: Web, command: Command) -> None:
@@ -404,7 +404,7 @@ def test_a_source_that_changed_is_noticed(web: Web, command: Command) -> None:
         (source(HotpotQA="examplars = [{'question': 'a', 'cot': 3, 'answer': ''}] * 9"), "not written out"),
         (
             source(HotpotQA=f"examplars = {[{'question': 'a', 'cot': 3, 'answer': ''}] * 9!r}"),
-            "class HotpotQA, examplars 1: has no text for rationale, answer",
+            "class HotpotQA, examplars 1: Expected `str | array`, got `int` - at `cot`",
         ),
         ("\0", "is not the source file"),
         ("(" * 5000, "is not the source file"),

@@ -128,7 +128,7 @@ def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> No
         lm = ScriptedModel([Say(" So the answer is Bo. So the final answer is: Bo. He")])
         return dl.Lab(lm, retriever=ScriptedRetriever(), exemplars=prompt).ask("Who?", method).notes  # type: ignore[arg-type]
 
-    said = "the exemplars given do not show what self-ask writes, so its own stand in their place"
+    said = "the exemplars do not show what self-ask writes, so its own stand in their place"
     assert notes(ASK, given) == [said]
     assert notes(ASK, PromptTemplate()) == notes(ASK, None) == notes(INSTRUCT, given) == []
 
@@ -139,7 +139,7 @@ def test_exemplars_without_follow_ups_are_replaced_and_the_trace_says_so() -> No
         ("preamble: 3\nexemplars: []\n", "'preamble' is not text"),
         ("heading: a\nexemplars: []\n", "'heading' is not text"),
         ("preamble: a\n", "holds no list"),
-        ("exemplars:\n- question: a\n", "exemplar 1 has no text 'rationale', 'answer'"),
+        ("exemplars:\n- question: a\n", "exemplar 1: Object missing required field `rationale`"),
     ],
 )
 def test_a_template_file_that_is_wrong_is_refused(tmp_path: Path, text: str, says: str) -> None:
