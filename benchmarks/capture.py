@@ -45,7 +45,7 @@ def bare(lm: LanguageModel, ids: list[int], n: int) -> list[int]:
     made: list[int] = []
     fed = ids
     for _ in range(n):
-        logits = decode.feed(lm, prefix, fed, None)
+        logits = decode.feed_tokens(lm, prefix, fed, None)
         made.append(int(logits.argmax()))
         fed = made[-1:]
     return made
@@ -58,7 +58,9 @@ def compare(lm: LanguageModel, text: str, n: int, runs: int) -> dict[str, Any]:
 
     def ours(capture: bool) -> list[int]:
         lm.forget()
-        made = decode.finish(decode.stream(lm, Write(Prompt(text), n, attention=capture), every=False, capture=capture))
+        made = decode.finish_stream(
+            decode.stream(lm, Write(Prompt(text), n, attention=capture), every=False, capture=capture)
+        )
         return list(made.ids)
 
     ways: dict[str, Callable[[], list[int]]] = {

@@ -34,7 +34,7 @@ def context(lm: LanguageModel, p: int, n: int, rounds: int) -> dict[str, Any]:
     def ours(tokens: int, capture: bool) -> Continuation:
         lm.forget()
         draft = Write(Prompt(text), tokens, attention=capture)
-        return decode.finish(decode.stream(lm, draft, every=False, capture=capture))
+        return decode.finish_stream(decode.stream(lm, draft, every=False, capture=capture))
 
     timed = interleaved(
         {

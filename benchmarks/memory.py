@@ -37,7 +37,7 @@ def write(lm: LanguageModel, text: str, n: int, capture: bool) -> Continuation:
     """A draft of n tokens on an empty cache."""
     lm.forget()
     draft = Write(Prompt(text), n, attention=capture)
-    return decode.finish(decode.stream(lm, draft, every=False, capture=capture))
+    return decode.finish_stream(decode.stream(lm, draft, every=False, capture=capture))
 
 
 # -- peak -------------------------------------------------------------------------------------------------------------

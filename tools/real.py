@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 import torch
 
 from dragin_lab.files import write_whole
-from dragin_lab.model.gguf import convert
+from dragin_lab.model.gguf import convert_gguf
 
 ROOT = Path(__file__).parents[1]
 
@@ -98,7 +98,7 @@ def make_recorded_model() -> None:
     """Save the model under the Mistral class, in which the released code finds its space marker (``Ġ``)."""
     if recorded_model().is_dir():
         return
-    plain, _ = convert(language_model(), torch.float32)
+    plain, _ = convert_gguf(language_model(), torch.float32)
     with TemporaryDirectory(dir=SMOLLM2.folder) as name:
         folder = Path(shutil.copytree(plain, Path(name) / "model"))
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """Drafts written side by side: one forward makes a token for each, and one that ends gives its place to the next.
 
-Prompts are read one by one, after what the cached prefixes already hold of them; then a draft's cache is laid beside
-the others (``slots``). What is measured and how a draft ends is ``decode.Writing``, as for a draft by itself.
+Prompts are read one by one, after what the cached prefixes already hold of them; then a draft's cache joins the others
+(``slots``). What is measured and how a draft ends is ``decode.Writing``, as for a draft by itself.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import SettingError
-from dragin_lab.model.decode import ROWS_AT_ONCE, Keep, Writing, finish, look_back, read, stream
+from dragin_lab.model.decode import ROWS_AT_ONCE, Keep, Writing, finish_stream, look_back, read_prompt, stream
 from dragin_lab.model.layers import hidden_states
-from dragin_lab.model.measure import measure
+from dragin_lab.model.measure import measure_distributions
 from dragin_lab.model.prefixes import MOST, Prefix
-from dragin_lab.model.slots import Slots, feed_all
+from dragin_lab.model.slots import Slots, feed_batch
 from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.trace.trace import Continuation
@@ -54,7 +54,7 @@ class _Row:
     writing: Writing
     logits: Tensor  # (V,) of the position after the tokens so far
     reused: int
-    prefix: Prefix | None  # the cache of its prompt, until it is laid beside the others
+    prefix: Prefix | None  # the cache of its prompt, until it joins the others
 
 
 class Batch:
@@ -119,13 +119,13 @@ class Batch:
                 raise
         n = len(self._rows)
         self._restart()
-        found = self.lm.attend(ids)
+        attention = self.lm.attend(ids)
         self._halve(n)
-        return found
+        return attention
 
     @torch.inference_mode()
     def step(self) -> list[Ended]:
-        """One more token for every draft under way, after those that wait have taken the free places.
+        """One more token for every draft under way, after waiting drafts took the free places.
 
         Returns the drafts that ended, each with its ``Continuation`` or with what it failed with. A draft that
         fails does not disturb the others.
@@ -137,9 +137,9 @@ class Batch:
         try:
             while self._waiting and len(self._rows) < self.size:
                 suspect = self._waiting.popleft()
-                self._read(suspect, ended)
+                self._read_prompt(suspect, ended)
                 suspect = None
-            self._lay()
+            self._join()
             if self._rows:
                 self._choose(ended)
             if self._rows:
@@ -152,7 +152,7 @@ class Batch:
 
     # -- the parts of a step --------------------------------------------------------------------------------------
 
-    def _read(self, job: _Job, ended: list[Ended]) -> None:
+    def _read_prompt(self, job: _Job, ended: list[Ended]) -> None:
         """Read the prompt of one draft."""
         lm, pending = self.lm, Pending()
         try:
@@ -160,7 +160,7 @@ class Batch:
                 lm, job.draft, job.seed, self._look_back, capture=self.capture, keep=job.keep, beside=True
             )
             tapped = pending if self.capture else None
-            prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped, writing)
+            prefix, logits, reused = read_prompt(lm, writing.prompt_ids, writing.prompt_ends, tapped, writing)
             look_back(lm, writing.recorder, pending)
         except Exception as error:
             if out_of_memory(error):
@@ -169,8 +169,8 @@ class Batch:
             return
         self._rows.append(_Row(job, writing, logits, reused, prefix))
 
-    def _lay(self) -> None:
-        """Lay the caches of the prompts just read beside the others."""
+    def _join(self) -> None:
+        """Put the caches of the prompts just read beside the others."""
         prefixes = [row.prefix for row in self._rows if row.prefix is not None]
         if prefixes:
             self._look_back()
@@ -190,7 +190,7 @@ class Batch:
                     tokens[i], processed[i] = row.writing.chooser(logits[i])
                 except Exception as error:  # noqa: BLE001 - the draft's own failure
                     failed[i] = error
-        measured = measure(logits, tokens, self.lm.alternatives)
+        measured = measure_distributions(logits, tokens, self.lm.alternatives)
         values, received = self._fetch(tokens, *measured[:2])
         for i, row in enumerate(self._rows):
             own = slice(i, i + 1)
@@ -224,10 +224,10 @@ class Batch:
         recorders = [self._rows[i].writing.recorder for i in looking]
         lengths = [len(recorder.ids) + 1 for recorder in recorders]
         heard = [recorder.placed_received(n) for recorder, n in zip(recorders, lengths, strict=True)]
-        found = torch.cat([tokens.float(), entropy, logprob, *heard]).cpu().numpy()
+        values = torch.cat([tokens.float(), entropy, logprob, *heard]).cpu().numpy()
         n = 3 * len(tokens)
-        parts = np.split(found[n:], np.cumsum(lengths)[:-1]) if looking else []
-        return found[:n].reshape(3, -1).T.tolist(), dict(zip(looking, parts, strict=True))
+        parts = np.split(values[n:], np.cumsum(lengths)[:-1]) if looking else []
+        return values[:n].reshape(3, -1).T.tolist(), dict(zip(looking, parts, strict=True))
 
     def _feed(self, ended: list[Ended]) -> None:
         """Feed the chosen tokens, all in one forward, and hand over the drafts that have ended."""
@@ -238,7 +238,7 @@ class Batch:
         tokens = [row.writing.last for row in self._rows if row.writing.last is not None]
         layers = {layer for row in self._rows for layer in row.writing.hidden}
         with lm.lock, hidden_states(lm.model, layers) as states:
-            every = feed_all(lm, self._slots, tokens, self._pending if self.capture else None)  # (n, V)
+            every = feed_batch(lm, self._slots, tokens, self._pending if self.capture else None)  # (n, V)
         if len(self._pending) >= ROWS_AT_ONCE:
             self._look_back()
         for i, (row, logits) in enumerate(zip(self._rows, every, strict=True)):
@@ -253,13 +253,13 @@ class Batch:
 
     @torch.inference_mode()
     def _look_back(self) -> None:
-        """Hand the attention rows made so far to the drafts, without the columns that are padding."""
+        """Hand the attention rows so far to the drafts, without the columns that are padding."""
         if not len(self._pending):
             return
         starts = self._slots.starts
         with self.lm.lock:
-            found = self.lm.tap.flush(self._pending, self._slots.mask(self._slots.width))
-        for weights in found:  # (n, h, c, k)
+            rows = self.lm.tap.flush(self._pending, self._slots.mask(self._slots.width))
+        for weights in rows:  # (n, h, c, k)
             for i, start in enumerate(starts):
                 self._rows[i].writing.recorder.looked_back(weights[i : i + 1, :, :, start:])
 
@@ -287,7 +287,7 @@ class Batch:
 
     def _write(self, job: _Job) -> Continuation:
         keep = job.keep if self.capture else None
-        return finish(stream(self.lm, job.draft, job.seed, every=False, capture=self.capture, keep=keep))
+        return finish_stream(stream(self.lm, job.draft, job.seed, every=False, capture=self.capture, keep=keep))
 
     def _retreat(self, why: str, suspect: _Job | None, ended: list[Ended]) -> list[Ended]:
         """Begin again after a forward failed: with half as many, or one at a time where ``why`` is not memory.

@@ -1,4 +1,4 @@
-"""``capture``: the same tap on people's own ``model.generate(...)``."""
+"""``capture``: the same tap on your own ``model.generate(...)``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dragin_lab.errors import ModelError
 from dragin_lab.model.check import check_path
 from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tap import Tap
-from dragin_lab.model.taps import EagerTap, NoTap, lay
+from dragin_lab.model.taps import EagerTap, NoTap, attach_tap
 from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
 from dragin_lab.trace.trace import Continuation
 
@@ -51,23 +51,12 @@ class Tape:
         logprob (nats), received, and the likeliest tokens with their probabilities."""
         import pandas as pd
 
-        rows = [
-            {
-                "call": call,
-                "index": i,
-                "id": int(made.ids[i]),
-                "token": made.tokens[i],
-                "text": made.text[made.offsets[i, 0] : made.offsets[i, 1]],
-                "start": int(made.offsets[i, 0]),
-                "end": int(made.offsets[i, 1]),
-                "entropy": float(made.entropy[i]),
-                "logprob": float(made.logprob[i]),
-                "received": float(made.received[i]),
-                "alternatives": list(zip(made.alternative_tokens[i], made.alternative_probs[i].tolist(), strict=True)),
-            }
-            for call, made in enumerate(self.continuations)
-            for i in range(len(made))
-        ]
+        rows = []
+        for call, c in enumerate(self.continuations):
+            for i, (start, end) in enumerate(c.offsets.tolist()):
+                measured = float(c.entropy[i]), float(c.logprob[i]), float(c.received[i])
+                likeliest = list(zip(c.alternative_tokens[i], c.alternative_probs[i].tolist(), strict=True))
+                rows.append((call, i, int(c.ids[i]), c.tokens[i], c.text[start:end], start, end, *measured, likeliest))
         return pd.DataFrame(rows, columns=list(_COLUMNS))
 
     def __repr__(self) -> str:
@@ -86,9 +75,9 @@ def capture(
 ) -> Iterator[Tape]:
     """Record what ``LanguageModel`` records while ``model.generate`` is called as usual inside the block.
 
-    Greedy or sampled, one sequence per call. ``generate`` never feeds the token it made last, so one more forward is
+    Greedy or sampled, one sequence per call. ``generate`` never feeds its last token, so one more forward is
     run after it, for that token's row. Attention maps stay on the tape; ``entropy_processed`` does not exist here. The
-    model is left as it was found.
+    model is left as it was.
 
     Args:
         model: a causal language model of ``transformers``.
@@ -109,7 +98,7 @@ def capture(
     hf = _saved_tokenizer(model) if tokenizer is None else getattr(tokenizer, "hf", tokenizer)
     tokens = HFTokenizer(hf, generation_ends(model))
     tape = Tape()
-    tap = lay(model, layer, heads)
+    tap = attach_tap(model, layer, heads)
     if isinstance(tap, NoTap):
         raise ModelError(f"{type(model).__name__} has no attention to capture; LanguageModel reads its logits alone")
     if isinstance(tap, EagerTap) and tap.chosen != "eager":
@@ -167,12 +156,12 @@ class _Recording:
                 self.tap.rows = 0
         sequence = (result if isinstance(result, Tensor) else result.sequences)[0].tolist()
         call.finish(sequence)
-        ended = self._reason(sequence[-1], kwargs)
+        ended = self._stop_reason(sequence[-1], kwargs)
         seconds = time.perf_counter() - began
         self.tape.continuations.append(call.continuation(sequence, stopped=ended, seconds=seconds))
         return result
 
-    def _reason(self, last: int, kwargs: dict[str, Any]) -> str:
+    def _stop_reason(self, last: int, kwargs: dict[str, Any]) -> str:
         config = kwargs.get("generation_config") or self.model.generation_config
         eos = kwargs.get("eos_token_id", config.eos_token_id)
         if eos is not None and last in (eos if isinstance(eos, (list, tuple)) else [eos]):
@@ -185,7 +174,7 @@ class _Call:
     """One call of ``generate``, seen from the forwards it makes."""
 
     owner: _Recording
-    prompt: int | None  # tokens of the prompt; None until the first forward tells
+    prompt: int | None  # tokens of the prompt; None until the first forward
     recorder: Recorder | None = None
     logits: Tensor | None = None  # (V,) of the position after the tokens so far
     cache: Any = None
@@ -226,20 +215,20 @@ class _Call:
             self.reused = self.reused or end - int(ids.shape[1])
             if end < self.prompt:
                 return  # a long prompt fed in chunks
-            self._insist(end == self.prompt)
+            self._check_step(end == self.prompt)
             self.started = True
             self.recorder = Recorder(self.prompt, 128, self.owner.alternatives, self.owner.keep, weights.device)
             self.recorder.looked_back(weights)
         else:
             assert self.recorder is not None
             assert self.logits is not None
-            self._insist(end == self.prompt + len(self.recorder.ids) + 1)
+            self._check_step(end == self.prompt + len(self.recorder.ids) + 1)
             self.recorder.chose(int(ids[0, -1]), self.logits)
             self.recorder.looked_back(weights)
         self.logits = output.logits[0, -1].clone()
 
     @staticmethod
-    def _insist(one_by_one: bool) -> None:
+    def _check_step(one_by_one: bool) -> None:
         if not one_by_one:
             raise ModelError("capture cannot follow decoding that feeds several new tokens at once (assisted decoding)")
 
@@ -267,14 +256,14 @@ class _Call:
         assert self.recorder is not None
         prompt = sequence[: self.prompt]
         return self.recorder.continuation(
-            self.owner.tokenizer, prompt, _offsets(self.owner.tokenizer, prompt), reused=self.reused, **rest
+            self.owner.tokenizer, prompt, _prompt_offsets(self.owner.tokenizer, prompt), reused=self.reused, **rest
         )
 
     def _tensor(self, ids: list[int]) -> Tensor:
         return torch.tensor([ids], device=self.owner.model.device)
 
 
-def _offsets(tokenizer: HFTokenizer, prompt: list[int]) -> np.ndarray:
+def _prompt_offsets(tokenizer: HFTokenizer, prompt: list[int]) -> np.ndarray:
     """Character spans (p, 2) of prompt ids in their decoded text; as the tokenizer gives them where it agrees."""
     text, spans = tokenizer.spans().all(prompt)
     ids, offsets = tokenizer.encode_with_offsets(text)

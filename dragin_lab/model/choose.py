@@ -1,4 +1,4 @@
-"""Which token is written next: the likeliest, or one drawn as the model's generation config says."""
+"""Which token is written next: the likeliest, or a sample as the model's generation config says."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dragin_lab.model.tapped import TappedModel
 
 
 class Chooser:
-    """Takes the tokens of one draft from their logits, one after the other."""
+    """Chooses the tokens of one draft from their logits, one after the other."""
 
     def __init__(self, lm: TappedModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
         self.biases = [
             (b, torch.tensor(lm.tokenizer.openings(b.opening), dtype=torch.int64, device=lm.device)) for b in bias
         ]
-        self.made = 0
+        self.count = 0  # tokens chosen
         self.processors = lm.processors(len(prompt_ids))
         self.sample = lm.sample
         self.plain = not (self.biases or self.processors or self.sample)  # just the likeliest
@@ -38,7 +38,7 @@ class Chooser:
         """
         processed = None
         if self.biases:
-            logits = self._biased(logits)
+            logits = self._add_biases(logits)
         if self.processors:
             processed = self.processors(self.ids[None], logits[None].to(torch.float32, copy=True))[0]  # (V,)
         scores = logits if processed is None else processed
@@ -48,12 +48,12 @@ class Chooser:
             token = scores.argmax()
         if self.processors:
             self.ids = torch.cat([self.ids, token[None]])
-        self.made += 1
+        self.count += 1
         return token, processed
 
-    def _biased(self, logits: Tensor) -> Tensor:
+    def _add_biases(self, logits: Tensor) -> Tensor:
         """The logits (V,) with what is added to this token's; the raw ones stay as they are."""
         for bias, ids in self.biases:
-            if bias.first <= self.made and (bias.stop is None or self.made < bias.stop):
+            if bias.first <= self.count and (bias.stop is None or self.count < bias.stop):
                 logits = logits.index_add(0, ids, torch.full_like(ids, bias.value, dtype=logits.dtype))
         return logits

@@ -20,7 +20,7 @@ from dragin_lab.errors import ModelError
 from dragin_lab.model.choose import Chooser
 from dragin_lab.model.layers import hidden_states
 from dragin_lab.model.measure import Fetched, Measured, Recorder
-from dragin_lab.model.prefixes import Prefix, ends_of
+from dragin_lab.model.prefixes import Prefix, find_ends
 from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.trace.trace import Continuation
@@ -28,13 +28,13 @@ from dragin_lab.trace.trace import Continuation
 ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
 
 
-#: Is told how the rows of a draft were computed (``Writing.way``), and the arrays that ``replay`` needs.
+#: Called with how the rows of a draft were computed (``Writing.way``) and the arrays that ``replay`` needs.
 Keep = Callable[[str, dict[str, np.ndarray]], None]
 
 
 @dataclass(frozen=True)
 class TokenEvent:
-    """One token, just made.
+    """One token, just chosen.
 
     ``text`` is the text so far and ``delta`` what this token added to it. Both leave out a character whose bytes are
     not all there yet. ``entropy`` and ``logprob`` are in nats, of the raw distribution.
@@ -50,7 +50,7 @@ class TokenEvent:
 
 
 @torch.inference_mode()
-def feed(
+def feed_tokens(
     lm: TappedModel,
     prefix: Prefix,
     ids: list[int],
@@ -78,36 +78,36 @@ def feed(
     return logits.clone() if output.logits.shape[1] > 1 else logits  # not a view that keeps all of them
 
 
-def read(
+def read_prompt(
     lm: TappedModel, ids: list[int], ends: tuple[int, ...], pending: Pending | None, writing: Writing | None = None
 ) -> tuple[Prefix, Tensor, int]:
     """Feed a prompt in the parts that end at ``ends``, after those that are cached.
 
     Returns the cache, the logits after the prompt (V,) and how many tokens were cached; the last position's row goes
-    into ``pending``. ``writing`` as for ``feed``.
+    into ``pending``. ``writing`` as for ``feed_tokens``.
     """
     prefix = lm.prefixes.take(ids, ends)
     reused = len(prefix.ids)
     for end in ends[len(prefix.ends) :]:
-        feed(lm, prefix, ids[len(prefix.ids) : end], None)
+        feed_tokens(lm, prefix, ids[len(prefix.ids) : end], None)
         prefix.ends += (end,)
         lm.prefixes.keep(prefix)
-    return prefix, feed(lm, prefix, ids[len(prefix.ids) :], pending, writing=writing), reused
+    return prefix, feed_tokens(lm, prefix, ids[len(prefix.ids) :], pending, writing=writing), reused
 
 
-def finish(tokens: Generator[TokenEvent, None, Continuation]) -> Continuation:
+def finish_stream(tokens: Generator[TokenEvent, None, Continuation]) -> Continuation:
     """Run a stream to its end."""
     while True:
         try:
             next(tokens)
         except StopIteration as end:
-            made: Continuation = end.value
-            return made
+            continuation: Continuation = end.value
+            return continuation
 
 
 @torch.inference_mode()
 def look_back(lm: TappedModel, recorder: Recorder, pending: Pending, block: int = 0) -> None:
-    """Hand the rows made so far to the recorder; ``block`` as for ``Tap.flush``."""
+    """Hand the rows so far to the recorder; ``block`` as for ``Tap.flush``."""
     with lm.lock:
         rows = lm.tap.flush(pending, block=block)
     for weights in rows:
@@ -141,15 +141,15 @@ class _Watched(SoFar):
 class Writing:
     """A draft under way: all of it but the forwards, which may serve one text or many side by side.
 
-    Once the prompt has been fed, in turn: ``take`` the logits after it (or ``chose``, where the choice is made
-    outside), ``check``, feed ``last``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
+    Once the prompt has been fed, in turn: ``take`` the logits after it (or ``chose``, where it was chosen
+    elsewhere), ``check``, feed ``last``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
     ``continuation``.
 
     Args:
         lm, draft, seed, capture: as for ``stream``.
-        look_back: hands the attention rows made so far to ``recorder``.
+        look_back: hands the attention rows so far to ``recorder``.
         followed: keep up with the text and the measures even where no ``Stop`` looks at them.
-        keep: is told at the end how the rows were computed and what a store needs (``replay``).
+        keep: called at the end with how the rows were computed and what a cache needs (``replay``).
         beside: other drafts are written in the same forwards.
         device: where the recorder works; the model's own by default.
 
@@ -177,7 +177,7 @@ class Writing:
         self.draft = draft
         self.look_back = look_back
         self.prompt_ids, self.prompt_offsets = lm.prompt(draft.prompt)
-        self.prompt_ends = ends_of(draft.prompt, self.prompt_offsets, lm.parts)
+        self.prompt_ends = find_ends(draft.prompt, self.prompt_offsets, lm.parts)
         p = len(self.prompt_ids)
         lm.refuse_overrun(p, draft.max_new_tokens)
         self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
@@ -295,7 +295,7 @@ class Writing:
 
     def continuation(self, reused: int) -> Continuation:
         """What was written; ``reused`` tokens of its prompt were served from a cache."""
-        made = self.recorder.continuation(
+        continuation = self.recorder.continuation(
             self.lm.tokenizer,
             self.prompt_ids,
             self.prompt_offsets,
@@ -304,8 +304,8 @@ class Writing:
             reused=reused,
         )
         if self._keep is not None:
-            self._keep(self.way, self.recorder.to_keep(made))
-        return made
+            self._keep(self.way, self.recorder.to_keep(continuation))
+        return continuation
 
 
 def stream(
@@ -317,7 +317,7 @@ def stream(
     capture: bool = True,
     keep: Keep | None = None,
 ) -> Generator[TokenEvent, None, Continuation]:
-    """Make the continuation of a draft, yielding a ``TokenEvent`` after every token; returns the ``Continuation``.
+    """Write the continuation of a draft, yielding a ``TokenEvent`` after every token; returns the ``Continuation``.
 
     ``draft.stop`` is asked after every token. At the check after token t (the first is 0) the rows of the tokens
     before t are known, so ``SoFar.received`` is settled by the tokens up to t - 1, and is 0 for t - 1 and t. The
@@ -329,7 +329,7 @@ def stream(
         seed: of the sampling; ignored under greedy decoding.
         every: yield events; without, distributions are measured in batches where nobody looks at them earlier.
         capture: False leaves the attention out (``received`` is then NaN); for measuring the cost of it.
-        keep: is told at the end what a store needs to serve the draft again (``replay``).
+        keep: called at the end with what a cache needs to serve the draft again (``replay``).
 
     Raises:
         ModelError: an empty prompt without BOS; a text longer than the position table of the model.
@@ -341,7 +341,7 @@ def stream(
 
     writing = Writing(lm, draft, seed, rows_so_far, followed=every, capture=capture, keep=keep)
     tapped = pending if capture else None
-    prefix, logits, reused = read(lm, writing.prompt_ids, writing.prompt_ends, tapped, writing)
+    prefix, logits, reused = read_prompt(lm, writing.prompt_ids, writing.prompt_ends, tapped, writing)
     while not writing.stopped:
         writing.take(logits)
         if every:
@@ -349,7 +349,7 @@ def stream(
         writing.check()
         if len(pending) >= ROWS_AT_ONCE:
             rows_so_far()
-        logits = feed(lm, prefix, writing.ids[-1:], tapped, writing.last, writing)
+        logits = feed_tokens(lm, prefix, writing.ids[-1:], tapped, writing.last, writing)
         writing.fed()
     rows_so_far()
     return writing.continuation(reused)

@@ -1,7 +1,7 @@
 """GGUF files: converted once by transformers into a plain folder in the user's cache, and loaded from there.
 
-A conversion is kept per content and dtype. The content is told by its SHA-256, which provenance states anyway: a copy
-of a file need not be converted again, and a changed file of the same name, size and date is not mistaken for the old.
+A conversion is cached per content and dtype. SHA-256, which provenance states anyway, identifies the content: a copy of
+a file need not be converted again, and a changed file of the same name, size and date is not mistaken for the old.
 """
 
 from __future__ import annotations
@@ -25,23 +25,16 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from dragin_lab.errors import ModelError
 from dragin_lab.files import as_path, user_cache
-from dragin_lab.model.sources import load_weights, quiet, readable, said, weights_hash
+from dragin_lab.model.sources import first_line, hash_weights, load_weights, loading_errors, silence
 
 _MAGIC = b"GGUF"
 _MANIFEST = "converted.json"
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 #: What transformers and gguf raise for a file that ends early or states what cannot be.
 _DAMAGE = (
-    OSError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    RuntimeError,
-    ArithmeticError,
-    MemoryError,
+    OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ArithmeticError, MemoryError,
     struct.error,
-)
+)  # fmt: skip
 
 
 def find_gguf(source: str | os.PathLike[str]) -> Path | None:
@@ -69,7 +62,7 @@ def find_gguf(source: str | os.PathLike[str]) -> Path | None:
     return path
 
 
-def convert(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
+def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
     """The folder with the file's model in ``dtype`` and its tokenizer, and the file's SHA-256 (hex).
 
     It is converted where the cache has no sound conversion by this version of transformers; other processes wait.
@@ -78,17 +71,17 @@ def convert(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
         ModelError: a package is missing; the file is damaged or of an architecture that transformers does not convert;
             the cache cannot be written.
     """
-    digest = weights_hash(None, [file])
+    digest = hash_weights(None, [file])
     folder = user_cache() / "models" / f"{digest[:32]}-{str(dtype).removeprefix('torch.')}"
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             if not _is_sound(folder):
-                _fill(file, dtype, folder)
+                _convert_into(file, dtype, folder)
     except (OSError, SafetensorError) as error:
         raise ModelError(
-            f"{file.name}: its conversion cannot be saved in {folder.parent} ({said(error)}); make room there, or set "
-            "XDG_CACHE_HOME to another folder"
+            f"{file.name}: its conversion cannot be saved in {folder.parent} ({first_line(error)}); "
+            "make room there, or set XDG_CACHE_HOME to another folder"
         ) from error
     return folder, digest
 
@@ -97,13 +90,13 @@ def _is_sound(folder: Path) -> bool:
     """Whether a conversion is there, whole, and by this version of transformers."""
     try:
         manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-        return bool(manifest == _manifest(folder))
+        return bool(manifest == _describe_files(folder))
     except (OSError, ValueError):
         return False
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
-    """What tells a whole conversion: weights by their size, as hashing them takes longer than loading; else SHA-256."""
+def _describe_files(folder: Path) -> dict[str, Any]:
+    """What a whole conversion holds: weights by size, as hashing them is slower than loading; others by SHA-256."""
     files = sorted(path for path in folder.iterdir() if path.name != _MANIFEST)
     return {
         "transformers": transformers.__version__,
@@ -116,21 +109,21 @@ def _manifest(folder: Path) -> dict[str, Any]:
     }
 
 
-def _fill(file: Path, dtype: torch.dtype, folder: Path) -> None:
+def _convert_into(file: Path, dtype: torch.dtype, folder: Path) -> None:
     """Convert a file into ``folder``, which appears whole or not at all; the caller holds the lock."""
     missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
     if missing:
         raise ModelError(f"{file.name} needs {' and '.join(missing)}; run pip install 'dragin-lab[gguf]'")
     print(f"{file.name}: converting it once, into {folder}", file=sys.stderr, flush=True)
-    model, tokenizer = _read(file, dtype)
+    model, tokenizer = _read_gguf(file, dtype)
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
-        with quiet():
+        with silence():
             model.save_pretrained(partial)
             tokenizer.save_pretrained(partial)
-        (partial / _MANIFEST).write_text(json.dumps(_manifest(partial)), encoding="utf-8")
+        (partial / _MANIFEST).write_text(json.dumps(_describe_files(partial)), encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
         partial.rename(folder)
@@ -138,22 +131,22 @@ def _fill(file: Path, dtype: torch.dtype, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _read(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+def _read_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
     """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
     folder, name = str(file.parent.resolve()), file.name
-    with readable(file.name, "causal language model"):
+    with loading_errors(file.name, "causal language model"):
         try:
             AutoConfig.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
         except _DAMAGE as error:
             if "not supported" in str(error):
                 raise ModelError(
-                    f"{file.name}: {said(error).rstrip('.')} by transformers {transformers.__version__}; "
+                    f"{file.name}: {first_line(error).rstrip('.')} by transformers {transformers.__version__}; "
                     "give the folder or Hugging Face id of the same model"
                 ) from error
             raise ModelError(
-                f"{file.name} cannot be read as GGUF ({said(error)}); it may be cut short: compare its size, or fetch "
-                "it again"
+                f"{file.name} cannot be read as GGUF ({first_line(error)}); it may be cut short: "
+                "compare its size, or fetch it again"
             ) from error
         # Where there are kernels for it, newer versions of transformers would leave the weights packed.
         newer = hasattr(transformers, "GgufConfig")

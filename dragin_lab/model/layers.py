@@ -1,4 +1,4 @@
-"""The layers of a model: which of them have attention, which of those is meant, and the hidden states they leave."""
+"""The layers of a model: which of them have attention, which one a user means, and their hidden states."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def full_attention_layers(config: Any) -> list[int]:
 
 def attention_layers(model: nn.Module) -> dict[int, nn.Module | None]:
     """The layers with self-attention, first to last, with their module where its file looks the function up by name."""
-    found: dict[int, nn.Module | None] = {}
+    modules: dict[int, nn.Module | None] = {}
     for module in model.modules():
         kind, layer = type(module).__name__, getattr(module, "layer_idx", None)
         home = sys.modules[type(module).__module__]
         looks_up = hasattr(home, "eager_attention_forward") and hasattr(home, "ALL_ATTENTION_FUNCTIONS")
         crosses = "Cross" in kind or getattr(module, "is_cross_attention", False)
         if isinstance(layer, int) and "Attention" in kind and not crosses and looks_up and hasattr(module, "config"):
-            found.setdefault(layer, module)
+            modules.setdefault(layer, module)
     config: Any = model.config
     text = config.get_text_config()
     declared = [i for i, kind in enumerate(layer_kinds(config)) if kind not in _WITHOUT]
-    if found and (set(found) == set(declared) or not getattr(text, "layer_types", None)):
-        return dict(sorted(found.items()))
+    if modules and (set(modules) == set(declared) or not getattr(text, "layer_types", None)):
+        return dict(sorted(modules.items()))
     # Layers may share one module (Zamba2), which then cannot tell which of them it serves.
     return dict.fromkeys(declared) if hasattr(text, "num_attention_heads") else {}
 
@@ -62,14 +62,14 @@ def hidden_states(model: Any, layers: Iterable[int | str]) -> Iterator[dict[int 
     "last" is what the output head reads, after the final norm; a number is what that layer gives to the next.
 
     Raises:
-        ModelError: a layer the model does not have, or a model whose layers cannot be told.
+        ModelError: a layer the model does not have, or a model whose layers cannot be identified.
     """
-    found: dict[int | str, Tensor] = {}
+    states: dict[int | str, Tensor] = {}
 
     def take(layer: int | str) -> Callable[..., None]:
         def hook(_: nn.Module, args: Any, output: Any = None) -> None:
-            given = args if output is None else output
-            found[layer] = given[0] if isinstance(given, tuple) else given
+            values = args if output is None else output
+            states[layer] = values[0] if isinstance(values, tuple) else values
 
         return hook
 
@@ -80,7 +80,7 @@ def hidden_states(model: Any, layers: Iterable[int | str]) -> Iterator[dict[int 
             else:
                 handle = _layer_modules(model)[choose_layer(model.config, layer)].register_forward_hook(take(layer))
             hooks.callback(handle.remove)
-        yield found
+        yield states
 
 
 def _output_head(model: Any) -> nn.Module:

@@ -17,8 +17,8 @@ from dragin_lab.core.episode import Write
 from dragin_lab.errors import DraginLabError, ModelError
 from dragin_lab.model import batch, decode, memory, replay, score
 from dragin_lab.model.check import ALONE, WHOLE, Check, run_checks
-from dragin_lab.model.gguf import convert, find_gguf
-from dragin_lab.model.sources import find_source, load_pair, read_placing, said, weight_files
+from dragin_lab.model.gguf import convert_gguf, find_gguf
+from dragin_lab.model.sources import find_source, first_line, load_pair, read_placing, weight_files
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.trace.trace import Continuation, Prompt
 
@@ -27,15 +27,15 @@ class LanguageModel(TappedModel):
     """A model, its tokenizer, and the tap on one of its layers.
 
     Get one with ``LanguageModel.load``; the constructor takes a model and tokenizer of ``transformers`` that are
-    already in memory. One draft is made at a time; a second stream opened meanwhile works on a cache of its own.
-    ``check`` lets it check itself and be refused where that fails; the other options, and the attributes, are those of
+    already in memory. One draft is written at a time; a second stream opened meanwhile has its own cache.
+    With ``check`` it is refused where one of its checks fails; the other options, and the attributes, are those of
     ``TappedModel``.
     """
 
     def __init__(self, model: Any, tokenizer: Any, *, check: bool = True, **options: Any) -> None:
         super().__init__(model, tokenizer, **options)
         if check:
-            self._believe(self.check())
+            self._apply(self.check())
 
     @classmethod
     def load(
@@ -56,7 +56,7 @@ class LanguageModel(TappedModel):
 
         Args:
             source: a folder, a GGUF file or the folder of one, a Hugging Face id, or None or "almanac" for the
-                embedded model. A GGUF file is converted once and kept in the user's cache (``gguf.convert``).
+                embedded model. A GGUF file is converted once and kept in the user's cache (``gguf.convert_gguf``).
             dtype: name of a torch dtype; by default float32 on a CPU and bfloat16 on a GPU, whatever the files hold.
             device: default the first GPU, else the CPU.
             device_map: "auto", or a map from modules to devices, as transformers takes it, in place of ``device``;
@@ -64,9 +64,9 @@ class LanguageModel(TappedModel):
             quantization: a configuration of transformers, or the arguments of its ``BitsAndBytesConfig``.
             layer: the layer to capture: "last" (the last full-attention layer) or an index, negative from the end.
             heads: the heads to capture; None for all.
-            alternatives: how many of the likeliest tokens to keep at each place.
-            sample: draw tokens as the model's generation config says, instead of taking the likeliest.
-            check: let the model check itself (``check``) and refuse it where that fails.
+            alternatives: how many of the likeliest tokens to keep at each position.
+            sample: sample tokens as the model's generation config says, instead of choosing the likeliest.
+            check: run ``check`` and refuse the model where that fails.
 
         Raises:
             ModelError: an unknown id or path, missing or unreadable weights, no fast tokenizer, a GGUF file that cannot
@@ -81,10 +81,10 @@ class LanguageModel(TappedModel):
         source = embedded_model_path() if source is None or title else source
         file, digest = find_gguf(source), ""
         if file is not None:
-            source, digest = convert(file, getattr(torch, kind))
+            source, digest = convert_gguf(file, getattr(torch, kind))
         name, folder = find_source(source)
         placing = read_placing(device_map, quantization)
-        expected = None if title else memory.estimate(name, getattr(torch, kind), where, *placing)
+        expected = None if title else memory.estimate_memory(name, getattr(torch, kind), where, *placing)
         if expected is not None and (expected.weights > memory.GIB or not expected.fits):
             print(f"{name}: {expected}", file=sys.stderr, flush=True)
         model, tokenizer = load_pair(name, getattr(torch, kind), where, *placing)
@@ -108,12 +108,12 @@ class LanguageModel(TappedModel):
     def stream(
         self, draft: Write, seed: int | None = None, *, keep: decode.Keep | None = None
     ) -> Generator[decode.TokenEvent, None, Continuation]:
-        """Tokens of a draft as they are made; returns the ``Continuation``. See ``decode.stream``."""
+        """Tokens of a draft as they come; returns the ``Continuation``. See ``decode.stream``."""
         return decode.stream(self, draft, seed, keep=keep)
 
     def generate(self, draft: Write, seed: int | None = None, *, keep: decode.Keep | None = None) -> Continuation:
         """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
-        return decode.finish(decode.stream(self, draft, seed, every=False, keep=keep))
+        return decode.finish_stream(decode.stream(self, draft, seed, every=False, keep=keep))
 
     def replay(
         self, draft: Write, cached: Mapping[str, np.ndarray], way: str
@@ -151,11 +151,11 @@ class LanguageModel(TappedModel):
             if isinstance(error, DraginLabError) or batch.out_of_memory(error):
                 raise
             raise ModelError(
-                f"{type(self.model).__name__} cannot be read piece by piece on a cache of transformers "
-                f"({said(error)}); use another model"
+                f"{type(self.model).__name__} cannot be read token by token on a cache of transformers "
+                f"({first_line(error)}); use another model"
             ) from error
 
-    def _believe(self, checks: list[Check]) -> None:
+    def _apply(self, checks: list[Check]) -> None:
         """Refuse the model for a check that failed, or give up what that costs, and say so."""
         failed = [c for c in checks if not c.passed]
         if fatal := [c for c in failed if not c.costs]:

@@ -1,4 +1,4 @@
-"""What is measured on each token while a continuation is made, kept on the model's device until the end."""
+"""What is measured on each token while a continuation is written; it stays on the model's device until the end."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Measured = tuple[Tensor, Tensor, Tensor, Tensor]
 Fetched = tuple[float, float, np.ndarray | None]
 
 
-def measure(logits: Tensor, chosen: Tensor, k: int) -> Measured:
-    """What is kept of the raw distributions (c, V) that the tokens ``chosen`` (c,) were drawn from."""
+def measure_distributions(logits: Tensor, chosen: Tensor, k: int) -> Measured:
+    """What is kept of the raw distributions (c, V) that the tokens ``chosen`` (c,) were chosen from."""
     logs = torch.log_softmax(logits.float(), -1)  # (c, V)
     probs = logs.exp()
     best, which = probs.topk(min(k, probs.shape[-1]), -1)  # (c, k)
@@ -35,7 +35,7 @@ def measure(logits: Tensor, chosen: Tensor, k: int) -> Measured:
 
 
 class Recorder:
-    """Collects the distributions and attention rows of one continuation and makes the ``Continuation`` of them.
+    """Collects the distributions and attention rows of one draft for its ``Continuation``.
 
     Args:
         p: tokens of the prompt.
@@ -50,7 +50,7 @@ class Recorder:
     ) -> None:
         self.p = p
         self.ids: list[int] = []
-        self.rows = 0  # attention rows taken so far
+        self.rows = 0  # attention rows so far
         self.device = device
         self._alternatives = alternatives
         self._room = room
@@ -62,7 +62,7 @@ class Recorder:
         self._means: list[Tensor] | None = [] if means else None  # (c, columns) each, as long as the last row is
         self._measured: list[Measured] = []
         self._processed: list[Tensor] = []  # (1,) each
-        self.states: list[Tensor] = []  # (d,) the hidden state that each token, and the one after them, is drawn from
+        self.states: list[Tensor] = []  # (d,) the hidden state that gave each token, and the one after them
         self._listed = 0  # measured groups that are listed
         self.entropy: list[float] = []  # filled by `settle`
         self.logprob: list[float] = []
@@ -73,7 +73,7 @@ class Recorder:
     def chose(
         self, token: int | Tensor, logits: Tensor, processed: Tensor | None = None, *, at_once: bool = False
     ) -> None:
-        """One more token, drawn from the raw logits (V,) and, where warpers changed them, ``processed`` (V,).
+        """One more token, chosen from the raw logits (V,) and, where warpers changed them, ``processed`` (V,).
 
         ``at_once`` also settles it and fetches ``received``, all in one transfer from the device.
         """
@@ -119,18 +119,18 @@ class Recorder:
             self._processed.append(entropy(logs.exp(), logs))
 
     def looked_back(self, weights: Tensor) -> None:
-        """Take the next rows (1, h, c, keys) of query positions in order; the keys end at the last query itself."""
-        found = weights[0].to(self.device)  # (h, c, k); the tapped layer may be on another device
+        """Record the next rows (1, h, c, keys) of query positions in order; the keys end at the last query itself."""
+        rows = weights[0].to(self.device)  # (h, c, k); the tapped layer may be on another device
         first = self.rows  # of these rows; row r is query position p - 1 + r
-        self.rows += found.shape[1]
+        self.rows += rows.shape[1]
         end = self.p + self.rows - 1
-        begin = end - found.shape[2]  # a sliding window returns its last keys only
+        begin = end - rows.shape[2]  # a sliding window returns its last keys only
         while self.rows > self._room + 1:
             self._grow()
         start = max(self.p, begin)
         if self.rows > 2 or self._means is not None:
             # The heads innermost, so that the order of the sum is the same however many rows come together.
-            mean = found[:, :, start - begin :].permute(1, 2, 0).contiguous().mean(-1)  # (c, end - start)
+            mean = rows[:, :, start - begin :].permute(1, 2, 0).contiguous().mean(-1)  # (c, end - start)
             if self._means is not None:
                 self._means.append(torch.nn.functional.pad(mean, (start - self.p, 0)))
         if self.rows > 2:
@@ -140,9 +140,9 @@ class Recorder:
             torch.maximum(seen, highest, out=seen)
         if self._keep:
             if self._attention is None:
-                shape = (found.shape[0], self._room + 1, self.p + self._room)
+                shape = (rows.shape[0], self._room + 1, self.p + self._room)
                 self._attention = torch.zeros(shape, dtype=torch.float16, device=self.device)
-            self._attention[:, first : self.rows, begin:end] = found
+            self._attention[:, first : self.rows, begin:end] = rows
 
     def _grow(self) -> None:
         more, self._room = self._room, 2 * self._room
@@ -178,9 +178,9 @@ class Recorder:
         """(h, n + 1, p + n) float16 from the rows known so far, 0 for those to come; None where rows are not kept."""
         n = len(self.ids)
         if self.stored is not None:
-            found = self.stored[:, : n + 1, : self.p + n].copy()
-            found[:, self.rows :] = 0
-            return found
+            attention: np.ndarray = self.stored[:, : n + 1, : self.p + n].copy()
+            attention[:, self.rows :] = 0
+            return attention
         if self._attention is None:
             return None
         while n > self._room:
@@ -188,7 +188,7 @@ class Recorder:
         return self._attention[:, : n + 1, : self.p + n].cpu().numpy()
 
     def hidden(self) -> np.ndarray | None:
-        """(n, d) float32 hidden states that the tokens were drawn from; None where they are not captured."""
+        """(n, d) float32 hidden states that gave the tokens; None where they are not captured."""
         return torch.stack(self.states[: len(self.ids)]).float().cpu().numpy() if self.states and self.ids else None
 
     def placed_received(self, n: int) -> Tensor:
@@ -203,7 +203,7 @@ class Recorder:
 
     def _measure(self) -> None:
         tokens, logits = zip(*self._waiting, strict=True)
-        self._measured.append(measure(torch.stack(logits), torch.stack(tokens), self._alternatives))
+        self._measured.append(measure_distributions(torch.stack(logits), torch.stack(tokens), self._alternatives))
         self._waiting = []
 
     def _transfer(self, *token: Tensor) -> None:
@@ -254,19 +254,19 @@ class Recorder:
             **rest,
         )
 
-    def to_keep(self, made: Continuation) -> dict[str, np.ndarray]:
-        """The arrays that ``made`` and each of its beginnings can be made of again; for a recorder with ``means``.
+    def to_keep(self, continuation: Continuation) -> dict[str, np.ndarray]:
+        """The arrays that ``continuation`` and each of its beginnings follow from; for a recorder with ``means``.
 
         Those of its fields that are measured, and ``among`` (n (n + 1) / 2,) float32: row after row what each query
         position pays to the tokens up to itself, the mean over the heads; row r, of p - 1 + r, has r entries.
         """
-        n = len(made)
+        n = len(continuation)
         among = np.full((n + 1, n), 0.0 if self.rows else np.nan, np.float32)
         first = 0
         for mean in self._means or ():
             rows = mean.cpu().numpy()  # (c, columns)
             among[first : first + len(rows), : rows.shape[1]] = rows
             first += len(rows)
-        found = {name: getattr(made, name) for name in _KEPT}
-        kept = {name: array for name, array in found.items() if array is not None}
+        arrays = {name: getattr(continuation, name) for name in _KEPT}
+        kept = {name: array for name, array in arrays.items() if array is not None}
         return kept | {"among": among[np.tril_indices(n + 1, -1, n)]}

@@ -27,13 +27,13 @@ class Estimate:
 
     def __str__(self) -> str:
         free = "" if self.free is None else f"; {self.free / GIB:.1f} GiB are free on {self.where}"
-        said = f"{self.parameters / 1e9:.2f} billion parameters take about {self.weights / GIB:.1f} GiB{free}"
+        text = f"{self.parameters / 1e9:.2f} billion parameters take about {self.weights / GIB:.1f} GiB{free}"
         if self.fits:
-            return said
-        return f'{said}, which is less: spread it (device_map="auto"), quantize it, or take a smaller dtype or model'
+            return text
+        return f'{text}, which is less: spread it (device_map="auto"), quantize it, or take a smaller dtype or model'
 
 
-def estimate(
+def estimate_memory(
     name: str, dtype: torch.dtype, device: torch.device, device_map: Any, quantization: Any
 ) -> Estimate | None:
     """The memory for a model, from its configuration alone; None where that does not say.
@@ -55,12 +55,12 @@ def estimate(
 
 def free_memory(device: torch.device, *, spread: bool) -> tuple[int | None, str]:
     """Free bytes of a device, or with ``spread`` of all GPUs and the machine together, and what that is called."""
-    found: list[int | None] = []
+    free: list[int | None] = []
     cards = range(torch.cuda.device_count()) if spread else [device.index or 0] * (device.type == "cuda")
-    found += [torch.cuda.mem_get_info(card)[0] for card in cards]
+    free += [torch.cuda.mem_get_info(card)[0] for card in cards]
     if spread or device.type == "cpu":
         names = getattr(os, "sysconf_names", {})
         known = {"SC_AVPHYS_PAGES", "SC_PAGE_SIZE"} <= names.keys()
-        found.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else None)
+        free.append(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else None)
     where = "all devices together" if spread else str(device)
-    return (None if not found or None in found else sum(n for n in found if n is not None)), where
+    return (None if not free or None in free else sum(n for n in free if n is not None)), where

@@ -3,7 +3,7 @@
 A prompt is read in parts, one forward each: up to the end of its exemplars, up to the end of its passages, the rest.
 A copy of the cache is kept at the end of a part and serves only a prompt that begins with the very same parts. How keys
 and values are summed depends on which tokens share a forward; so every text has the same cache, to the bit, whatever
-was read before it, and what is written after it does not depend on the question before or on what a store served.
+was read before it, and what is written after it does not depend on the question before or on what a cache served.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MOST = 4  # parts cached for an episode: its exemplars and the latest passages a
 LIMIT = 2 * 2**30  # bytes of all that is cached
 PARTS = ("exemplars", "passages")  # named spans of a prompt whose ends are worth a cache
 
-#: Layers that make new tensors as they grow, so that a copy of them may share the old ones.
+#: Layers that allocate new tensors as they grow, so that a copy of them may share the old ones.
 _SHARED = (DynamicLayer, DynamicSlidingWindowLayer)
 
 
-def ends_of(prompt: Prompt, offsets: np.ndarray, parts: tuple[str, ...] = PARTS) -> tuple[int, ...]:
+def find_ends(prompt: Prompt, offsets: np.ndarray, parts: tuple[str, ...] = PARTS) -> tuple[int, ...]:
     """Where the ``parts`` of a prompt end that are read in forwards of their own, as numbers of its tokens, rising.
 
     ``offsets`` (p, 2) are the character spans of its tokens. The last token is always left over for the rest.
@@ -42,8 +42,8 @@ def ends_of(prompt: Prompt, offsets: np.ndarray, parts: tuple[str, ...] = PARTS)
     return tuple(sorted(end for end in ends if 0 < end < p))
 
 
-def unfit(config: Any) -> str:
-    """Why texts of a model cannot be laid side by side; empty where they can."""
+def batch_obstacle(config: Any) -> str:
+    """Why texts of a model cannot be written side by side; empty where they can."""
     layers = DynamicCache(config=config).layers
     if any(getattr(layer, "is_sliding", False) for layer in layers):
         return "its key-value cache has a sliding window"
@@ -75,9 +75,9 @@ class Prefix:
         """The same as a cache of its own. It shares memory until either grows; neither changes the other."""
         cache = copy.copy(self.cache)
         cache.layers = [copy.copy(layer) for layer in self.cache.layers]
-        made = Prefix(None, cache, list(self.ids))
-        made.ends = self.ends
-        return made
+        prefix = Prefix(None, cache, list(self.ids))
+        prefix.ends = self.ends
+        return prefix
 
     def begins(self, ids: list[int], ends: tuple[int, ...]) -> bool:
         """Whether a prompt of these ids, read in parts that end at ``ends``, begins with this cache."""
@@ -115,11 +115,11 @@ class Prefixes:
     def take(self, ids: list[int], ends: tuple[int, ...]) -> Prefix:
         """A cache to go on from, the taker's own: of as many parts of a prompt as are cached, else an empty one."""
         with self._lock:
-            found = sorted((kept for kept in self._kept if kept.begins(ids, ends)), key=lambda kept: len(kept.ids))
-            for kept in reversed(found):  # what all others begin with is the last to go
+            matches = sorted((kept for kept in self._kept if kept.begins(ids, ends)), key=lambda kept: len(kept.ids))
+            for kept in reversed(matches):  # what all others begin with is the last to go
                 self._kept.remove(kept)
                 self._kept.append(kept)
-            return found[-1].copied() if found else Prefix(self._config)
+            return matches[-1].copied() if matches else Prefix(self._config)
 
     def keep(self, prefix: Prefix) -> None:
         """Keep a copy of a cache that ends where a part ends."""

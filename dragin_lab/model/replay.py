@@ -1,4 +1,4 @@
-"""A draft made again from what a cache holds of it: the generating code is given the tokens instead of a model."""
+"""A draft from what a cache holds of it: the code that generates gets the tokens from there instead of from a model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
 def replay(
     lm: TappedModel, draft: Write, cached: Mapping[str, np.ndarray], way: str
 ) -> tuple[list[TokenEvent], Continuation] | None:
-    """The events and the continuation of a draft, as the model would make them.
+    """The events and the continuation of a draft, as the model would give them.
 
     None where the cached tokens end before the draft does, and where its ``Stop`` does not look at attention as the one
-    did that they were made for, ``way`` (``Writing.way``; "beside" serves any).
+    did that they were computed for, ``way`` (``Writing.way``; "beside" serves any).
 
     Args:
-        cached: arrays of ``Recorder.to_keep``, made after the same prompt with the same bias.
+        cached: arrays of ``Recorder.to_keep``, after the same prompt with the same bias.
     """
     n = len(cached["ids"])
     rows = np.zeros((n + 1, n), np.float32)  # what each query position pays to the tokens; row r has r entries

@@ -22,7 +22,7 @@ def score(
     began = time.perf_counter()
     prompt_ids, prompt_offsets = lm.prompt(prompt)
     p = len(prompt_ids)
-    closing = _closing(lm) if prompt.special else 0
+    closing = _count_closing(lm) if prompt.special else 0
     before = prompt_ids[: p - closing]
     whole = lm.tokenizer.encode(prompt.text + as_text("text", text), special=prompt.special)
     if whole[: len(before)] != before:
@@ -53,7 +53,7 @@ def score(
     )
 
 
-def _closing(lm: TappedModel) -> int:
+def _count_closing(lm: TappedModel) -> int:
     """How many special tokens the tokenizer puts after a text (most put none)."""
     ids = lm.tokenizer.encode("a", special=True)
     return next(count for count, token in enumerate(reversed(ids)) if token not in lm.tokenizer.silent)

@@ -18,7 +18,7 @@ from dragin_lab.model.prefixes import Prefix
 from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
 
-_ROOM = 64  # columns after the last one when the buffers are laid out
+_ROOM = 64  # columns after the last one when the buffers are allocated
 _WASTE = 64  # columns of padding in every row before the texts are moved to the left
 
 
@@ -44,7 +44,7 @@ class _Layer(DynamicLayer):
 
 
 @torch.inference_mode()
-def feed_all(lm: TappedModel, slots: Slots, tokens: Sequence[Tensor], pending: Pending | None) -> Tensor:
+def feed_batch(lm: TappedModel, slots: Slots, tokens: Sequence[Tensor], pending: Pending | None) -> Tensor:
     """Feed one token (1,) to every text; returns their logits (n, V) and puts their rows into ``pending``."""
     inputs = {name: value for name, value in slots.inputs(tokens).items() if name in lm.takes}
     with lm.lock:
@@ -84,7 +84,7 @@ class Slots:
         longest = max([*lengths, *(self.width - start for start in self.starts)])
         rows = len(self) + len(prefixes)
         if rows > self._room()[0] or longest > self.width or self.width - longest >= _WASTE:
-            self._lay_out(rows, longest, prefixes[0].states())
+            self._allocate(rows, longest, prefixes[0].states())
         for row, (prefix, length) in enumerate(zip(prefixes, lengths, strict=True), len(self)):
             for layer, pair in zip(self._layers, prefix.states(), strict=True):
                 for buffer, states in zip(layer.buffers, pair, strict=True):
@@ -109,7 +109,7 @@ class Slots:
     def make_room(self) -> None:
         """Move the texts into buffers with room for more columns."""
         longest = self.width - min(self.starts)
-        self._lay_out(len(self), longest, [layer.buffers for layer in self._layers])
+        self._allocate(len(self), longest, [layer.buffers for layer in self._layers])
 
     def inputs(self, tokens: Sequence[Tensor]) -> dict[str, Any]:
         """The arguments of a forward that feeds one token (1,) to every text."""
@@ -138,7 +138,7 @@ class Slots:
         buffers = self._layers[0].buffers
         return (buffers[0].shape[0], buffers[0].shape[2]) if buffers else (0, 0)
 
-    def _lay_out(self, rows: int, width: int, like: Sequence[tuple[Tensor, ...]]) -> None:
+    def _allocate(self, rows: int, width: int, like: Sequence[tuple[Tensor, ...]]) -> None:
         """Copy all texts into buffers for more rows and columns, of which ``width`` are then in use.
 
         ``like`` has keys and values of each layer, (any, H_kv, any, d). One layer after the other, so that only one of

@@ -40,7 +40,7 @@ def find_source(source: str | os.PathLike[str]) -> tuple[str, Path | None]:
             raise ModelError(
                 f"{path} is not a model: it has no config.json and no GGUF file; give the folder of a saved model"
             )
-        if not any(found for pattern in _WEIGHTS for found in path.glob(pattern)):
+        if not any(any(path.glob(pattern)) for pattern in _WEIGHTS):
             raise ModelError(f"{path} has a config.json but no weights (*.safetensors); copy them there")
         return str(path), path
     if path.exists():
@@ -92,7 +92,7 @@ def read_placing(device_map: Any, quantization: Any) -> tuple[Any, Any]:
         try:
             quantization = BitsAndBytesConfig(**quantization)
         except (TypeError, ValueError, ImportError) as error:
-            raise ModelError(f"quantization={dict(quantization)!r}: {said(error)}") from error
+            raise ModelError(f"quantization={dict(quantization)!r}: {first_line(error)}") from error
     return device_map, quantization
 
 
@@ -102,14 +102,14 @@ def load_pair(
     """Model (in eval mode, on its device or as ``device_map`` says) and tokenizer of a checked source."""
     placing = {"device_map": device_map, "quantization_config": quantization}
     given = {key: value for key, value in placing.items() if value is not None}
-    with readable(name, "causal language model"):
+    with loading_errors(name, "causal language model"):
         # Code that comes with a model is never run, and nobody is asked whether it should be.
         AutoConfig.from_pretrained(name, trust_remote_code=False)
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         except _LOADING as error:
             raise ModelError(
-                f"the tokenizer of {name} has no fast encoding or cannot be loaded ({said(error)}); "
+                f"the tokenizer of {name} has no fast encoding or cannot be loaded ({first_line(error)}); "
                 "use a model folder with a sound tokenizer.json"
             ) from error
         model = load_weights(AutoModelForCausalLM, name, "causal language model", dtype=dtype, **given)
@@ -118,7 +118,7 @@ def load_pair(
 
 def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:
     """A model without its head, for its hidden states (in eval mode, float32, on its device), and its tokenizer."""
-    with readable(name, "encoder"):
+    with loading_errors(name, "encoder"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
         model = load_weights(AutoModel, name, "model", dtype=torch.float32)
     return model.to(device).eval(), tokenizer
@@ -137,20 +137,20 @@ def load_weights(auto: Any, name: str, kind: str, **options: Any) -> Any:
 
 
 def hub_has(name: str, file: str) -> bool:
-    """Whether a Hugging Face id that was found has a file, in the local cache or on the hub."""
-    found = cached_file(
+    """Whether a Hugging Face id has a file, in the local cache or on the hub."""
+    path = cached_file(
         name, file, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
     )
-    return found is not None
+    return path is not None
 
 
-def said(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """The first line of an error of the library, which may go on for a page."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(": ")
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """No progress bar and no warnings of transformers, as what matters is checked afterwards."""
     level = hf_logging.get_verbosity()
     bar = hf_logging.is_progress_bar_enabled()
@@ -165,10 +165,10 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def readable(name: str, kind: str) -> Iterator[None]:
+def loading_errors(name: str, kind: str) -> Iterator[None]:
     """Load in silence, with errors as ``ModelError``."""
     try:
-        with quiet():
+        with silence():
             yield
     except ModelError:
         raise
@@ -176,20 +176,20 @@ def readable(name: str, kind: str) -> Iterator[None]:
         raise ModelError(f"the weights of {name} cannot be read ({error}); copy or fetch them again") from error
     except _LOADING as error:
         article = "an" if kind == "encoder" else "a"
-        raise ModelError(f"{name} cannot be loaded as {article} {kind}: {said(error)}") from error
+        raise ModelError(f"{name} cannot be loaded as {article} {kind}: {first_line(error)}") from error
 
 
 def weight_files(name: str, folder: Path | None) -> list[Path]:
-    """The weight files of a source, sorted; empty where they cannot be found."""
+    """The weight files of a source, sorted; empty where they are not on this machine."""
     if folder is None:
         config = try_to_load_from_cache(name, "config.json")
         if not isinstance(config, str):
             return []
         folder = Path(config).parent
-    return next((found for pattern in _WEIGHTS if (found := sorted(folder.glob(pattern)))), [])
+    return next((files for pattern in _WEIGHTS if (files := sorted(folder.glob(pattern)))), [])
 
 
-def weights_hash(model: Any, files: list[Path]) -> str:
+def hash_weights(model: Any, files: list[Path]) -> str:
     """SHA-256 (hex) over the weight files in order of name, or over the state dict of a model that has none."""
     digest = hashlib.sha256()
     if files:

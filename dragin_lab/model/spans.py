@@ -1,4 +1,4 @@
-"""Which characters of the decoded text each token made, found piece by piece as the text grows."""
+"""Which characters of the decoded text belong to each token, while the text grows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Spans:
         window = self._decode(self.ids[self._anchor :])
         if window.endswith(BROKEN):
             return ""
-        if not window.startswith(self._window):  # bytes that turned out broken took back what they had made
+        if not window.startswith(self._window):  # bytes that turned out broken took back characters
             before = len(self.text)
             self._rebuild(self._decode(self.ids))
             self._window = window
@@ -80,8 +80,8 @@ class Spans:
         done, here = len(self.spans), len(self.text) - len(self._window)
         waiting = self.ids[done:]
         decoded = [self._decode(self.ids[self._anchor : done + i + 1]) for i in range(len(waiting) - 1)] + [window]
-        made = spans_of(decoded, window, [i in self._silent for i in waiting], start=len(self._window))
-        self.spans += [(a + here, b + here) for a, b in made]
+        settled = spans_of(decoded, window, [i in self._silent for i in waiting], start=len(self._window))
+        self.spans += [(a + here, b + here) for a, b in settled]
         new = window[len(self._window) :]
         self.text += new
         self._window = window

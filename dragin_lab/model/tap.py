@@ -1,4 +1,4 @@
-"""The tap: the attention of one layer, for the query rows that are wanted, beside what the model computes anyway.
+"""The tap: the attention of one layer, for the query rows that are needed, beside what the model computes anyway.
 
 ``transformers`` models look their attention function up by a name in the config. The tapped attention module is given
 a config of its own that differs in that name alone, so all other layers, the mask and the output of the tapped layer
@@ -29,11 +29,11 @@ class EnoughError(Exception):
 
 
 class Pending:
-    """Attention rows of one continuation, query position after query position, that nobody has asked for yet; or of
-    ``B`` side by side that go on together.
+    """Attention rows of one continuation, query position after query position, that were not asked for yet; or of
+    ``B`` written side by side.
 
-    A row needs the query of its own step, but the keys of any later step begin with the keys it saw. So a step puts
-    its query aside, and many rows are computed at once, with the keys of the last step.
+    A row needs the query of its own step, but the keys of any later step begin with the keys it saw. So a step keeps
+    its query, and many rows are computed at once, with the keys of the last step.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Pending:
 
 
 class Tap:
-    """The tap on one attention module; create it with ``taps.lay``.
+    """The tap on one attention module; create it with ``taps.attach_tap``.
 
     ``rows`` says how many of the last query rows the next forward leaves in ``weights``; 0 costs nothing.
     """
@@ -145,7 +145,7 @@ class Tap:
         return self.take()
 
     def remove(self) -> None:
-        """Put the module back as it was found."""
+        """Put the module back as it was."""
         self.module.config, before = self._before
         if before is None:
             if hasattr(self.module, _SLOT):
@@ -167,15 +167,15 @@ class Tap:
         # Some files call the function twice (DiffLlama, for two halves of the values): the first call has the row.
         if self.rows and self.weights is None:
             if weights is not None and weights.dtype == torch.float32:
-                self.weights = picked(weights[:, :, -self.rows :], self.heads)
+                self.weights = pick_heads(weights[:, :, -self.rows :], self.heads)
             else:
                 self.weights = self.measure(self.rows, query, key, mask, kwargs)
         elif self.pending is not None:
             pending, self.pending = self.pending, None
-            self._put_aside(pending, query, key, weights, mask, kwargs)
+            self._keep_row(pending, query, key, weights, mask, kwargs)
         return output, weights
 
-    def _put_aside(
+    def _keep_row(
         self,
         pending: Pending,
         query: Tensor,
@@ -186,7 +186,7 @@ class Tap:
     ) -> None:
         pending.count += 1
         if weights is not None and weights.dtype == torch.float32:
-            pending.ready.append(picked(weights[:, :, -1:], self.heads))
+            pending.ready.append(pick_heads(weights[:, :, -1:], self.heads))
         elif self._waits and kwargs.get("sliding_window") is None and kwargs.get("position_bias") is None:
             pending.queries.append(query if query.shape[2] == 1 else query[:, :, -1:].clone())
             pending.last = (key, kwargs)
@@ -198,21 +198,23 @@ class Tap:
         queries, keys = query.shape[2], key.shape[2]
         rows = min(rows, queries)
         query = query[:, :, queries - rows :]  # (B, H, rows, d)
-        mask = _additive(mask, rows, queries, keys, kwargs.get("sliding_window"), query.device)  # (B or 1, 1, rows, k)
+        mask = _additive_mask(
+            mask, rows, queries, keys, kwargs.get("sliding_window"), query.device
+        )  # (B or 1, 1, rows, k)
         key = key.float()
         if rows == 1:  # twice, because a product with one row alone is summed in another order than one with several
             query = query.expand(-1, -1, 2, -1)
         # The weighted sum is not wanted, so anything as long as the values will do for them.
         _, weights = self.eager(self.module, query.float(), key, key[..., :1], mask, **{**kwargs, "dropout": 0.0})
-        return picked(weights[:, :, :rows].float(), self.heads)
+        return pick_heads(weights[:, :, :rows].float(), self.heads)
 
 
-def picked(weights: Tensor, heads: list[int] | None) -> Tensor:
+def pick_heads(weights: Tensor, heads: list[int] | None) -> Tensor:
     """The chosen heads of some weights (B, H, q, k)."""
     return weights if heads is None else weights[:, heads]
 
 
-def _additive(
+def _additive_mask(
     mask: Tensor | None, rows: int, queries: int, keys: int, window: int | None, device: torch.device
 ) -> Tensor | None:
     """The mask of the last ``rows`` of ``queries`` query positions, to be added to scores; None masks nothing.
@@ -236,11 +238,11 @@ def _additive(
     return torch.zeros(mask.shape, device=device).masked_fill_(~mask, torch.finfo(torch.float32).min)
 
 
-def _attention(
+def _tapped_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor | None]:
     tap: Tap = getattr(module, _SLOT)
     return tap.attend(query, key, value, attention_mask, kwargs)
 
 
-AttentionInterface.register(NAME, _attention)
+AttentionInterface.register(NAME, _tapped_attention)

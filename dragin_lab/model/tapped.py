@@ -17,9 +17,9 @@ import transformers
 
 from dragin_lab.checks import instance, shown, text
 from dragin_lab.errors import ModelError
-from dragin_lab.model.prefixes import PARTS, Prefixes, unfit
-from dragin_lab.model.sources import weights_hash
-from dragin_lab.model.taps import NoTap, lay
+from dragin_lab.model.prefixes import PARTS, Prefixes, batch_obstacle
+from dragin_lab.model.sources import hash_weights
+from dragin_lab.model.taps import NoTap, attach_tap
 from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
 from dragin_lab.trace.trace import Prompt
 
@@ -34,11 +34,11 @@ class TappedModel:
     Attributes:
         name: what it was loaded from, short.
         tokenizer: ``HFTokenizer``.
-        context_window: tokens the model was made for, or None where its config does not say.
+        context_window: tokens the model was trained for, or None where its config does not say.
         hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
         layer: index of the captured layer; None for a model without attention.
         prefixes: the key-value caches of earlier prompts (``prefixes.Prefixes``).
-        embedded: whether this is the model that the package brings.
+        embedded: whether this is the package's own model.
         parts: the named spans of a prompt whose ends decide in what forwards it is read; none where it is read whole.
         alone: why drafts of this model cannot be written side by side; empty where they can.
     """
@@ -65,20 +65,20 @@ class TappedModel:
         self.alternatives = alternatives
         self.sample = sample
         self.name = name or str(getattr(model.config, "_name_or_path", "")) or type(model).__name__
-        self.context_window, self.hard_window = _window(model)
+        self.context_window, self.hard_window = _read_window(model)
         self.lock = threading.RLock()
         self.takes = frozenset(inspect.signature(model.forward).parameters)
         self.only_last = {"logits_to_keep": 1} if "logits_to_keep" in self.takes else {}
         self.cache_argument = _cache_argument(model, self.takes)
         self.eos = self.tokenizer.ends
-        self.tap = lay(model, layer, heads)
+        self.tap = attach_tap(model, layer, heads)
         self.layer = self.tap.layer
         self.embedded = False
         self._files = list(files)
         self._hash = self._tokenizer_hash = ""
         self.prefixes = Prefixes(model.config)
         self.parts = PARTS if self.prefixes.shareable else ()
-        self.alone = unfit(model.config)
+        self.alone = batch_obstacle(model.config)
         self._plain = not sample and not self._build_processors(1)
 
     @property
@@ -97,8 +97,8 @@ class TappedModel:
             return np.zeros((count if self.tap.heads is None else len(self.tap.heads), 0, 0), np.float32)
         self.refuse_overrun(len(ids), 0)
         with self.lock:
-            found = self.tap.map_only(torch.tensor([list(ids)], device=self.device))
-        return found[0].cpu().numpy()  # (h, n, n)
+            attention = self.tap.map_only(torch.tensor([list(ids)], device=self.device))
+        return attention[0].cpu().numpy()  # (h, n, n)
 
     # -- what the decode loop asks for ----------------------------------------------------------------------------
 
@@ -132,9 +132,9 @@ class TappedModel:
             )
         if p + new > _FAR * self.context_window:
             raise ModelError(
-                f"{what} are more than {_FAR} times the {self.context_window:,} that {self.name} was made for; shorten "
-                'the question or the passages, ask for fewer (top_k), or use variant="paper", which drops what does '
-                "not fit"
+                f"{what} are more than {_FAR} times the {self.context_window:,} that {self.name} was trained for; "
+                "shorten the question or the passages, ask for fewer (top_k), or use "
+                'variant="paper", which drops what does not fit'
             )
 
     def processors(self, p: int) -> Any:
@@ -155,13 +155,13 @@ class TappedModel:
     def provenance(self) -> dict[str, Any]:
         """Everything about the model that decides what it writes and what is captured; values fit into JSON."""
         if not self._hash:
-            self._hash = weights_hash(self.model, self._files)
+            self._hash = hash_weights(self.model, self._files)
         return {
             "model": self.name,
             "architecture": type(self.model).__name__,
             "weights_sha256": self._hash,
             "dtype": str(self.model.dtype).removeprefix("torch."),
-            "device": _devices(self.model, self.device),
+            "device": _describe_devices(self.model, self.device),
             "attention": self.model.config._attn_implementation,
             "layer": self.layer,
             "heads": self.tap.heads,
@@ -181,9 +181,9 @@ class TappedModel:
         if not self._tokenizer_hash:
             self._tokenizer_hash = hashlib.sha256(self.tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest()
         cuda = self.device.type == "cuda"
-        told = self.provenance()
-        del told["model"]  # what it is called
-        return told | {
+        facts = self.provenance()
+        del facts["model"]  # its name changes nothing
+        return facts | {
             "device": torch.cuda.get_device_name(self.device) if cuda else self.device.type,
             "instructions": None if cuda else torch.backends.cpu.get_cpu_capability(),
             "threads": None if cuda else torch.get_num_threads(),
@@ -210,12 +210,12 @@ def _device_of(model: Any) -> torch.device:
     return torch.device(model.device if runs_on is None else runs_on)
 
 
-def _devices(model: Any, device: torch.device) -> str:
+def _describe_devices(model: Any, device: torch.device) -> str:
     """Where the weights are, and how they are quantized where they are."""
     spread = getattr(model, "hf_device_map", None)
-    said = ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
+    devices = ", ".join(sorted({str(place) for place in spread.values()})) if spread else str(device)
     quantized = getattr(getattr(model.config, "quantization_config", None), "quant_method", None)
-    return f"{said} ({getattr(quantized, 'value', quantized)})" if quantized else said
+    return f"{devices} ({getattr(quantized, 'value', quantized)})" if quantized else devices
 
 
 def _cache_argument(model: Any, takes: Collection[str]) -> str:
@@ -224,11 +224,11 @@ def _cache_argument(model: Any, takes: Collection[str]) -> str:
         if name in takes:
             return name
     raise ModelError(
-        f"{type(model).__name__} takes no cache of transformers, so it cannot be read piece by piece; use another model"
+        f"{type(model).__name__} takes no cache of transformers, so it cannot be read token by token; use another model"
     )
 
 
-def _window(model: Any) -> tuple[int | None, bool]:
+def _read_window(model: Any) -> tuple[int | None, bool]:
     """The context window and whether a table of positions makes it a hard limit."""
     config = model.config.get_text_config()
     sizes = (getattr(config, name, None) for name in _WINDOWS)

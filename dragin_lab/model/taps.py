@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from dragin_lab.checks import several, shown
 from dragin_lab.errors import ModelError
 from dragin_lab.model.layers import attention_layers, choose_layer, layer_kinds
-from dragin_lab.model.tap import Pending, Tap, picked
+from dragin_lab.model.tap import Pending, Tap, pick_heads
 
 
-def lay(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> Tap | EagerTap | NoTap:
-    """Lay a tap on one layer of a model; ``remove`` takes it away.
+def attach_tap(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> Tap | EagerTap | NoTap:
+    """Attach a tap to one layer of a model; ``remove`` takes it away.
 
     Raises:
         ModelError: a layer or head the model does not have.
@@ -44,13 +44,13 @@ def lay(model: Any, layer: int | str, heads: Sequence[int] | None = None) -> Tap
     if numbers is not None and (not numbers or any(isinstance(h, bool) or not 0 <= h < count for h in numbers)):
         raise ModelError(f"heads={shown(heads)}: {remedy}")
     module = having[index]
-    made = EagerTap(model, index, numbers) if module is None else Tap(model, module, index, numbers)
-    made.having = list(having)
-    return made
+    tap = EagerTap(model, index, numbers) if module is None else Tap(model, module, index, numbers)
+    tap.having = list(having)
+    return tap
 
 
 @contextmanager
-def attending(model: nn.Module, implementation: str) -> Iterator[None]:
+def use_attention(model: nn.Module, implementation: str) -> Iterator[None]:
     """All layers compute attention by one implementation of transformers, taps aside."""
     configs: dict[int, Any] = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
     before = [(config, config._attn_implementation) for config in configs.values()]
@@ -73,8 +73,8 @@ def read_maps(model: Any, output: Any, layer: int, having: list[int]) -> Tensor:
             f"its {len(having)} layers, so it cannot be captured; load it with attn_implementation='eager' or use "
             "another model"
         )
-    found: Tensor = maps[place]
-    return found
+    attention: Tensor = maps[place]
+    return attention
 
 
 class NoTap:
@@ -102,7 +102,7 @@ class NoTap:
         raise ModelError(f"{type(self.model).__name__} has no attention, so it has no attention map; use another model")
 
     def remove(self) -> None:
-        """Nothing was laid."""
+        """There is nothing to remove."""
 
 
 class EagerTap:
@@ -146,7 +146,7 @@ class EagerTap:
 
     def read(self, output: Any, rows: int) -> Tensor:
         """The rows of an output that was asked for its attentions."""
-        return picked(read_maps(self.model, output, self.layer, self.having)[:, :, -rows:].float(), self.heads)
+        return pick_heads(read_maps(self.model, output, self.layer, self.having)[:, :, -rows:].float(), self.heads)
 
     def map_only(self, ids: Tensor) -> Tensor:
         """The whole map of some ids (B, n) by themselves: (B, h, n, n) float32."""

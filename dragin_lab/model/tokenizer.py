@@ -28,7 +28,7 @@ class HFTokenizer:
     def __init__(self, hf: Any, ends: Iterable[int] = ()) -> None:
         if not getattr(hf, "is_fast", False):
             raise ModelError(
-                f"the tokenizer {type(hf).__name__} has no fast encoding, so tokens cannot be found in the text again; "
+                f"the tokenizer {type(hf).__name__} has no fast encoding, so tokens cannot be located in the text; "
                 "use a model folder with a tokenizer.json"
             )
         self.hf = hf
@@ -52,11 +52,11 @@ class HFTokenizer:
 
         ``special`` as for ``encode``.
         """
-        found = self.hf(
+        encoding = self.hf(
             text, add_special_tokens=special, truncation=False, return_offsets_mapping=True, verbose=False
         )  # fmt: skip
-        offsets = np.asarray(found["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
-        return [int(i) for i in found["input_ids"]], offsets
+        offsets = np.asarray(encoding["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
+        return [int(i) for i in encoding["input_ids"]], offsets
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         """Text of ids, with special tokens and end marks written out or skipped."""
@@ -65,8 +65,8 @@ class HFTokenizer:
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """Raw vocabulary strings; an id the vocabulary has no string for is written ``<id>``."""
-        found = self.hf.convert_ids_to_tokens([int(i) for i in ids])
-        return [f"<{i}>" if token is None else token for i, token in zip(ids, found, strict=True)]
+        strings = self.hf.convert_ids_to_tokens([int(i) for i in ids])
+        return [f"<{i}>" if token is None else token for i, token in zip(ids, strings, strict=True)]
 
     def _without_plain_ends(self, ids: Sequence[int]) -> Sequence[int]:
         return [i for i in ids if i not in self._plain_ends] if self._plain_ends else ids
@@ -97,7 +97,7 @@ class HFTokenizer:
     def chat(self, turns: Sequence[tuple[str, str]]) -> str:
         """(role, text) turns as the chat template writes them, up to where the assistant begins to speak.
 
-        The text has all special tokens in it. A template with a switch for thinking is told not to, so that the
+        The text has all special tokens in it. Thinking is switched off where the template has a switch, so that the
         answer comes at once. Raises ``SettingError`` where there is no template or where it refuses the turns.
         """
         if not self.chats:
@@ -117,17 +117,16 @@ class HFTokenizer:
 
     def openings(self, text: str) -> list[int]:
         """Ids of the tokens that ``text`` (ASCII) may begin with, after a space or not; special tokens aside."""
-        found = self._openings.get(text)
-        if found is None:
+        if text not in self._openings:
             byte = f"<0x{ord(text[0]):02X}>"
-            found = self._openings[text] = sorted(
+            self._openings[text] = sorted(
                 i
                 for string, i in self.hf.get_vocab().items()
                 if i not in self.silent
                 and (bare := string.removeprefix(self.marker))
                 and (text.startswith(bare) or bare == byte)
             )
-        return found
+        return self._openings[text]
 
     def spans(self) -> Spans:
         """An empty ``Spans`` on this tokenizer."""

@@ -278,14 +278,14 @@ class SGPT(Encoder):
     """
 
     def __init__(self, source: str, name: str, device: Any, *, brackets: bool = True, batch_size: int = 32) -> None:
-        from dragin_lab.model.sources import find_source, load_encoder, weight_files, weights_hash
+        from dragin_lab.model.sources import find_source, hash_weights, load_encoder, weight_files
 
         self.name = name
         self.brackets = brackets
         self.batch_size = batch_size
         self.model, self._tokenizer = load_encoder(source, device)
         self.dimension = int(self.model.config.get_text_config().hidden_size)
-        self._hash = weights_hash(self.model, weight_files(*find_source(source)))
+        self._hash = hash_weights(self.model, weight_files(*find_source(source)))
         limits = (self._tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", None))
         self.longest: int | None = min((int(n) for n in limits if n is not None and n < _HUGE), default=None)
         self._brackets = {True: self._bracket_ids(QUERY), False: self._bracket_ids(PASSAGE)}

@@ -58,13 +58,13 @@ def refused(source: Any, match: str) -> None:
 
 
 def count_conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    read, files = gguf._read, []
+    read, files = gguf._read_gguf, []
 
     def counted(file: Path, dtype: torch.dtype) -> Any:
         files.append(file)
         return read(file, dtype)
 
-    monkeypatch.setattr(gguf, "_read", counted)
+    monkeypatch.setattr(gguf, "_read_gguf", counted)
     return files
 
 
@@ -81,7 +81,7 @@ def test_a_gguf_file_is_the_model_it_was_made_from(source: LanguageModel, file: 
 def test_provenance_names_the_file_and_its_content(file: Path) -> None:
     facts = LanguageModel.load(file).provenance()
     assert facts["model"] == "tiny.gguf"
-    assert facts["weights_sha256"] == gguf.weights_hash(None, [file])
+    assert facts["weights_sha256"] == gguf.hash_weights(None, [file])
     assert LanguageModel.load(file, dtype="bfloat16").provenance() | {"dtype": "float32"} == facts
 
 

@@ -54,7 +54,7 @@ def test_side_by_side_works_on_a_model_that_is_spread() -> None:
 
 
 def test_the_estimate_is_what_the_weights_take(capsys: pytest.CaptureFixture[str]) -> None:
-    expected = memory.estimate(str(SMALL), torch.float32, torch.device("cpu"), None, None)
+    expected = memory.estimate_memory(str(SMALL), torch.float32, torch.device("cpu"), None, None)
     lm = LanguageModel.load(SMALL)
     assert expected is not None
     assert expected.weights == sum(p.nbytes for p in lm.model.parameters())
@@ -77,7 +77,7 @@ def test_four_bits_take_an_eighth_of_float32_where_they_hold() -> None:
         load_in_4bit = True
 
     whole, small = (
-        memory.estimate(str(SMALL), torch.float32, torch.device("cpu"), None, kind) for kind in (None, Four())
+        memory.estimate_memory(str(SMALL), torch.float32, torch.device("cpu"), None, kind) for kind in (None, Four())
     )
     assert whole is not None
     assert small is not None

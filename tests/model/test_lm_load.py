@@ -196,12 +196,12 @@ def test_a_model_that_fails_a_check_is_refused_with_a_remedy(monkeypatch: pytest
 
 
 def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    additive = tap._additive
+    additive = tap._additive_mask
 
     def no_mask(mask: Any, rows: int, queries: int, keys: int, window: Any, device: Any) -> Any:
         return additive(None, rows, queries, keys, window, device)
 
-    monkeypatch.setattr(tap, "_additive", no_mask)
+    monkeypatch.setattr(tap, "_additive_mask", no_mask)
     with pytest.warns(UserWarning, match="a left-padded batch gives the rows of one pass: FAILED .*one at a time"):
         lm = LanguageModel(lm_tiny.build("qwen3"), lm_tiny.byte_level())
     assert lm.batch(4).describe()["size"] == 1
@@ -238,7 +238,7 @@ def test_a_layer_without_attention_is_refused_with_those_that_have_some() -> Non
 
 @pytest.mark.parametrize("kind", ["rwkv", "minimax"])
 def test_a_model_with_a_state_of_its_own_form_is_refused(kind: str) -> None:
-    with pytest.raises(ModelError, match="cannot be read piece by piece"):
+    with pytest.raises(ModelError, match="cannot be read token by token"):
         LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
 
 

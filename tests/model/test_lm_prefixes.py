@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dragin_lab.core.episode import Write
-from dragin_lab.model.prefixes import Prefix, Prefixes, ends_of
+from dragin_lab.model.prefixes import Prefix, Prefixes, find_ends
 from dragin_lab.trace.trace import Prompt
 
 CONFIG = lm_tiny.config_of("llama")
@@ -140,7 +140,7 @@ def test_parts_end_at_whole_tokens_and_leave_the_last() -> None:
         ({"question": (0, 9)}, ()),
         ({}, ()),
     ):
-        assert ends_of(Prompt("x" * 15, spans), offsets) == ends
+        assert find_ends(Prompt("x" * 15, spans), offsets) == ends
 
 
 # -- with models ------------------------------------------------------------------------------------------------------
@@ -155,8 +155,8 @@ def test_what_was_read_before_changes_nothing(kind: str) -> None:
     ]  # fmt: skip
     drafts = [Write(prompt, 6, attention=True) for prompt in prompts]
     fresh = [lm_tiny.tiny(kind).generate(draft) for draft in drafts]
-    shots = ends_of(prompts[0], lm.prompt(prompts[0])[1])[0]
-    both = ends_of(prompts[1], lm.prompt(prompts[1])[1])[1]
+    shots = find_ends(prompts[0], lm.prompt(prompts[0])[1])[0]
+    both = find_ends(prompts[1], lm.prompt(prompts[1])[1])[1]
     for order, reused in (
         ((0, 1, 2, 3, 4, 5), [0, shots, both, shots, 0, shots]),
         ((5, 2, 1, 0), [0, shots, both, shots]),
