@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
-from dragin_lab.checks import several
+from dragin_lab.checks import choice, several
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.method import restored
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.study.ranking import roc_area
 from dragin_lab.study.stored_drafts import as_judged
-from dragin_lab.study.truth import read_truths
+from dragin_lab.study.truth import find_labels, read_truths
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Trace
 from dragin_lab.triggers.logistic import FEATURES, HIDDEN, Logistic, define, features
 
-FORMAT = 1  # of the JSON file
+FORMAT: Literal[1] = 1  # of the JSON file
 LEAST = 20  # labelled traces
 FOLDS = 5  # of questions, for the area that the file records
+
+
+class Term(msgspec.Struct):
+    """A feature, its weight, and the mean and scale that it is standardised with."""
+
+    feature: str
+    weight: float
+    mean: float
+    scale: Annotated[float, msgspec.Meta(gt=0)]
+
+
+class FittedOn(msgspec.Struct):
+    """What a trigger was fitted on: traces, tokens of both kinds, and the area on questions that were left out."""
+
+    traces: int
+    questions: str  # a fingerprint
+    tokens: int
+    missing: int
+    area: float | None
+
+
+class TriggerFile(msgspec.Struct):
+    """The JSON file of a fitted trigger."""
+
+    format: Literal[1]
+    name: str
+    threshold: float
+    bias: float
+    terms: list[Term]
+    fitted_on: FittedOn | None = None
 
 
 def fit_trigger(
@@ -52,45 +81,40 @@ def fit_trigger(
     are missing in a draft, have another shape there or are not finite.
     """
     path = None if output is None else as_path(output)
-    labelled = several("labels", labels, Labelled, "give almanac.labels(...)")
-    by_question = {one.question.strip(): one for one in labelled}
-    known = [
-        trace
-        for trace in several("traces", traces, Trace, "give a list of traces")
-        if trace.question.text.strip() in by_question and trace.ended != "error"
-    ]
-    if len(known) < LEAST:
+    known = several("labels", labels, Labelled, "give almanac.labels(...)")
+    given = several("traces", traces, Trace, "give a list of traces")
+    pairs = [(t, own) for t in given if t.ended != "error" and (own := find_labels(t, known)) is not None]
+    if len(pairs) < LEAST:
         raise SettingError(
-            f"{len(known)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"
+            f"{len(pairs)} traces are labelled; a trigger is fitted on {LEAST} or more: give more, or their labels"
         )
-    told = [(number, *one) for number, trace in enumerate(known) for one in _drafts(trace, by_question, nlp)]
-    if not told:
+    drafts = [(number, *draft) for number, pair in enumerate(pairs) for draft in _read_drafts(*pair, nlp)]
+    if not drafts:
         raise SettingError(
-            f"none of {len(known)} traces states a labelled fact in a known wording; look at their texts"
+            f"none of {len(pairs)} traces states a labelled fact in a known wording; look at their texts"
         )
-    names = _chosen(use, [draft for _, draft, _ in told])
-    x = np.concatenate([_measured(draft, names, len(missing)) for _, draft, missing in told])  # (m, f)
-    y = np.concatenate([missing for _, _, missing in told])  # (m,)
-    groups = np.concatenate([np.full(len(missing), number) for number, _, missing in told])  # (m,)
+    names = _choose_features(use, [draft for _, draft, _ in drafts])
+    x = np.concatenate([_measure_features(draft, names, len(missing)) for _, draft, missing in drafts])  # (m, f)
+    y = np.concatenate([missing for _, _, missing in drafts])  # (m,)
+    groups = np.concatenate([np.full(len(missing), number) for number, _, missing in drafts])  # (m,)
     if y.all() or not y.any():
         kind = "missing" if y.all() else "known"
         raise SettingError(f"all {len(y)} labelled tokens are {kind}; a trigger is fitted on tokens of both kinds")
     mean, scale = x.mean(axis=0), x.std(axis=0)
     scale = np.where(scale > 0, scale, 1.0)  # a feature that never changes gets no weight
     z = (x - mean) / scale
-    model = _regression().fit(z, y)
-    terms = [(n, *map(float, row)) for n, *row in zip(names, model.coef_[0], mean, scale, strict=True)]
-    made = define(name, terms, float(model.intercept_[0]), threshold=0.5)
+    model = _make_regression().fit(z, y)
+    terms = [Term(n, *map(float, row)) for n, *row in zip(names, model.coef_[0], mean, scale, strict=True)]
+    bias, threshold = float(model.intercept_[0]), 0.5
     if path is not None:
-        fitted_on = {
-            "traces": len(known),
-            "questions": fingerprint(trace.question for trace in known),
-            "tokens": len(y),
-            "missing": int(y.sum()),
-            "area": _held_out(z, y, groups),
-        }
-        _write(path, made, fitted_on)
-    return made
+        questions = fingerprint(trace.question for trace, _ in pairs)
+        fitted_on = FittedOn(len(pairs), questions, len(y), int(y.sum()), _score_held_out(z, y, groups))
+        record = TriggerFile(FORMAT, name, threshold, bias, terms, fitted_on)
+        try:
+            write_whole(path, msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")
+        except OSError as error:
+            raise SettingError(not_saved(path, error)) from error
+    return define(name, [msgspec.structs.astuple(term) for term in terms], bias, threshold)
 
 
 def trigger(path: str | Path) -> Logistic:
@@ -98,35 +122,25 @@ def trigger(path: str | Path) -> Logistic:
 
     Raises ``SettingError`` for a file that cannot be read or is not one, naming what is wrong.
     """
-    file = as_path(path)
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise SettingError(f"{path}: cannot be read ({error}); give a file that dl.fit_trigger wrote") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise SettingError(f"{path}: is not a trigger of format {FORMAT}; give a file that dl.fit_trigger wrote")
-    try:
-        terms = [(one["feature"], *(float(one[key]) for key in ("weight", "mean", "scale"))) for one in record["terms"]]
-        name, numbers = record["name"], [float(record[key]) for key in ("bias", "threshold")]
-        if not all(isinstance(text, str) for text in (name, *(feature for feature, *_ in terms))):
-            raise TypeError("a name is not a text")
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise SettingError(f"{path}: has no usable entry ({error}); fit the trigger again") from None
-    for feature, *values in terms:
-        if not (feature in FEATURES or feature.removeprefix(HIDDEN).isdigit()):
-            raise SettingError(f"{path}: feature {feature!r} does not exist; one of {', '.join(FEATURES)}")
-        if not all(map(math.isfinite, [*values, *numbers])) or values[2] <= 0:
-            raise SettingError(f"{path}: the numbers {values} of {feature!r} cannot be used; fit the trigger again")
-    return define(name, terms, *numbers)
+        record = msgspec.json.decode(as_path(path).read_bytes(), type=TriggerFile)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingError(
+            f"{path}: is not a fitted trigger ({error}); give a file that dl.fit_trigger wrote"
+        ) from None
+    for term in record.terms:
+        if not term.feature.removeprefix(HIDDEN).isdigit():
+            choice(f"{path}: feature", term.feature, FEATURES)
+    return define(record.name, [msgspec.structs.astuple(t) for t in record.terms], record.bias, record.threshold)
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _drafts(trace: Trace, labels: dict[str, Labelled], nlp: Any) -> Iterator[tuple[Draft, np.ndarray]]:
+def _read_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[tuple[Draft, np.ndarray]]:
     """The drafts of a trace that state labelled facts, with (r,) bool for their first r tokens: missing or not."""
     method = restored(trace.method, nlp)
-    for step, truth in zip(trace.steps, read_truths(trace, labels[trace.question.text.strip()]), strict=True):
+    for step, truth in zip(trace.steps, read_truths(trace, labelled), strict=True):
         if truth is not None and truth.stated:
             draft = as_judged(trace, step, method)
             starts, stops = draft.offsets.T  # (n,), (n,)
@@ -137,7 +151,7 @@ def _drafts(trace: Trace, labels: dict[str, Labelled], nlp: Any) -> Iterator[tup
             yield draft, missing
 
 
-def _chosen(use: Sequence[str] | None, drafts: Sequence[Draft]) -> list[str]:
+def _choose_features(use: Sequence[str] | None, drafts: Sequence[Draft]) -> list[str]:
     """The names of the features: those asked for, else all that every draft has; hidden states one by one."""
     attended = all(draft.made.attention is not None for draft in drafts)
     names = [name for name in FEATURES if name != "paid" or attended] if use is None else list(use)
@@ -152,40 +166,31 @@ def _chosen(use: Sequence[str] | None, drafts: Sequence[Draft]) -> list[str]:
     return names
 
 
-def _measured(draft: Draft, names: Sequence[str], rows: int) -> np.ndarray:
-    found = features(draft, names)  # (n, f)
-    bad = np.argwhere(~np.isfinite(found))
-    if len(bad):
-        t, f = bad[0]
+def _measure_features(draft: Draft, names: Sequence[str], rows: int) -> np.ndarray:
+    """(rows, f) float64 the features of a draft's first tokens. Raises ``SettingError`` where one is not finite."""
+    values = features(draft, names)  # (n, f)
+    for t, f in np.argwhere(~np.isfinite(values))[:1]:
         raise SettingError(
-            f"feature {names[f]!r} is {found[t, f]} at token {t} ({draft.tokens[t]!r}) of {draft.text[:60]!r}; "
+            f"feature {names[f]!r} is {values[t, f]} at token {t} ({draft.tokens[t]!r}) of {draft.text[:60]!r}; "
             "leave that trace or that feature out"
         )
-    return found[:rows]
+    return values[:rows]
 
 
-def _regression() -> Any:
+def _make_regression() -> Any:
     from sklearn.linear_model import LogisticRegression
 
     return LogisticRegression(class_weight="balanced", max_iter=1000)
 
 
-def _held_out(z: np.ndarray, y: np.ndarray, groups: np.ndarray) -> float:
-    """The ROC area over tokens of questions that were left out of the fit."""
+def _score_held_out(z: np.ndarray, y: np.ndarray, groups: np.ndarray) -> float | None:
+    """The ROC area over tokens of questions that were left out of the fit; None where there is none."""
     from sklearn.model_selection import GroupKFold
 
     scores = np.full(len(y), np.nan)  # (m,)
     for fit, held in GroupKFold(FOLDS).split(z, y, groups):
         if y[fit].any() and not y[fit].all():
-            scores[held] = _regression().fit(z[fit], y[fit]).decision_function(z[held])
+            scores[held] = _make_regression().fit(z[fit], y[fit]).decision_function(z[held])
     seen = np.isfinite(scores)
-    return roc_area(scores[seen], y[seen])
-
-
-def _write(path: Path, made: Logistic, fitted_on: dict[str, Any]) -> None:
-    terms = [dict(zip(("feature", "weight", "mean", "scale"), term, strict=True)) for term in made.terms]
-    record = {"format": FORMAT, "name": made.name, "threshold": made.threshold, "bias": made.bias, "terms": terms}
-    try:
-        write_whole(path, (json.dumps(record | {"fitted_on": fitted_on}, indent=1) + "\n").encode())
-    except OSError as error:
-        raise SettingError(not_saved(path, error)) from error
+    area = roc_area(scores[seen], y[seen])
+    return area if np.isfinite(area) else None
