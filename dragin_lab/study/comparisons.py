@@ -65,9 +65,9 @@ def paired(
         raise SettingError(f"{len(first)} and {len(second)} results cannot be paired; give both for the same questions")
     difference = first - second  # (n,)
     within = (-1.0, 1.0) if scores else None
-    found = bootstrap(difference, within=within, level=level, samples=samples, seed=seed)
+    interval = bootstrap(difference, within=within, level=level, samples=samples, seed=seed)
     p_value, floor = _p_value(difference, samples, seed)
-    return PairedTest(found.mean, found.low, found.high, p_value, found.n, floor)
+    return PairedTest(interval.mean, interval.low, interval.high, p_value, interval.n, floor)
 
 
 def bootstrap_statistic(
@@ -116,14 +116,14 @@ def _p_value(difference: np.ndarray, samples: int, seed: int) -> tuple[float, fl
         return 1.0, exact
     if np.allclose(np.abs(signed), np.abs(signed[0]), rtol=1e-9, atol=0):
         return float(stats.binomtest(int((signed > 0).sum()), len(signed)).pvalue), exact
-    drawn_signs = max(samples - 1, 1)  # beside the observed ones
-    found = stats.permutation_test(
+    resamples = max(samples - 1, 1)  # beside the observed signs
+    test = stats.permutation_test(
         (signed,),
-        lambda drawn, axis: np.abs(drawn.sum(axis=axis)),
+        lambda sample, axis: np.abs(sample.sum(axis=axis)),
         permutation_type="samples",  # of one sample: signs are drawn, or all chosen where there are few enough
         alternative="greater",
-        n_resamples=drawn_signs,
+        n_resamples=resamples,
         batch=max(1, AT_ONCE // len(signed)),
         rng=np.random.default_rng(seed),
     )
-    return float(found.pvalue), exact if 2 ** len(signed) <= drawn_signs else 1 / (drawn_signs + 1)
+    return float(test.pvalue), exact if 2 ** len(signed) <= resamples else 1 / (resamples + 1)

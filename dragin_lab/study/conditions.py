@@ -1,9 +1,9 @@
-"""What must be the same in runs that stand side by side, and what is said below a table where something is not."""
+"""Runs side by side: names that tell their methods apart, what must be the same in all, and remarks where it is not."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -16,6 +16,47 @@ FEW = 20
 At = tuple[str, str]  # data set and method
 _ASKED = ("question", "gold")
 _NAMED = 3  # ids and methods that a message names
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def tell_apart(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A name for each of some settings: ``dragin``, or ``dragin, θ 1.2`` where others are called ``dragin`` too.
+
+    Settings are added in their own order until the names differ; those that are the same in all are numbered:
+    ``dragin #2``.
+    """
+    names = [str(own.get("name", "unnamed")) for own in settings]
+    keys = dict.fromkeys(key for own in settings for key, value in own.items() if not isinstance(value, dict))
+    for key in keys:
+        for name in {name for name in names if names.count(name) > 1}:
+            values = {at: settings[at].get(key) for at, other in enumerate(names) if other == name}
+            plain = all(isinstance(value, str) for value in values.values())  # a text needs no label
+            label = "" if plain else "θ " if key == "threshold" else f"{key.replace('_', ' ')} "
+            for at, value in values.items() if len(set(map(str, values.values()))) > 1 else ():
+                names[at] += f", {label}{f'{value:.3g}' if isinstance(value, float) else value}"
+    numbered = ((name, names[: at + 1].count(name)) for at, name in enumerate(names))
+    return [f"{name} #{number}" if names.count(name) > 1 else name for name, number in numbered]
+
+
+def name_runs(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each run's method is called: by its settings, and by model, passages and prompt where these differ."""
+    traits = []
+    for config in configs:
+        template, passages = config["template"], _passages(config)
+        traits.append(
+            dict(config["method"])
+            | {"model": _model(config)[0], "retriever": passages and passages[0]}
+            | {"exemplars": len(template["exemplars"]), "layout": template.get("layout"), "seed": config["seed"]}
+        )
+    keys = [json.dumps(own, sort_keys=True) for own in traits]
+    distinct = dict(zip(keys, traits, strict=True))
+    names = dict(zip(distinct, tell_apart(list(distinct.values())), strict=True))
+    return [names[key] for key in keys]
+
+
+# -- what must be the same --------------------------------------------------------------------------------------------
 
 
 def check_same_questions(runs: Mapping[str, Mapping[str, Line]]) -> None:
@@ -35,7 +76,7 @@ def check_same_questions(runs: Mapping[str, Mapping[str, Line]]) -> None:
             qid, other, known, line = differing[0]
             entry = next(entry for entry in _ASKED if known.get(entry) != line.get(entry))
             raise SettingError(
-                f"{other} and {name} are not of the same questions: {_listed([one[0] for one in differing])} "
+                f"{other} and {name} are not of the same questions: {_list_first([qid for qid, *_ in differing])} "
                 f"differ{'s' if len(differing) == 1 else ''}, for {qid!r} the {entry} is {known.get(entry)!r:.80} and "
                 f"{line.get(entry)!r:.80}; give runs of the same file"
             )
@@ -43,14 +84,12 @@ def check_same_questions(runs: Mapping[str, Mapping[str, Line]]) -> None:
 
 def differing_conditions(records: Mapping[At, RunRecord]) -> list[str]:
     """Lines on models, passages and exemplars that are not the same in all runs of a data set."""
-    by_dataset: dict[str, dict[str, Mapping[str, Any]]] = {}
-    for (dataset, name), record in records.items():
-        by_dataset.setdefault(dataset, {})[name] = record.config
-    lines = (
-        _difference(kind, {name: part for name, config in configs.items() if (part := take(config)) is not None})
-        for configs in by_dataset.values()
-        for kind, take in _CONDITIONS.items()
-    )
+    lines = []
+    for dataset in dict.fromkeys(dataset for dataset, _ in records):
+        configs = {name: record.config for (known, name), record in records.items() if known == dataset}
+        for kind, read in _CONDITIONS.items():
+            parts = {name: part for name, config in configs.items() if (part := read(config)) is not None}
+            lines.append(_describe_difference(kind, parts))
     return [line for line in dict.fromkeys(lines) if line]
 
 
@@ -73,7 +112,7 @@ def never_fired(records: Mapping[At, RunRecord]) -> list[str]:
     return lines
 
 
-def _difference(kind: str, parts: Mapping[str, tuple[str, str]]) -> str:
+def _describe_difference(kind: str, parts: Mapping[str, tuple[str, str]]) -> str:
     """``parts``: by method its (text, identity)."""
     by_identity: dict[str, list[str]] = {}
     for name, (_, identity) in parts.items():
@@ -84,12 +123,12 @@ def _difference(kind: str, parts: Mapping[str, tuple[str, str]]) -> str:
     groups = []
     for identity, names in by_identity.items():
         same_text = list(texts.values()).count(texts[identity]) > 1
-        told_apart = f" ({sha256(identity.encode()).hexdigest()[:6]})" if same_text else ""
-        groups.append(f"{_listed(names)}: {texts[identity]}{told_apart}")
+        digest = f" ({sha256(identity.encode()).hexdigest()[:6]})" if same_text else ""
+        groups.append(f"{_list_first(names)}: {texts[identity]}{digest}")
     return f"{kind} differ: " + "; ".join(groups)
 
 
-def _listed(names: list[str]) -> str:
+def _list_first(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 

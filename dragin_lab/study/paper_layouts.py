@@ -9,6 +9,7 @@ from typing import Any
 from dragin_lab.core.method import METHODS
 from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
+from dragin_lab.study.table import Cell, Row
 
 #: Of each result table the columns of its CSV file that label a row.
 LABELS = {
@@ -57,23 +58,16 @@ class Want:
 
 
 @dataclass(frozen=True)
-class Slot:
-    """A cell before it is filled: the paper's value as printed ("" for none), and what ours would be."""
-
-    printed: str
-    best: bool
-    want: Want
-
-
-@dataclass(frozen=True)
 class Line:
-    """A row before it is filled. ``group`` names the rows it is compared with, ``key`` itself among them."""
+    """A row before it is filled: its cells with the paper's values alone, and the runs that each can be filled from.
 
-    labels: tuple[str, ...]
+    ``group`` names the rows it is compared with, ``key`` itself among them.
+    """
+
+    row: Row
     group: str
     key: str
-    slots: tuple[Slot, ...]
-    note: str = ""
+    wants: tuple[Want, ...]
 
 
 @dataclass(frozen=True)
@@ -102,28 +96,31 @@ def layout(number: int, benchmark: str | None = None, thresholds: Iterable[float
         rows += [dict.fromkeys(rows[0], "") | {"threshold": f"{theta:g}"} for theta in thresholds if theta not in known]
         rows.sort(key=lambda row: float(row["threshold"]))
     measured = [name for name in rows[0] if name not in (*LABELS[number], "best", "note")]
+    columns = [_read_column(number, name) for name in measured]
     lines = []
     for row in rows:
         key, run = _run_of(number, row)
-        slots = []
-        for name in measured:
-            asked, measure = _column(number, name)
-            on = asked or run.get("benchmark") or benchmark or ON[number]
-            want = Want(
-                paper.MODELS.get(row.get("llm", "")), on, run["when"], run["what"],
-                "tokens" if key == "tokens" else MEASURES[measure][1], run.get("threshold"), run.get("retriever"),
-            )  # fmt: skip
-            slots.append(Slot(row[name], name in row.get("best", "").split(), want))
+        best = row.get("best", "").split()
+        cells = tuple(Cell(row[name], name in best) for name in measured)
+        model = paper.MODELS.get(row.get("llm", ""))
+        wants = []
+        for asked, measure in columns:
+            want = {"model": model, "benchmark": asked or benchmark or ON.get(number), "measure": MEASURES[measure][1]}
+            wants.append(Want(**want | run))
         labels = tuple(row[label] for label in LABELS[number])
-        lines.append(Line(labels, labels[0] if len(labels) > 1 else "", key, tuple(slots), row["note"]))
+        group = labels[0] if len(labels) > 1 else ""
+        lines.append(Line(Row(labels, cells, row["note"]), group, key, tuple(wants)))
     names = _SHORT if number == 3 else NAMES
     headings = {"llm": "LLM", "method": "RAG Method" if number == 2 else "Method"}
-    labels = tuple(headings.get(name, name.capitalize()) for name in LABELS[number])
-    columns = [(names.get(asked, ""), MEASURES[key][0]) for asked, key in (_column(number, name) for name in measured)]
-    return Layout(number, labels, tuple(columns), tuple(lines))
+    return Layout(
+        number,
+        tuple(headings.get(name, name.capitalize()) for name in LABELS[number]),
+        tuple((names.get(asked, ""), MEASURES[measure][0]) for asked, measure in columns),
+        tuple(lines),
+    )
 
 
-def _column(number: int, name: str) -> tuple[str, str]:
+def _read_column(number: int, name: str) -> tuple[str, str]:
     """The benchmark ("" for the table's own) and the measure of a column of the paper's CSV file."""
     if number == 2:
         benchmark, _, measure = name.partition(".")
@@ -132,7 +129,7 @@ def _column(number: int, name: str) -> tuple[str, str]:
 
 
 def _run_of(number: int, row: dict[str, str]) -> tuple[str, dict[str, Any]]:
-    """The key of a row, and what the runs that fill it are set to: the table's method with one part exchanged."""
+    """The key of a row, and what the runs that fill it are set to (entries of ``Want``)."""
     when, what = METHODS["dragin"]
     if number == 5:
         return row["threshold"], {"when": when, "what": what, "threshold": float(row["threshold"])}
@@ -144,7 +141,7 @@ def _run_of(number: int, row: dict[str, str]) -> tuple[str, dict[str, Any]]:
     key = row["method"].removesuffix(" (Ours)").lower().replace(" ", "-")
     if row["method"] == "Avg. Tokens":  # FL-RAG keeps all it writes, so the tokens of its runs are its responses'
         when, what = METHODS["fl-rag"]
-        return "tokens", {"when": when, "what": what}
+        return "tokens", {"when": when, "what": what, "measure": "tokens"}
     if number == 6:
         return key, {"when": when, "what": _FORMULATORS[row["method"]]}
     return key, {"when": METHODS[key][0], "what": "last-sentence" if number == 4 else METHODS[key][1]}

@@ -105,16 +105,18 @@ class _Filling:
     def _row(self, line: Line) -> Row:
         base = next((other for other in self.plan.lines if (other.group, other.key) == (line.group, self.base)), None)
         cells = []
-        for place, slot in enumerate(line.slots):
-            source = self.sources.find(slot.want)
-            other = self.sources.find(base.slots[place].want) if base not in (None, line) else None
-            cell = Cell() if source is None else source.cell(slot.want.measure, other)
-            marks: tuple[str, ...] = ()
-            if source is not None and cell.ours is not None:
+        for place, (printed, want) in enumerate(zip(line.row.cells, line.wants, strict=True)):
+            source = self.sources.find(want)
+            if source is None:
+                cells.append(printed)
+                continue
+            other = self.sources.find(base.wants[place]) if base is not None and base is not line else None
+            cell, marks = source.cell(want.measure, other), []
+            if cell.ours is not None:
                 self.used[source.folder] = source
-                marks = tuple(self._mark(remark) for remark in source.caveats(slot.want, cell.ours.n))
-            cells.append(replace(cell, printed=slot.printed, best=slot.best, marks=marks))
-        return Row(line.labels, tuple(cells), line.note)
+                marks = [self._mark(remark) for remark in source.caveats(want, cell.ours.n)]
+            cells.append(replace(cell, printed=printed.printed, best=printed.best, marks=tuple(marks)))
+        return replace(line.row, cells=tuple(cells))
 
     def _mark(self, remark: str) -> str:
         return self.marks.setdefault(remark, _letters(len(self.marks)))

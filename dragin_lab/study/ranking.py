@@ -1,4 +1,4 @@
-"""How well a score tells two kinds of things apart, by scikit-learn.
+"""How well a score separates two kinds of things, by scikit-learn.
 
 ``scores`` is (m,) float, larger meaning "more likely positive"; ``positive`` is (m,) bool. Ties count as ties. What is
 undefined, such as an area without positives, is NaN, where scikit-learn warns or returns 0.
@@ -18,14 +18,14 @@ NAN = float("nan")
 
 
 def roc_curve(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """False positive rate, true positive rate and threshold, each (t + 1,), from the point where nothing is taken.
+    """False positive rate, true positive rate and threshold, each (t + 1,), from the highest threshold on.
 
     A rate is NaN where there is nothing of its kind.
     """
     from sklearn import metrics
     from sklearn.exceptions import UndefinedMetricWarning
 
-    scores, positive = _checked(scores, positive)
+    scores, positive = _check_scores(scores, positive)
     with warnings.catch_warnings(category=UndefinedMetricWarning, action="ignore"):
         false_rate, true_rate, thresholds = metrics.roc_curve(positive, scores, drop_intermediate=False)
     return false_rate, true_rate, thresholds
@@ -39,7 +39,7 @@ def roc_area(scores: np.ndarray, positive: np.ndarray) -> float:
     """
     from scipy.stats import rankdata
 
-    scores, positive = _checked(scores, positive)
+    scores, positive = _check_scores(scores, positive)
     n = int(positive.sum())
     if n in (0, len(positive)):
         return NAN
@@ -51,17 +51,17 @@ def average_precision(scores: np.ndarray, positive: np.ndarray) -> float:
     """Sum over thresholds of (recall gained) · (precision there); NaN without positives."""
     from sklearn.metrics import average_precision_score
 
-    scores, positive = _checked(scores, positive)
+    scores, positive = _check_scores(scores, positive)
     return float(average_precision_score(positive, scores)) if positive.any() else NAN
 
 
 def precision_recall(scores: np.ndarray, positive: np.ndarray, threshold: float) -> tuple[float, float]:
-    """Precision and recall of "score above threshold"; NaN where nothing is taken, or nothing is positive."""
+    """Precision and recall of "score above threshold"; NaN where nothing is above it, or nothing is positive."""
     from sklearn.metrics import precision_score, recall_score
 
-    taken, positive = np.asarray(scores) > threshold, np.asarray(positive, bool)
+    fired, positive = np.asarray(scores) > threshold, np.asarray(positive, bool)
     score = {"zero_division": NAN}
-    return float(precision_score(positive, taken, **score)), float(recall_score(positive, taken, **score))
+    return float(precision_score(positive, fired, **score)), float(recall_score(positive, fired, **score))
 
 
 def best_threshold(scores: np.ndarray, positive: np.ndarray) -> float:
@@ -71,7 +71,7 @@ def best_threshold(scores: np.ndarray, positive: np.ndarray) -> float:
     """
     from sklearn.metrics import confusion_matrix_at_thresholds
 
-    scores, positive = _checked(scores, positive)
+    scores, positive = _check_scores(scores, positive)
     if not positive.any():
         return NAN
     _, false, missed, hits, values = confusion_matrix_at_thresholds(positive, scores)  # (t,) each, from the highest
@@ -79,7 +79,7 @@ def best_threshold(scores: np.ndarray, positive: np.ndarray) -> float:
     return float((values[best] + values[best + 1]) / 2 if best + 1 < len(values) else values[best] - 1)
 
 
-def _checked(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _check_scores(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scores, positive = np.asarray(scores, np.float64), np.asarray(positive, bool)
     if scores.shape != positive.shape or scores.ndim != 1:
         raise SettingError(f"scores of shape {scores.shape} do not go with labels of shape {positive.shape}")

@@ -20,17 +20,16 @@ from dragin_lab.run.lines import SCORES, Line, Timing, own_metrics, readable, va
 from dragin_lab.run.rundir import TIMINGS, RunError, RunRecord, find_runs, read_lines, warn_of_damage
 from dragin_lab.study.causes import CAUSES, Cause, Judge
 from dragin_lab.study.comparisons import paired
-from dragin_lab.study.conditions import check_same_questions, differing_conditions
+from dragin_lab.study.conditions import check_same_questions, differing_conditions, name_runs
 from dragin_lab.study.means import means_table
-from dragin_lab.study.naming import names_of_runs
-from dragin_lab.study.sentence import (
+from dragin_lab.study.selection import (
     ANSWER_COLUMNS,
     OF_ANSWERS,
     OUTCOMES,
     Selection,
-    flags_of,
-    names_in,
-    sentence,
+    find_names,
+    flag_questions,
+    read_sentence,
 )
 from dragin_lab.study.table import Table
 from dragin_lab.study.versus import Comparison
@@ -63,7 +62,7 @@ class Runs:
             raise SettingError("there are no runs; give folders that 'dragin-lab run --output' wrote")
         self._labels: list[Labelled] = several("labels", labels, Labelled, "give almanac.labels(...)")
         self._by: dict[tuple[str, str], RunRecord] = {}  # by data set and method
-        for record, name in zip(self.records, names_of_runs([r.config for r in self.records]), strict=True):
+        for record, name in zip(self.records, name_runs([r.config for r in self.records]), strict=True):
             if (other := self._by.setdefault((record.config["dataset"]["name"], name), record)) is not record:
                 raise SettingError(f"{other.folder} and {record.folder} are of the same settings; give one of the two")
         self._lines = {at: {line["qid"]: line for line in record.predictions} for at, record in self._by.items()}
@@ -140,8 +139,8 @@ class Runs:
         """One row per question and method (pandas.DataFrame).
 
         dataset, qid, method, question, gold, answer, right (missing without a gold answer), em, f1, retrievals, tokens,
-        seconds, ended, readable, custom metrics; then cause and why (of wrong answers, ``causes``), type (where
-        labels say it). Wrong answers are looked up in their traces, which takes some milliseconds each.
+        seconds, ended, readable, custom metrics; then cause and why (of wrong answers, ``causes``), type (where there
+        are labels). Wrong answers are looked up in their traces, which takes some milliseconds each.
         """
         frame = self.outcomes.copy()
         keys = list(zip(frame["dataset"], frame["qid"], strict=True))
@@ -159,12 +158,13 @@ class Runs:
 
         Custom metrics stand beside F1. ``unreadable`` counts the answers that could not be read from the text.
         ``compare`` names a method that the others are tested against on the same questions (``comparisons.paired``);
-        not where ``where`` chose the questions by their answers, which is said below the table.
+        not where ``where`` chose the questions by their answers; a line below the table explains that.
         """
         base = "" if compare is None else self._method(compare)
-        made = means_table(self._by, {at: self.lines(*at) for at in self._by}, "" if self._selection.methods else base)
-        made.about += self._selection.remarks(self.names if base else ())
-        return made
+        lines = {at: self.lines(*at) for at in self._by}
+        table = means_table(self._by, lines, "" if self._selection.methods else base)
+        table.about += self._selection.remarks(self.names if base else ())
+        return table
 
     def compare(self, a: str, b: str, *, causes: bool = True) -> Comparison:
         """Method ``a`` against method ``b``, on all data sets together; without ``causes`` no trace is read.
@@ -184,26 +184,24 @@ class Runs:
         won, lost = first["right"] & ~second["right"], second["right"] & ~first["right"]
         leads: dict[str, dict[str, int]] = {}
         for name, other, alone in ((a, b, won), (b, a, lost)):
-            found = [self.cause(qid, other, d) for d, qid in both[alone]] if causes else []
-            kinds = [cause.kind for cause in found if cause is not None]
+            lost_by = [self.cause(qid, other, d) for d, qid in both[alone]] if causes else []
+            kinds = [cause.kind for cause in lost_by if cause is not None]
             leads[name] = {kind: kinds.count(kind) for kind in CAUSES if kind in kinds}
-        tests = {}
-        about = self._selection.remarks((a, b))
-        untested = bool(self._selection.methods & {a, b})
-        for key in () if untested else ("em", "f1", *self.metrics):
-            there = (first[key].notna() & second[key].notna()).to_numpy()
-            if there.any():
-                a_values, b_values = (values[key][there].to_numpy() for values in (first, second))
-                tests[key] = paired(a_values, b_values, scores=key in SCORES)
-        left_out = frame.index.nunique() - len(both)
-        ties = len(both) - int(won.sum()) - int(lost.sum())
-        about += differing_conditions({at: record for at, record in self._by.items() if at[1] in (a, b)})
-        answers = None
-        if untested:
+        tests, answers = {}, None
+        if self._selection.methods & {a, b}:  # which chose the questions
             answers = first[["question", "gold"]].assign(
                 a=first["answer"], b=second["answer"], right_a=first["right"], right_b=second["right"]
             )
-        counts = int(won.sum()), int(lost.sum()), ties
+        else:
+            for key in ("em", "f1", *self.metrics):
+                scored = (first[key].notna() & second[key].notna()).to_numpy()
+                if scored.any():
+                    pair = (values[key][scored].to_numpy() for values in (first, second))
+                    tests[key] = paired(*pair, scores=key in SCORES)
+        about = self._selection.remarks((a, b))
+        about += differing_conditions({at: record for at, record in self._by.items() if at[1] in (a, b)})
+        counts = int(won.sum()), int(lost.sum()), len(both) - int(won.sum()) - int(lost.sum())
+        left_out = frame.index.nunique() - len(both)
         return Comparison(a, b, tests, *counts, leads, left_out, answers, tuple(about))
 
     @cached_property
@@ -223,7 +221,7 @@ class Runs:
 
         ``chosen`` is a sentence about methods (``"dragin wrong and flare right"``; ``OUTCOMES`` and the causes, with
         and, or, not and brackets), an expression over ``questions`` (``"retrievals > 2 and method == 'dragin'"``), or a
-        mask over its rows. A question is taken where one of its rows is.
+        mask over its rows. A question is chosen where one of its rows is.
 
         Raises ``SettingError`` for what cannot be read, and where no question is left.
         """
@@ -233,42 +231,36 @@ class Runs:
 
             def flags(name: str, word: str) -> pd.Series:
                 judged.update([name] if word in (*OF_ANSWERS, *CAUSES) else [])
-                return self._flags(name, word)
+                return flag_questions(self.questions if word in CAUSES else self.outcomes, name, word)
 
-            keys = sentence(chosen, self.names, (*OUTCOMES, *CAUSES), flags)
-            rows = self._rows_of_expression(chosen) if keys is None else None
-            if keys is None and names_in(chosen) & {*ANSWER_COLUMNS, *self.metrics}:
-                judged.update(self.names)
+            keys = read_sentence(chosen, self.names, (*OUTCOMES, *CAUSES), flags)
+            if keys is None:
+                keys = _keys_of(self._query(chosen))
+                judged.update(self.names if find_names(chosen) & {*ANSWER_COLUMNS, *self.metrics} else ())
             selection = selection.and_by(chosen, judged)
         else:
             frame = self.outcomes
-            instance(
-                "chosen", chosen, type(frame["qid"]), "give a sentence, an expression, or a mask made from .questions"
-            )
+            remedy = "give a sentence, an expression, or a mask made from .questions"
+            instance("chosen", chosen, type(frame["qid"]), remedy)
             if len(chosen) != len(frame):
                 raise SettingError(
                     f"a mask of {len(chosen)} rows does not go with {len(frame)}; make it from .questions"
                 )
             selection = selection.and_by("a mask", ())
-            keys, rows = None, frame[chosen.fillna(False).to_numpy(dtype=bool)]
-        if rows is not None:
-            keys = set(zip(rows["dataset"], rows["qid"], strict=True))
+            keys = _keys_of(frame[chosen.fillna(False).to_numpy(dtype=bool)])
         if not keys:
             raise SettingError(f"no question matches {chosen if isinstance(chosen, str) else 'the mask'}")
-        found = Runs(self.records, labels=self._labels)
-        found._chosen, found._selection = frozenset(keys), selection
-        found._judges, found._causes, found._reruns = self._judges, self._causes, self._reruns
-        return found
+        runs = Runs(self.records, labels=self._labels)
+        runs._chosen, runs._selection = frozenset(keys), selection
+        runs._judges, runs._causes, runs._reruns = self._judges, self._causes, self._reruns
+        return runs
 
-    def _flags(self, name: str, word: str) -> pd.Series:
-        return flags_of(self.questions if word in CAUSES else self.outcomes, name, word)
-
-    def _rows_of_expression(self, text: str) -> pd.DataFrame:
+    def _query(self, text: str) -> pd.DataFrame:
         try:
             return self.questions.query(text)
         except Exception as error:  # noqa: BLE001 - pandas raises whatever an expression meets
             raise SettingError(
-                f"{text!r} cannot be read ({error}); methods are {', '.join(self.names)}, what can be said of one is "
+                f"{text!r} cannot be read ({error}); methods are {', '.join(self.names)}, valid predicates of one are "
                 f"{', '.join(OUTCOMES)} or a cause; columns are those of .questions"
             ) from None
 
@@ -279,16 +271,16 @@ class Runs:
         """The run and the prediction line of a question. Raises ``SettingError`` where there is none, or several."""
         at = [(d, self._method(method)) for d in self.datasets if dataset is None or text("dataset", dataset) == d]
         text("qid", qid)
-        found = [key for key in at if qid in self._lines.get(key, ())]
-        if len(found) != 1:
-            what = "is in several data sets; say which" if found else f"was not answered by {method}"
+        answered = [key for key in at if qid in self._lines.get(key, ())]
+        if len(answered) != 1:
+            what = "is in several data sets; name one" if answered else f"was not answered by {method}"
             raise SettingError(f"question {qid!r} {what}; ids are in .questions")
-        return self._by[found[0]], self._lines[found[0]][qid]
+        return self._by[answered[0]], self._lines[answered[0]][qid]
 
     # -- traces and causes --------------------------------------------------------------------------------------------
 
     def trace(self, qid: str, method: str, dataset: str | None = None) -> Trace:
-        """The trace of an answer: as it was kept, else made again with the recorded settings, which is said.
+        """The trace of an answer: as it was kept, else made again with the recorded settings, with a note.
 
         Raises ``RunError`` where the model or the passages are not those of the run any more.
         """
@@ -360,3 +352,7 @@ class Runs:
 
     def _repr_html_(self) -> str:
         return self.table().show("html")
+
+
+def _keys_of(rows: pd.DataFrame) -> set[Key]:
+    return set(zip(rows["dataset"], rows["qid"], strict=True))

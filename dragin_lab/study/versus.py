@@ -88,9 +88,9 @@ class Comparison:
         if self.left_out:
             about.append(f"{self.left_out} questions that only one of them answered are left out")
         for name, other in ((self.a, self.b), (self.b, self.a)):
-            if found := self.leads[name]:
-                made = ", ".join(f"{cause} {count}" for cause, count in found.items())
-                about.append(f"{name} alone right on {sum(found.values())}; why {other} was wrong there: {made}")
+            if counts := self.leads[name]:
+                causes = ", ".join(f"{cause} {count}" for cause, count in counts.items())
+                about.append(f"{name} alone right on {sum(counts.values())}; why {other} was wrong there: {causes}")
         return about
 
     def __str__(self) -> str:

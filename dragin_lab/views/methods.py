@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dragin_lab.checks import several
 from dragin_lab.errors import SettingError
-from dragin_lab.study.naming import tell_apart
+from dragin_lab.study.conditions import tell_apart
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views.frame import View, opened_all, view

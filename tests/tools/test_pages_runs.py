@@ -42,7 +42,7 @@ def test_every_cell_of_the_papers_result_tables_has_a_run() -> None:
         return same and want.threshold in (None, method.threshold) and dense == (want.retriever == "dense")
 
     for number in LABELS:
-        for want in (slot.want for line in layout(number).lines for slot in line.slots):
+        for want in (want for line in layout(number).lines for want in line.wants):
             assert any(fills(want, part, method) for part, method in made), (number, want)
 
 
