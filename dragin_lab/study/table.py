@@ -110,8 +110,9 @@ class Table:
         """The table with some of its columns, in the order given.
 
         ``columns`` name headings, measures and parts, as they stand above the columns, in any case: "EM" takes that
-        measure of every data set, "HotpotQA" all of one, both together one measure of one; "paper", "ours", "mean" and
-        "95 %" choose among the parts. ``show`` and ``frame`` raise ``SettingError`` for a name that no column has.
+        measure of every data set, "HotpotQA" all of one, both together one measure of one; "paper", "ours", "mean",
+        "95 %" and "p" (the difference with its p value) choose among the parts. ``show`` and ``frame`` raise
+        ``SettingError`` for a name that no column has.
         """
         names = several("columns", columns, str, "give names of columns, such as ['EM', 'F1']", alone=True)
         return replace(self, chosen=tuple(names))
@@ -141,7 +142,7 @@ class Table:
         if choice("format", form, FORMATS) == "csv":
             return self._csv()
         frame = self._sheet()
-        below = self._below("*" if form == "text" else "bold")
+        below = self._below(frame, "*" if form == "text" else "bold")
         heading = f"{self.title} (Table {self.number} of DRAGIN, ACL 2024)" if self.number else self.title
         if form == "text":
             return _to_text(frame, heading, below, width)
@@ -165,7 +166,7 @@ class Table:
         headings = [(*self.columns[at], part) for at, part in columns]
         header = pd.MultiIndex.from_tuples(headings, names=["", "measure", "part"])
         frame = pd.DataFrame(values, index, header, dtype=object).dropna(axis="columns", how="all")
-        return frame[_chosen(list(frame.columns), self.chosen)] if self.chosen else frame
+        return frame[_choose_columns(list(frame.columns), self.chosen)] if self.chosen else frame
 
     def _sheet(self) -> pd.DataFrame:
         """Every cell as text, under those levels of headings that say something."""
@@ -187,10 +188,12 @@ class Table:
     def _notes(self) -> list[str]:
         return list(dict.fromkeys(row.note for row in self.rows if row.note))
 
-    def _below(self, bold: str) -> list[str]:
-        """The lines under the table; ``bold`` is how bold values look."""
-        best = any(cell.best for row in self.rows for cell in row.cells)
-        lines = [*self.about, *([f"{bold}: the best of the paper's values"] if best else [])]
+    def _below(self, frame: pd.DataFrame, bold: str) -> list[str]:
+        """The lines under the table as it is shown; ``bold`` is how bold values look."""
+        base, parts = f"− {self.compared_with}", frame.columns.get_level_values(-1)
+        lines = [line for line in self.about if base in parts or not line.startswith(f"{base}: ")]
+        if frame.map(lambda text: "\ue002" in text).any(axis=None):
+            lines.append(f"{bold}: the best of the paper's values")
         lines += [f"{_RAISED.format(mark)} {text}" for mark, text in self.marks.items()]
         notes = enumerate(self._notes(), 1)
         return lines + [f"{_RAISED.format(number)} on the paper's values: {text}" for number, text in notes]
@@ -217,19 +220,31 @@ class Table:
         return self.show("html")
 
 
-def _chosen(columns: Sequence[tuple[str, ...]], names: Sequence[str]) -> list[tuple[str, ...]]:
+def _choose_columns(columns: Sequence[tuple[str, ...]], names: Sequence[str]) -> list[tuple[str, ...]]:
     """The columns that have a chosen name in every level that a name is of, in the order of the names."""
-    wanted = [name.strip().casefold() for name in names]
-    levels = [list(dict.fromkeys(name.casefold() for name in level)) for level in zip(*columns, strict=True)]
-    for name in wanted:
-        choice("column", name, dict.fromkeys(known for level in levels for known in level if known))
-    orders = [[name for name in wanted if name in level] or level for level in levels]
+    plain = {column: (*map(str.casefold, column[:2]), _name_part(column[2])) for column in columns}
+    levels = [list(dict.fromkeys(level)) for level in zip(*plain.values(), strict=True)]
+    orders: list[list[str]] = [[], [], []]
+    for name in names:
+        keys = (name.strip().casefold(), name.strip().casefold(), _name_part(name))
+        if not any(key in level for key, level in zip(keys, levels, strict=True)):
+            choice("column", keys[0], dict.fromkeys(known for level in levels for known in level if known))
+        for key, level, order in zip(keys, levels, orders, strict=True):
+            order += [key] if key in level else []
+    orders = [[*order, ""] if order else level for order, level in zip(orders, levels, strict=True)]
 
-    def place(column: tuple[str, ...]) -> list[int | None]:
-        known = ((order, name.casefold()) for order, name in zip(orders, column, strict=True))
-        return [order.index(name) if name in order else None for order, name in known]
+    def place(column: tuple[str, ...]) -> list[int]:
+        return [order.index(key) if key in order else -1 for key, order in zip(plain[column], orders, strict=True)]
 
-    return sorted((column for column in columns if None not in place(column)), key=place)
+    return sorted((column for column in columns if -1 not in place(column)), key=place)
+
+
+def _name_part(name: str) -> str:
+    """What a part is called in ``choose``: the ends of an interval together, and so a difference and its p value."""
+    name = name.strip().casefold()
+    if name in ("low", "high"):
+        return INTERVAL
+    return "difference" if name == "p" or name.startswith(("minus ", "− ")) else name
 
 
 def _mark_up(text: str, form: str) -> str:

@@ -138,6 +138,7 @@ def test_what_latex_would_read_as_a_command_is_escaped() -> None:
     [
         (["EM"], ("2WikiMultihopQA", "EM"), {"paper", "ours", "low", "high", "n", "p"}),
         (["hotpotqa", "f1", "EM", "n"], ("HotpotQA", "F1"), {"n"}),
+        (["hotpotqa", "f1", "EM", "95 %", "p"], ("HotpotQA", "F1"), {"low", "high", "p"}),
         (["IIRC", "paper"], ("IIRC", "EM"), {"paper"}),
     ],
 )
@@ -151,7 +152,7 @@ def test_columns_are_chosen_by_what_stands_above_them_in_the_order_given(
 
 
 def test_chosen_columns_hold_in_every_form(made: Table) -> None:
-    chosen = made.choose("F1").choose(["F1", "EM", "ours"])
+    chosen = made.choose(["F1", "EM", "ours", "95 %"])
     for form in FORMATS:
         text = chosen.show(form)
         assert "0.625" in text
