@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
+
 from dragin_lab.checks import choice, several
 from dragin_lab.run.intervals import Interval, bracket
 from dragin_lab.study.comparisons import PairedTest
@@ -258,10 +260,30 @@ def _to_text(frame: pd.DataFrame, heading: str, below: Sequence[str], width: int
     def mark_up(text: str) -> str:
         return _mark_up(text, "text")
 
+    plain = frame.map(mark_up).rename(index=mark_up)
     with pd.option_context("display.unicode.east_asian_width", True):
-        body = frame.map(mark_up).rename(index=mark_up).to_string(line_width=width)
-    lines = [heading, "", *body.splitlines(), "", *map(mark_up, below)]
-    return "\n".join(line.rstrip() for line in lines).rstrip()
+        blocks = [""]
+        columns: list[Any] = []
+        for cell in _group_parts(frame.columns):
+            wider = plain[columns + cell].to_string()
+            if columns and width is not None and cell_len(wider.partition("\n")[0]) > width:
+                columns, wider = [], plain[cell].to_string()
+                blocks.append("")
+            columns, blocks[-1] = columns + cell, wider
+    lines = [line for block in blocks for line in ("", *block.splitlines())]
+    return "\n".join(line.rstrip() for line in [heading, *lines, "", *map(mark_up, below)]).rstrip()
+
+
+def _group_parts(columns: Iterable[Any]) -> list[list[Any]]:
+    """The columns with the parts of a cell together, which text is not folded between."""
+    groups: list[list[Any]] = []
+    for column in columns:
+        part = column if isinstance(column, str) else column[-1]
+        if groups and (part in (OURS, INTERVAL) or part.startswith("− ")):
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    return groups
 
 
 def _to_html(frame: pd.DataFrame, heading: str, below: Sequence[str]) -> str:

@@ -85,6 +85,7 @@ def test_text_is_folded_between_columns(made: Table, width: int) -> None:
     body = text.split("\nours:")[0].splitlines()[1:]
     assert max(map(len, body)) <= width
     assert (text.count("LLM  ") == 1) == (width == 10_000)
+    assert all(line.count("ours") == line.count("95 %") for line in body), "a mean stands beside its interval"
     for printed in ("0.337*", "0.4415*", "0.625^a", "0.200^a,b", "wo-RAG^1"):
         assert printed in text
 
