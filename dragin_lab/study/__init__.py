@@ -1,1 +1,1 @@
-"""What many episodes say: tables, needs, thresholds."""
+"""Results over many episodes: tables, comparisons, causes, needs, budgets."""

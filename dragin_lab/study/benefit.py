@@ -1,4 +1,4 @@
-"""What retrieving changed: for whole questions, and for each retrieval by writing on without it."""
+"""What retrieval changed, per question and per retrieval: answers with it against answers without it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dragin_lab.trace.trace import Question, Step, Trace
 
 @dataclass(frozen=True)
 class Change:
-    """What retrieving changed, against not retrieving: pairs of answers, right or wrong."""
+    """What retrieval changed: pairs of answers with and without it, counted by right and wrong."""
 
     helped: int  # wrong to right
     harmed: int  # right to wrong
@@ -51,7 +51,7 @@ class Change:
 
 
 def change(with_retrieval: Sequence[Line], without: Sequence[Line]) -> Change:
-    """Benefit and harm over questions that were retrieved for, from the prediction lines of two runs of the same ones.
+    """Benefit and harm over the questions with a retrieval, from the prediction lines of two runs of the same ones.
 
     Raises ``SettingError`` for lines of other questions.
     """
@@ -71,7 +71,7 @@ def change(with_retrieval: Sequence[Line], without: Sequence[Line]) -> Change:
 
 @dataclass(frozen=True)
 class Effect:
-    """One retrieval of an episode: the answers with and without it, nothing retrieved after it in either."""
+    """One retrieval of an episode: the answers with and without it; neither retrieves again."""
 
     qid: str
     number: int  # from 1, within the episode
@@ -85,7 +85,7 @@ class Effect:
 
 
 def effects(lab: Lab, trace: Trace) -> list[Effect]:
-    """What each retrieval of an episode changed: the answer where it was the last one, against the one before it.
+    """What each retrieval of an episode changed: the answer if it was the last one, against the answer without it.
 
     From the place where it retrieved, the model writes on with what it had in view and retrieves no more. ``lab`` is
     the one that the trace was asked with. Raises ``SettingError`` for a trace that failed or has no gold answer.
@@ -111,7 +111,7 @@ def benefit(lab: Lab, questions: Any, method: Method | str, *, limit: int | None
 
 
 def _stop_retrieving(lab: Lab, trace: Trace, step: Step) -> Trace:
-    """The episode as it ends where it writes on from a step instead of retrieving, and never retrieves again."""
+    """The episode from a step on, without this retrieval and without any later one."""
     alone = make_method("wo-rag", variant="paper", max_new_tokens=trace.method["max_new_tokens"])
     ending = Trace(Question(trace.question.id, trace.question.text, trace.question.golds), alone.settings)
     before = trace.steps[step.index - 1].answer if step.index else ""

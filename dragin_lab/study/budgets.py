@@ -1,4 +1,4 @@
-"""Thresholds by budget (``catalog.budget``), and exact match against what it costs at the same budgets."""
+"""Thresholds by budget (``catalog.budget``), and exact match against cost for many methods at the same budgets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def calibrate(
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a calibrated threshold gives on ``n`` other questions: the budget, and what was ``used`` there."""
+    """A budget, and what its calibrated threshold ``used`` on ``n`` other questions."""
 
     budget: Budget
     used: float  # retrievals per question, or the share of drafts that retrieved
@@ -95,7 +95,7 @@ def transfer(method: Method, traces: Iterable[Trace]) -> Transfer:
 
 @dataclass(frozen=True)
 class Point:
-    """A method at one budget, and what it gave on the questions."""
+    """A method at one budget, with its prediction lines."""
 
     name: str
     budget: float  # retrievals per question
@@ -207,6 +207,6 @@ def frontier(
 
 
 def with_cache(lab: Lab) -> Lab:
-    """The lab with a cache in memory, unless it has one or was told to have none."""
+    """The lab with a cache in memory, unless it has a cache or was opened with ``cache=False``."""
     instance("lab", lab, Lab, "give a dl.Lab")
     return lab if lab.cache is not None or lab.uncached else lab.replace(cache=True)

@@ -146,7 +146,7 @@ class _View:
 
     @property
     def window_note(self) -> str:
-        """The note that passages did not fit into the model's window; "" where all did."""
+        """The note that passages did not fit into the model's window; "" if all did."""
         notes = [note for step in self.trace.steps for note in step.notes]
         notes += [n for s in self.trace.steps for p in (s.prompt, s.passages_prompt) if p is not None for n in p.notes]
         return next((note for note in notes if "window" in note and "exemplars" not in note), "")
@@ -181,7 +181,7 @@ def _judge_by_facts(view: _View, labelled: Labelled, search: Search | None) -> C
 
 
 def _find_other_subject(text: str, since: int, fact: Fact, labelled: Labelled) -> StatedFact | None:
-    """The statement that stands in place of an expected one: of a subject that the question has nothing to do with."""
+    """The statement in place of an expected one, about a subject that the question does not need."""
     expected = {fact.subject for fact in labelled.facts}
     for name in dict.fromkeys(_NAME.findall(text, since)):
         if name not in expected:
@@ -202,7 +202,7 @@ def _find_source(value: str, fact: Fact, in_view: Sequence[Passage]) -> str:
 
 
 def _cut_calls(text: str) -> tuple[str, Callable[[int], int]]:
-    """A text without search calls, and what gives the place in the text of a place in it."""
+    """A text without search calls, and the function from a place in it to the place in the whole text."""
     calls = list(_CALL.finditer(text))
 
     def in_text(place: int) -> int:

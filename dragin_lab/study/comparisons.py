@@ -1,4 +1,4 @@
-"""How sure one can be of a difference between two methods, and of anything else that is measured on questions.
+"""Tests of a difference between two methods, and intervals of any statistic over questions.
 
 Two methods on the same questions are compared by randomisation: if they were equal, the difference on each question
 could as well have had the other sign. p values are scipy's; the intervals are drawn as in ``run.intervals``.
@@ -42,7 +42,7 @@ class PairedTest:
 
     @property
     def p(self) -> str:
-        """The p value as text: "= 0.023", or "< 0.0001" where no random draw was as uneven as what was seen."""
+        """The p value as text: "= 0.023", or "< 0.0001" where no random draw was as uneven as the data."""
         return f"< {self.floor:.2g}" if self.p_value <= self.floor else f"= {self.p_value:.2g}"
 
     def __str__(self) -> str:
@@ -78,11 +78,11 @@ def bootstrap_statistic(
     samples: int = SAMPLES,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The percentile interval of any ``statistic(indexes)``, indexes being an int array of things drawn: (low, high).
+    """The percentile interval of any ``statistic(indexes)``, indexes being an int array of items: (low, high).
 
-    ``groups`` names the group of each thing, such as its question: groups are drawn whole, as the facts of a question
-    are not independent. A number n stands for n groups of one. Draws whose statistic is NaN are left out; NaN where
-    none is left, without things, and where every draw gives the same, which says nothing about other things.
+    ``groups`` names the group of each item, such as its question: groups are resampled whole, as the facts of a
+    question are not independent. A number n stands for n groups of one. Draws whose statistic is NaN are left out; both
+    ends are NaN if none is left, without items, and where every draw gives the same value.
     """
     check_settings(level, samples)
     names = list(range(groups)) if isinstance(groups, int) else list(groups)
@@ -107,7 +107,7 @@ def bootstrap_statistic(
 
 
 def _p_value(difference: np.ndarray, samples: int, seed: int) -> tuple[float, float]:
-    """The chance of a sum as far from 0 if every sign were drawn by a fair coin, and the smallest that it can be."""
+    """The chance of a sum as far from 0 with random signs, and the smallest p value that the test can give."""
     from scipy import stats
 
     exact = PairedTest.floor

@@ -1,4 +1,4 @@
-"""Runs side by side: names that tell their methods apart, what must be the same in all, and remarks where it is not."""
+"""Runs side by side: distinct names for their methods, what must be the same in all, and remarks where it is not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How far a method is from perfect, divided into when, what and reading, by two bounds that know the labels.
+"""Attribute errors to timing, query and reading, with two bounds that know the labels.
 
-The method as it is; with an oracle's *when*, which fires where a fact is missing; with an oracle's *what*, which finds
-the gold passage; with both. What both leave wrong is left to reading.
+The method is run as it is; with an oracle's trigger, which fires where a fact is missing; with an oracle's query
+formulator, which finds the gold passage; with both. What is still wrong then is attributed to reading.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def bounds(labels: Iterable[Labelled], wordings: Mapping[str, Sequence[str]] | N
 
 @dataclass(frozen=True)
 class Headroom:
-    """What came of a method and of its three bounds, in the order of ``ROWS``."""
+    """The results of a method and of its three bounds, in the order of ``ROWS``."""
 
     methods: tuple[Method, ...]
     predictions: tuple[list[Line], ...]
@@ -135,7 +135,7 @@ class Headroom:
 
     @property
     def parts(self) -> dict[str, float]:
-        """What exact match lacks to 1, divided: a better *when*, a better *what* after it, reading the rest."""
+        """What exact match lacks to 1, in parts: a perfect trigger, then a perfect query, the rest reading."""
         own, when, _, both = (summary(lines)["em"] for lines in self.predictions)
         return {"when": when - own, "what": both - when, "reading": 1 - both}
 

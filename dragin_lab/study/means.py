@@ -11,7 +11,7 @@ from dragin_lab.study.comparisons import paired
 from dragin_lab.study.conditions import At, differing_conditions, never_fired
 from dragin_lab.study.table import Cell, Row, Table
 
-#: What the brackets of a table hold, said below it.
+#: What the brackets of a table hold; a line below it.
 INTERVALS = (
     "brackets: 95 % intervals over the questions (Wilson where values are 0 or 1, else bootstrap; "
     "– where all are equal)"

@@ -37,7 +37,7 @@ def table(
     variant: str | None = None,
     benchmark: str | None = None,
 ) -> Table:
-    """The paper's table ``number`` (1 to 9) beside what the runs gave.
+    """The paper's table ``number`` (1 to 9) with the runs' values beside the paper's.
 
     Args:
         runs: run directories, folders of them, or ``RunRecord``s; none shows the paper's values alone.
@@ -122,7 +122,7 @@ class _Filling:
         return self.marks.setdefault(remark, _letters(len(self.marks)))
 
     def _about(self) -> list[str]:
-        """Lines on what our values are."""
+        """Lines that describe our values."""
         used = list(self.used.values())
         if not used:
             return []

@@ -48,7 +48,7 @@ Key = tuple[str, str]  # data set and question id
 
 
 class Runs:
-    """Runs of any benchmarks, by method. ``names`` are what the methods are called, ``datasets`` what they answered.
+    """Runs of any benchmarks, by method. ``names`` are the methods' names, ``datasets`` the data sets they answered.
 
     Args:
         records: run directories as they were read; a copy of another one counts once.
@@ -84,7 +84,7 @@ class Runs:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The methods, in the order of their folders, with as many settings as tell them apart."""
+        """The methods, in the order of their folders, with the settings in which they differ."""
         return tuple(dict.fromkeys(name for _, name in self._by))
 
     @property
@@ -110,7 +110,7 @@ class Runs:
 
     @cached_property
     def outcomes(self) -> pd.DataFrame:
-        """``questions`` without causes and types: what needs no trace, and is there at once."""
+        """``questions`` without causes and types, which need no trace."""
         import pandas as pd
 
         rows = []
@@ -306,7 +306,7 @@ class Runs:
         return self._last[1]
 
     def judge(self, dataset: str) -> Judge:
-        """What judges the wrong answers of a data set."""
+        """The judge of a data set's wrong answers."""
         if choice("data set", dataset, self.datasets) not in self._judges:
             record = next(record for (d, _), record in self._by.items() if d == dataset)
             self._judges[dataset] = Judge.of(dataset, record.config, self._labels)

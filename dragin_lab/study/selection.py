@@ -1,7 +1,7 @@
 """Choosing questions of runs: by a sentence about methods ("dragin wrong and flare right"), an expression, or a mask.
 
-Questions that were chosen by how a method answered them say nothing on how good it is: among those that it got wrong
-it has no exact match, whatever it is compared with. A ``Selection`` says which methods that concerns.
+Questions that were chosen by how a method answered them do not measure it: among those that it got wrong
+it has no exact match, whatever it is compared with. A ``Selection`` records which methods that concerns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Selection:
     methods: frozenset[str] = frozenset()
 
     def and_by(self, words: str, methods: Iterable[str]) -> Selection:
-        """This one narrowed down."""
+        """The selection, narrowed down further."""
         return Selection((*self.words, words), self.methods.union(methods))
 
     def remarks(self, tested: Iterable[str]) -> list[str]:

@@ -25,7 +25,7 @@ _SPLITS = ("-train", "-dev", "-test")
 
 
 class Source:
-    """A run as tables see it.
+    """A run that a table's cells may be filled from.
 
     ``asked`` counts its questions, ``benchmark`` is the one whose columns it fills (None: of none), ``paper_model`` the
     model of the paper that it is of or ``named`` to be compared with, ``retriever`` is ``BM25`` or ``DENSE`` (None
@@ -54,7 +54,7 @@ class Source:
         return self.model if beside is None or beside in self.model.lower() else f"{self.model} as {beside}"
 
     def cell(self, measure: str, base: Source | None) -> Cell:
-        """The mean a question, tested against ``base`` where both were asked the same questions."""
+        """The mean per question, tested against ``base`` where both were asked the same questions."""
         at = (measure, None if base is None else base.folder)
         if at not in self._cells:
             theirs = base.record.predictions if base is not None and base.dataset == self.dataset else None

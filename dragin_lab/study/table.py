@@ -152,7 +152,7 @@ class Table:
         return _mark_up(write[form](frame, heading, below), form)
 
     def _spread(self, parts: Callable[[Cell, str, str], dict[str, Any]]) -> pd.DataFrame:
-        """The parts that some cell has, each in a column of its own, of the chosen columns."""
+        """A column for each part that some cell has, without those that were not chosen."""
         import pandas as pd
 
         own = OURS if self.number else ""
@@ -171,7 +171,7 @@ class Table:
         return frame[_choose_columns(list(frame.columns), self.chosen)] if self.chosen else frame
 
     def _sheet(self) -> pd.DataFrame:
-        """Every cell as text, under those levels of headings that say something."""
+        """Every cell as text, without levels of headings that are empty."""
         import pandas as pd
 
         frame = self._spread(Cell.texts).fillna("")
@@ -242,7 +242,7 @@ def _choose_columns(columns: Sequence[tuple[str, ...]], names: Sequence[str]) ->
 
 
 def _name_part(name: str) -> str:
-    """What a part is called in ``choose``: the ends of an interval together, and so a difference and its p value."""
+    """A part's name in ``choose``: both ends of an interval have one, and so have a difference and its p value."""
     name = name.strip().casefold()
     if name in ("low", "high"):
         return INTERVAL

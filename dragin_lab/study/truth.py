@@ -79,7 +79,7 @@ def find_labels(trace: Trace, labels: Mapping[str, Labelled] | Iterable[Labelled
 
 @dataclass(frozen=True)
 class Count:
-    """Sentences that state a labelled fact: in how many it fired rightly, wrongly, and in how many it should have."""
+    """Sentences that state a labelled fact, by whether the trigger fired and should have fired."""
 
     right: int = 0  # fired, and a fact was missing
     wrong: int = 0  # fired, and nothing was missing
@@ -220,7 +220,7 @@ def count_timing(traces: Iterable[Trace], labels: Iterable[Labelled]) -> Timing:
 
 
 def _time_clock(trace: Trace, place: int, labelled: Labelled) -> Timing:
-    """A retrieval that looked at no draft, against what is written with its passages; it can come too early only."""
+    """A retrieval without a draft, against the text that is written with its passages; it can only come too early."""
     before, after = trace.steps[place - 1].answer if place else "", trace.steps[place].answer
     facts, _ = find_facts(after, labelled.facts)
     if any(not stated.right and stated.start < len(before) for stated in facts):

@@ -79,12 +79,6 @@ def test_a_damaged_run_is_named(command: Command, runs: Path) -> None:
     command.refused("table", 2, runs, says=(str(folder),))
 
 
-def test_help_names_the_options(command: Command) -> None:
-    said = " ".join(command("table", "--help").out.split())
-    for part in ("--as", "--compare", "--dataset", "--format", "--variant", "1 to 9", "[default: text]"):
-        assert part in said
-
-
 def test_runs_of_any_benchmark_have_a_table(command: Command, tmp_path: Path) -> None:
     for method in ("dragin", "sr-rag"):
         write_run(tmp_path, method, "mine", [1.0, 0.0, 1.0, float(method == "dragin")])

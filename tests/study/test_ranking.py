@@ -32,26 +32,6 @@ def test_roc_area_is_the_share_of_pairs_in_order(case: list[tuple[int, bool]]) -
         assert math.isnan(area)
 
 
-@given(CASES)
-def test_average_precision_and_roc_points_by_walking_thresholds(case: list[tuple[int, bool]]) -> None:
-    scores, positive = split(case)
-    total, recall, before = 0.0, 0.0, 0.0
-    false_rate, true_rate, thresholds = ranking.roc_curve(scores, positive)
-    assert thresholds[0] == np.inf
-    for place, threshold in enumerate(sorted(set(scores.tolist()), reverse=True), 1):
-        taken = scores >= threshold
-        assert thresholds[place] == threshold
-        if positive.any():
-            recall = float((taken & positive).sum() / positive.sum())
-            total += (recall - before) * (taken & positive).sum() / taken.sum()
-            before = recall
-            assert true_rate[place] == pytest.approx(recall)
-        if (~positive).any():
-            assert false_rate[place] == pytest.approx((taken & ~positive).sum() / (~positive).sum())
-    found = ranking.average_precision(scores, positive)
-    assert found == pytest.approx(total) if positive.any() else math.isnan(found)
-
-
 @given(CASES, st.integers(-1, 6))
 def test_precision_and_recall_count_what_is_strictly_above(case: list[tuple[int, bool]], threshold: int) -> None:
     scores, positive = split(case)
@@ -74,6 +54,13 @@ def test_no_threshold_has_a_higher_f1_than_the_best(case: list[tuple[int, bool]]
         assert f1(best) == pytest.approx(max(f1(t) for t in np.arange(-1.5, 6)))
     else:
         assert math.isnan(best)
+
+
+def test_a_kind_that_is_missing_gives_nan_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    scores, none = np.array([1.0, 2.0]), np.array([False, False])
+    assert math.isnan(ranking.average_precision(scores, none))
+    assert np.isnan(ranking.roc_curve(scores, none)[1]).all()
+    assert not recwarn.list
 
 
 def test_scores_that_cannot_be_ranked_are_refused() -> None:

@@ -317,13 +317,6 @@ def test_passages_by_another_encoder_than_the_papers_are_marked(tmp_path: Path) 
     assert "passages by dense:my/encoder, where the paper has SGPT" in " ".join(made.marks.values())
 
 
-def test_the_papers_values_stand_alone_where_nothing_was_given() -> None:
-    for number in range(2, 8):
-        made = table(number)
-        assert made.filled == 0
-        assert made.show()
-
-
 def test_a_table_without_any_of_its_cells_says_what_the_runs_are(tmp_path: Path) -> None:
     write_run(tmp_path, "wo-rag", "almanac/iirc", RIGHT)
     with pytest.raises(SettingError) as raised:
