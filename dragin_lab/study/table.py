@@ -56,10 +56,12 @@ class Cell:
     def texts(self, own: str, base: str) -> dict[str, str | None]:
         """The parts of the cell as text; None for those that it does not have."""
         marks = _RAISED.format(",".join(self.marks)) if self.marks else ""
-        mean = f"{self.ours.mean:.{self.places}f}" if self.ours else ""
+        setting = f"{self.setting}{marks}" if self.setting else None
+        mean = f"{self.ours.mean:.{self.places}f}{marks}" if self.ours else None
         return {
             PAPER: (_BOLD.format(self.printed) if self.best else self.printed) or None,
-            own or ("mean" if self.ours else ""): f"{self.setting or mean}{marks}" or None,
+            own: setting,
+            own or "mean": mean or (setting if own else None),
             INTERVAL: bracket(self.ours.low, self.ours.high, places=self.places) if self.ours else None,
             f"− {base}": f"{self.test.difference:+.{self.places}f} (p {self.test.p})" if self.test else None,
         }

@@ -61,6 +61,13 @@ def test_a_file_of_ones_own_has_a_table_in_every_form(runs: dl.Runs, form: str) 
         assert said in shown
 
 
+def test_a_mean_stands_before_its_interval_where_the_first_method_has_none(tmp_path: Path) -> None:
+    write_run(tmp_path, "dragin", "mine", (None, None))
+    write_run(tmp_path, "flare", "mine", A)
+    text = dl.Runs.load(tmp_path).table().show("markdown")
+    assert text.index("EM mean") < text.index("EM 95 %")
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_no_sample_without_spread_has_an_interval_without_width(tmp_path: Path, form: str) -> None:
     write_run(tmp_path, "dragin", "mine", (0.0,) * 5, retrievals=[1] * 5)
