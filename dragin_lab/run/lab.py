@@ -335,7 +335,7 @@ class Lab:
         ``others`` are labs to choose from beside this one, by name. The trace is in ``.trace`` at any moment. Without
         widgets: ``ask`` and ``stream``. Raises ``MissingPackageError`` without anywidget.
         """
-        return import_module("dragin_lab.widgets").live(
+        return import_module("dragin_lab.widgets").open_live(
             self, question, method, {} if others is None else others, **settings
         )
 

@@ -22,7 +22,7 @@ from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views.figures import INK, SOFT, clip_label, draw_panels, make_figure, new_drawing
-from dragin_lab.views.frame import View, message, opened
+from dragin_lab.views.frame import View, make_message, open_trace
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import clip, count
 
@@ -77,9 +77,9 @@ def attention_map(
     step or a head that does not exist, ``MissingPackageError`` without matplotlib.
     """
     try:
-        shown_trace = opened(trace)
+        shown_trace = open_trace(trace)
     except TraceFileError as error:
-        return message("Attention map", str(error))
+        return make_message("Attention map", str(error))
     max_words = count_of("max_words", max_words)
     if max_words < 2:
         raise SettingError(f"max_words={max_words} leaves no map; give 2 or more")
@@ -89,21 +89,21 @@ def attention_map(
     if lm is not None:
         answer = shown_trace.text if chosen is None else chosen.answer
         if not answer.strip():
-            return message("Attention map", NOTHING_WRITTEN)
+            return make_message("Attention map", NOTHING_WRITTEN)
         words = read_again(shown_trace.question.text, answer, lm, max_words)
-        return _figure(words, head, *_titles(shown_trace, None, lm.provenance()))
+        return _map_figure(words, head, *_figure_titles(shown_trace, None, lm.provenance()))
     if not shown_trace.continuations:
-        return message("Attention map", NOTHING_WRITTEN)
+        return make_message("Attention map", NOTHING_WRITTEN)
     steps = [chosen] if chosen else shown_trace.steps
     with_rows = next(((s, *kept) for s in steps if (kept := _kept_attention(s)) is not None), None)
     if with_rows is None:
-        return message("Attention map", NO_ATTENTION)
+        return make_message("Attention map", NO_ATTENTION)
     shown_step, continuation, prompt = with_rows
     decision, by_word = shown_step.decision, scale_of(shown_trace).unit == "word"
     fired = decision.token if decision is not None and continuation is shown_step.draft and by_word else None
     heads = _head_numbers(shown_trace, continuation.attention)
     words = written_map(continuation, prompt, fired, heads, max_words)
-    return _figure(words, head, *_titles(shown_trace, shown_step))
+    return _map_figure(words, head, *_figure_titles(shown_trace, shown_step))
 
 
 def _find_step(trace: Trace, step: int | None) -> Step | None:
@@ -142,7 +142,7 @@ def written_map(
     p, n = len(continuation.prompt_ids), len(continuation)
     words = [w for w in character_words(continuation.text, continuation.offsets) if w.text]
     place = next((i for i, w in enumerate(words) if fired is not None and w.start <= fired < w.stop), len(words) - 1)
-    rows, rows_cut = _around(words, place, max_words)
+    rows, rows_cut = _words_around(words, place, max_words)
     keys: list[tuple[str, Word]] = []
     for part in ("question", "answer"):
         a, b = prompt.spans.get(part, (0, 0))
@@ -151,8 +151,8 @@ def written_map(
         in_part = character_words(prompt.text, spans)
         keys += [(part, Word(w.text, int(inside[w.start]), int(inside[w.stop - 1]) + 1)) for w in in_part if w.text]
     keys += [("draft", Word(w.text, p + w.start, p + w.stop)) for w in rows]
-    columns, columns_cut = _fitting(keys, max_words)
-    paid = _paid(attention[:, 1:, :], rows, [w for _, w in columns], first=p)
+    columns, columns_cut = _fit_words(keys, max_words)
+    paid = _attention_paid(attention[:, 1:, :], rows, [w for _, w in columns], first=p)
     fired_word = words[place] if fired is not None and words else None
     names = [("draft", f"◆ {w.text}" if w is fired_word else w.text) for w in rows]
     looked_at = [("answer so far" if part == "answer" else part, w.text) for part, w in columns]
@@ -170,15 +170,15 @@ def read_again(question: str, answer: str, lm: LanguageModel, max_words: int) ->
     attention = np.asarray(lm.attend(ids), np.float32)  # (h, n, n)
     words = [w for w in character_words(text, offsets) if w.text]
     parts = [("question" if int(offsets[w.start, 0]) < len(question) else "answer", w) for w in words]
-    kept, cut = _fitting(parts, max_words)
+    kept, cut = _fit_words(parts, max_words)
     rows = [w for _, w in kept]
-    paid = _paid(attention, rows, rows, first=0)
+    paid = _attention_paid(attention, rows, rows, first=0)
     names = [(part, w.text) for part, w in kept]
     heads = list(range(len(attention))) if lm.tap.heads is None else [int(i) for i in lm.tap.heads]
     return WordMap(paid, names, names, 1 - np.nansum(paid, axis=2), heads, _left_out(("word", cut)))
 
 
-def _paid(attention: np.ndarray, rows: Sequence[Word], columns: Sequence[Word], first: int) -> np.ndarray:
+def _attention_paid(attention: np.ndarray, rows: Sequence[Word], columns: Sequence[Word], first: int) -> np.ndarray:
     """(h, r, c) float32: the mean over a row's tokens of the sum over a column's; NaN where the column lies ahead.
 
     ``attention`` is (h, queries, keys); query q is the position ``first + q`` of the keys.
@@ -192,13 +192,13 @@ def _paid(attention: np.ndarray, rows: Sequence[Word], columns: Sequence[Word], 
     return out
 
 
-def _around(words: Sequence[Word], place: int, most: int) -> tuple[list[Word], int]:
+def _words_around(words: Sequence[Word], place: int, most: int) -> tuple[list[Word], int]:
     """At most ``most`` words around one of them, and how many were left out."""
     first = max(0, min(place - most // 2, len(words) - most))
     return list(words[first : first + most]), max(0, len(words) - most)
 
 
-def _fitting(words: list[tuple[str, Word]], most: int) -> tuple[list[tuple[str, Word]], int]:
+def _fit_words(words: list[tuple[str, Word]], most: int) -> tuple[list[tuple[str, Word]], int]:
     """At most ``most`` words: the question's start and the text's end, which stand nearest to what is asked."""
     if len(words) <= most:
         return words, 0
@@ -215,7 +215,7 @@ def _left_out(*counts: tuple[str, int]) -> str:
 # -- the figure -------------------------------------------------------------------------------------------------------
 
 
-def _titles(trace: Trace, step: Step | None, reader: Mapping[str, Any] | None = None) -> tuple[str, str]:
+def _figure_titles(trace: Trace, step: Step | None, reader: Mapping[str, Any] | None = None) -> tuple[str, str]:
     """The figure's title and the line below it; ``reader`` is the provenance of the model that read again."""
     where = f"step {step.index + 1}" if step is not None else "question and answer, read again by themselves"
     writer = trace.provenance.get("weights_sha256")
@@ -226,7 +226,7 @@ def _titles(trace: Trace, step: Step | None, reader: Mapping[str, Any] | None = 
     return asked, f"{where}{f', layer {layer}' if layer is not None else ''}; each row looks back at the columns"
 
 
-def _figure(words: WordMap, head: int | None, title: str, about: str) -> View:
+def _map_figure(words: WordMap, head: int | None, title: str, about: str) -> View:
     if head is None:
         paid, rest, name = (
             words.paid.mean(axis=0),

@@ -23,9 +23,9 @@ from dragin_lab.study.runs import Runs
 from dragin_lab.text import json_in_html
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Passage, Trace
-from dragin_lab.views.frame import View, view
+from dragin_lab.views.frame import View, make_view
 from dragin_lab.views.html import clip, esc, printable
-from dragin_lab.views.rendering import render
+from dragin_lab.views.rendering import render_template
 
 PASSAGE_CHARS = 900  # of a passage in the page
 
@@ -34,19 +34,21 @@ def browse_page(runs: Runs | str | Path | Iterable[str | Path]) -> View:
     """The explorer as a view: ``save`` writes the page. Arguments and errors as for ``Runs.load``."""
     found = runs if isinstance(runs, Runs) else Runs.load(runs)
     data = Markup(json_in_html(browse_data(found)))
-    card = partial(render, "browse.html", data=data, script=Markup(script()), table=found.table())
+    card = partial(render_template, "browse.html", data=data, script=Markup(load_browse_script()), table=found.table())
     title = f"{', '.join(found.names)} on {', '.join(found.datasets)}"
-    return view("The explorer", "runs", title, card, lambda: str(found.table()), "browse")
+    return make_view("The explorer", "runs", title, card, lambda: str(found.table()), "browse")
 
 
 def browse_still(runs: Runs) -> View:
     """What stands in for the explorer where nothing can run it: the means and the causes."""
     text = partial("{}\n\n{}".format, runs.table(), runs.causes.to_string())
     title = f"{', '.join(runs.names)} on {', '.join(runs.datasets)}"
-    return view("The explorer", "runs", title, lambda: f'<pre class="plain head">{esc(text())}</pre>', text, "browse")
+    return make_view(
+        "The explorer", "runs", title, lambda: f'<pre class="plain head">{esc(text())}</pre>', text, "browse"
+    )
 
 
-def script() -> str:
+def load_browse_script() -> str:
     """What draws the explorer: ``browse(root, data)``."""
     return (resources.files("dragin_lab.views") / "templates" / "browse.js").read_text(encoding="utf-8")
 
@@ -64,9 +66,9 @@ def browse_data(runs: Runs) -> dict[str, Any]:
             questions.append(
                 {
                     "set": dataset, "id": qid, "q": printable(first["question"]), "gold": first["gold"],
-                    "type": "" if label is None else label.type, "needs": _needs(label, judge.titles.get(qid, ())),
+                    "type": "" if label is None else label.type, "needs": _list_needs(label, judge.titles.get(qid, ())),
                     "by": [
-                        _answer(runs, runs.run_of(dataset, name), lines[name][qid], name, dataset, passages)
+                        _answer_data(runs, runs.run_of(dataset, name), lines[name][qid], name, dataset, passages)
                         if qid in lines[name] else None for name in runs.names
                     ],
                 }
@@ -77,14 +79,14 @@ def browse_data(runs: Runs) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _needs(label: Labelled | None, titles: Iterable[str]) -> list[list[str]]:
+def _list_needs(label: Labelled | None, titles: Iterable[str]) -> list[list[str]]:
     """What a question needs: in words, and the id or else the title of the passage that says it."""
     if label is not None:
         return [[f"{f.relation} of {f.subject}: {f.value}", f.passage, ""] for f in label.facts]
     return [[title, "", title] for title in titles]
 
 
-def _answer(
+def _answer_data(
     runs: Runs, record: RunRecord, line: Line, name: str, dataset: str, passages: dict[tuple[str, str, str], int]
 ) -> dict[str, Any]:
     trace = runs.kept_trace(record, line["qid"])
@@ -102,10 +104,10 @@ def _answer(
             "text": [[0, printable(line["text"]), []]],
             "steps": [{"q": q, "p": []} for q in line["queries"]],
         }
-    return told | _told(trace, passages)
+    return told | _trace_data(trace, passages)
 
 
-def _told(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict[str, Any]:
+def _trace_data(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict[str, Any]:
     """Sentences, each with whether passages stood in its prompt and the retrievals that came in at it; retrievals."""
     text = printable(trace.text)
     spans = load_pipeline().spans(text) or [(0, len(text))]
@@ -114,7 +116,10 @@ def _told(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict[str, 
     for _, step in came:
         assert step.query is not None
         why = step.decision.reason if step.decision is not None else ""
-        found = {"q": printable(step.query.sent), "p": [_index(passage, passages) for passage in step.passages]}
+        found = {
+            "q": printable(step.query.sent),
+            "p": [_number_passage(passage, passages) for passage in step.passages],
+        }
         cut = cut_off(step)
         steps.append(found | ({"why": printable(why)} if why else {}) | ({"cut": printable(cut)} if cut else {}))
     sentences = []
@@ -126,5 +131,5 @@ def _told(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict[str, 
     return {"text": sentences, "steps": steps}
 
 
-def _index(passage: Passage, passages: dict[tuple[str, str, str], int]) -> int:
+def _number_passage(passage: Passage, passages: dict[tuple[str, str, str], int]) -> int:
     return passages.setdefault((passage.id, passage.title, passage.text), len(passages))

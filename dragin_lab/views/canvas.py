@@ -17,7 +17,7 @@ MAX_TOKENS = 2000
 MAX_STEPS = 40
 
 
-def prefix(trace: Trace, view: str = "") -> str:
+def id_prefix(trace: Trace, view: str = "") -> str:
     """A prefix of element ids that another trace or view hardly has, and the same one always."""
     known = f"{trace.question}{trace.method}{trace.text}{len(trace.steps)}{view}"
     return "dl" + hashlib.blake2s(known.encode(errors="replace"), digest_size=5).hexdigest()
@@ -43,7 +43,7 @@ class Canvas:
         """A canvas for the first steps of a trace, with room for at most ``most`` tokens."""
         made = [c for _, _, c in written(trace.steps[:MAX_STEPS])]
         room = share_out(made, max(0, most))
-        return cls(trace, scale_of(trace), prefix(trace, view), room, gold=gold)
+        return cls(trace, scale_of(trace), id_prefix(trace, view), room, gold=gold)
 
     def look(self, made: Continuation, step: Step) -> Look:
         """The look of what a step wrote, made once; only a draft is judged."""
@@ -102,7 +102,7 @@ class Canvas:
 
     def segments(self, prompt: Prompt, number: int) -> Iterator[tuple[str, str, int]]:
         """``(name, text, step that showed it)``; exemplars are written out once per view, the step is 0 at first."""
-        for name, start, stop in sections.segments(prompt):
+        for name, start, stop in sections.prompt_segments(prompt):
             text = prompt.text[start:stop]
             before = self._exemplars.get(text, 0) if name == "exemplars" else 0
             if name == "exemplars":

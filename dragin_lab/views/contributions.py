@@ -13,8 +13,8 @@ from dragin_lab.errors import SettingError
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.triggers.logistic import Logistic
-from dragin_lab.views.frame import View, draw
-from dragin_lab.views.rendering import render
+from dragin_lab.views.frame import View, draw_trace
+from dragin_lab.views.rendering import render_template
 
 MAX_WORDS = 200  # of one draft
 
@@ -53,7 +53,7 @@ def contributions(trace: Trace | str | Path) -> View:
     if isinstance(trace, Trace):
         _fitted_trigger(trace)
     card, text = partial(_fill, "contributions.html"), partial(_fill, "contributions.txt")
-    return draw("contributions", trace, card, text, "contributions")
+    return draw_trace("contributions", trace, card, text, "contributions")
 
 
 def _fitted_trigger(trace: Trace) -> Logistic:
@@ -69,7 +69,7 @@ def _fill(template: str, trace: Trace) -> str:
     judged = [step for step in trace.steps if step.draft is not None and len(step.words)]
     drafts = [_draft_rows(trigger, trace, step, order) for step in judged]
     terms = [(trigger.terms[i][0].replace("_", " "), trigger.terms[i][1]) for i in order]
-    return render(template, trace=trace, theta=trigger.theta, terms=terms, drafts=drafts)
+    return render_template(template, trace=trace, theta=trigger.theta, terms=terms, drafts=drafts)
 
 
 def _draft_rows(trigger: Logistic, trace: Trace, step: Step, order: list[int]) -> DraftRows:

@@ -24,9 +24,9 @@ from markupsafe import Markup
 from dragin_lab.checks import number
 from dragin_lab.errors import MissingPackageError, SettingError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
-from dragin_lab.views.frame import View, framed
+from dragin_lab.views.frame import View, frame_card
 from dragin_lab.views.html import num, printable
-from dragin_lab.views.rendering import render
+from dragin_lab.views.rendering import render_template
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,7 +64,7 @@ class Figure(View):
 
     def draw(self, width: int = WIDE) -> Any:
         """A new ``matplotlib.figure.Figure`` without the title, ``width`` CSS pixels wide."""
-        with plotting():
+        with use_style():
             return self.draw_with_style(width)
 
     def save(self, path: str | Path, *, width: int = WIDE, height: int | None = None, scale: float = 2) -> Path:
@@ -83,10 +83,10 @@ class Figure(View):
             raise SettingError(f"{target}: a picture's name ends in one of {endings}, a page's in .html")
         width, scale = round(number("width", width, 200, 10_000)), number("scale", scale, 0.1, 6)
         height = None if height is None else round(number("height", height, 200, 10_000))
-        with plotting():
+        with use_style():
             drawing = self.draw(width)
             _write_title(drawing, self.title, self.about, height)
-            data = _encode(drawing, kind, self.title, dpi=DPI * scale, facecolor="white")
+            data = _encode_drawing(drawing, kind, self.title, dpi=DPI * scale, facecolor="white")
         try:
             write_whole(target, data)
         except OSError as error:
@@ -102,17 +102,17 @@ def make_figure(
     ``alt`` says in a sentence what the picture shows, ``numbers`` names ``table``, whose numbers are shown with three
     decimals. Raises ``MissingPackageError`` without matplotlib.
     """
-    with plotting():
-        pictures = [_inline(draw(width), width, title) for width in (WIDE, NARROW)]
+    with use_style():
+        pictures = [_inline_svg(draw(width), width, title) for width in (WIDE, NARROW)]
     rows = table.map(lambda cell: num(cell) if isinstance(cell, float) else printable(str(cell)))
     text = "\n\n".join(filter(None, [title, about, alt, rows.to_string(index=False, max_rows=MAX_ROWS)]))
     context = {"title": title, "about": about, "alt": alt, "pictures": pictures, "table": rows, "numbers": numbers}
-    html, plain = framed("The figure", lambda: render("figure.html", **context), lambda: text, ("figure",))
+    html, plain = frame_card("The figure", lambda: render_template("figure.html", **context), lambda: text, ("figure",))
     return Figure(title, html, plain, about, draw)
 
 
 @contextmanager
-def plotting() -> Iterator[None]:
+def use_style() -> Iterator[None]:
     """Our style while matplotlib draws, whatever style the caller has set.
 
     A character that its font lacks is drawn as a box, without a warning.
@@ -186,7 +186,7 @@ def _write_title(drawing: Any, title: str, about: str, height: int | None) -> No
         drawing.text(8 / width, 1 - top / total, line, color=SOFT, va="top", in_layout=False)
 
 
-def _encode(drawing: Any, kind: str, salt: str, **options: Any) -> bytes:
+def _encode_drawing(drawing: Any, kind: str, salt: str, **options: Any) -> bytes:
     """The drawing as the bytes of a file; the same bytes for the same drawing. ``salt`` keeps ids of SVGs apart."""
     import matplotlib
 
@@ -196,12 +196,12 @@ def _encode(drawing: Any, kind: str, salt: str, **options: Any) -> bytes:
     return out.getvalue()
 
 
-def _inline(drawing: Any, room: int, title: str) -> Markup:
+def _inline_svg(drawing: Any, room: int, title: str) -> Markup:
     """The drawing as SVG within a page, in the page's font and colours, as wide as its box.
 
     A drawing that needs more than ``room`` pixels keeps its width, and its box scrolls.
     """
-    svg = _encode(drawing, "svg", f"{title}{room}").decode()
+    svg = _encode_drawing(drawing, "svg", f"{title}{room}").decode()
     width, height = (DPI * inches for inches in drawing.get_size_inches())
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r' id="\w+_\d+"', "", svg)  # nothing refers to these, and each picture has them

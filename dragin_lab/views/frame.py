@@ -11,8 +11,8 @@ from dragin_lab.checks import several
 from dragin_lab.errors import SettingError, TraceFileError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.html import attempt, clip, esc, printable
-from dragin_lab.views.rendering import exporter, macro, page, stylesheet
+from dragin_lab.views.html import clip, esc, printable, show_or_explain
+from dragin_lab.views.rendering import load_export_script, load_stylesheet, render_macro, wrap_page
 
 
 @dataclass(frozen=True, repr=False)
@@ -27,7 +27,7 @@ class View:
     text: str
 
     def _repr_html_(self) -> str:
-        return f"{self.html}<script>{exporter()}</script>"
+        return f"{self.html}<script>{load_export_script()}</script>"
 
     def __repr__(self) -> str:
         return f"View({self.title!r}, {len(self.html):,} characters of HTML; print() it for text, .save() it as a page)"
@@ -37,7 +37,7 @@ class View:
 
     def page(self) -> str:
         """The view as a whole document."""
-        return page(self.title, self.html)
+        return wrap_page(self.title, self.html)
 
     def save(self, path: str | Path) -> Path:
         """Write the view as one page that opens offline; raises ``ViewError`` where the file cannot be written."""
@@ -48,13 +48,15 @@ def save_page(path: str | Path, title: str, body: str) -> Path:
     """Write one page, whole or not at all; raises ``ViewError`` where the file cannot be written."""
     target = as_path(path, ViewError)
     try:
-        write_whole(target, page(title, body).encode())
+        write_whole(target, wrap_page(title, body).encode())
     except OSError as error:
         raise ViewError(not_saved(target, error)) from error
     return target
 
 
-def framed(what: str, card: Callable[[], str], text: Callable[[], str], css: tuple[str, ...] = ()) -> tuple[str, str]:
+def frame_card(
+    what: str, card: Callable[[], str], text: Callable[[], str], css: tuple[str, ...] = ()
+) -> tuple[str, str]:
     """A card's HTML in its frame, and the text that stands in for it.
 
     The text comes first in the HTML: where a notebook is not trusted and its styles are dropped, it is what shows.
@@ -66,22 +68,22 @@ def framed(what: str, card: Callable[[], str], text: Callable[[], str], css: tup
         plain.append(printable(text()))
         return esc(plain[0])
 
-    shown = attempt(f"The text of {what[0].lower()}{what[1:]}", written, lambda: "")
-    inner = attempt(what, card, lambda: shown)
-    style = attempt("The style", lambda: f"<style>{stylesheet(*css)}</style>", lambda: "")
+    shown = show_or_explain(f"The text of {what[0].lower()}{what[1:]}", written, lambda: "")
+    inner = show_or_explain(what, card, lambda: shown)
+    style = show_or_explain("The style", lambda: f"<style>{load_stylesheet(*css)}</style>", lambda: "")
     # Each sheet holds for cards of its name alone, as several views stand on one page.
     names = " ".join(["dl", *(f"v-{name}" for name in css)])
     html = f'<div class="dl-out"><pre class="alt">{shown}</pre>{style}<div class="{names}" hidden>{inner}</div></div>'
     return html, plain[0] if plain else ""
 
 
-def view(what: str, name: str, asked: str, card: Callable[[], str], text: Callable[[], str], *css: str) -> View:
+def make_view(what: str, name: str, asked: str, card: Callable[[], str], text: Callable[[], str], *css: str) -> View:
     """One view in its frame; ``asked`` is the question that it is about."""
-    html, plain = framed(what, card, text, css)
+    html, plain = frame_card(what, card, text, css)
     return View(f"{clip(asked, 80)[0]} – {name}", html, plain)
 
 
-def opened(source: Trace | str | Path) -> Trace:
+def open_trace(source: Trace | str | Path) -> Trace:
     """The trace itself, or the one in a file; raises ``TraceFileError`` for a file that holds none."""
     if isinstance(source, Trace):
         return source
@@ -90,28 +92,30 @@ def opened(source: Trace | str | Path) -> Trace:
     raise SettingError(f"a view takes a Trace or the path of one, not {type(source).__name__}")
 
 
-def opened_all(sources: Iterable[Trace | str | Path]) -> list[Trace]:
+def open_traces(sources: Iterable[Trace | str | Path]) -> list[Trace]:
     """Several traces, themselves or from files; errors as for ``opened``."""
-    return [opened(one) for one in several("traces", sources, Trace | str | Path, "give a list of traces or of paths")]
+    return [
+        open_trace(one) for one in several("traces", sources, Trace | str | Path, "give a list of traces or of paths")
+    ]
 
 
-def draw(
+def draw_trace(
     what: str, source: Trace | str | Path, card: Callable[[Trace], str], text: Callable[[Trace], str], *css: str
 ) -> View:
     """One view of a trace; a file that cannot be read (cut, or of another version) gives its message in place."""
     try:
-        trace = opened(source)
+        trace = open_trace(source)
     except TraceFileError as error:
-        return message(f"{what} of {source}", str(error))
-    return view(f"The {what}", what, trace.question.text, partial(card, trace), partial(text, trace), *css)
+        return make_message(f"{what} of {source}", str(error))
+    return make_view(f"The {what}", what, trace.question.text, partial(card, trace), partial(text, trace), *css)
 
 
-def message(title: str, said: str) -> View:
+def make_message(title: str, said: str) -> View:
     """A view that holds a message alone."""
-    html, _ = framed("The message", partial(macro, "parts.html", "message", said), lambda: said)
+    html, _ = frame_card("The message", partial(render_macro, "parts.html", "message", said), lambda: said)
     return View(title, html, said)
 
 
-def head(trace: Trace) -> str:
+def render_head(trace: Trace) -> str:
     """Question, answer with its verdict, method, model, how it ended, and the error where there was one."""
-    return macro("parts.html", "head", trace)
+    return render_macro("parts.html", "head", trace)

@@ -97,14 +97,14 @@ def scale_of(trace: Trace) -> Scale:
         if unit == "word" and any(_passed_over(s.words, theta) for s in trace.steps):
             first = "sentence" if trace.method.get("variant") == "reference" else "word"
             note = f"Judging ends with the first {first} that fires; a darker word after it is not a hit."
-        return Scale("score", score_name(trace), largest(scored), theta, note, unit)
+        return Scale("score", score_name(trace), find_largest(scored), theta, note, unit)
     made = trace.continuations
     products = [np.asarray(c.entropy, np.float64) * c.received for c in made]
-    if largest(products) > 0:
-        return Scale("product", "entropy × attention received", largest(products))
+    if find_largest(products) > 0:
+        return Scale("product", "entropy × attention received", find_largest(products))
     entropies = [np.asarray(c.entropy, np.float64) for c in made]
-    if largest(entropies) > 0:
-        return Scale("entropy", "entropy in nats", largest(entropies))
+    if find_largest(entropies) > 0:
+        return Scale("entropy", "entropy in nats", find_largest(entropies))
     return Scale("none", "nothing", 0.0)
 
 
@@ -113,7 +113,7 @@ def _passed_over(words: Words, theta: float) -> bool:
     return bool((~words.hit & ~words.stop & (words.score > theta)).any())
 
 
-def largest(arrays: Iterable[np.ndarray], none: float = 0.0) -> float:
+def find_largest(arrays: Iterable[np.ndarray], none: float = 0.0) -> float:
     """The largest finite value of all; ``none`` where there is none."""
     flat = np.concatenate([np.zeros(0), *(np.asarray(a, np.float64) for a in arrays)])
     flat = flat[np.isfinite(flat)]

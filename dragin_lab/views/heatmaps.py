@@ -9,10 +9,10 @@ from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Step, Trace
 from dragin_lab.views import sections, strip
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
-from dragin_lab.views.frame import View, draw
+from dragin_lab.views.frame import View, draw_trace
 from dragin_lab.views.html import count, num
-from dragin_lab.views.rendering import render
-from dragin_lab.views.tokens import windowed
+from dragin_lab.views.rendering import render_template
+from dragin_lab.views.tokens import window_ranges
 
 
 def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS) -> View:
@@ -22,42 +22,46 @@ def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS) -> View:
     ``max_tokens`` tokens are drawn one by one, around what fired; the view says how many it left out. A path that
     holds no readable trace gives its message in place.
     """
-    return draw("RIND heatmap", trace, partial(_card, most=max_tokens), partial(_text, most=max_tokens), "strip")
+    return draw_trace(
+        "RIND heatmap", trace, partial(_heatmap_card, most=max_tokens), partial(_heatmap_text, most=max_tokens), "strip"
+    )
 
 
-def _card(trace: Trace, most: int) -> str:
+def _heatmap_card(trace: Trace, most: int) -> str:
     canvas = Canvas.of(trace, "heatmap", most)
     shown = list(written(trace.steps[:MAX_STEPS]))
-    return render(
+    return render_template(
         "heatmap.html",
         canvas=canvas,
         written=shown,
         axes=strip.axes_of([canvas.look(made, step) for step, _, made in shown]),
         most=MAX_STEPS,
-        cut_of=_cut,
+        cut_of=_find_cut,
     )
 
 
-def _cut(step: Step, name: str, made: Continuation) -> int | None:
+def _find_cut(step: Step, name: str, made: Continuation) -> int | None:
     """The character after which a text was thrown away; None where nobody has decided, or all was kept."""
     end = kept_of(step).of(name)
     return None if end is None or end >= len(made.text) else end
 
 
-def _text(trace: Trace, most: int) -> str:
+def _heatmap_text(trace: Trace, most: int) -> str:
     canvas = Canvas.of(trace, "heatmap", most)
     shown = list(written(trace.steps[:MAX_STEPS]))
     axes = strip.axes_of([canvas.look(made, step) for step, _, made in shown])
     attention = axes.received if axes.read != axes.read else axes.read
     tops = f"entropy {num(axes.entropy)} nats, attention {num(attention)}, {axes.score_name} {num(axes.score)}"
-    out = [*sections.opening(trace), f"Full bars     {tops}; θ {num(canvas.scale.threshold)}", ""]
+    out = [*sections.opening_lines(trace), f"Full bars     {tops}; θ {num(canvas.scale.threshold)}", ""]
     for step, name, made in shown:
         look = canvas.look(made, step)
-        out.append(f"Step {step.index + 1}: {name}, {sections.about(trace, step, name)}")
+        out.append(f"Step {step.index + 1}: {name}, {sections.describe_text(trace, step, name)}")
         out += [f"⟦{unit.name}⟧  {unit.verdict}" for unit in look.units]
-        for start, stop, left_out in windowed(look, canvas.room_of(made), 0, len(made.text)):
+        for start, stop, left_out in window_ranges(look, canvas.room_of(made), 0, len(made.text)):
             if left_out:
                 out += [f"… {count(stop - start, 'more character')}", ""]
             else:
-                out += strip.strip_text(look, strip.columns(look, start, stop, _cut(step, name, made)), axes, 100)
+                out += strip.strip_text(
+                    look, strip.strip_columns(look, start, stop, _find_cut(step, name, made)), axes, 100
+                )
     return "\n".join(out) + "\n"

@@ -49,19 +49,19 @@ def clip(text: str, limit: int, unit: str = "character") -> tuple[str, str]:
     return text[:limit], f"… {count(len(text) - limit, 'more ' + unit)}"
 
 
-def clipped(text: str, limit: int) -> Markup:
+def clip_html(text: str, limit: int) -> Markup:
     """``clip`` as HTML: the escaped text and a visible mark where it was cut."""
     head, rest = clip(text, limit)
     return esc(head) + (Markup(f'<span class="more">{rest}</span>') if rest else "")
 
 
-def classes(*names: str, **flags: object) -> Markup:
+def class_attribute(*names: str, **flags: object) -> Markup:
     """A ``class`` attribute of these names and of the flags that are true; nothing where there is none."""
     given = " ".join([name for name in names if name] + [name for name, on in flags.items() if on])
     return Markup(f' class="{given}"' if given else "")
 
 
-def attempt(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> Markup:
+def show_or_explain(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> Markup:
     """What ``render`` makes; where it fails, the visible error, the HTML of ``fallback``, and a warning.
 
     A picture that cannot be drawn must neither take a notebook cell down nor hide what went wrong.

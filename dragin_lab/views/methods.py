@@ -15,9 +15,9 @@ from dragin_lab.errors import SettingError
 from dragin_lab.study.conditions import tell_apart
 from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Step, Trace
-from dragin_lab.views.frame import View, opened_all, view
+from dragin_lab.views.frame import View, make_view, open_traces
 from dragin_lab.views.html import clip, count, printable
-from dragin_lab.views.rendering import render
+from dragin_lab.views.rendering import render_template
 
 MAX_TRACES = 16
 MAX_SENTENCES = 40
@@ -94,20 +94,20 @@ def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] 
     """
     if isinstance(traces, Trace | str | Path):
         raise SettingError("side_by_side compares several traces; give a list of them")
-    found = opened_all(traces)
+    found = open_traces(traces)
     if not 1 <= len(found) <= MAX_TRACES:
         raise SettingError(f"{len(found)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
-    told = _all_told(found, labels)
-    card, text = partial(_drawn, "methods.html", told), partial(_drawn, "methods.txt", told)
-    return view("The comparison", "methods", found[0].question.text, card, text, "methods")
+    told = _read_columns(found, labels)
+    card, text = partial(_fill_template, "methods.html", told), partial(_fill_template, "methods.txt", told)
+    return make_view("The comparison", "methods", found[0].question.text, card, text, "methods")
 
 
-def inside(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> str:
+def comparison_card(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> str:
     """The inside of that view's card; errors as for ``side_by_side``."""
-    return _drawn("methods.html", _all_told(traces, labels))
+    return _fill_template("methods.html", _read_columns(traces, labels))
 
 
-def _all_told(found: Sequence[Trace], labels: Sequence[str] | None) -> list[Told]:
+def _read_columns(found: Sequence[Trace], labels: Sequence[str] | None) -> list[Told]:
     other = next((t for t in found if t.question.text.strip() != found[0].question.text.strip()), None)
     if other is not None:
         said = f"{clip(found[0].question.text, 80)[0]!r} and {clip(other.question.text, 80)[0]!r}"
@@ -116,7 +116,7 @@ def _all_told(found: Sequence[Trace], labels: Sequence[str] | None) -> list[Told
         labels = several("labels", labels, str, "give a list of texts")
     if labels is not None and len(labels) != len(found):
         raise SettingError(f"{len(labels)} labels do not go with {len(found)} traces; give one each")
-    return [_told(t, name) for t, name in zip(found, labels or names_of(found), strict=True)]
+    return [_read_column(t, name) for t, name in zip(found, labels or names_of(found), strict=True)]
 
 
 def names_of(traces: Sequence[Trace]) -> list[str]:
@@ -124,7 +124,7 @@ def names_of(traces: Sequence[Trace]) -> list[str]:
     return tell_apart([trace.method for trace in traces])
 
 
-def _told(trace: Trace, label: str) -> Told:
+def _read_column(trace: Trace, label: str) -> Told:
     from dragin_lab.core.sentences import load_pipeline
 
     spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
@@ -139,28 +139,28 @@ def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
     return frozenset(i for op, _, _, a, b in matcher.get_opcodes() if op in ("insert", "replace") for i in range(a, b))
 
 
-def _drawn(template: str, told: list[Told]) -> str:
+def _fill_template(template: str, told: list[Told]) -> str:
     rest = "; ".join(f"{t.label}: {count(t.left_out, 'more sentence')}" for t in told if t.left_out)
-    slots, wide = align([t.sentences for t in told]), max(len(t.short) for t in told)
-    return render(template, told=told, slots=slots, wide=wide, left_out=rest)
+    slots, wide = align_sentences([t.sentences for t in told]), max(len(t.short) for t in told)
+    return render_template(template, told=told, slots=slots, wide=wide, left_out=rest)
 
 
 #: Sentences less alike than this do not stand in one slot.
 ALIKE = 0.15
 
 
-def alike(one: str, other: str) -> float:
+def sentence_likeness(one: str, other: str) -> float:
     """How alike two sentences are, 0 to 1: the Dice coefficient of their character trigrams, case aside."""
-    a, b = _trigrams(one), _trigrams(other)
+    a, b = _letter_trigrams(one), _letter_trigrams(other)
     return 2 * len(a & b) / (len(a) + len(b)) if a and b else float(one.strip() == other.strip())
 
 
-def _trigrams(text: str) -> frozenset[str]:
+def _letter_trigrams(text: str) -> frozenset[str]:
     flat = f" {' '.join(text.casefold().split())} "
     return frozenset(flat[i : i + 3] for i in range(len(flat) - 2))
 
 
-def align(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
+def align_sentences(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
     """Slots in reading order; each holds for every text the number of the sentence in it, None for none.
 
     The texts are added one after another. Each keeps its order; a sentence joins the slot that it is most alike to, so
@@ -181,7 +181,7 @@ def align(texts: Sequence[Sequence[str]]) -> list[list[int | None]]:
 
 
 def _to_slot(slot: Sequence[int | None], texts: Sequence[Sequence[str]], sentence: str) -> float:
-    return max((alike(texts[t][s], sentence) for t, s in enumerate(slot) if s is not None), default=0.0)
+    return max((sentence_likeness(texts[t][s], sentence) for t, s in enumerate(slot) if s is not None), default=0.0)
 
 
 def _best_pairs(likeness: list[list[float]], rows: int, cols: int) -> list[tuple[int, int]]:

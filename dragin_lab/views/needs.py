@@ -15,7 +15,7 @@ from dragin_lab.checks import instance, several, shown, text
 from dragin_lab.errors import SettingError
 from dragin_lab.study import ranking
 from dragin_lab.views.figures import AMBER, BLUE, INK, SOFT, draw_panels, make_figure, new_drawing
-from dragin_lab.views.frame import View, message
+from dragin_lab.views.frame import View, make_message
 from dragin_lab.views.html import count, short
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def needs_curves(
     """
     thetas, names, labels = _check_items(items, triggers, thresholds, positive)
     if (reason := _missing_contrast(labels)) is not None:
-        return message("ROC", reason)
+        return make_message("ROC", reason)
     scores = {name: np.array([item.scores[name] for item in items]) for name in names}
     curves = [Curve.of(name, values, labels, thetas.get(name)) for name, values in scores.items()]
     curves.sort(key=lambda curve: -curve.area)
@@ -90,7 +90,7 @@ def needs_curves(
     remarks = ["A panel per trigger, with its area under the ROC, over the grey lines of the others."]
     remarks += ["A diamond is the trigger's θ."] if thetas else []
     remarks += [_unscored_text(items)] if triggers is None else []
-    areas = ", ".join(f"{_spaced(curve.name)} {curve.area:.2f}" for curve in curves)
+    areas = ", ".join(f"{_spaced_name(curve.name)} {curve.area:.2f}" for curve in curves)
     return make_figure(
         text("title", title) or f"Does a trigger fire where it is needed? {facts}",
         partial(_draw_curves, curves, float(labels.mean())),
@@ -110,7 +110,9 @@ def _draw_curves(curves: Sequence[Curve], share: float, width: int) -> Any:
         part.set_facecolor("none")
         part.suptitle(heading, x=0.01, ha="left", size=13, color=INK)
         roc = x == "alarms"
-        titles = [f"{_spaced(curve.name)} {curve.area:.2f}" if roc else _spaced(curve.name) for curve in curves]
+        titles = [
+            f"{_spaced_name(curve.name)} {curve.area:.2f}" if roc else _spaced_name(curve.name) for curve in curves
+        ]
         _, panels = draw_panels(titles, width, parent=part, sharex="all", sharey="all")
         for panel, own in zip(panels, curves, strict=True):
             panel.plot([0, 1], [0, 1] if roc else [share, share], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
@@ -137,7 +139,7 @@ def _curve_table(curves: Sequence[Curve]) -> pd.DataFrame:
     for curve in curves:
         for i in curve.sample(MAX_THRESHOLDS):
             values = (curve.thresholds[i], curve.alarms[i], curve.recall[i], curve.precision[i])
-            rows.append([_spaced(curve.name), *map(float, values)])
+            rows.append([_spaced_name(curve.name), *map(float, values)])
     return pd.DataFrame(rows, columns=["trigger", "score ≥", "known that fire", "missing that fire", "precision"])
 
 
@@ -158,7 +160,7 @@ def score_distributions(
 
     thetas, names, labels = _check_items(items, triggers, thresholds, positive)
     if (reason := _missing_contrast(labels)) is not None:
-        return message("Scores", reason)
+        return make_message("Scores", reason)
     if triggers is None:
         names = [name for name in names if name not in CLOCKS]
     scores = {name: np.array([item.scores[name] for item in items]) for name in names}
@@ -177,7 +179,7 @@ def score_distributions(
 
 
 def _draw_scores(scores: Mapping[str, np.ndarray], labels: np.ndarray, thetas: Mapping[str, float], width: int) -> Any:
-    titles = [_spaced(name) + (f", θ {short(thetas[name])}" if name in thetas else "") for name in scores]
+    titles = [_spaced_name(name) + (f", θ {short(thetas[name])}" if name in thetas else "") for name in scores]
     drawing, panels = draw_panels(titles, width, height=160, least=200, most=4)
     for panel, (name, values) in zip(panels, scores.items(), strict=True):
         edges = _bin_edges(values)
@@ -214,7 +216,7 @@ def _score_table(
         for kind, inside in facts.items():
             quantiles = np.quantile(values[inside], (0.1, 0.5, 0.9)).tolist()
             above = float((values[inside] > thetas[name]).mean()) if name in thetas else math.nan
-            rows.append([_spaced(name), kind, int(inside.sum()), *quantiles, above])
+            rows.append([_spaced_name(name), kind, int(inside.sum()), *quantiles, above])
     return pd.DataFrame(rows, columns=["trigger", "kind", "facts", "10 %", "median", "90 %", "share above θ"])
 
 
@@ -258,9 +260,9 @@ def _unscored_text(items: Sequence[Item]) -> str:
     """Which triggers have no curve here, and why; "" where all have one."""
     from dragin_lab.study.needs import left_out
 
-    reasons = [f"{_spaced(name)} ({why})" for name, why in left_out(items).items()]
+    reasons = [f"{_spaced_name(name)} ({why})" for name, why in left_out(items).items()]
     return f"Not scored on these facts: {', '.join(reasons)}." if reasons else ""
 
 
-def _spaced(name: str) -> str:
+def _spaced_name(name: str) -> str:
     return name.replace("-", " ")

@@ -15,20 +15,31 @@ from markupsafe import Markup
 from dragin_lab.trace.kept import before_after, kept_of, resumed, with_passages
 from dragin_lab.views import sections, strip
 from dragin_lab.views.heat import BELOW
-from dragin_lab.views.html import attempt, classes, clip, clipped, count, esc, num, percent, printable, short
-from dragin_lab.views.tokens import Cell, Look, Unit, windowed
+from dragin_lab.views.html import (
+    class_attribute,
+    clip,
+    clip_html,
+    count,
+    esc,
+    num,
+    percent,
+    printable,
+    short,
+    show_or_explain,
+)
+from dragin_lab.views.tokens import Cell, Look, Unit, window_ranges
 
 SNIP = '<i class="snip" title="cut here"><b>✂</b></i>'
 GEM = Markup('<span class="gem" aria-hidden="true">◆</span>')
 
 
-def safely(what: str, fallback: str = "", *, caller: Callable[[], str]) -> Markup:
+def render_safely(what: str, fallback: str = "", *, caller: Callable[[], str]) -> Markup:
     """``attempt`` for a template's ``{% call safely(…) %}``; ``fallback`` is text."""
-    return attempt(what, caller, lambda: esc(fallback))
+    return show_or_explain(what, caller, lambda: esc(fallback))
 
 
 @cache
-def environment() -> Environment:
+def load_environment() -> Environment:
     """The templates: HTML with autoescape, and ``.txt`` for what stands in a terminal; unknown names are errors."""
     made = Environment(
         loader=PackageLoader("dragin_lab.views"),
@@ -38,8 +49,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    tools = (num, short, percent, count, clip, clipped, classes, safely, id, zip)
-    shared = (*tools, windowed, kept_of, resumed, before_after, with_passages, tokens, columns)
+    tools = (num, short, percent, count, clip, clip_html, class_attribute, render_safely, id, zip)
+    shared = (*tools, window_ranges, kept_of, resumed, before_after, with_passages, render_tokens, render_columns)
     made.globals |= {tool.__name__: tool for tool in shared} | {
         "sections": sections,
         "strips": strip,
@@ -49,42 +60,42 @@ def environment() -> Environment:
     return made
 
 
-def render(template: str, **context: Any) -> str:
+def render_template(template: str, **context: Any) -> str:
     """A template of the views' folder, filled in."""
-    return environment().get_template(template).render(context)
+    return load_environment().get_template(template).render(context)
 
 
-def macro(template: str, name: str, *values: Any, **options: Any) -> str:
+def render_macro(template: str, name: str, *values: Any, **options: Any) -> str:
     """One macro of a template, for what is drawn by itself, such as a widget's part."""
-    return str(getattr(environment().get_template(template).module, name)(*values, **options))
+    return str(getattr(load_environment().get_template(template).module, name)(*values, **options))
 
 
 # What is drawn once per token is drawn here: as loops of a template these would take twice as long.
 
 
-def _css(cell: Cell, **flags: bool) -> str:
+def _cell_class(cell: Cell, **flags: bool) -> str:
     names = ([f"h{cell.level}"] if cell.level else []) + [name for name, on in flags.items() if on]
     return f' class="{" ".join(names)}"' if names else ""
 
 
-def tokens(look: Look, inside: list[tuple[str, Cell]], tips: bool, brackets: bool = True) -> Markup:
+def render_tokens(look: Look, inside: list[tuple[str, Cell]], tips: bool, brackets: bool = True) -> Markup:
     """Cells within a text with the text before each but the first: coloured, with figures on hover (``tips``).
 
     A sentence or a draft that was judged as a whole stands in brackets, with its score after it.
     """
     out: list[str] = []
     for before, cell in inside:
-        css = _css(cell, sp=cell.special, fired=cell.fired)
+        css = _cell_class(cell, sp=cell.special, fired=cell.fired)
         tip = f' data-i="{escape(printable(look.about(cell)))}"' if tips else ""
         body = escape(printable(cell.text.replace("\n", "↵\n")))
-        opens = bracket(look.units[cell.unit]) if brackets and cell.begins else ""
-        closes = bracket(look.units[cell.unit], closing=True) if brackets and cell.ends else ""
+        opens = render_bracket(look.units[cell.unit]) if brackets and cell.begins else ""
+        closes = render_bracket(look.units[cell.unit], closing=True) if brackets and cell.ends else ""
         shown = f"<span{css}{tip}>{body}</span>" if css or tip else body
         out += [escape(printable(before)) if inside[0][1] is not cell else "", opens, shown, closes]
     return Markup("".join(out))
 
 
-def bracket(unit: Unit, *, closing: bool = False) -> Markup:
+def render_bracket(unit: Unit, *, closing: bool = False) -> Markup:
     """What stands before a judged unit, or after it: its bracket and its score against θ."""
     css = "bracket above" if unit.above else "bracket"
     if not closing:
@@ -92,12 +103,12 @@ def bracket(unit: Unit, *, closing: bool = False) -> Markup:
     return Markup(f'<bdi class="{css}">]</bdi><bdi class="{css} tag">{esc(unit)}</bdi>')
 
 
-def columns(look: Look, cols: Sequence[strip.Column], axes: strip.Axes) -> Markup:
+def render_columns(look: Look, cols: Sequence[strip.Column], axes: strip.Axes) -> Markup:
     """Cells over their bars, word by word; a judged unit between its name and score and its last cell's edge."""
     out: list[str] = []
     judged = look.judged
     for col in cols:
-        cell, bars, first = col.cell, strip.bars(look, col, axes), col.cell.hit and col.opens
+        cell, bars, first = col.cell, strip.bar_heights(look, col, axes), col.cell.hit and col.opens
         unit = look.units[cell.unit] if cell.unit >= 0 else None
         flags = {"w": col.opens, "s": col.stop and judged, "gone": col.gone, "over": judged and col.over(axes)}
         if unit is not None:
@@ -105,7 +116,7 @@ def columns(look: Look, cols: Sequence[strip.Column], axes: strip.Axes) -> Marku
         names = " ".join(n for n, on in flags.items() if on)
         css, style = f' class="{names}"' if names else "", f' style="{bars}"' if bars else ""
         focus, sign = (' tabindex="0"', f'{GEM}<bdi class="vh">hit: </bdi>') if first else ("", "")
-        inner = _css(cell, hit=cell.hit, fired=cell.fired, sp=cell.special)
+        inner = _cell_class(cell, hit=cell.hit, fired=cell.fired, sp=cell.special)
         snip = SNIP if col.snip else ""
         tip = escape(printable(look.about(cell)))
         if col.opens or cell.begins:
@@ -123,7 +134,7 @@ def _unit_label(unit: Unit) -> str:
 
 
 @cache
-def stylesheet(*more: str) -> str:
+def load_stylesheet(*more: str) -> str:
     """The views' CSS, as small as it is sent: without comments and needless white space.
 
     ``more`` names sheets beside ``style.css``, such as "strip".
@@ -136,13 +147,13 @@ def stylesheet(*more: str) -> str:
 
 
 @cache
-def exporter() -> Markup:
+def load_export_script() -> Markup:
     """The script that gives each view on a page its export button, without comments and indents."""
     text = resources.files("dragin_lab.views").joinpath("templates", "export.js").read_text(encoding="utf-8")
     lines = (line.strip() for line in text.splitlines())
     return Markup("\n".join(line for line in lines if line and not line.startswith("//")))
 
 
-def page(title: str, body: str) -> str:
+def wrap_page(title: str, body: str) -> str:
     """One complete document around a view, to be opened from a file."""
-    return render("page.html", title=title, body=Markup(body), exporter=exporter()) + "\n"
+    return render_template("page.html", title=title, body=Markup(body), exporter=load_export_script()) + "\n"

@@ -16,10 +16,10 @@ from dragin_lab.study.whatif import Outcome, Replay, Turn
 from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS
-from dragin_lab.views.frame import View, opened_all, view
-from dragin_lab.views.heat import Scale, largest, scale_of
+from dragin_lab.views.frame import View, make_view, open_traces
+from dragin_lab.views.heat import Scale, find_largest, scale_of
 from dragin_lab.views.html import count, num
-from dragin_lab.views.rendering import render
+from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import Look, share_out
 
 MAX_ROWS = 200
@@ -40,41 +40,49 @@ def replayed(
     as for ``replay.Replay``. The first trace is drawn in full, the others are lines of a table. Raises ``SettingError``
     for settings that cannot be replayed, ``TraceFileError`` for a path that holds no trace.
     """
-    found = opened_all([traces] if isinstance(traces, Trace | str | Path) else traces)
+    found = open_traces([traces] if isinstance(traces, Trace | str | Path) else traces)
     if not found:
         raise SettingError("there is no trace to replay; give one or a list of them")
     known = several("labels", labels, Labelled, "give almanac.labels(...)") if labels is not None else None
     replays = [Replay(t, find_labels(t, known), tokenizer=tokenizer, nlp=nlp) for t in found]
     outcomes = [r.at(**settings) for r in replays]
     asked = found[0].question.text
-    return view("The replay", "replay", asked, partial(card, outcomes), partial(plain, outcomes), "replay")
+    return make_view(
+        "The replay", "replay", asked, partial(replay_card, outcomes), partial(replay_text, outcomes), "replay"
+    )
 
 
-def card(outcomes: Sequence[Outcome], chosen: int = 0) -> str:
+def replay_card(outcomes: Sequence[Outcome], chosen: int = 0) -> str:
     """The inside of the view's card; ``chosen`` is the trace drawn in full."""
     one = outcomes[chosen]
     scale = scale_at(one)
     turns = list(zip(one.trace.steps[:MAX_STEPS], one.turns, strict=False))
     room = share_out([t.made or s.draft for s, t in turns if s.draft is not None], MAX_TOKENS)
-    context = {"chosen": chosen, "scale": scale, "turns": turns, "facts": summary(outcomes), "judged": judged}
-    return _drawn("replay.html", outcomes, one, **context, look_of=partial(look_of, one, scale), room=room)
+    context = {
+        "chosen": chosen,
+        "scale": scale,
+        "turns": turns,
+        "facts": summary_rows(outcomes),
+        "judged": judge_decision,
+    }
+    return _fill_template("replay.html", outcomes, one, **context, look_of=partial(look_of, one, scale), room=room)
 
 
-def plain(outcomes: Sequence[Outcome]) -> str:
+def replay_text(outcomes: Sequence[Outcome]) -> str:
     """The same as text, one line per trace and the first one's steps."""
-    return _drawn("replay.txt", outcomes, outcomes[0])
+    return _fill_template("replay.txt", outcomes, outcomes[0])
 
 
-def _drawn(template: str, outcomes: Sequence[Outcome], one: Outcome, **context: Any) -> str:
+def _fill_template(template: str, outcomes: Sequence[Outcome], one: Outcome, **context: Any) -> str:
     tools = {
-        "ordered": ordered,
+        "ordered": sort_outcomes,
         "changes_of": changes_of,
-        "until": until,
-        "headline": headline,
+        "until": known_until,
+        "headline": step_headline,
         "first_change": first_change,
     }
     sizes = {"most_rows": MAX_ROWS, "most": MAX_STEPS, "all_tokens": MAX_TOKENS}
-    return render(template, outcomes=outcomes, one=one, **tools, **sizes, **context)
+    return render_template(template, outcomes=outcomes, one=one, **tools, **sizes, **context)
 
 
 # -- what is said -----------------------------------------------------------------------------------------------------
@@ -84,21 +92,21 @@ def changes_of(outcome: Outcome) -> str:
     """``θ 0.8 (was 1.2)``: the settings of an outcome that are not the trace's own."""
     old, new = outcome.trace.method, outcome.method.settings
     names = [name for name in _NAMES if new.get(name) != old.get(name)]
-    said = [f"{_NAMES[n]} {sections.plain(new[n])} (was {sections.plain(old.get(n))})" for n in names]
+    said = [f"{_NAMES[n]} {sections.setting_text(new[n])} (was {sections.setting_text(old.get(n))})" for n in names]
     return ", ".join(said) or "as it was run"
 
 
-def until(outcome: Outcome) -> str:
+def known_until(outcome: Outcome) -> str:
     """How far a stored trace says what would happen."""
     return "to its end" if outcome.since is None else f"to step {outcome.since + 1}"
 
 
-def summary(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str]]:
+def summary_rows(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     """The figures of all traces together: name, value, remark."""
     whole = sum(o.whole for o in outcomes)
     least = "" if whole == len(outcomes) else "at least "
     total, before = sum(o.retrievals for o in outcomes), sum(o.trace.retrievals_count for o in outcomes)
-    same = f"{whole} of {count(len(outcomes), 'trace')} to its end" if len(outcomes) > 1 else until(outcomes[0])
+    same = f"{whole} of {count(len(outcomes), 'trace')} to its end" if len(outcomes) > 1 else known_until(outcomes[0])
     parts = [
         ("settings", changes_of(outcomes[0]), ""),
         ("retrievals", f"{least}{total:,}", f"was {before:,}"),
@@ -111,16 +119,16 @@ def summary(outcomes: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     counted = sum((o.count for o in outcomes), Count())
     if counted != Count():
         fired, needed = counted.right + counted.wrong, counted.right + counted.missed
-        parts.append(("precision: retrievals needed", _part(counted.right, fired), num(counted.precision, 2)))
-        parts.append(("recall: missing facts looked up", _part(counted.right, needed), num(counted.recall, 2)))
+        parts.append(("precision: retrievals needed", _share_text(counted.right, fired), num(counted.precision, 2)))
+        parts.append(("recall: missing facts looked up", _share_text(counted.right, needed), num(counted.recall, 2)))
     return parts
 
 
-def _part(some: int, whole: int) -> str:
+def _share_text(some: int, whole: int) -> str:
     return f"{some} of {whole}" if whole else "none to judge"
 
 
-def ordered(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
+def sort_outcomes(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
     """The outcomes with their places, those that change first, and of them those that change earliest."""
     places = enumerate(outcomes)
     return sorted(places, key=lambda pair: (pair[1].since is None, pair[1].since or 0, pair[0]))
@@ -131,7 +139,7 @@ def first_change(outcome: Outcome) -> str:
     return "nothing" if outcome.since is None else outcome.turns[outcome.since].change or outcome.why
 
 
-def headline(step: Step, turn: Turn) -> str:
+def step_headline(step: Step, turn: Turn) -> str:
     """What a step comes to under these settings."""
     if step.draft is None:
         return "searches whatever is written" if step.query is not None else "nothing is compared with θ"
@@ -140,7 +148,7 @@ def headline(step: Step, turn: Turn) -> str:
     return turn.change or "as it was"
 
 
-def judged(counted: Count) -> str:
+def judge_decision(counted: Count) -> str:
     """What the ground truth says of a decision; "" where it says nothing."""
     said = []
     if counted.right:
@@ -160,7 +168,7 @@ def scale_at(outcome: Outcome) -> Scale:
     scale, theta = scale_of(outcome.trace), outcome.method.threshold
     if scale.kind != "score" or theta is None:
         return scale
-    top = max(scale.top, largest(t.words.score for t in outcome.turns))
+    top = max(scale.top, find_largest(t.words.score for t in outcome.turns))
     return replace(scale, top=top, threshold=theta)
 
 

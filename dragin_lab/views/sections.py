@@ -17,7 +17,7 @@ from dragin_lab.core.answers import thoughts
 from dragin_lab.trace.kept import before_after, kept_of, mean_entropy, with_passages
 from dragin_lab.trace.trace import Passage, Prompt, Query, Step, Trace
 from dragin_lab.views.html import clip, count, num, short
-from dragin_lab.views.tokens import extents
+from dragin_lab.views.tokens import find_extents
 
 #: The parts of a step in reading order: title and the question it answers.
 PARTS = {
@@ -86,7 +86,7 @@ def step_notes(step: Step) -> list[str]:
     return list(dict.fromkeys([*step.notes, *prompts]))
 
 
-def outcome(trace: Trace, step: Step) -> tuple[str, str]:
+def step_outcome(trace: Trace, step: Step) -> tuple[str, str]:
     """What happened in a step: a word for its badge ("retrieved", "kept", "open") and a line for its heading."""
     if step.decision is not None and not step.decision.retrieve and step.query is None:
         return "kept", "kept as written" if step.draft is not None else "no retrieval"
@@ -103,19 +103,19 @@ def outcome(trace: Trace, step: Step) -> tuple[str, str]:
     return "open", "nothing recorded"
 
 
-def about(trace: Trace, step: Step, name: str) -> str:
+def describe_text(trace: Trace, step: Step, name: str) -> str:
     """What a step's draft or continuation is, in a few words."""
     if name == "continuation":
         return "written with passages in view" if with_passages(step, name) else "written on"
-    return outcome(trace, step)[1]
+    return step_outcome(trace, step)[1]
 
 
-def opening(trace: Trace) -> list[str]:
+def opening_lines(trace: Trace) -> list[str]:
     """The first lines of a view's text."""
     return [f"Question      {trace.question.text}", f"Answer        {trace.answer or no_answer(trace)}"]
 
 
-def verdict(trace: Trace) -> tuple[str, str]:
+def judge_answer(trace: Trace) -> tuple[str, str]:
     """``("right" | "wrong" | "partly" | "", a line)`` on the answer, from its scores."""
     if not trace.scores:
         return "", "not scored" if trace.question.golds else "no gold answer"
@@ -127,7 +127,7 @@ def verdict(trace: Trace) -> tuple[str, str]:
     return "wrong", "wrong"
 
 
-def signed(kind: str, line: str) -> str:
+def sign_verdict(kind: str, line: str) -> str:
     """A verdict's line with a sign, so that it is told by more than colour."""
     return {"right": "✓ ", "wrong": "✗ ", "partly": "≈ "}.get(kind, "") + line
 
@@ -137,17 +137,17 @@ def method_line(trace: Trace) -> str:
     method = trace.method
     variant = f", {method['variant']} variant" if method.get("variant") else ""
     parts = [f"{method.get('name', 'unnamed method')}{variant}"]
-    halves = [f"{half} {plain(method[half])}" for half in ("when", "what") if method.get(half)]
+    halves = [f"{half} {setting_text(method[half])}" for half in ("when", "what") if method.get(half)]
     if halves:
         parts.append(" × ".join(halves))
     for key, form in _SETTINGS.items():
         value = method.get(key)
         if value is not None:
-            parts.append(form.format(plain(value)))
+            parts.append(form.format(setting_text(value)))
     return " · ".join(parts)
 
 
-def facts(trace: Trace) -> list[tuple[str, str]]:
+def header_facts(trace: Trace) -> list[tuple[str, str]]:
     """The lines of the header, without those that say nothing."""
     lines = {
         "method": method_line(trace),
@@ -174,9 +174,9 @@ def model_line(trace: Trace) -> str:
     for key in ("model", "retriever"):
         value = trace.provenance.get(key)
         if isinstance(value, dict):
-            value = ", ".join(plain(value[k]) for k in _NAMING if value.get(k))
+            value = ", ".join(setting_text(value[k]) for k in _NAMING if value.get(k))
         if value:
-            named.append(plain(value))
+            named.append(setting_text(value))
     return " · ".join(named)
 
 
@@ -184,7 +184,7 @@ def exemplars_line(trace: Trace) -> str:
     """How many exemplars stood in the prompt and whose they are, where nobody gave any; "" otherwise."""
     template, chosen = trace.provenance.get("template"), trace.provenance.get("exemplars")
     number = template.get("exemplars") if isinstance(template, dict) else None
-    return ": ".join(plain(value) for value in (number, chosen) if value is not None) if chosen else ""
+    return ": ".join(setting_text(value) for value in (number, chosen) if value is not None) if chosen else ""
 
 
 def ended_line(trace: Trace) -> str:
@@ -208,14 +208,14 @@ def ended_line(trace: Trace) -> str:
     return " · ".join(parts)
 
 
-def plain(value: Any) -> str:
+def setting_text(value: Any) -> str:
     """A setting's value as short text."""
     if isinstance(value, float):
         return short(value)
     if isinstance(value, dict):
-        return ", ".join(f"{k} {plain(v)}" for k, v in value.items())
+        return ", ".join(f"{k} {setting_text(v)}" for k, v in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(plain(v) for v in value)
+        return ", ".join(setting_text(v) for v in value)
     return "none" if value is None else str(value)
 
 
@@ -227,7 +227,7 @@ def provenance_rows(trace: Trace) -> list[tuple[str, str]]:
             for key, inner in value.items():
                 yield from walk(inner, f"{path} · {key}" if path else str(key))
         elif isinstance(value, str | int | float | bool) or value is None:
-            yield path, plain(value)
+            yield path, setting_text(value)
         else:
             yield path, json.dumps(value, ensure_ascii=False, default=str)
 
@@ -248,7 +248,7 @@ def holds_gold(passage: Passage, golds: tuple[str, ...]) -> bool:
     return any(g.strip() and re.search(rf"(?<!\w){re.escape(g.strip())}(?!\w)", text, re.IGNORECASE) for g in golds)
 
 
-def marked(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:
+def mark_words(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:
     """A text in parts, each with whether it is one of these words."""
     place = 0
     for match in re.finditer(r"\w+", text):
@@ -259,7 +259,7 @@ def marked(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:
     yield text[place:], False
 
 
-def pool(query: Query) -> list[tuple[str, float, bool, float]]:
+def query_pool(query: Query) -> list[tuple[str, float, bool, float]]:
     """What a query could be made of: word, weight, whether it was chosen, and its share of the largest weight."""
     weights = np.nan_to_num(np.asarray(query.weights, np.float64))
     top = float(weights.max(initial=0.0)) or 1.0
@@ -272,7 +272,7 @@ def pool(query: Query) -> list[tuple[str, float, bool, float]]:
 Parts = list[tuple[str, bool]]
 
 
-def changes(before: str, after: str) -> tuple[Parts, Parts]:
+def compare_sentences(before: str, after: str) -> tuple[Parts, Parts]:
     """Two sentences, each in runs of words with whether the other one lacks them."""
     old, new = before.split()[:120], after.split()[:120]
     ops = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
@@ -282,7 +282,7 @@ def changes(before: str, after: str) -> tuple[Parts, Parts]:
     )
 
 
-def segments(prompt: Prompt) -> list[tuple[str, int, int]]:
+def prompt_segments(prompt: Prompt) -> list[tuple[str, int, int]]:
     """``(name, start, stop)`` covering a prompt's text in order; "" names what no span does."""
     out, place, end = [], 0, len(prompt.text)
     for name, (start, stop) in sorted(prompt.spans.items(), key=lambda item: item[1]):
@@ -300,7 +300,7 @@ def cut_of(step: Step) -> tuple[int, int]:
     """The character where a step's draft was cut, and how many tokens lie after it."""
     assert step.draft is not None
     at = kept_of(step).draft or 0
-    return at, sum(last - first for start, _, first, last, _ in extents(step.draft) if start >= at)
+    return at, sum(last - first for start, _, first, last, _ in find_extents(step.draft) if start >= at)
 
 
 def about_draft(step: Step, colours: str) -> list[str]:
@@ -335,7 +335,7 @@ def part_title(step: Step, part: str) -> tuple[str, str]:
     return title, asks if changes else "what the model wrote next"
 
 
-def rough(step: Step, part: str) -> str:
+def part_text(step: Step, part: str) -> str:
     """A part of a step as bare text, for where it cannot be drawn."""
     made = {"draft": step.draft, "continuation": step.continuation}.get(part)
     return clip(made.text if made is not None else str(getattr(step, part, None) or step.passages_prompt), 4000)[0]

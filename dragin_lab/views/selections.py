@@ -18,10 +18,10 @@ from dragin_lab.trace.kept import sentence_end
 from dragin_lab.trace.trace import Query, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
-from dragin_lab.views.frame import View, draw
+from dragin_lab.views.frame import View, draw_trace
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import clip, num
-from dragin_lab.views.rendering import render
+from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import judged_units
 
 MAX_RETRIEVALS = 40
@@ -42,12 +42,14 @@ def selections(trace: Trace | str | Path, *, gold: Labelled | Iterable[str] | No
         else tuple(several("gold", gold, str | int, "give passage ids"))
     )
     if isinstance(trace, Trace):
-        wanted(trace, known)
-    return draw("query", trace, partial(_drawn, "query.html", known), partial(_drawn, "query.txt", known), "qfs")
+        find_gold(trace, known)
+    return draw_trace(
+        "query", trace, partial(_fill_template, "query.html", known), partial(_fill_template, "query.txt", known), "qfs"
+    )
 
 
-def _drawn(template: str, gold: Labelled | Iterable[str] | None, trace: Trace) -> str:
-    need = wanted(trace, gold)
+def _fill_template(template: str, gold: Labelled | Iterable[str] | None, trace: Trace) -> str:
+    need = find_gold(trace, gold)
     context: dict[str, Any] = {
         "trace": trace,
         "canvas": Canvas.of(trace, "query", gold=frozenset(need)),
@@ -55,7 +57,13 @@ def _drawn(template: str, gold: Labelled | Iterable[str] | None, trace: Trace) -
         "most": MAX_RETRIEVALS,
         "need": need,
     }
-    return render(template, **context, looked_at=looked_at, placed=placed, unlabelled=unlabelled)
+    return render_template(
+        template,
+        **context,
+        list_candidates=list_candidates,
+        rank_gold=rank_gold,
+        describe_unlabelled=describe_unlabelled,
+    )
 
 
 @dataclass(frozen=True)
@@ -67,9 +75,9 @@ class LookedAt:
     remarks: list[str]
 
 
-def looked_at(trace: Trace, step: Step) -> LookedAt:
+def list_candidates(trace: Trace, step: Step) -> LookedAt:
     """The words that a step's query could be made of; a long text is cut at its start, as its end is near the hit."""
-    words, lost = tokens(trace, step)
+    words, lost = source_tokens(trace, step)
     top = max((t.weight for t in words if t.weighed and math.isfinite(t.weight)), default=0.0)
     parts, drawn = [], 0
     for part, group in groupby(words, key=lambda t: t.part):
@@ -86,13 +94,13 @@ def looked_at(trace: Trace, step: Step) -> LookedAt:
     return LookedAt(parts, top, remarks)
 
 
-def placed(step: Step, need: dict[str, str]) -> list[tuple[str, int, str]]:
+def rank_gold(step: Step, need: dict[str, str]) -> list[tuple[str, int, str]]:
     """Each gold passage: its id, its rank among those found (0: not found), what it states."""
     ranks = {p.id: rank for rank, p in enumerate(step.passages, 1)}
     return [(name, ranks.get(name, 0), states) for name, states in need.items()]
 
 
-def unlabelled(trace: Trace, step: Step) -> str:
+def describe_unlabelled(trace: Trace, step: Step) -> str:
     """What is known of a retrieval's worth where no passage is labelled."""
     golds = trace.question.golds
     holding = [str(rank) for rank, p in enumerate(step.passages, 1) if sections.holds_gold(p, golds)]
@@ -127,17 +135,17 @@ class Token:
         return f"{opens}{weighed}{closes} {self.closes}".rstrip()
 
 
-def source(trace: Trace, step: Step) -> list[tuple[str, str]]:
+def source_texts(trace: Trace, step: Step) -> list[tuple[str, str]]:
     """The text that a step's query could be made from, as (part, text): question, answer so far, draft up to its cut.
 
     The released code also reads the rest of the sentence that fired, so in the reference variant it is there too.
     """
     place = next((i for i, s in enumerate(trace.steps) if s is step), 0)
     before = trace.steps[place - 1].answer if place else ""
-    return [("question", trace.question.text), ("answer", before), ("draft", _drafted(trace, step))]
+    return [("question", trace.question.text), ("answer", before), ("draft", _draft_source(trace, step))]
 
 
-def _drafted(trace: Trace, step: Step) -> str:
+def _draft_source(trace: Trace, step: Step) -> str:
     draft, decision = step.draft, step.decision
     if draft is None or decision is None:
         return ""
@@ -174,7 +182,7 @@ def fired_unit(trace: Trace, step: Step) -> tuple[int, int, str] | None:
     return start, stop, unit.verdict
 
 
-def tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
+def source_tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
     """The words of the source text in order with their weights, and the candidates that were not found in it.
 
     A query's candidates stand in text order, so each is looked for after the one before it; a hit is not one.
@@ -185,7 +193,7 @@ def tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
     spoke = int(step.draft.offsets[fired, 1]) if step.draft is not None and fired is not None else -1
     words: list[Token] = []
     within: list[int] = []  # the words of the unit that fired
-    for part, text in source(trace, step):
+    for part, text in source_texts(trace, step):
         for start, stop in pairwise([*sorted(word_starts(text)), len(text)]):
             hit = part == "draft" and any(a < stop and b > start for a, b in spans)
             if part == "draft" and unit is not None and start < unit[1] and stop > unit[0] and text[start:stop].strip():
@@ -209,7 +217,7 @@ def tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
 # -- gold passages ----------------------------------------------------------------------------------------------------
 
 
-def wanted(trace: Trace, gold: Labelled | Iterable[str] | None) -> dict[str, str]:
+def find_gold(trace: Trace, gold: Labelled | Iterable[str] | None) -> dict[str, str]:
     """Gold passages: id -> what it states ("" where only the id is known). Empty where nobody knows them.
 
     Raises ``SettingError`` for the labels of another question, or for one text where ids belong.

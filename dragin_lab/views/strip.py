@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from wcwidth import width as terminal_width
 
-from dragin_lab.views.heat import largest
+from dragin_lab.views.heat import find_largest
 from dragin_lab.views.html import printable, short
 from dragin_lab.views.tokens import Cell, Look
 
@@ -79,20 +79,20 @@ def axes_of(looks: Sequence[Look]) -> Axes:
     theta = scored.word_threshold if scored else math.nan
     score = max(scored.top, 0.0 if math.isnan(theta) else 1.25 * theta) if scored else math.nan
     return Axes(
-        entropy=_top(look.made.entropy for look in looks),
-        received=_top(attention_of(look) for look in looks if not look.second_reading),
-        read=_top(attention_of(look) for look in looks if look.second_reading),
+        entropy=_axis_end(look.made.entropy for look in looks),
+        received=_axis_end(attention_of(look) for look in looks if not look.second_reading),
+        read=_axis_end(attention_of(look) for look in looks if look.second_reading),
         score=score,
         threshold=theta,
         score_name=scored.name if scored else "score",
     )
 
 
-def _top(arrays: Iterable[np.ndarray]) -> float:
-    return largest(arrays) or math.nan
+def _axis_end(arrays: Iterable[np.ndarray]) -> float:
+    return find_largest(arrays) or math.nan
 
 
-def columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
+def strip_columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
     """The columns of the cells that begin at the characters ``start`` to ``stop``; after ``cut`` they are gone."""
     made, stops = look.made, look.words.stop.tolist()
     entropy, attention = made.entropy.tolist(), attention_of(look).tolist()
@@ -104,19 +104,19 @@ def columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
         opens = not out or (cell.word != out[-1].cell.word if cell.word >= 0 else spaced)
         shown = printable(cell.text.replace("\n", "↵"))
         width = max(2, terminal_width(shown)) + (cell.hit and opens) + cell.begins + cell.ends
-        most = [_most(values[inside]) for values in (entropy, attention, score)]
+        most = [_largest_value(values[inside]) for values in (entropy, attention, score)]
         stop_word, gone = cell.word >= 0 and stops[cell.word], cut is not None and cell.start >= cut
         snip = gone and bool(out) and not out[-1].gone
         out.append(Column(cell, shown, opens, most[0], most[1], most[2], stop_word, gone, snip, width))
     return out
 
 
-def _most(values: list[float]) -> float:
+def _largest_value(values: list[float]) -> float:
     """The largest of a cell's tokens; NaN where none was measured."""
     return max((v for v in values if math.isfinite(v)), default=math.nan)
 
 
-def lines(cols: Sequence[Column], limit: int) -> Iterator[list[Column]]:
+def break_lines(cols: Sequence[Column], limit: int) -> Iterator[list[Column]]:
     """The columns in lines of at most ``limit`` characters; a word is not broken where it fits into a line."""
     line: list[Column] = []
     used, place = 0, 0
@@ -140,16 +140,16 @@ def lines(cols: Sequence[Column], limit: int) -> Iterator[list[Column]]:
 
 def most_lines(look: Look, cols: Sequence[Column]) -> int:
     """Into how many lines a page breaks these columns at most."""
-    return sum(1 for _ in lines(cols, NARROWEST)) + len(look.units)
+    return sum(1 for _ in break_lines(cols, NARROWEST)) + len(look.units)
 
 
-def direction(text: str) -> str:
+def text_direction(text: str) -> str:
     """``"rtl"`` where the first letter with a direction is written from right to left, else ``"ltr"``."""
     kinds = (unicodedata.bidirectional(c) for c in text)
     return "rtl" if next((k for k in kinds if k in ("L", "R", "AL")), "L") != "L" else "ltr"
 
 
-def names(look: Look, axes: Axes) -> list[tuple[str, str]]:
+def row_labels(look: Look, axes: Axes) -> list[tuple[str, str]]:
     """The labels of a strip's rows, each with where a full bar ends."""
     top = axes.attention(look)
     rows = [("tokens", ""), ("entropy", f"to {short(axes.entropy)} nats" if axes.entropy > 0 else "not measured")]
@@ -163,7 +163,7 @@ def names(look: Look, axes: Axes) -> list[tuple[str, str]]:
     return rows
 
 
-def bars(look: Look, col: Column, axes: Axes) -> str:
+def bar_heights(look: Look, col: Column, axes: Axes) -> str:
     """The heights of a column's bars as custom properties; none for nothing."""
     shares = [("e", col.entropy, axes.entropy), ("a", col.attention, axes.attention(look))]
     shares += [("s", col.score, axes.score)] if look.judged else []
@@ -174,7 +174,7 @@ def bars(look: Look, col: Column, axes: Axes) -> str:
 def strip_text(look: Look, cols: Sequence[Column], axes: Axes, width: int) -> list[str]:
     """The same as lines of text: bars are block characters, hits have a ◆, the score's row marks what passes θ."""
     full, out = axes.attention(look), list[str]()
-    for line in lines(cols, max(width - 14, 20)):
+    for line in break_lines(cols, max(width - 14, 20)):
         rows: dict[str, list[str]] = {name: [] for name in ("tokens", "entropy", "attention")}
         if look.judged:
             rows |= {"stop word": [], "score": [], "above θ": []}
@@ -183,10 +183,10 @@ def strip_text(look: Look, cols: Sequence[Column], axes: Axes, width: int) -> li
             shown = "⟦" * col.cell.begins + shown + "⟧" * col.cell.ends
             signs = {
                 "tokens": shown + " " * (col.width - terminal_width(shown)),
-                "entropy": _block(col.entropy, axes.entropy) * col.width,
-                "attention": _block(col.attention, full) * col.width,
+                "entropy": _bar_character(col.entropy, axes.entropy) * col.width,
+                "attention": _bar_character(col.attention, full) * col.width,
                 "stop word": ("●" if col.stop else "").ljust(col.width),
-                "score": _block(col.score, axes.score) * col.width,
+                "score": _bar_character(col.score, axes.score) * col.width,
                 "above θ": ("^" if col.over(axes) else " ") * col.width,
             }
             for name, row in rows.items():
@@ -197,7 +197,7 @@ def strip_text(look: Look, cols: Sequence[Column], axes: Axes, width: int) -> li
     return out
 
 
-def _block(value: float, top: float) -> str:
+def _bar_character(value: float, top: float) -> str:
     if not (top > 0 and math.isfinite(value) and value > 0):
         return " "
     return BLOCKS[max(1, min(8, round(8 * value / top)))]

@@ -11,7 +11,7 @@ import numpy as np
 from dragin_lab.checks import text
 from dragin_lab.errors import SettingError
 from dragin_lab.views.figures import BLUE, SOFT, draw_panels, label_points, make_figure
-from dragin_lab.views.frame import View, message
+from dragin_lab.views.frame import View, make_message
 from dragin_lab.views.html import count, num, short
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = N
     """
     rows = _table_rows(table, ("value", *MEASURES))
     if not len(rows):
-        return message("Threshold sweep", "This sweep has no rows yet: nothing was run, or every value failed.")
+        return make_message("Threshold sweep", "This sweep has no rows yet: nothing was run, or every value failed.")
     published, setting = _paper_rows(paper), _setting_name(rows)
     numbers = _interval_table(rows, {"value": setting}, MEASURES)
     alt = _span_text(rows, MEASURES, f"{setting} from {short(rows['value'].min())} to {short(rows['value'].max())}")
@@ -95,7 +95,9 @@ def cost_quality(
     """
     rows = _table_rows(table, (cost, quality))
     if not len(rows):
-        return message("Quality and cost", "There are no rows to compare yet: nothing was run, or everything failed.")
+        return make_message(
+            "Quality and cost", "There are no rows to compare yet: nothing was run, or everything failed."
+        )
     published = _paper_rows(paper)
     if published is not None and not {cost, quality} <= set(published):
         published = None
@@ -151,7 +153,7 @@ def frontier(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: st
     """
     rows = _table_rows(table, ("method", cost, quality))
     if not len(rows):
-        return message("Frontier", "No method has a point yet.")
+        return make_message("Frontier", "No method has a point yet.")
     lines = {str(name): own.sort_values(cost) for name, own in rows.groupby("method", sort=False)}
     lines = dict(sorted(lines.items(), key=lambda item: -item[1][quality].mean()))
     import pandas as pd

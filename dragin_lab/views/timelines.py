@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Step, Trace
-from dragin_lab.views.frame import View, draw
-from dragin_lab.views.rendering import render
+from dragin_lab.views.frame import View, draw_trace
+from dragin_lab.views.rendering import render_template
 
 MAX_STEPS = 60
 FATES = {"kept": "kept", "gone": "thrown away", "extra": "written on for the record", "open": "not decided yet"}
@@ -64,14 +64,14 @@ def spans_of(trace: Trace) -> list[Span]:
     out: list[Span] = []
     place = 0
     for step, what, made in written(trace.steps):
-        out += _fates(step.index, what, made, kept_of(step).of(what), place)
+        out += _split_by_fate(step.index, what, made, kept_of(step).of(what), place)
         place += len(made)
     if trace.extraction is not None:
-        out += _fates(len(trace.steps), "extraction", trace.extraction, len(trace.extraction.text), place)
+        out += _split_by_fate(len(trace.steps), "extraction", trace.extraction, len(trace.extraction.text), place)
     return out
 
 
-def _fates(step: int, what: str, made: Continuation, end: int | None, place: int) -> list[Span]:
+def _split_by_fate(step: int, what: str, made: Continuation, end: int | None, place: int) -> list[Span]:
     """The spans of one text whose kept part ends at the character ``end``, from the token ``place`` of the axis on."""
     n = len(made)
     cut = n if end is None or what == "extraction" else int((made.offsets[:, 1] <= end).sum())
@@ -100,27 +100,36 @@ def timeline(trace: Trace | str | Path) -> View:
 
     A path that holds no readable trace gives its message in place.
     """
-    return draw("timeline", trace, partial(_drawn, "timeline.html"), partial(_drawn, "timeline.txt"), "timeline")
+    return draw_trace(
+        "timeline", trace, partial(_fill_template, "timeline.html"), partial(_fill_template, "timeline.txt"), "timeline"
+    )
 
 
-def _drawn(template: str, trace: Trace) -> str:
+def _fill_template(template: str, trace: Trace) -> str:
     spans = spans_of(trace)
     context = {"trace": trace, "spans": spans, "whole": max((s.stop for s in spans), default=0), "most": MAX_STEPS}
-    tools = {"at": _at, "marks": _marks, "costs": _costs, "cost_of": cost_of, "drawn": _line, "found": _found}
-    return render(template, FATES=FATES, **context, **tools)
+    tools = {
+        "at": _axis_percent,
+        "marks": _axis_signs,
+        "costs": _cost_table,
+        "cost_of": cost_of,
+        "drawn": _axis_line,
+        "found": _passage_titles,
+    }
+    return render_template(template, FATES=FATES, **context, **tools)
 
 
-def _found(step: Step) -> str:
+def _passage_titles(step: Step) -> str:
     """The titles of the first passages that a step found."""
     return ", ".join(p.title or p.id for p in step.passages[:5]) or "nothing"
 
 
-def _at(place: int, whole: int) -> str:
+def _axis_percent(place: int, whole: int) -> str:
     """A place on the axis in per cent."""
     return f"{100 * place / whole:.2f}"
 
 
-def _marks(spans: list[Span], retrieved: bool) -> list[tuple[int, str, str]]:
+def _axis_signs(spans: list[Span], retrieved: bool) -> list[tuple[int, str, str]]:
     """The signs on a step's bar: place, sign, name."""
     marks = []
     if retrieved:
@@ -141,7 +150,7 @@ class CostLine:
     share: float  # of the dearest step
 
 
-def _costs(trace: Trace) -> tuple[list[str], list[CostLine], CostLine]:
+def _cost_table(trace: Trace) -> tuple[list[str], list[CostLine], CostLine]:
     """The table of costs: names of its columns, a line for each step, their sum."""
     steps = [cost_of(trace, step) for step in trace.steps]
     kinds = list(dict.fromkeys(kind for cost in steps for kind, _ in cost.seconds))
@@ -160,7 +169,7 @@ def _costs(trace: Trace) -> tuple[list[str], list[CostLine], CostLine]:
     return names, lines, line("all", sum(steps, Cost()), 0.0)
 
 
-def _line(spans: list[Span], step: Step, whole: int, width: int = 76) -> str:
+def _axis_line(spans: list[Span], step: Step, whole: int, width: int = 76) -> str:
     """A step's spans on the axis as characters."""
     cells = [" "] * width
     for span in (s for s in spans if s.step == step.index):

@@ -53,7 +53,7 @@ class Cell:
 Extent = tuple[int, int, int, int, str]
 
 
-def extents(made: Continuation) -> list[Extent]:
+def find_extents(made: Continuation) -> list[Extent]:
     """Where the visible cells of a continuation lie, in order, with their texts."""
     out: list[Extent] = []
     text = made.text
@@ -111,7 +111,7 @@ def judged_units(words: Words, decision: Decision | None, scale: Scale) -> list[
     return units
 
 
-def _bracketed(cells: list[Cell]) -> list[Cell]:
+def _mark_units(cells: list[Cell]) -> list[Cell]:
     """The same cells, the first and the last one of each unit marked."""
     inside = [at for at, cell in enumerate(cells) if cell.unit >= 0 and cell.text]
     out = list(cells)
@@ -158,12 +158,12 @@ class Look:
         for number, unit in enumerate(units):
             unit_of[unit.first : unit.last] = number
         cells = []
-        for extent in extents(made):
+        for extent in find_extents(made):
             start, stop, first, last, _ = extent
             word, unit_here = word_of[first], int(unit_of[first]) if start < stop else -1
             here = fired is not None and first <= fired < last
             cells.append(Cell(*extent, word, max(levels[first:last]), word >= 0 and hits[word], here, unit_here))
-        return cls(made, words, scale, values, owner, _bracketed(cells), fired, reference, units)
+        return cls(made, words, scale, values, owner, _mark_units(cells), fired, reference, units)
 
     @cached_property
     def judged(self) -> bool:
@@ -206,7 +206,7 @@ class Look:
 
     def named(self, cell: Cell, token: int) -> str:
         """A cell among figures."""
-        return visible(cell.text.strip(" ") or self.made.tokens[token])
+        return show_spaces(cell.text.strip(" ") or self.made.tokens[token])
 
     def likeliest(self, token: int) -> Sequence[tuple[str, float]]:
         """The likeliest tokens in the place of this one, with their probabilities."""
@@ -221,7 +221,7 @@ class Look:
         """``Gewair 41 % · Bel 10 %``."""
         if token not in self._alternatives:
             shown = self.likeliest(token)[:SHOWN_ALTERNATIVES]
-            self._alternatives[token] = " · ".join(f"{visible(name)} {percent(p)}" for name, p in shown)
+            self._alternatives[token] = " · ".join(f"{show_spaces(name)} {percent(p)}" for name, p in shown)
         return self._alternatives[token]
 
     def about(self, cell: Cell) -> str:
@@ -308,7 +308,7 @@ class Look:
         return names, rows
 
 
-def visible(text: str) -> str:
+def show_spaces(text: str) -> str:
     """A token among figures: its white space as signs, right-to-left text isolated from what stands around it."""
     shown = text.replace("\n", "↵").replace("\t", "⇥") or "∅"
     return f"\u2068{shown}\u2069" if _RIGHT_TO_LEFT.search(shown) else shown
@@ -317,7 +317,7 @@ def visible(text: str) -> str:
 # -- room for tokens --------------------------------------------------------------------------------------------------
 
 
-def windowed(look: Look, room: int, start: int, stop: int) -> list[tuple[int, int, int]]:
+def window_ranges(look: Look, room: int, start: int, stop: int) -> list[tuple[int, int, int]]:
     """Ranges of characters, each with how many of its tokens are left out (0: drawn one by one).
 
     At most ``room`` tokens are drawn, around what fired.

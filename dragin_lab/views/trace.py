@@ -14,9 +14,9 @@ from dragin_lab.trace.kept import kept_of, origins, written
 from dragin_lab.trace.trace import Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
-from dragin_lab.views.frame import View, opened, view
+from dragin_lab.views.frame import View, make_view, open_trace
 from dragin_lab.views.html import clip, count, num, printable
-from dragin_lab.views.rendering import render
+from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import Look
 
 OPEN_STEPS = 6
@@ -35,21 +35,21 @@ def trace_view(trace: Trace, *, max_tokens: int = MAX_TOKENS) -> View:
     At most ``max_tokens`` tokens are drawn one by one, shared fairly among the drafts; the others stand as plain
     text, and the view says how many. A part that cannot be drawn shows its error and its text instead.
     """
-    trace = opened(trace)
-    return view(
-        "The trace", "trace", trace.question.text, partial(_card, trace, max_tokens), partial(trace_text, trace)
+    trace = open_trace(trace)
+    return make_view(
+        "The trace", "trace", trace.question.text, partial(_trace_card, trace, max_tokens), partial(trace_text, trace)
     )
 
 
-def _card(trace: Trace, max_tokens: int) -> str:
+def _trace_card(trace: Trace, max_tokens: int) -> str:
     canvas = Canvas.of(trace, "", max_tokens)
     steps = trace.steps[:MAX_STEPS]
     canvas.rows, canvas.twice = max(0, max_tokens), sum(len(c) for _, _, c in written(steps)) <= TWICE
     retrieving = [s for s in steps if s.query is not None]
     opened = steps if len(steps) <= OPEN_STEPS else (retrieving or steps)[: OPEN_STEPS // 2]
-    settings = [(name.replace("_", " "), sections.plain(value)) for name, value in trace.method.items()]
+    settings = [(name.replace("_", " "), sections.setting_text(value)) for name, value in trace.method.items()]
     provenance = ("Provenance: model, versions, retriever, seed", sections.provenance_rows(trace))
-    return render(
+    return render_template(
         "trace.html",
         canvas=canvas,
         most=MAX_STEPS,
@@ -76,15 +76,15 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
 
     Hits stand in ⟦ ⟧, thrown-away text in ~[ ]~, both also without ``color`` (ANSI).
     """
-    trace = opened(trace)
+    trace = open_trace(trace)
     paper = _Paper(max(as_count("width", width), 40), flag("color", color))
     canvas = Canvas.of(trace)
     paper.put("Question", (trace.question.text, _BOLD))
-    verdict = sections.signed(*sections.verdict(trace))
+    verdict = sections.sign_verdict(*sections.judge_answer(trace))
     gold = f"; gold: {' or '.join(trace.question.golds)}" if trace.question.golds else ""
     paper.put("Answer", (trace.answer or sections.no_answer(trace), _BOLD), (f"   ({verdict}{gold})", ""))
-    paper.put("Answer text", *_answer(canvas))
-    *facts, (_, ended) = sections.facts(trace)
+    paper.put("Answer text", *_answer_runs(canvas))
+    *facts, (_, ended) = sections.header_facts(trace)
     for name, fact in facts:
         paper.put(name.capitalize(), (fact, ""))
     unit = canvas.scale.unit
@@ -94,9 +94,9 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     if trace.ended == "error":
         paper.put("Error", (sections.error_line(trace), _BOLD))
     for step in trace.steps[:TEXT_STEPS]:
-        paper.line(f"Step {step.index + 1} · {sections.outcome(trace, step)[1]}")
+        paper.line(f"Step {step.index + 1} · {sections.step_outcome(trace, step)[1]}")
         for part in sections.step_parts(step):
-            for place, line in enumerate(_part(canvas, step, part)):
+            for place, line in enumerate(_part_lines(canvas, step, part)):
                 paper.put("" if place else sections.PARTS[part][0], *line)
     if len(trace.steps) > TEXT_STEPS:
         paper.line(f"… {count(len(trace.steps) - TEXT_STEPS, 'more step')}")
@@ -110,7 +110,7 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     return "\n".join(paper.lines) + "\n"
 
 
-def _answer(canvas: Canvas) -> Iterator[Run]:
+def _answer_runs(canvas: Canvas) -> Iterator[Run]:
     trace = canvas.trace
     if not trace.text:
         yield "nothing written yet", _DIM
@@ -120,16 +120,16 @@ def _answer(canvas: Canvas) -> Iterator[Run]:
         yield trace.text[place : origin.start], ""
         if step.query is not None and origin.made is step.continuation and step.index not in said:
             said.add(step.index)
-            yield _mark(trace.text, origin.start, step), _BOLD
+            yield _retrieval_mark(trace.text, origin.start, step), _BOLD
         look, end = canvas.look(origin.made, step), origin.at + origin.stop - origin.start
-        yield from _runs(look, origin.at, end, brackets=False)
+        yield from _look_runs(look, origin.at, end, brackets=False)
         place = origin.stop
         if step.query is not None and step.continuation is None:
-            yield _mark(trace.text, place, step), _BOLD
+            yield _retrieval_mark(trace.text, place, step), _BOLD
     yield trace.text[place:], ""
 
 
-def _mark(text: str, place: int, step: Step) -> str:
+def _retrieval_mark(text: str, place: int, step: Step) -> str:
     """``◆n`` where passages came in, with a space between it and a word; inside a word in brackets."""
     before, after = text[:place][-1:], text[place : place + 1]
     if before.strip() and after.strip() and not before.endswith((".", "!", "?")):
@@ -137,7 +137,7 @@ def _mark(text: str, place: int, step: Step) -> str:
     return f"{' ' if before.strip() else ''}◆{step.index + 1}{' ' if after.strip() else ''}"
 
 
-def _runs(look: Look, start: int, stop: int, base: str = "", *, brackets: bool = True) -> Iterator[Run]:
+def _look_runs(look: Look, start: int, stop: int, base: str = "", *, brackets: bool = True) -> Iterator[Run]:
     """The characters ``start`` to ``stop`` of a look as styled runs; ``base`` is the style of the rest.
 
     Hits stand in ⟦ ⟧, and so do units that were judged as a whole, with their scores.
@@ -158,13 +158,13 @@ def _runs(look: Look, start: int, stop: int, base: str = "", *, brackets: bool =
     yield rest, ""
 
 
-def _part(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
+def _part_lines(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
     """One part of a step, line by line."""
     query, decision, kept = step.query, step.decision, kept_of(step)
     if part == "thoughts":
         yield from ([(thought, _DIM)] for thought in sections.thoughts_of(step))
     elif part == "draft" and step.draft is not None:
-        yield _written(canvas.look(step.draft, step), kept.draft)
+        yield _written_runs(canvas.look(step.draft, step), kept.draft)
     elif part == "decision" and decision is not None:
         certain = "" if decision.certain else " (not certain: a longer draft could have decided otherwise)"
         yield [("retrieve: " if decision.retrieve else "go on: ", _BOLD), (decision.reason + certain, "")]
@@ -180,7 +180,7 @@ def _part(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
             yield [(f"{rank}. {p.title or '(no title)'}", _BOLD), (f"  score {num(p.score, 2)}{gold}", "")]
             yield [(f"   {''.join(clip(p.text, PASSAGE_CHARS))}", "")]
     elif part == "continuation" and step.continuation is not None:
-        yield _written(canvas.look(step.continuation, step), kept.continuation)
+        yield _written_runs(canvas.look(step.continuation, step), kept.continuation)
     elif part == "notes":
         yield from ([(f"! {note}", "")] for note in sections.step_notes(step))
     elif part == "prompts":
@@ -189,12 +189,12 @@ def _part(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
         yield [("; ".join(sizes), _DIM)]
 
 
-def _written(look: Look, kept: int | None) -> list[Run]:
+def _written_runs(look: Look, kept: int | None) -> list[Run]:
     end = len(look.made.text)
     stop = end if kept is None else kept
-    runs = list(_runs(look, 0, stop))
+    runs = list(_look_runs(look, 0, stop))
     if look.made.text[stop:].strip():
-        runs += [(" ✂ ~[", _BOLD), *_runs(look, stop, end, _DIM), ("]~ thrown away", _BOLD)]
+        runs += [(" ✂ ~[", _BOLD), *_look_runs(look, stop, end, _DIM), ("]~ thrown away", _BOLD)]
     if kept is None:
         runs.append(("  (not decided yet)", _DIM))
     return runs if any(text for text, _ in runs) else [("nothing was written", _DIM)]

@@ -33,7 +33,7 @@ def explore(trace: Trace | str | Path) -> Explore:
     A path that holds no readable trace gives its message in place. Without widgets: ``trace.heatmap()``.
     Raises ``MissingPackageError`` without anywidget.
     """
-    _need("explore", "trace.heatmap()")
+    _need_anywidget("explore", "trace.heatmap()")
     from dragin_lab.widgets.explorer import Explore
 
     return Explore(trace)
@@ -53,15 +53,15 @@ def tuner(
     that hold no readable trace are named in place. Without widgets: ``views.replayed``.
     Raises ``MissingPackageError`` without anywidget, ``SettingError`` for traces of several methods.
     """
-    _need("tuner", "views.replayed(traces, threshold=…)")
+    _need_anywidget("tuner", "views.replayed(traces, threshold=…)")
     from dragin_lab.widgets.tuning import Tuner
 
     return Tuner(traces, labels, lab, nlp=nlp)
 
 
-def live(lab: Lab, question: str | Question, method: str, others: Mapping[str, Lab], **settings: Any) -> AskLive:
+def open_live(lab: Lab, question: str | Question, method: str, others: Mapping[str, Lab], **settings: Any) -> AskLive:
     """``Lab.explore``."""
-    _need("lab.explore", "lab.ask(question)")
+    _need_anywidget("lab.explore", "lab.ask(question)")
     from dragin_lab.widgets.asking import AskLive
 
     return AskLive(lab, question, method, others=others, **settings)
@@ -74,7 +74,7 @@ def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browse:
     offline. Without widgets: ``views.browse_page(runs)``.
     Raises ``MissingPackageError`` without anywidget, ``RunError`` for a folder without runs.
     """
-    _need("browse", "views.browse_page(runs)")
+    _need_anywidget("browse", "views.browse_page(runs)")
     from dragin_lab.study.runs import Runs as Loaded
     from dragin_lab.widgets.browsing import Browse
 
@@ -88,13 +88,13 @@ def compare(a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, 
     ``views.side_by_side([a, b])`` and ``a.diff(b)``.
     Raises ``MissingPackageError`` without anywidget, ``SettingError`` for traces of different questions.
     """
-    _need("compare", "views.side_by_side([a, b])")
+    _need_anywidget("compare", "views.side_by_side([a, b])")
     from dragin_lab.widgets.comparing import Compare
 
     return Compare(a, b, labels=labels)
 
 
-def _need(name: str, instead: str) -> None:
+def _need_anywidget(name: str, instead: str) -> None:
     try:
         import anywidget  # noqa: F401 - only asked whether it is there
     except ImportError as error:

@@ -20,14 +20,14 @@ from dragin_lab.run.serving import describe_error
 from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Question, Step, Trace
 from dragin_lab.views.canvas import Canvas
-from dragin_lab.views.frame import View, message, view
+from dragin_lab.views.frame import View, make_message, make_view
 from dragin_lab.views.heat import LEVELS, Scale, scale_of
-from dragin_lab.views.html import attempt, printable
-from dragin_lab.views.rendering import macro
+from dragin_lab.views.html import printable, show_or_explain
+from dragin_lab.views.rendering import render_macro
 from dragin_lab.views.sections import ended_line
 from dragin_lab.views.tokens import Look
 from dragin_lab.views.trace import trace_html
-from dragin_lab.widgets.base import Running, script, style
+from dragin_lab.widgets.base import Running, load_script, load_style
 
 EVERY = 0.04  # seconds between messages while tokens come
 CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
@@ -36,8 +36,8 @@ CERTAIN, LOST = 0.05, 3.0  # nats: where the colour of entropy begins and ends
 class AskLive(Running):
     """The widget. ``trace`` is that of the latest episode, valid at any moment; ``state`` is what the controls show."""
 
-    _esm = script("asking")
-    _css = style()
+    _esm = load_script("asking")
+    _css = load_style()
     #: {"run", "busy", "said", "error", "html"}: the number of the episode, whether it goes on, how it ended
     state: Any = traitlets.Dict({"run": 0, "busy": False, "said": "", "error": "", "html": ""}).tag(sync=True)
 
@@ -53,13 +53,13 @@ class AskLive(Running):
     ) -> None:
         further = instance("others", {} if others is None else others, Mapping, "give labs by name")
         several("others", further.values(), Lab, "give dl.Lab objects")
-        self.labs = {_name_of(lab): lab} | dict(further)
+        self.labs = {_lab_name(lab): lab} | dict(further)
         self.settings = settings
         instance("question", question, str | Question, "give a text or a Question")
         self.question = Question("", question) if isinstance(question, str) else question
-        first = _method(method, variant, settings)
+        first = _build_method(method, variant, settings)
         self.trace: Trace | None = None
-        thetas = {f"{n}/{v}": _threshold(n, v) for n in METHODS for v in VARIANTS}
+        thetas = {f"{n}/{v}": _default_threshold(n, v) for n in METHODS for v in VARIANTS}
         thetas[f"{method}/{variant}"] = first.threshold
         data = {
             "error": "",
@@ -70,7 +70,7 @@ class AskLive(Running):
             "method": method,
             "variant": variant,
             "thresholds": thetas,
-            "examples": _examples(list(self.labs)),
+            "examples": _example_questions(list(self.labs)),
         }
         super().__init__(data=data)
 
@@ -105,11 +105,11 @@ class AskLive(Running):
         name, kind = method or self.data["method"], variant or self.data["variant"]
         own = (name, kind) == (self.data["method"], self.data["variant"])
         given = dict(self.settings) if own else {}
-        if threshold is not None and _threshold(name, kind) is not None:
+        if threshold is not None and _default_threshold(name, kind) is not None:
             given["threshold"] = threshold
-        made = _method(name, kind, given)
+        made = _build_method(name, kind, given)
         asked = self.question if question is None or question == self.question.text else question
-        events = _pick(self.labs, lab).stream(asked, made)
+        events = _pick_lab(self.labs, lab).stream(asked, made)
         self.trace = events.trace
         run = int(self.state["run"]) + 1
         self.state = {"run": run, "busy": True, "said": "Reading …", "error": "", "html": ""}
@@ -144,7 +144,7 @@ class AskLive(Running):
                 if trace.ended == "cancelled"
                 else f"{ended_line(trace).capitalize()}."
             )
-            html = attempt("The trace", lambda: trace_html(trace), lambda: "") if trace.steps else ""
+            html = show_or_explain("The trace", lambda: trace_html(trace), lambda: "") if trace.steps else ""
             self._say(busy=False, said="" if error else said, error=error, html=html)
 
     def _news(self, event: Event, trace: Trace) -> dict[str, Any]:
@@ -168,14 +168,16 @@ class AskLive(Running):
                 "retrieve": decision.retrieve,
                 "reason": printable(decision.reason),
                 "cut": decision.cut,
-                "cells": _judged(step, trace),
+                "cells": _judged_cells(step, trace),
             }
         if isinstance(event, Retrieved):
             step = trace.steps[event.step]
             found = Step(step.index, query=step.query, passages=event.passages)
             canvas = Canvas(trace, Scale("none", "", 0.0), "")
-            query = attempt("The query", partial(macro, "parts.html", "ask_box", step.query), str)
-            passages = attempt("The passages", partial(macro, "parts.html", "passages", canvas, found), str)
+            query = show_or_explain("The query", partial(render_macro, "parts.html", "ask_box", step.query), str)
+            passages = show_or_explain(
+                "The passages", partial(render_macro, "parts.html", "passages", canvas, found), str
+            )
             return {"is": "retrieved", "step": event.step, "query": query, "passages": passages}
         if isinstance(event, StepDone):
             return {"is": "done", "step": event.step.index}
@@ -184,10 +186,10 @@ class AskLive(Running):
 
     def static(self) -> View:
         if self.trace is None:
-            return message("lab.explore", "Nothing was asked yet. Without a front end: lab.ask(question).")
+            return make_message("lab.explore", "Nothing was asked yet. Without a front end: lab.ask(question).")
         trace = self.trace
         text = f"{trace.question.text}\n{trace.text}"
-        return view("The answer", "live", trace.question.text, lambda: trace_html(trace), lambda: text)
+        return make_view("The answer", "live", trace.question.text, lambda: trace_html(trace), lambda: text)
 
 
 class _Post:
@@ -207,7 +209,7 @@ class _Post:
             self._news, self._last = [], time.monotonic()
 
 
-def _judged(step: Step, trace: Trace) -> list[dict[str, Any]]:
+def _judged_cells(step: Step, trace: Trace) -> list[dict[str, Any]]:
     """A judged draft's cells in the colours of its scores, to replace those that were coloured by entropy."""
     made, words = step.draft, step.words
     if made is None or not len(words) or not np.isfinite(words.score).any():
@@ -226,20 +228,20 @@ def _judged(step: Step, trace: Trace) -> list[dict[str, Any]]:
     return out
 
 
-def _examples(names: list[str]) -> list[str]:
+def _example_questions(names: list[str]) -> list[str]:
     """Five questions that the embedded world can answer, where it is what is asked; else none."""
     if not any("almanac" in name.lower() for name in names):
         return []
     return [question.text for question in demo_questions()[:5]]
 
 
-def _name_of(lab: Lab) -> str:
+def _lab_name(lab: Lab) -> str:
     """A name for people: the model's, and its passages'."""
     corpus = getattr(getattr(lab.retriever, "corpus", None), "name", None) or repr(lab.retriever)
     return lab.model.name if corpus == lab.model.name else f"{lab.model.name} with {corpus}"
 
 
-def _pick(known: dict[str, Lab], name: str | None) -> Lab:
+def _pick_lab(known: dict[str, Lab], name: str | None) -> Lab:
     if name is None:
         return next(iter(known.values()))
     if name not in known:
@@ -247,10 +249,10 @@ def _pick(known: dict[str, Lab], name: str | None) -> Lab:
     return known[name]
 
 
-def _method(name: str, variant: str, settings: dict[str, Any]) -> Any:
+def _build_method(name: str, variant: str, settings: dict[str, Any]) -> Any:
     return method(name, variant=variant, **settings)
 
 
-def _threshold(name: str, variant: str) -> float | None:
+def _default_threshold(name: str, variant: str) -> float | None:
     """θ where none is given; None for a method that has none."""
     return method(name, variant=variant).threshold if name in METHODS and variant in VARIANTS else None

@@ -13,7 +13,7 @@ import anywidget
 import traitlets
 
 from dragin_lab.views.frame import View
-from dragin_lab.views.rendering import stylesheet
+from dragin_lab.views.rendering import load_stylesheet
 
 #: The static view as an output before the widget's own, which is not shown until the widget is there.
 STAND_IN = (
@@ -23,17 +23,17 @@ STAND_IN = (
 
 
 @cache
-def script(name: str) -> str:
+def load_script(name: str) -> str:
     """A widget's module: what all share, then its own file."""
     folder = resources.files("dragin_lab.widgets")
     return "\n".join(folder.joinpath(f"{part}.js").read_text(encoding="utf-8") for part in ("common", name))
 
 
 @cache
-def style(*sheets: str) -> str:
+def load_style(*sheets: str) -> str:
     """The views' style sheets and the widgets' own."""
     own = resources.files("dragin_lab.widgets").joinpath("widgets.css").read_text(encoding="utf-8")
-    return stylesheet(*sheets) + own
+    return load_stylesheet(*sheets) + own
 
 
 class Card(anywidget.AnyWidget):

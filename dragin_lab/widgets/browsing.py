@@ -8,14 +8,14 @@ from pathlib import Path
 from dragin_lab.study.runs import Runs
 from dragin_lab.views import browsing
 from dragin_lab.views.frame import View
-from dragin_lab.widgets.base import Card, script, style
+from dragin_lab.widgets.base import Card, load_script, load_style
 
 
 class Browse(Card):
     """The widget; ``runs`` are what it shows, ``save`` writes the same as one page that opens offline."""
 
-    _esm = browsing.script() + script("browsing")
-    _css = style("browse")
+    _esm = browsing.load_browse_script() + load_script("browsing")
+    _css = load_style("browse")
 
     def __init__(self, runs: Runs) -> None:
         self.runs = runs

@@ -9,10 +9,10 @@ from typing import Any
 from dragin_lab.checks import several, shown
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.trace import Trace
-from dragin_lab.views.frame import View, message, opened
+from dragin_lab.views.frame import View, make_message, open_trace
 from dragin_lab.views.html import clip, printable
-from dragin_lab.views.methods import inside, names_of, side_by_side
-from dragin_lab.widgets.base import Card, script, style
+from dragin_lab.views.methods import comparison_card, names_of, side_by_side
+from dragin_lab.widgets.base import Card, load_script, load_style
 
 LINES = 200  # of differences
 CHARS = 300  # of a value
@@ -21,18 +21,18 @@ CHARS = 300  # of a value
 class Compare(Card):
     """The widget; ``diff`` is the text of ``Trace.diff``."""
 
-    _esm = script("comparing")
-    _css = style("methods")
+    _esm = load_script("comparing")
+    _css = load_style("methods")
 
     def __init__(self, a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> None:
         self.diff = ""
         if labels is not None and len(several("labels", labels, str, "give two texts")) != 2:
             raise SettingError(f"labels={shown(labels)}: give two texts, one for each trace")
         try:
-            found = [opened(a), opened(b)]
+            found = [open_trace(a), open_trace(b)]
         except TraceFileError as error:
             data: dict[str, Any] = {"error": str(error)}
-            self._static = partial(message, "compare", str(error))
+            self._static = partial(make_message, "compare", str(error))
         else:
             names = list(labels) if labels is not None else names_of(found)
             if names[0] == names[1]:
@@ -41,7 +41,7 @@ class Compare(Card):
             self.diff = Trace.diff(*found)
             data = {
                 "error": "",
-                "html": inside(found, names),
+                "html": comparison_card(found, names),
                 "a": printable(names[0]),
                 "b": printable(names[1]),
                 "lines": difference_rows(self.diff),
@@ -59,12 +59,12 @@ def difference_rows(diff: str) -> list[list[str]]:
     for line in lines[:LINES]:
         where, _, rest = printable(line).partition(": ")
         before, arrow, after = rest.partition(" → ")
-        rows.append([where, _short(before), _short(after) if arrow else ""])
+        rows.append([where, _clip_value(before), _clip_value(after) if arrow else ""])
     if len(lines) > LINES:
         rows.append([f"… {len(lines) - LINES} more", "a.diff(b) has them all", ""])
     return rows
 
 
-def _short(text: str) -> str:
+def _clip_value(text: str) -> str:
     head, rest = clip(text, CHARS)
     return f"{head} {rest}".strip()

@@ -15,13 +15,13 @@ from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
-from dragin_lab.views.frame import View, head, message, opened
+from dragin_lab.views.frame import View, make_message, open_trace, render_head
 from dragin_lab.views.heatmaps import heatmap
 from dragin_lab.views.html import count, printable
-from dragin_lab.views.rendering import macro
+from dragin_lab.views.rendering import render_macro
 from dragin_lab.views.strip import axes_of
-from dragin_lab.views.tokens import Cell, Look, visible
-from dragin_lab.widgets.base import Card, script, style
+from dragin_lab.views.tokens import Cell, Look, show_spaces
+from dragin_lab.widgets.base import Card, load_script, load_style
 
 TOKENS = 5000  # of a trace, in all; the rest is left out, and the widget says so
 ATTENDED = 8  # words that a token attends to most
@@ -31,24 +31,24 @@ SHARE = 0.002  # attention below this is not listed
 class Explore(Card):
     """The widget; ``data`` is everything it shows, ``trace`` where it comes from (None for an unreadable file)."""
 
-    _esm = script("explorer")
-    _css = style()
+    _esm = load_script("explorer")
+    _css = load_style()
 
     def __init__(self, trace: Trace | str | Path) -> None:
         try:
-            self.trace: Trace | None = opened(trace)
+            self.trace: Trace | None = open_trace(trace)
             self._static = partial(heatmap, self.trace)
-            data = explored(self.trace)
+            data = explorer_data(self.trace)
         except TraceFileError as error:
             self.trace, data = None, {"error": str(error)}
-            self._static = partial(message, f"explore {trace}", str(error))
+            self._static = partial(make_message, f"explore {trace}", str(error))
         super().__init__(data=data)
 
     def static(self) -> View:
         return self._static()
 
 
-def explored(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:
+def explorer_data(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:
     """What ``explore`` shows of a trace, as plain data: its texts in order, each with its tokens.
 
     Numbers are rounded to four digits; None where a figure was not measured. At most ``most`` tokens are sent.
@@ -58,58 +58,58 @@ def explored(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:
     axes = axes_of([look for _, _, look in shown])
     texts, room = [], most
     for step, name, look in shown:
-        texts.append(_text(canvas, step, name, look, max(room, 0)))
+        texts.append(_text_data(canvas, step, name, look, max(room, 0)))
         room -= len(look.made)
     left = max(-room, 0)
     rest = f"{count(left, 'token')} of {most + left:,} left out; trace.tokens has all." if left else ""
     hint = "Select a token for its figures; violet: what it attends to."
     return {
         "error": "",
-        "head": head(trace),
-        "legend": macro("parts.html", "legend", canvas.scale, rest, hint=hint),
+        "head": render_head(trace),
+        "legend": render_macro("parts.html", "legend", canvas.scale, rest, hint=hint),
         "score": canvas.scale.name,
-        "theta": _figure(canvas.scale.word_threshold),
+        "theta": _round_figure(canvas.scale.word_threshold),
         "next": "next hit ◆" if canvas.scale.unit == "word" else f"next {canvas.scale.unit} above θ",
-        "tops": {"e": _figure(axes.entropy), "a": _figure(axes.received), "s": _figure(axes.score)},
+        "tops": {"e": _round_figure(axes.entropy), "a": _round_figure(axes.received), "s": _round_figure(axes.score)},
         "texts": texts,
         "start": next((i for i, t in enumerate(texts) if any(c["f"] or c["j"] for c in t["cells"])), 0),
     }
 
 
-def _text(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> dict[str, Any]:
+def _text_data(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> dict[str, Any]:
     made, draft = look.made, name == "draft"
     end = kept_of(step).of(name)
     end = len(made.text) if end is None else end
     shown = [cell for cell in look.cells[:room] if cell.text]
     at = {token: place for place, cell in enumerate(shown) for token in range(cell.first, cell.last)}
-    attended = _attended(made, step.prompt if draft else step.passages_prompt, at)
+    attended = _attended_words(made, step.prompt if draft else step.passages_prompt, at)
     place, drawn = 0, []
     for cell in shown:
-        drawn.append(_cell(look, cell, made.text[place : cell.start], cell.start >= end and end < len(made.text)))
+        drawn.append(_cell_data(look, cell, made.text[place : cell.start], cell.start >= end and end < len(made.text)))
         drawn[-1]["k"] = attended[cell.last - 1] if attended else []
         place = max(place, cell.stop)
     return {
         "title": f"Step {step.index + 1} · {name}",
-        "about": sections.about(canvas.trace, step, name),
+        "about": sections.describe_text(canvas.trace, step, name),
         "tokens": len(made),
         "cells": drawn,
         "start": next((i for i, c in enumerate(drawn) if c["f"] or (look.units and c["j"])), 0),
         "rows": made.attention is not None,
         "second": look.second_reading,
         "unjudged": "This token belongs to no judged word." if draft else "No trigger judged this text.",
-        "html": macro("parts.html", "around", canvas, step, draft or step.draft is None),
+        "html": render_macro("parts.html", "around", canvas, step, draft or step.draft is None),
     }
 
 
-def _cell(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
+def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
     """One cell: text, level of colour, figures, its word, the alternatives. Short names, as there are many."""
     made, words, i = look.made, look.words, look.spoke(cell)
     about, taken = None, int(made.ids[i])
     if cell.word >= 0:
         about = {
             "t": printable(words.text[cell.word]),
-            "a": _figure(words.attention[cell.word]),
-            "s": _figure(words.score[cell.word]),
+            "a": _round_figure(words.attention[cell.word]),
+            "s": _round_figure(words.score[cell.word]),
             "stop": bool(words.stop[cell.word]),
             "m": printable("; ".join(look.reckoned(cell.word))),
         }
@@ -119,29 +119,29 @@ def _cell(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
     return {
         "b": printable(before),
         "t": printable(cell.text).replace("\n", "↵\n"),
-        "v": _named(printable(cell.text.strip() or made.tokens[i])),
+        "v": _name_token(printable(cell.text.strip() or made.tokens[i])),
         "n": i + 1,
         "l": cell.level,
         "x": " ".join(name for name, on in css.items() if on),
-        "e": _figure(made.entropy[i]),
-        "a": _figure(made.received[i]),
-        "p": _figure(math.exp(float(made.logprob[i]))),
+        "e": _round_figure(made.entropy[i]),
+        "a": _round_figure(made.received[i]),
+        "p": _round_figure(math.exp(float(made.logprob[i]))),
         "w": about,
         "h": cell.hit,
         "j": cell.hit or (unit is not None and unit.above and cell.begins),
         "u": None if unit is None else [str(unit), unit.above, cell.begins, cell.ends],
         "f": cell.fired,
         "g": gone,
-        "o": [[_named(printable(name)), _figure(p), number == taken] for number, (name, p) in likeliest],
+        "o": [[_name_token(printable(name)), _round_figure(p), number == taken] for number, (name, p) in likeliest],
     }
 
 
-def _named(token: str) -> str:
+def _name_token(token: str) -> str:
     """A token among figures; one that is nothing but a space has a sign."""
-    return visible(token) if token.strip(" ▁Ġ") else "␣"
+    return show_spaces(token) if token.strip(" ▁Ġ") else "␣"
 
 
-def _attended(made: Continuation, prompt: Prompt | None, at: dict[int, int]) -> list[list[list[Any]]]:
+def _attended_words(made: Continuation, prompt: Prompt | None, at: dict[int, int]) -> list[list[list[Any]]]:
     """For each token the words it looks at most: [text, part of the prompt, weight, cells]; empty without attention.
 
     A word's weight is the largest of its tokens, mean over heads, as in QFS. Special tokens have no text to name.
@@ -170,11 +170,13 @@ def _attended(made: Continuation, prompt: Prompt | None, at: dict[int, int]) -> 
     for row_ in weights:
         best = np.argsort(-row_, kind="stable")[:ATTENDED]
         best = best[row_[best] >= SHARE]
-        found.append([[visible(printable(labels[k][0])), labels[k][1], _figure(row_[k]), labels[k][2]] for k in best])
+        found.append(
+            [[show_spaces(printable(labels[k][0])), labels[k][1], _round_figure(row_[k]), labels[k][2]] for k in best]
+        )
     return found
 
 
-def _figure(value: Any) -> float | None:
+def _round_figure(value: Any) -> float | None:
     """A number that JSON knows, to four digits."""
     number = float(value)
     return float(f"{number:.4g}") if math.isfinite(number) else None

@@ -24,11 +24,11 @@ from dragin_lab.study.truth import find_labels
 from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import replays
-from dragin_lab.views.frame import View, message, opened, view
+from dragin_lab.views.frame import View, make_message, make_view, open_trace
 from dragin_lab.views.heat import score_name
 from dragin_lab.views.html import clip
 from dragin_lab.views.trace import trace_html
-from dragin_lab.widgets.base import Running, script, style
+from dragin_lab.widgets.base import Running, load_script, load_style
 
 STEPS = 200  # of the slider of θ
 LOOK_UP = 0.03  # seconds of a picture that may go into answers from the cache
@@ -40,8 +40,8 @@ class Tuner(Running):
     ``traces`` are the stored traces, ``ran`` those that the button had the model make.
     """
 
-    _esm = script("tuning")
-    _css = style("replay")
+    _esm = load_script("tuning")
+    _css = load_style("replay")
     #: {"id", "trace", "settings"}, from the controls. The last one is answered, those it overtakes are not.
     asked: Any = traitlets.Dict().tag(sync=True)
     #: {"id", "html", "error", "more"}; ``more``: ask again, there are answers left to look up
@@ -59,7 +59,7 @@ class Tuner(Running):
     ) -> None:
         given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
         known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
-        found, unread = _readable(given)
+        found, unread = _open_readable(given)
         self.lab = None if lab is None else instance("lab", lab, Lab, "give the dl.Lab that made the traces")
         self.ran: list[Trace] = []
         self.outcomes: list[Outcome] = []
@@ -104,22 +104,26 @@ class Tuner(Running):
         for name in first.tunable:
             value = method.settings[name]
             if name == "threshold" and not method.trigger.on_doubt:
-                top = _nice(max(1.5 * value, *(self._top(r) for r in self._replays)))
+                top = _round_up(max(1.5 * value, *(self._top(r) for r in self._replays)))
                 said = ("θ", f"on the {score_name(first.trace)}")
-                out.append(_slider(name, said, value, 0, top, top / STEPS))
+                out.append(_slider_control(name, said, value, 0, top, top / STEPS))
             elif name == "threshold":
-                out.append(_slider(name, ("θ on 1 − p", "a token less certain than this fires"), value, 0, 1, 0.01))
+                out.append(
+                    _slider_control(name, ("θ on 1 − p", "a token less certain than this fires"), value, 0, 1, 0.01)
+                )
             elif name == "top_n":
                 unit = "words of a query" if method.formulator.reads_attention else "tokens of a query"
-                out.append(_slider(name, ("top n", unit), value, 1, max(50, 2 * value), 1))
+                out.append(_slider_control(name, ("top n", unit), value, 1, max(50, 2 * value), 1))
             elif name == "doubt_limit":
                 said = ("query’s limit on 1 − p", "a token less certain than this is left out of the query")
-                out.append(_slider(name, said, value, 0, 1, 0.01))
+                out.append(_slider_control(name, said, value, 0, 1, 0.01))
             elif isinstance(value, int | float) and not isinstance(value, bool):
-                top = max(10, 4 * value) if isinstance(value, int) else _nice(max(1.0, 2 * value))
+                top = max(10, 4 * value) if isinstance(value, int) else _round_up(max(1.0, 2 * value))
                 step = 1 if isinstance(value, int) else top / STEPS
                 out.append(
-                    _slider(name, (name, f"of {method.trigger.name} or {method.formulator.name}"), value, 0, top, step)
+                    _slider_control(
+                        name, (name, f"of {method.trigger.name} or {method.formulator.name}"), value, 0, top, step
+                    )
                 )
             elif name == "normalize":
                 choices = [["", "as they are (Eq. 5)"], ["sentence", "by sentence, as released"]]
@@ -141,10 +145,10 @@ class Tuner(Running):
         if not asked or not self._replays:
             return
         try:
-            outcomes = [r.at(**_settings(asked, r)) for r in self._replays]
+            outcomes = [r.at(**_changed_settings(asked, r)) for r in self._replays]
             place = min(max(int(asked.get("trace", 0)), 0), len(outcomes) - 1)
             self.outcomes, more = self._answered(outcomes, place)
-            html = replays.card(self.outcomes, place)
+            html = replays.replay_card(self.outcomes, place)
             self.answer = {"id": asked.get("id", 0), "html": html, "error": "", "more": more}
         except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
             self.answer = {"id": asked.get("id", 0), "html": "", "error": describe_error(error)}
@@ -182,10 +186,10 @@ class Tuner(Running):
 
     def static(self) -> View:
         if not self._replays:
-            return message("tuner", self.data["error"])
+            return make_message("tuner", self.data["error"])
         outcomes = self.outcomes or [r.at() for r in self._replays]
-        draw = (partial(replays.card, outcomes), partial(replays.plain, outcomes))
-        return view("The tuner", "tuner", outcomes[0].trace.question.text, *draw, "replay")
+        draw = (partial(replays.replay_card, outcomes), partial(replays.replay_text, outcomes))
+        return make_view("The tuner", "tuner", outcomes[0].trace.question.text, *draw, "replay")
 
     # -- the model -----------------------------------------------------------------------------------------------------
 
@@ -212,7 +216,7 @@ class Tuner(Running):
         try:
             assert self.lab is not None
             replay = self._replays[min(max(int(asked.get("trace", 0)), 0), len(self._replays) - 1)]
-            method = exchanged(replay.method, **_settings(asked, replay))
+            method = exchanged(replay.method, **_changed_settings(asked, replay))
             events = self.lab.stream(replay.trace.question, method)
             self.ran.append(events.trace)
             made = 0
@@ -233,18 +237,18 @@ class Tuner(Running):
         self.running = {"busy": False, "said": "", "html": html, "error": error}
 
 
-def _readable(given: list[Trace | str | Path]) -> tuple[list[Trace], list[str]]:
+def _open_readable(given: list[Trace | str | Path]) -> tuple[list[Trace], list[str]]:
     """The traces that can be read, and what is wrong with the files that cannot."""
     traces, unread = [], []
     for one in given:
         try:
-            traces.append(opened(one))
+            traces.append(open_trace(one))
         except TraceFileError as error:
             unread.append(f"{error}.")
     return traces, unread
 
 
-def _settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
+def _changed_settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
     """The controls' values as settings: the empty choice is None, counts are whole, what is as it was is left out."""
     given = dict(asked.get("settings", {}))
     known = {}
@@ -257,13 +261,15 @@ def _settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
     return known
 
 
-def _slider(name: str, said: tuple[str, str], value: float, low: float, high: float, step: float) -> dict[str, Any]:
+def _slider_control(
+    name: str, said: tuple[str, str], value: float, low: float, high: float, step: float
+) -> dict[str, Any]:
     """A control: its name, label, what it is about, where it stands, its ends and its step."""
     label, about = said
     return {"name": name, "label": label, "about": about, "value": value, "min": low, "max": high, "step": step}
 
 
-def _nice(value: float) -> float:
+def _round_up(value: float) -> float:
     """The next of 1, 2, 5 times a power of ten at or above a value, so that a slider ends at a round number."""
     power = 10.0 ** np.floor(np.log10(value)) if value > 0 else 1.0
     return float(next(m * power for m in (1, 2, 4, 5, 8, 10) if m * power >= value * (1 - 1e-9)))

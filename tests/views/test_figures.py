@@ -25,7 +25,7 @@ from dragin_lab.trace.trace import Step, Trace
 from dragin_lab.views import figures
 from dragin_lab.views.attention import WordMap, read_again, written_map
 from dragin_lab.views.figures import NARROW, WIDE
-from dragin_lab.views.rendering import stylesheet
+from dragin_lab.views.rendering import load_stylesheet
 from dragin_lab.views.thresholds import pareto
 
 pytest.importorskip("matplotlib")
@@ -93,7 +93,7 @@ def test_a_figure_is_described_and_holds_its_numbers(name):
 
 
 def test_colours_are_seen_on_light_and_on_dark():
-    css = stylesheet("figure")
+    css = load_stylesheet("figure")
     pairs = [re.search(rf"{variable}:.*?light-dark\((#\w+),\s*(#\w+)\)", css) for variable in ("--blue", "--amber")]
     for pair in pairs:
         light, dark = pair.groups()
@@ -108,7 +108,7 @@ def test_labels_are_texts_not_markup():
     assert "&lt;b&gt; $x$" in html
     assert "<b> $x$" not in html
     words = WordMap(np.ones((1, 1, 1), np.float32), [("draft", "<i>")], [("draft", "<i>")], np.zeros((1, 1)), [0])
-    html = views.attention._figure(words, None, "<script>", "").html
+    html = views.attention._map_figure(words, None, "<script>", "").html
     assert "<i>" not in html
     assert "<script>" not in html
 
@@ -182,7 +182,7 @@ def test_cost_against_quality_fills_the_points_of_the_frontier():
 def test_labels_stand_apart_or_are_left_to_the_table():
     rng = np.random.default_rng(0)
     for n in (2, 8, 40):
-        with figures.plotting():
+        with figures.use_style():
             _, [panel] = figures.draw_panels([""], 600, height=300)
             x, y = rng.random(n), rng.random(n)
             panel.plot(x, y, "o")

@@ -16,9 +16,9 @@ from dragin_lab.trace.trace import Decision, Prompt, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc
-from dragin_lab.views.selections import tokens
-from dragin_lab.widgets.asking import AskLive, _judged
-from dragin_lab.widgets.explorer import explored
+from dragin_lab.views.selections import source_tokens
+from dragin_lab.widgets.asking import AskLive, _judged_cells
+from dragin_lab.widgets.explorer import explorer_data
 
 METHODS = {
     ("dragin", "paper"): "word",
@@ -101,21 +101,21 @@ def test_the_colour_of_words_has_no_jump_at_a_threshold_that_no_word_is_compared
 @pytest.mark.parametrize("unit", ["sentence", "draft"])
 def test_the_explorer_and_the_live_widget_show_the_unit(unit):
     trace = judged(unit, 1.7, *((0.2,) if unit == "sentence" else ()))
-    data = explored(trace)
+    data = explorer_data(trace)
     cells = data["texts"][0]["cells"]
     assert not any(c["h"] or c["f"] for c in cells)
     assert data["theta"] is None
     assert data["next"] == f"next {unit} above θ"
     assert sum(c["u"][2] for c in cells if c["u"]) == sum(c["u"][3] for c in cells if c["u"]) > 0
     assert sum(c["j"] for c in cells) == 1
-    live = _judged(trace.steps[0], trace)
+    live = _judged_cells(trace.steps[0], trace)
     assert not any(c["h"] or c["f"] for c in live)
     assert any(c["u"] and c["u"][1] for c in live)
 
 
 def test_selections_show_the_sentence_that_fired():
     trace = judged("sentence", 1.7, 0.2)
-    words, _ = tokens(trace, trace.steps[0])
+    words, _ = source_tokens(trace, trace.steps[0])
     assert not any(word.hit or word.fired for word in words)
     inside = [i for i, word in enumerate(words) if word.opens or word.closes]
     assert [words[i].closes for i in inside] == ["", "1.7 > θ 1.2"]

@@ -16,10 +16,10 @@ from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Passage, Question, Step, Trace
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc
-from dragin_lab.views.methods import align, alike, names_of
-from dragin_lab.views.rendering import exporter, macro, stylesheet
-from dragin_lab.views.selections import hit_spans, tokens
-from dragin_lab.views.strip import Column, axes_of, columns, direction, lines
+from dragin_lab.views.methods import align_sentences, names_of, sentence_likeness
+from dragin_lab.views.rendering import load_export_script, load_stylesheet, render_macro
+from dragin_lab.views.selections import hit_spans, source_tokens
+from dragin_lab.views.strip import Column, axes_of, break_lines, strip_columns, text_direction
 from dragin_lab.views.timelines import cost_of, spans_of
 from dragin_lab.views.tokens import Look
 
@@ -38,7 +38,9 @@ def test_every_state_renders_whole_without_script_or_network(name, view):
     drawn = VIEWS[view](STATES[name])
     for html in (drawn.html, drawn.page()):
         html.encode()  # no lone surrogates
-        read = Reader(html.replace(f"<script>{exporter()}</script>", ""))  # reading needs no script; exporting does
+        read = Reader(
+            html.replace(f"<script>{load_export_script()}</script>", "")
+        )  # reading needs no script; exporting does
         assert "could not be shown" not in read.text
         assert {tag for tag, _ in read.tags}.isdisjoint({"script", "img", "link", "iframe", "object", "svg"})
         for _, attrs in read.tags:
@@ -67,7 +69,7 @@ def test_views_show_print_and_repeat_themselves_as_methods():
         (views.timeline(trace), trace.timeline()),
     ):
         assert own == drawn
-        assert drawn._repr_html_() == f"{drawn.html}<script>{exporter()}</script>"
+        assert drawn._repr_html_() == f"{drawn.html}<script>{load_export_script()}</script>"
         assert str(drawn) == drawn.text
         assert len(repr(drawn)) < 250
         assert drawn.page().startswith("<!DOCTYPE html>")
@@ -76,9 +78,9 @@ def test_views_show_print_and_repeat_themselves_as_methods():
 
 def test_sheets_fetch_nothing():
     for name in ("strip", "qfs", "timeline", "methods"):
-        css = stylesheet(name)
+        css = load_stylesheet(name)
         assert not re.search(r"url\(|@import|https?:", css)
-        base = stylesheet()
+        base = load_stylesheet()
         assert css.startswith(base)
         # Views stand together on one page: a sheet's rules are all for cards of its own name.
         assert re.fullmatch(rf"\.dl-out \.v-{name}\{{.*\}}", css[len(base) :].strip())
@@ -108,7 +110,7 @@ def test_a_file_that_holds_no_trace_says_so_in_place(view, tmp_path):
 def _columns(trace: Trace) -> tuple[Look, list[Column]]:
     step = trace.steps[0]
     look = Look.of(step.draft, step.words, scale_of(trace), step.decision, trace.method["variant"] == "reference")
-    return look, columns(look, 0, len(step.draft.text), step.decision.cut)
+    return look, strip_columns(look, 0, len(step.draft.text), step.decision.cut)
 
 
 @pytest.mark.parametrize("variant", ["reference", "paper"])
@@ -135,7 +137,7 @@ def test_bars_and_theta_have_the_heights_of_their_numbers():
     trace = samples.almanac_trace()
     look, cols = _columns(trace)
     axes = axes_of([look])
-    html = macro("strip.html", "strip", look, cols, axes)
+    html = render_macro("strip.html", "strip", look, cols, axes)
     assert f"--t:{1.2 / axes.score:.3f}" in html
     heights = [float(v) for v in re.findall(r"--s:([\d.e-]+)", html)]
     expected = [c.score / axes.score for c in cols if c.score / axes.score >= 0.005]
@@ -197,7 +199,7 @@ def test_the_legend_says_what_is_judged_and_what_the_frame_means():
 def test_lines_break_between_words_and_hold_every_column():
     _, cols = _columns(samples.almanac_trace())
     for limit in (12, 30, 84):
-        found = list(lines(cols, limit))
+        found = list(break_lines(cols, limit))
         assert [c for line in found for c in line] == cols
         for line in found[1:]:
             assert line[0].opens or sum(c.width for c in line) + 2 >= min(limit, 6)
@@ -220,7 +222,7 @@ def test_text_keeps_the_rows_under_the_tokens():
     ("text", "way"), [("The film", "ltr"), ("שלום The", "rtl"), ("123 مرحبا", "rtl"), ("12 !", "ltr")]
 )
 def test_the_axis_runs_as_its_text_does(text, way):
-    assert direction(text) == way
+    assert text_direction(text) == way
 
 
 def test_right_to_left_and_emoji_texts_keep_their_tokens():
@@ -264,7 +266,7 @@ def _labelled(trace: Trace, *passages: str) -> Labelled:
 def test_weights_stand_on_their_words_in_the_text():
     trace = samples.almanac_trace()
     step = trace.steps[0]
-    words, lost = tokens(trace, step)
+    words, lost = source_tokens(trace, step)
     query = step.query
     weighed = [(t.text, t.weight, t.chosen) for t in words if t.weighed]
     expected = list(zip(query.words, query.weights.tolist(), query.chosen.tolist(), strict=True))[1:]  # <s> is no word
@@ -388,18 +390,18 @@ def test_sentences_that_say_the_same_stand_in_one_slot():
         ["Once upon a time.", "The film was directed by Cem.", "Cem was born in 1920.", "So the answer is 1920."],
         [],
     ]
-    slots = align(texts)
+    slots = align_sentences(texts)
     assert slots == [[None, None, 0, None], [0, 0, 1, None], [1, None, 2, None], [2, 1, 3, None]]
-    assert align([[], []]) == []
-    assert alike("Same.", "same.") == 1
-    assert alike("", "x") == 0
+    assert align_sentences([[], []]) == []
+    assert sentence_likeness("Same.", "same.") == 1
+    assert sentence_likeness("", "x") == 0
 
 
 def test_each_text_keeps_its_sentences_in_order():
     rng = np.random.default_rng(0)
     for _ in range(20):
         texts = [[f"{'abcdefgh'[i]} sentence {i}" for i in rng.integers(0, 8, rng.integers(0, 6))] for _ in range(4)]
-        slots = align(texts)
+        slots = align_sentences(texts)
         for number, text in enumerate(texts):
             assert [slot[number] for slot in slots if slot[number] is not None] == list(range(len(text)))
         assert all(any(s is not None for s in slot) for slot in slots)

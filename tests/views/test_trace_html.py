@@ -15,8 +15,8 @@ from dragin_lab.trace import kept
 from dragin_lab.trace.trace import Passage, Prompt, Query, Question, Step, Trace
 from dragin_lab.views import heat, sections
 from dragin_lab.views.html import esc
-from dragin_lab.views.rendering import exporter, stylesheet
-from dragin_lab.views.tokens import extents, share_out
+from dragin_lab.views.rendering import load_export_script, load_stylesheet
+from dragin_lab.views.tokens import find_extents, share_out
 from dragin_lab.views.trace import trace_html, trace_text
 
 
@@ -27,14 +27,16 @@ def test_every_state_renders_whole_without_script_or_network(name):
     for full_page in (False, True):
         html = trace_html(trace, full_page=full_page)
         html.encode()  # no lone surrogates
-        read = Reader(html.replace(f"<script>{exporter()}</script>", ""))  # reading needs no script; exporting does
+        read = Reader(
+            html.replace(f"<script>{load_export_script()}</script>", "")
+        )  # reading needs no script; exporting does
         assert "could not be shown" not in read.text
         assert {tag for tag, _ in read.tags}.isdisjoint({"script", "img", "link", "iframe", "object", "svg"})
         for _, attrs in read.tags:
             assert attrs.keys().isdisjoint({"src", "onerror", "onclick", "srcset", "background"})
             assert attrs.get("href", "#").startswith("#")
         assert trace_html(trace, full_page=full_page) == html
-    assert not re.search(r"url\(|@import|https?:", stylesheet())
+    assert not re.search(r"url\(|@import|https?:", load_stylesheet())
 
 
 def test_hostile_text_is_shown_as_text():
@@ -96,7 +98,7 @@ def test_hits_are_marked_by_more_than_colour():
     for shown, hit in zip(marks, hits, strict=True):
         assert shown.startswith("◆hit, score ")
         assert shown.endswith(hit)
-    rule = re.search(r"\.hit\{([^}]*)\}", stylesheet())[1]
+    rule = re.search(r"\.hit\{([^}]*)\}", load_stylesheet())[1]
     assert "font-weight:" in rule.replace(" ", "")
     assert "underline" in rule
     for hit in hits:
@@ -129,7 +131,7 @@ def test_each_token_has_its_figures_on_hover_and_in_a_table():
     html = trace_html(trace)
     part = html[html.index('data-part="draft"') : html.index('data-part="decision"')]
     tips = re.findall(r'data-i="([^"]*)"', part)
-    assert len(tips) == len(extents(draft)) == part.count('<th scope="row">')
+    assert len(tips) == len(find_extents(draft)) == part.count('<th scope="row">')
     for tip in tips:
         assert "entropy" in tip
         assert "attention received" in tip
@@ -203,7 +205,7 @@ def test_right_to_left_emoji_and_split_characters():
     trace = Trace(Question("q", text, (text,)), {"name": "wo-rag"}, [Step(0, draft=made, kept=text)], text, text)
     html = trace_html(trace)
     read = Reader(html)
-    assert [last - first for _, _, first, last, _ in extents(made)] == [1, 1, 2, 1, 1]
+    assert [last - first for _, _, first, last, _ in find_extents(made)] == [1, 1, 2, 1, 1]
     assert "2 tokens make this character" in html
     assert read.text.count(text) >= 2
     assert all(a.get("dir") == "auto" for tag, a in read.tags if a.get("class") in ("txt", "q"))
@@ -212,7 +214,7 @@ def test_right_to_left_emoji_and_split_characters():
 @pytest.mark.parametrize("mode", ["light", "dark"])
 def test_text_on_every_level_is_readable(mode):
     pair = r"light-dark\((#\w+),(#\w+)\)"
-    rules = re.findall(rf"\.h(\d){{background: {pair};color: {pair}", stylesheet())
+    rules = re.findall(rf"\.h(\d){{background: {pair};color: {pair}", load_stylesheet())
     assert [int(level) for level, *_ in rules] == list(range(1, heat.LEVELS + 1))
     ramp = [(rule[1 + (mode == "dark")], rule[3 + (mode == "dark")]) for rule in rules]
     assert all(contrast(back, ink) >= 4.5 for back, ink in ramp)
@@ -251,8 +253,8 @@ def test_several_traces_stand_in_one_document():
         assert len(own) == len(set(own))
         assert {a["href"][1:] for _, a in Reader(html).tags if "href" in a} <= set(own)
     assert one.count("<style>") == 1
-    assert len(stylesheet()) < 12_000
-    assert stylesheet().startswith(".dl-out{")
+    assert len(load_stylesheet()) < 12_000
+    assert load_stylesheet().startswith(".dl-out{")
 
 
 def test_a_part_that_fails_shows_its_error_and_its_text():
@@ -315,7 +317,7 @@ def test_gold_answers_are_found_as_whole_words():
 @pytest.mark.parametrize("ink", ["fg", "soft", "teal", "red", "amber"])
 def test_labels_are_readable_on_card_and_pane(ink, mode):
     def colour(name: str) -> str:
-        pair = re.search(rf"--{name}: ?[^;]*light-dark\(([^,]+),([^)]+)\)", stylesheet())
+        pair = re.search(rf"--{name}: ?[^;]*light-dark\(([^,]+),([^)]+)\)", load_stylesheet())
         code = pair[1 + mode].lstrip("#")
         return "#" + (code if len(code) == 6 else "".join(2 * c for c in code))
 

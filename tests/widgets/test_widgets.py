@@ -180,9 +180,9 @@ def test_explore_draws_a_trace_in_any_state(name: str) -> None:
 
 
 def test_explore_leaves_tokens_out_and_says_so() -> None:
-    from dragin_lab.widgets.explorer import explored
+    from dragin_lab.widgets.explorer import explorer_data
 
-    data = explored(samples.long_trace(600), most=100)
+    data = explorer_data(samples.long_trace(600), most=100)
     assert sum(len(t["cells"]) for t in data["texts"]) == 100
     assert "left out" in data["legend"]
 
@@ -429,6 +429,6 @@ def test_compare_lists_what_differs() -> None:
 
 
 def test_figures_that_json_does_not_know_are_none() -> None:
-    from dragin_lab.widgets.explorer import _figure
+    from dragin_lab.widgets.explorer import _round_figure
 
-    assert [_figure(v) for v in (np.nan, np.inf, np.float32(0.123456))] == [None, None, 0.1235]
+    assert [_round_figure(v) for v in (np.nan, np.inf, np.float32(0.123456))] == [None, None, 0.1235]
