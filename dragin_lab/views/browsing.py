@@ -32,11 +32,11 @@ PASSAGE_CHARS = 900  # of a passage in the page
 
 def browse_page(runs: Runs | str | Path | Iterable[str | Path]) -> View:
     """The explorer as a view: ``save`` writes the page. Arguments and errors as for ``Runs.load``."""
-    found = runs if isinstance(runs, Runs) else Runs.load(runs)
-    data = Markup(json_in_html(browse_data(found)))
-    card = partial(render_template, "browse.html", data=data, script=Markup(load_browse_script()), table=found.table())
-    title = f"{', '.join(found.names)} on {', '.join(found.datasets)}"
-    return make_view("The explorer", "runs", title, card, lambda: str(found.table()), "browse")
+    loaded = runs if isinstance(runs, Runs) else Runs.load(runs)
+    data = Markup(json_in_html(browse_data(loaded)))
+    card = partial(render_template, "browse.html", data=data, script=Markup(load_browse_script()), table=loaded.table())
+    title = f"{', '.join(loaded.names)} on {', '.join(loaded.datasets)}"
+    return make_view("The explorer", "runs", title, card, lambda: str(loaded.table()), "browse")
 
 
 def browse_still(runs: Runs) -> View:
@@ -91,20 +91,20 @@ def _answer_data(
 ) -> dict[str, Any]:
     trace = runs.kept_trace(record, line["qid"])
     cause = runs.cause(line["qid"], name, dataset)
-    told = {
+    answer = {
         "a": printable(line["answer"]), "em": line["em"], "f1": line["f1"], "n": line["retrievals"],
         "p": line["tokens"], "end": line["ended"],
     }  # fmt: skip
     if cause is not None:
-        told |= {"c": cause.kind, "why": printable(cause.why)}
+        answer |= {"c": cause.kind, "why": printable(cause.why)}
     if not readable(line):
-        told["u"] = 1
+        answer["u"] = 1
     if trace is None:
-        return told | {
+        return answer | {
             "text": [[0, printable(line["text"]), []]],
             "steps": [{"q": q, "p": []} for q in line["queries"]],
         }
-    return told | _trace_data(trace, passages)
+    return answer | _trace_data(trace, passages)
 
 
 def _trace_data(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict[str, Any]:
@@ -116,12 +116,12 @@ def _trace_data(trace: Trace, passages: dict[tuple[str, str, str], int]) -> dict
     for _, step in came:
         assert step.query is not None
         why = step.decision.reason if step.decision is not None else ""
-        found = {
+        retrieval = {
             "q": printable(step.query.sent),
             "p": [_number_passage(passage, passages) for passage in step.passages],
         }
         cut = cut_off(step)
-        steps.append(found | ({"why": printable(why)} if why else {}) | ({"cut": printable(cut)} if cut else {}))
+        steps.append(retrieval | ({"why": printable(why)} if why else {}) | ({"cut": printable(cut)} if cut else {}))
     sentences = []
     for number, (start, stop) in enumerate(spans):
         low = spans[number - 1][1] if number else -1

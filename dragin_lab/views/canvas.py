@@ -41,18 +41,18 @@ class Canvas:
     @classmethod
     def of(cls, trace: Trace, view: str = "", most: int = 0, *, gold: frozenset[str] = frozenset()) -> Canvas:
         """A canvas for the first steps of a trace, with room for at most ``most`` tokens."""
-        made = [c for _, _, c in written(trace.steps[:MAX_STEPS])]
-        room = share_out(made, max(0, most))
+        texts = [c for _, _, c in written(trace.steps[:MAX_STEPS])]
+        room = share_out(texts, max(0, most))
         return cls(trace, scale_of(trace), id_prefix(trace, view), room, gold=gold)
 
-    def look(self, made: Continuation, step: Step) -> Look:
+    def look(self, continuation: Continuation, step: Step) -> Look:
         """The look of what a step wrote, made once; only a draft is judged."""
-        key = (id(step), id(made))
+        key = (id(step), id(continuation))
         if key not in self._looks:
-            judged = made is step.draft
+            judged = continuation is step.draft
             words, decision = (step.words, step.decision) if judged else (Words(), None)
             reference = self.trace.method.get("variant") == "reference"
-            self._looks[key] = Look.of(made, words, self.scale, decision, reference)
+            self._looks[key] = Look.of(continuation, words, self.scale, decision, reference)
         return self._looks[key]
 
     @property
@@ -60,9 +60,9 @@ class Canvas:
         """Whether any part of the answer was written with passages in view."""
         return any(origin.with_passages for origin in origins(self.trace))
 
-    def room_of(self, made: Continuation) -> int:
+    def room_of(self, continuation: Continuation) -> int:
         """How many tokens of a continuation may be drawn one by one."""
-        return self.room.get(id(made), 0)
+        return self.room.get(id(continuation), 0)
 
     def answer(self) -> Iterator[tuple[int, str, Origin | None, Look | None]]:
         """The answer text in order: a step's number where its passages came in (0: none), the text before a part,
@@ -83,10 +83,10 @@ class Canvas:
 
     def left_out(self) -> str:
         """What to say about tokens that are not drawn one by one; "" where all are."""
-        whole, drawn = sum(len(c) for _, _, c in written(self.trace.steps)), sum(self.room.values())
-        if drawn == whole:
+        whole, shown = sum(len(c) for _, _, c in written(self.trace.steps)), sum(self.room.values())
+        if shown == whole:
             return ""
-        return f"{drawn:,} of {count(whole, 'token')} are drawn one by one, the others stand as plain text or in short."
+        return f"{shown:,} of {count(whole, 'token')} are drawn one by one, the others stand as plain text or in short."
 
     def figures(self, look: Look) -> tuple[list[str], list[list[str]]]:
         """The figures of a look's tokens as a table, as far as the view still has rows for them."""

@@ -110,10 +110,10 @@ def draw_trace(
     return make_view(f"The {what}", what, trace.question.text, partial(card, trace), partial(text, trace), *css)
 
 
-def make_message(title: str, said: str) -> View:
+def make_message(title: str, text: str) -> View:
     """A view that holds a message alone."""
-    html, _ = frame_card("The message", partial(render_macro, "parts.html", "message", said), lambda: said)
-    return View(title, html, said)
+    html, _ = frame_card("The message", partial(render_macro, "parts.html", "message", text), lambda: text)
+    return View(title, html, text)
 
 
 def render_head(trace: Trace) -> str:

@@ -51,28 +51,28 @@ class Scale:
         above = np.linspace(theta, top, LEVELS - BELOW + 1)[1:] if top > theta else np.zeros(0)
         return [float(b) for b in (*below, *above)]
 
-    def values(self, made: Continuation, words: Words) -> np.ndarray:
+    def values(self, continuation: Continuation, words: Words) -> np.ndarray:
         """The measure of each token (n,) float64 of a continuation whose words are ``words`` (none: not judged)."""
         if self.kind == "score":
-            return token_scores(made, words)
+            return token_scores(continuation, words)
         if self.kind == "product":
-            return np.asarray(made.entropy, np.float64) * np.asarray(made.received, np.float64)
+            return np.asarray(continuation.entropy, np.float64) * np.asarray(continuation.received, np.float64)
         if self.kind == "entropy":
-            return np.asarray(made.entropy, np.float64)
-        return np.full(len(made), np.nan)
+            return np.asarray(continuation.entropy, np.float64)
+        return np.full(len(continuation), np.nan)
 
 
-def token_words(made: Continuation, words: Words) -> np.ndarray:
+def token_words(continuation: Continuation, words: Words) -> np.ndarray:
     """(n,) int: the word each token belongs to; -1 for none."""
-    owner = np.full(len(made), -1, np.int64)
+    owner = np.full(len(continuation), -1, np.int64)
     for i, (start, stop) in enumerate(words.spans.tolist()):
         owner[start:stop] = i
     return owner
 
 
-def token_scores(made: Continuation, words: Words) -> np.ndarray:
+def token_scores(continuation: Continuation, words: Words) -> np.ndarray:
     """(n,) float64: the words' scores laid onto their tokens; NaN where a token has none."""
-    owner = token_words(made, words)
+    owner = token_words(continuation, words)
     scores = np.append(np.asarray(words.score, np.float64), np.nan)
     return scores[owner]
 
@@ -98,11 +98,11 @@ def scale_of(trace: Trace) -> Scale:
             first = "sentence" if trace.method.get("variant") == "reference" else "word"
             note = f"Judging ends with the first {first} that fires; a darker word after it is not a hit."
         return Scale("score", score_name(trace), find_largest(scored), theta, note, unit)
-    made = trace.continuations
-    products = [np.asarray(c.entropy, np.float64) * c.received for c in made]
+    continuations = trace.continuations
+    products = [np.asarray(c.entropy, np.float64) * c.received for c in continuations]
     if find_largest(products) > 0:
         return Scale("product", "entropy × attention received", find_largest(products))
-    entropies = [np.asarray(c.entropy, np.float64) for c in made]
+    entropies = [np.asarray(c.entropy, np.float64) for c in continuations]
     if find_largest(entropies) > 0:
         return Scale("entropy", "entropy in nats", find_largest(entropies))
     return Scale("none", "nothing", 0.0)

@@ -34,34 +34,34 @@ def _heatmap_card(trace: Trace, most: int) -> str:
         "heatmap.html",
         canvas=canvas,
         written=shown,
-        axes=strip.axes_of([canvas.look(made, step) for step, _, made in shown]),
+        axes=strip.axes_of([canvas.look(continuation, step) for step, _, continuation in shown]),
         most=MAX_STEPS,
         cut_of=_find_cut,
     )
 
 
-def _find_cut(step: Step, name: str, made: Continuation) -> int | None:
+def _find_cut(step: Step, name: str, continuation: Continuation) -> int | None:
     """The character after which a text was thrown away; None where nobody has decided, or all was kept."""
     end = kept_of(step).of(name)
-    return None if end is None or end >= len(made.text) else end
+    return None if end is None or end >= len(continuation.text) else end
 
 
 def _heatmap_text(trace: Trace, most: int) -> str:
     canvas = Canvas.of(trace, "heatmap", most)
     shown = list(written(trace.steps[:MAX_STEPS]))
-    axes = strip.axes_of([canvas.look(made, step) for step, _, made in shown])
+    axes = strip.axes_of([canvas.look(continuation, step) for step, _, continuation in shown])
     attention = axes.received if axes.read != axes.read else axes.read
     tops = f"entropy {num(axes.entropy)} nats, attention {num(attention)}, {axes.score_name} {num(axes.score)}"
     out = [*sections.opening_lines(trace), f"Full bars     {tops}; θ {num(canvas.scale.threshold)}", ""]
-    for step, name, made in shown:
-        look = canvas.look(made, step)
+    for step, name, continuation in shown:
+        look = canvas.look(continuation, step)
         out.append(f"Step {step.index + 1}: {name}, {sections.describe_text(trace, step, name)}")
         out += [f"⟦{unit.name}⟧  {unit.verdict}" for unit in look.units]
-        for start, stop, left_out in window_ranges(look, canvas.room_of(made), 0, len(made.text)):
+        for start, stop, left_out in window_ranges(look, canvas.room_of(continuation), 0, len(continuation.text)):
             if left_out:
                 out += [f"… {count(stop - start, 'more character')}", ""]
             else:
                 out += strip.strip_text(
-                    look, strip.strip_columns(look, start, stop, _find_cut(step, name, made)), axes, 100
+                    look, strip.strip_columns(look, start, stop, _find_cut(step, name, continuation)), axes, 100
                 )
     return "\n".join(out) + "\n"

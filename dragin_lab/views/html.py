@@ -69,6 +69,6 @@ def show_or_explain(what: str, render: Callable[[], str], fallback: Callable[[],
     try:
         return Markup(render())
     except Exception as error:  # noqa: BLE001 - any failure of a view degrades to text, see above
-        said = f"{what} could not be shown: {type(error).__name__}: {error}"
-        warnings.warn(said, RuntimeWarning, stacklevel=2)
-        return Markup(f'<p class="alert" role="alert">{esc(said)}</p><div class="plain">{fallback()}</div>')
+        reason = f"{what} could not be shown: {type(error).__name__}: {error}"
+        warnings.warn(reason, RuntimeWarning, stacklevel=2)
+        return Markup(f'<p class="alert" role="alert">{esc(reason)}</p><div class="plain">{fallback()}</div>')

@@ -42,7 +42,7 @@ class Sentence:
 
 
 @dataclass
-class Told:
+class TraceColumn:
     """One trace of the comparison."""
 
     trace: Trace
@@ -94,12 +94,12 @@ def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] 
     """
     if isinstance(traces, Trace | str | Path):
         raise SettingError("side_by_side compares several traces; give a list of them")
-    found = open_traces(traces)
-    if not 1 <= len(found) <= MAX_TRACES:
-        raise SettingError(f"{len(found)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
-    told = _read_columns(found, labels)
-    card, text = partial(_fill_template, "methods.html", told), partial(_fill_template, "methods.txt", told)
-    return make_view("The comparison", "methods", found[0].question.text, card, text, "methods")
+    opened = open_traces(traces)
+    if not 1 <= len(opened) <= MAX_TRACES:
+        raise SettingError(f"{len(opened)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
+    columns = _read_columns(opened, labels)
+    card, text = partial(_fill_template, "methods.html", columns), partial(_fill_template, "methods.txt", columns)
+    return make_view("The comparison", "methods", opened[0].question.text, card, text, "methods")
 
 
 def comparison_card(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> str:
@@ -107,16 +107,16 @@ def comparison_card(traces: Sequence[Trace], labels: Sequence[str] | None = None
     return _fill_template("methods.html", _read_columns(traces, labels))
 
 
-def _read_columns(found: Sequence[Trace], labels: Sequence[str] | None) -> list[Told]:
-    other = next((t for t in found if t.question.text.strip() != found[0].question.text.strip()), None)
+def _read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[TraceColumn]:
+    other = next((t for t in traces if t.question.text.strip() != traces[0].question.text.strip()), None)
     if other is not None:
-        said = f"{clip(found[0].question.text, 80)[0]!r} and {clip(other.question.text, 80)[0]!r}"
-        raise SettingError(f"the traces ask different questions, {said}; compare traces of one")
+        questions = f"{clip(traces[0].question.text, 80)[0]!r} and {clip(other.question.text, 80)[0]!r}"
+        raise SettingError(f"the traces ask different questions, {questions}; compare traces of one")
     if labels is not None:
         labels = several("labels", labels, str, "give a list of texts")
-    if labels is not None and len(labels) != len(found):
-        raise SettingError(f"{len(labels)} labels do not go with {len(found)} traces; give one each")
-    return [_read_column(t, name) for t, name in zip(found, labels or names_of(found), strict=True)]
+    if labels is not None and len(labels) != len(traces):
+        raise SettingError(f"{len(labels)} labels do not go with {len(traces)} traces; give one each")
+    return [_read_column(t, name) for t, name in zip(traces, labels or names_of(traces), strict=True)]
 
 
 def names_of(traces: Sequence[Trace]) -> list[str]:
@@ -124,14 +124,14 @@ def names_of(traces: Sequence[Trace]) -> list[str]:
     return tell_apart([trace.method for trace in traces])
 
 
-def _read_column(trace: Trace, label: str) -> Told:
+def _read_column(trace: Trace, label: str) -> TraceColumn:
     from dragin_lab.core.sentences import load_pipeline
 
     spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
     fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
     marks = [Mark(place, step) for place, step in arrivals(trace)]
     left_out = max(len(spans) - MAX_SENTENCES, 0)
-    return Told(trace, label, spans[:MAX_SENTENCES], left_out, sorted(marks, key=lambda m: m.place), fresh)
+    return TraceColumn(trace, label, spans[:MAX_SENTENCES], left_out, sorted(marks, key=lambda m: m.place), fresh)
 
 
 def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
@@ -139,10 +139,10 @@ def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
     return frozenset(i for op, _, _, a, b in matcher.get_opcodes() if op in ("insert", "replace") for i in range(a, b))
 
 
-def _fill_template(template: str, told: list[Told]) -> str:
-    rest = "; ".join(f"{t.label}: {count(t.left_out, 'more sentence')}" for t in told if t.left_out)
-    slots, wide = align_sentences([t.sentences for t in told]), max(len(t.short) for t in told)
-    return render_template(template, told=told, slots=slots, wide=wide, left_out=rest)
+def _fill_template(template: str, columns: list[TraceColumn]) -> str:
+    rest = "; ".join(f"{t.label}: {count(t.left_out, 'more sentence')}" for t in columns if t.left_out)
+    slots, wide = align_sentences([t.sentences for t in columns]), max(len(t.short) for t in columns)
+    return render_template(template, columns=columns, slots=slots, wide=wide, left_out=rest)
 
 
 #: Sentences less alike than this do not stand in one slot.

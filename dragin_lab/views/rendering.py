@@ -41,7 +41,7 @@ def render_safely(what: str, fallback: str = "", *, caller: Callable[[], str]) -
 @cache
 def load_environment() -> Environment:
     """The templates: HTML with autoescape, and ``.txt`` for what stands in a terminal; unknown names are errors."""
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("dragin_lab.views"),
         autoescape=lambda name: not str(name).endswith(".txt"),
         finalize=lambda value: value if type(value) is Markup else printable(value),
@@ -51,13 +51,13 @@ def load_environment() -> Environment:
     )
     tools = (num, short, percent, count, clip, clip_html, class_attribute, render_safely, id, zip)
     shared = (*tools, window_ranges, kept_of, resumed, before_after, with_passages, render_tokens, render_columns)
-    made.globals |= {tool.__name__: tool for tool in shared} | {
+    environment.globals |= {tool.__name__: tool for tool in shared} | {
         "sections": sections,
         "strips": strip,
         "BELOW": BELOW,
         "GEM": GEM,
     }
-    return made
+    return environment
 
 
 def render_template(template: str, **context: Any) -> str:

@@ -40,13 +40,13 @@ def replayed(
     as for ``replay.Replay``. The first trace is drawn in full, the others are lines of a table. Raises ``SettingError``
     for settings that cannot be replayed, ``TraceFileError`` for a path that holds no trace.
     """
-    found = open_traces([traces] if isinstance(traces, Trace | str | Path) else traces)
-    if not found:
+    opened = open_traces([traces] if isinstance(traces, Trace | str | Path) else traces)
+    if not opened:
         raise SettingError("there is no trace to replay; give one or a list of them")
     known = several("labels", labels, Labelled, "give almanac.labels(...)") if labels is not None else None
-    replays = [Replay(t, find_labels(t, known), tokenizer=tokenizer, nlp=nlp) for t in found]
+    replays = [Replay(t, find_labels(t, known), tokenizer=tokenizer, nlp=nlp) for t in opened]
     outcomes = [r.at(**settings) for r in replays]
-    asked = found[0].question.text
+    asked = opened[0].question.text
     return make_view(
         "The replay", "replay", asked, partial(replay_card, outcomes), partial(replay_text, outcomes), "replay"
     )
@@ -92,8 +92,8 @@ def changes_of(outcome: Outcome) -> str:
     """``θ 0.8 (was 1.2)``: the settings of an outcome that are not the trace's own."""
     old, new = outcome.trace.method, outcome.method.settings
     names = [name for name in _NAMES if new.get(name) != old.get(name)]
-    said = [f"{_NAMES[n]} {sections.setting_text(new[n])} (was {sections.setting_text(old.get(n))})" for n in names]
-    return ", ".join(said) or "as it was run"
+    changes = [f"{_NAMES[n]} {sections.setting_text(new[n])} (was {sections.setting_text(old.get(n))})" for n in names]
+    return ", ".join(changes) or "as it was run"
 
 
 def known_until(outcome: Outcome) -> str:
@@ -150,14 +150,14 @@ def step_headline(step: Step, turn: Turn) -> str:
 
 def judge_decision(counted: Count) -> str:
     """What the ground truth says of a decision; "" where it says nothing."""
-    said = []
+    remarks = []
     if counted.right:
-        said.append("a fact is missing here, so this retrieval was needed")
+        remarks.append("a fact is missing here, so this retrieval was needed")
     if counted.wrong:
-        said.append("nothing that the model could not know is missing here")
+        remarks.append("nothing that the model could not know is missing here")
     if counted.missed:
-        said.append(f"it passes over {count(counted.missed, 'sentence')} with a missing fact")
-    return f"Ground truth: {'; '.join(said)}." if said else ""
+        remarks.append(f"it passes over {count(counted.missed, 'sentence')} with a missing fact")
+    return f"Ground truth: {'; '.join(remarks)}." if remarks else ""
 
 
 # -- what is drawn ----------------------------------------------------------------------------------------------------
@@ -174,10 +174,10 @@ def scale_at(outcome: Outcome) -> Scale:
 
 def look_of(outcome: Outcome, scale: Scale, step: Step, turn: Turn) -> tuple[Look, int] | None:
     """A step's draft as the settings judge it, and the character where it is cut; None for a step without one."""
-    made = turn.made or step.draft
-    if made is None:
+    draft = turn.made or step.draft
+    if draft is None:
         return None
-    decision, cut = turn.decision, len(made.text)
+    decision, cut = turn.decision, len(draft.text)
     if decision is not None and decision.retrieve and decision.cut is not None:
         cut = min(decision.cut, cut)
-    return Look.of(made, turn.words, scale, decision, outcome.method.variant == "reference"), cut
+    return Look.of(draft, turn.words, scale, decision, outcome.method.variant == "reference"), cut

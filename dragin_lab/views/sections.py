@@ -75,9 +75,9 @@ def step_parts(step: Step) -> list[str]:
 
 def thoughts_of(step: Step) -> list[str]:
     """What a thinking model thought in a step, without the marks around it."""
-    texts = [made.text for made in (step.draft, step.continuation) if made is not None]
-    found = [text[a:b] for text in texts for a, b in thoughts(text)]
-    return [thought.removeprefix("<think>").removesuffix("</think>").strip() for thought in found]
+    texts = [continuation.text for continuation in (step.draft, step.continuation) if continuation is not None]
+    marked = [text[a:b] for text in texts for a, b in thoughts(text)]
+    return [thought.removeprefix("<think>").removesuffix("</think>").strip() for thought in marked]
 
 
 def step_notes(step: Step) -> list[str]:
@@ -305,27 +305,27 @@ def cut_of(step: Step) -> tuple[int, int]:
 
 def about_draft(step: Step, colours: str) -> list[str]:
     """Remarks on a draft; ``colours`` is the kind of the view's scale."""
-    made = step.draft
-    assert made is not None
-    said = []
+    draft = step.draft
+    assert draft is not None
+    remarks = []
     if with_passages(step, "draft"):
-        said.append("Written with retrieved passages in view.")
-    if colours == "score" and not np.isfinite(step.words.score).any() and len(made):
-        said.append("No scores were recorded for this draft, so it is not coloured.")
-    return said
+        remarks.append("Written with retrieved passages in view.")
+    if colours == "score" and not np.isfinite(step.words.score).any() and len(draft):
+        remarks.append("No scores were recorded for this draft, so it is not coloured.")
+    return remarks
 
 
 def about_continuation(step: Step, colours: str) -> str:
     """How certain a continuation is, beside the sentence that it replaces."""
-    made, kept = step.continuation, kept_of(step)
-    assert made is not None
+    continuation, kept = step.continuation, kept_of(step)
+    assert continuation is not None
     how = "Written with the passages in view" if with_passages(step, "continuation") else "Written without passages"
-    said = f"{how}: mean entropy {num(mean_entropy(made, 0, kept.continuation or len(made.text)))} nats"
+    text = f"{how}: mean entropy {num(mean_entropy(continuation, 0, kept.continuation or len(continuation.text)))} nats"
     before, _ = before_after(step)
     if before and step.draft is not None and kept.draft is not None:
         old = mean_entropy(step.draft, kept.draft, kept.draft + len(before))
-        said += f"; {num(old)} in the sentence it replaces"
-    return said + (". The trigger does not judge it, so it has no colour." if colours == "score" else ".")
+        text += f"; {num(old)} in the sentence it replaces"
+    return text + (". The trigger does not judge it, so it has no colour." if colours == "score" else ".")
 
 
 def part_title(step: Step, part: str) -> tuple[str, str]:
@@ -337,5 +337,7 @@ def part_title(step: Step, part: str) -> tuple[str, str]:
 
 def part_text(step: Step, part: str) -> str:
     """A part of a step as bare text, for where it cannot be drawn."""
-    made = {"draft": step.draft, "continuation": step.continuation}.get(part)
-    return clip(made.text if made is not None else str(getattr(step, part, None) or step.passages_prompt), 4000)[0]
+    continuation = {"draft": step.draft, "continuation": step.continuation}.get(part)
+    return clip(
+        continuation.text if continuation is not None else str(getattr(step, part, None) or step.passages_prompt), 4000
+    )[0]

@@ -79,11 +79,11 @@ def list_candidates(trace: Trace, step: Step) -> LookedAt:
     """The words that a step's query could be made of; a long text is cut at its start, as its end is near the hit."""
     words, lost = source_tokens(trace, step)
     top = max((t.weight for t in words if t.weighed and math.isfinite(t.weight)), default=0.0)
-    parts, drawn = [], 0
+    parts, shown = [], 0
     for part, group in groupby(words, key=lambda t: t.part):
         inside = list(group)
-        left_out = max(len(inside) - (WORDS if part == "draft" else max(WORDS - drawn, 0)), 0)
-        drawn += len(inside) - left_out
+        left_out = max(len(inside) - (WORDS if part == "draft" else max(WORDS - shown, 0)), 0)
+        shown += len(inside) - left_out
         parts.append((PARTS[part], inside[left_out:], left_out))
     remarks = []
     if not any(t.weighed for t in words):
@@ -201,10 +201,10 @@ def source_tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
             words.append(Token(text[start:stop].strip(), part, hit=hit, fired=hit and start < spoke <= stop))
     place, lost = 0, []
     for word, weight, chosen in zip(query.words, query.weights.tolist(), query.chosen.tolist(), strict=True):
-        found = next((i for i in range(place, len(words)) if words[i].text == word and not words[i].hit), None)
-        if found is not None:
-            words[found] = replace(words[found], weight=weight, chosen=bool(chosen), weighed=True)
-            place = found + 1
+        match = next((i for i in range(place, len(words)) if words[i].text == word and not words[i].hit), None)
+        if match is not None:
+            words[match] = replace(words[match], weight=weight, chosen=bool(chosen), weighed=True)
+            place = match + 1
         elif word:
             lost.append(word)
     if unit is not None and within:
@@ -235,6 +235,6 @@ def find_gold(trace: Trace, gold: Labelled | Iterable[str] | None) -> dict[str, 
     known: dict[str, str] = {}
     for fact in gold.facts:
         kind = {"known": "which the model was taught", "changed": "which has changed since", "unknown": "never taught"}
-        said = f"{fact.relation} of {fact.subject}: {fact.value} ({kind[fact.label]})"
-        known[fact.passage] = f"{known[fact.passage]}; {said}" if fact.passage in known else said
+        statement = f"{fact.relation} of {fact.subject}: {fact.value} ({kind[fact.label]})"
+        known[fact.passage] = f"{known[fact.passage]}; {statement}" if fact.passage in known else statement
     return known

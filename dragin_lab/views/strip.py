@@ -70,7 +70,7 @@ def attention_of(look: Look) -> np.ndarray:
     """
     if look.second_reading:
         return np.append(np.asarray(look.words.attention, np.float64), np.nan)[look.owner]
-    return np.asarray(look.made.received, np.float64)
+    return np.asarray(look.continuation.received, np.float64)
 
 
 def axes_of(looks: Sequence[Look]) -> Axes:
@@ -79,7 +79,7 @@ def axes_of(looks: Sequence[Look]) -> Axes:
     theta = scored.word_threshold if scored else math.nan
     score = max(scored.top, 0.0 if math.isnan(theta) else 1.25 * theta) if scored else math.nan
     return Axes(
-        entropy=_axis_end(look.made.entropy for look in looks),
+        entropy=_axis_end(look.continuation.entropy for look in looks),
         received=_axis_end(attention_of(look) for look in looks if not look.second_reading),
         read=_axis_end(attention_of(look) for look in looks if look.second_reading),
         score=score,
@@ -94,13 +94,13 @@ def _axis_end(arrays: Iterable[np.ndarray]) -> float:
 
 def strip_columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
     """The columns of the cells that begin at the characters ``start`` to ``stop``; after ``cut`` they are gone."""
-    made, stops = look.made, look.words.stop.tolist()
-    entropy, attention = made.entropy.tolist(), attention_of(look).tolist()
-    score = look.values.tolist() if look.scale.kind == "score" else [math.nan] * len(made)
+    continuation, stops = look.continuation, look.words.stop.tolist()
+    entropy, attention = continuation.entropy.tolist(), attention_of(look).tolist()
+    score = look.values.tolist() if look.scale.kind == "score" else [math.nan] * len(continuation)
     out: list[Column] = []
     for cell in look.between(start, stop):
         inside = slice(cell.first, cell.last)
-        spaced = cell.start > 0 and made.text[cell.start - 1].isspace()
+        spaced = cell.start > 0 and continuation.text[cell.start - 1].isspace()
         opens = not out or (cell.word != out[-1].cell.word if cell.word >= 0 else spaced)
         shown = printable(cell.text.replace("\n", "↵"))
         width = max(2, terminal_width(shown)) + (cell.hit and opens) + cell.begins + cell.ends

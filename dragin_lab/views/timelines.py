@@ -63,33 +63,36 @@ def spans_of(trace: Trace) -> list[Span]:
     """
     out: list[Span] = []
     place = 0
-    for step, what, made in written(trace.steps):
-        out += _split_by_fate(step.index, what, made, kept_of(step).of(what), place)
-        place += len(made)
+    for step, what, continuation in written(trace.steps):
+        out += _split_by_fate(step.index, what, continuation, kept_of(step).of(what), place)
+        place += len(continuation)
     if trace.extraction is not None:
         out += _split_by_fate(len(trace.steps), "extraction", trace.extraction, len(trace.extraction.text), place)
     return out
 
 
-def _split_by_fate(step: int, what: str, made: Continuation, end: int | None, place: int) -> list[Span]:
+def _split_by_fate(step: int, what: str, continuation: Continuation, end: int | None, place: int) -> list[Span]:
     """The spans of one text whose kept part ends at the character ``end``, from the token ``place`` of the axis on."""
-    n = len(made)
-    cut = n if end is None or what == "extraction" else int((made.offsets[:, 1] <= end).sum())
+    n = len(continuation)
+    cut = n if end is None or what == "extraction" else int((continuation.offsets[:, 1] <= end).sum())
     parts = [(0, cut, "open" if end is None else "kept"), (cut, n, "gone")]
-    text = [made.text[int(made.offsets[a, 0]) : int(made.offsets[b - 1, 1])] if a < b else "" for a, b, _ in parts]
+    text = [
+        continuation.text[int(continuation.offsets[a, 0]) : int(continuation.offsets[b - 1, 1])] if a < b else ""
+        for a, b, _ in parts
+    ]
     return [Span(step, what, f, place + a, place + b, t) for (a, b, f), t in zip(parts, text, strict=True) if a < b]
 
 
 def cost_of(trace: Trace, step: Step) -> Cost:
     """What one step took."""
-    made = [c for c in (step.draft, step.continuation) if c is not None]
+    texts = [c for c in (step.draft, step.continuation) if c is not None]
     spans = [s for s in spans_of(Trace(trace.question, trace.method, [step])) if s.step == step.index]
     return Cost(
         kept=sum(len(s) for s in spans if s.fate in ("kept", "open")),
         gone=sum(len(s) for s in spans if s.fate == "gone"),
-        prompt=sum(len(c.prompt_ids) for c in made),
-        reused=sum(c.reused for c in made),
-        calls=len(made),
+        prompt=sum(len(c.prompt_ids) for c in texts),
+        reused=sum(c.reused for c in texts),
+        calls=len(texts),
         searches=int(step.query is not None),
         seconds=tuple(step.seconds.items()),
     )
@@ -113,8 +116,8 @@ def _fill_template(template: str, trace: Trace) -> str:
         "marks": _axis_signs,
         "costs": _cost_table,
         "cost_of": cost_of,
-        "drawn": _axis_line,
-        "found": _passage_titles,
+        "axis_line": _axis_line,
+        "titles": _passage_titles,
     }
     return render_template(template, FATES=FATES, **context, **tools)
 

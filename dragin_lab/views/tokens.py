@@ -53,11 +53,11 @@ class Cell:
 Extent = tuple[int, int, int, int, str]
 
 
-def find_extents(made: Continuation) -> list[Extent]:
+def find_extents(continuation: Continuation) -> list[Extent]:
     """Where the visible cells of a continuation lie, in order, with their texts."""
     out: list[Extent] = []
-    text = made.text
-    for i, (start, stop) in enumerate(made.offsets.tolist()):
+    text = continuation.text
+    for i, (start, stop) in enumerate(continuation.offsets.tolist()):
         body = text[start:stop].lstrip(" ")
         start = stop - len(body) if body else start
         if out and start < stop and start < out[-1][1]:
@@ -65,7 +65,7 @@ def find_extents(made: Continuation) -> list[Extent]:
             end = max(stop, end)
             out.append((begin, end, first, i + 1, text[begin:end]))
         else:
-            raw = text[start:stop] or ("" if _MARKER_ONLY.match(made.tokens[i]) else made.tokens[i])
+            raw = text[start:stop] or ("" if _MARKER_ONLY.match(continuation.tokens[i]) else continuation.tokens[i])
             out.append((start, stop, i, i + 1, raw))
     return out
 
@@ -131,7 +131,7 @@ Run = tuple[int, list[tuple[str, Cell]]]
 class Look:
     """A continuation with everything that a view says about its tokens."""
 
-    made: Continuation
+    continuation: Continuation
     words: Words
     scale: Scale
     values: np.ndarray  # (n,) float64, the measure that the colour shows
@@ -145,25 +145,30 @@ class Look:
 
     @classmethod
     def of(
-        cls, made: Continuation, words: Words, scale: Scale, decision: Decision | None = None, reference: bool = False
+        cls,
+        continuation: Continuation,
+        words: Words,
+        scale: Scale,
+        decision: Decision | None = None,
+        reference: bool = False,
     ) -> Look:
         """The look of a continuation; ``words`` are empty where nothing judged it."""
-        values, owner = scale.values(made, words), token_words(made, words)
+        values, owner = scale.values(continuation, words), token_words(continuation, words)
         levels, word_of = scale.levels(values).tolist(), owner.tolist()
         by_word = scale.unit == "word"
         hits = (words.hit & by_word).tolist()
         fired = decision.token if decision is not None and by_word else None
         units = judged_units(words, decision, scale)
-        unit_of = np.full(len(made) + 1, -1)
+        unit_of = np.full(len(continuation) + 1, -1)
         for number, unit in enumerate(units):
             unit_of[unit.first : unit.last] = number
         cells = []
-        for extent in find_extents(made):
+        for extent in find_extents(continuation):
             start, stop, first, last, _ = extent
             word, unit_here = word_of[first], int(unit_of[first]) if start < stop else -1
             here = fired is not None and first <= fired < last
             cells.append(Cell(*extent, word, max(levels[first:last]), word >= 0 and hits[word], here, unit_here))
-        return cls(made, words, scale, values, owner, _mark_units(cells), fired, reference, units)
+        return cls(continuation, words, scale, values, owner, _mark_units(cells), fired, reference, units)
 
     @cached_property
     def judged(self) -> bool:
@@ -178,9 +183,9 @@ class Look:
     @cached_property
     def measured(self) -> list[tuple[float, float, float]]:
         """Entropy (nats), attention received and probability of each token."""
-        made = self.made
-        probability = np.exp(made.logprob.astype(np.float64)).tolist()
-        return list(zip(made.entropy.tolist(), made.received.tolist(), probability, strict=True))
+        continuation = self.continuation
+        probability = np.exp(continuation.logprob.astype(np.float64)).tolist()
+        return list(zip(continuation.entropy.tolist(), continuation.received.tolist(), probability, strict=True))
 
     def between(self, start: int, stop: int, *, special: bool = True) -> Iterable[Cell]:
         """The cells with something to show that begin at the characters ``start`` to ``stop``."""
@@ -193,10 +198,10 @@ class Look:
         """These cells, those of a flagged word together, and the text after the last."""
         place, spaced = start, []
         for cell in self.between(start, stop, special=special):
-            spaced.append((self.made.text[place : cell.start], cell))
+            spaced.append((self.continuation.text[place : cell.start], cell))
             place = max(place, cell.stop)
         flagged = groupby(spaced, key=lambda pair: pair[1].word if pair[1].hit else -1)
-        return [(word, list(inside)) for word, inside in flagged], self.made.text[place:stop]
+        return [(word, list(inside)) for word, inside in flagged], self.continuation.text[place:stop]
 
     def spoke(self, cell: Cell) -> int:
         """The token whose figures stand for a cell: the most uncertain of its tokens."""
@@ -206,16 +211,18 @@ class Look:
 
     def named(self, cell: Cell, token: int) -> str:
         """A cell among figures."""
-        return show_spaces(cell.text.strip(" ") or self.made.tokens[token])
+        return show_spaces(cell.text.strip(" ") or self.continuation.tokens[token])
 
     def likeliest(self, token: int) -> Sequence[tuple[str, float]]:
         """The likeliest tokens in the place of this one, with their probabilities."""
-        made = self.made
-        if token >= len(made.alternative_ids):
+        continuation = self.continuation
+        if token >= len(continuation.alternative_ids):
             return []
-        named = made.alternative_tokens
-        names = named[token] if token < len(named) else [f"id {i}" for i in made.alternative_ids[token].tolist()]
-        return list(zip(names, made.alternative_probs[token].tolist(), strict=False))
+        named = continuation.alternative_tokens
+        names = (
+            named[token] if token < len(named) else [f"id {i}" for i in continuation.alternative_ids[token].tolist()]
+        )
+        return list(zip(names, continuation.alternative_probs[token].tolist(), strict=False))
 
     def alternatives(self, token: int) -> str:
         """``Gewair 41 % · Bel 10 %``."""
@@ -299,12 +306,12 @@ class Look:
             i, word = cell.first, cell.word
             score = (words.score[word] if word >= 0 else np.nan) if scored else self.values[i]
             flags = [("◆ hit", cell.hit), ("stop word", word >= 0 and words.stop[word])]
-            said = ", ".join(name for name, on in flags if on)
+            flagged = ", ".join(name for name, on in flags if on)
             entropy, received, p = self.measured[i]
             measured = [num(entropy), num(received), percent(p)]
             made_of = self.reckoned(word)[:1] if scored and word >= 0 else []
             shown = made_of[0] if made_of and "=" in made_of[0] else num(score)
-            rows.append([str(i + 1), self.named(cell, i), *measured, shown, said, self.alternatives(i)])
+            rows.append([str(i + 1), self.named(cell, i), *measured, shown, flagged, self.alternatives(i)])
         return names, rows
 
 
@@ -322,7 +329,7 @@ def window_ranges(look: Look, room: int, start: int, stop: int) -> list[tuple[in
 
     At most ``room`` tokens are drawn, around what fired.
     """
-    n, offsets = len(look.made), look.made.offsets
+    n, offsets = len(look.continuation), look.continuation.offsets
     if n <= room:
         return [(start, stop, 0)]
     above = next((unit.first for unit in look.units if unit.above), None)
@@ -330,22 +337,22 @@ def window_ranges(look: Look, room: int, start: int, stop: int) -> list[tuple[in
     focus = next((c.first for c in look.cells if c.hit), 0) if focus is None else focus
     first = max(0, min(focus - room // 2, n - room)) if focus >= room else 0
     left = int(offsets[first, 0]) if first else 0
-    right = int(offsets[first + room, 0]) if first + room < n else len(look.made.text)
+    right = int(offsets[first + room, 0]) if first + room < n else len(look.continuation.text)
     cuts = [(start, min(left, stop)), (max(left, start), min(right, stop)), (max(right, start), stop)]
     return [
-        (a, b, 0 if drawn else int(((offsets[:, 0] >= a) & (offsets[:, 0] < b)).sum()))
-        for (a, b), drawn in zip(cuts, (False, True, False), strict=True)
+        (a, b, 0 if one_by_one else int(((offsets[:, 0] >= a) & (offsets[:, 0] < b)).sum()))
+        for (a, b), one_by_one in zip(cuts, (False, True, False), strict=True)
         if a < b
     ]
 
 
-def share_out(made: Sequence[Continuation], tokens: int) -> dict[int, int]:
+def share_out(continuations: Sequence[Continuation], tokens: int) -> dict[int, int]:
     """How many tokens of each continuation may be drawn so that all together draw at most ``tokens``.
 
     Short ones are drawn whole; what they leave is shared evenly among the longer ones.
     """
     room: dict[int, int] = {}
-    left, waiting = tokens, sorted(made, key=len)
+    left, waiting = tokens, sorted(continuations, key=len)
     for i, c in enumerate(waiting):
         room[id(c)] = min(len(c), left // (len(waiting) - i))
         left -= room[id(c)]

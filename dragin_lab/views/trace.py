@@ -114,12 +114,12 @@ def _answer_runs(canvas: Canvas) -> Iterator[Run]:
     trace = canvas.trace
     if not trace.text:
         yield "nothing written yet", _DIM
-    place, said = 0, set()
+    place, marked = 0, set()
     for origin in origins(trace):
         step = origin.step
         yield trace.text[place : origin.start], ""
-        if step.query is not None and origin.made is step.continuation and step.index not in said:
-            said.add(step.index)
+        if step.query is not None and origin.made is step.continuation and step.index not in marked:
+            marked.add(step.index)
             yield _retrieval_mark(trace.text, origin.start, step), _BOLD
         look, end = canvas.look(origin.made, step), origin.at + origin.stop - origin.start
         yield from _look_runs(look, origin.at, end, brackets=False)
@@ -190,10 +190,10 @@ def _part_lines(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
 
 
 def _written_runs(look: Look, kept: int | None) -> list[Run]:
-    end = len(look.made.text)
+    end = len(look.continuation.text)
     stop = end if kept is None else kept
     runs = list(_look_runs(look, 0, stop))
-    if look.made.text[stop:].strip():
+    if look.continuation.text[stop:].strip():
         runs += [(" ✂ ~[", _BOLD), *_look_runs(look, stop, end, _DIM), ("]~ thrown away", _BOLD)]
     if kept is None:
         runs.append(("  (not decided yet)", _DIM))

@@ -4,7 +4,7 @@ const KINDS = { draft: "draft", continuation: "written on", answer: "extraction 
 function render({ model, el }) {
   const data = model.get("data");
   const { body, complain } = card(model, el, "dl-ask", "Ask live");
-  const unwatch = watchKernel(model, body, complain, () => { said.textContent = ""; });
+  const unwatch = watchKernel(model, body, complain, () => { status.textContent = ""; });
   const id = `dl-${Math.random().toString(36).slice(2, 9)}`;
   let touched = false;
 
@@ -22,8 +22,8 @@ function render({ model, el }) {
   const note = make("small", { class: "dl-wrong", role: "alert", hidden: true });
   const thetaBox = make("div", { class: "dl-control" }, make("label", { for: theta.id }, "threshold θ"), theta, note);
   const start = make("button", { type: "button", class: "dl-button main dl-start", onclick: () => ask() }, "Ask");
-  const stop = make("button", { type: "button", class: "dl-button stop dl-stop", onclick: () => { model.send({ kind: "stop" }); stop.disabled = true; said.textContent = "Stopping …"; } }, "Stop");
-  const said = make("span", { class: "soft dl-status", role: "status" });
+  const stop = make("button", { type: "button", class: "dl-button stop dl-stop", onclick: () => { model.send({ kind: "stop" }); stop.disabled = true; status.textContent = "Stopping …"; } }, "Stop");
+  const status = make("span", { class: "soft dl-status", role: "status" });
   const live = make("div", { class: "dl-live", "aria-label": "The answer as it is written" });
   const whole = make("div", { class: "dl-ran", hidden: true });
   const examples = make("select", { class: "dl-examples", "aria-label": "Example questions", onchange: () => { if (examples.value) question.value = examples.value; } },
@@ -32,7 +32,7 @@ function render({ model, el }) {
   body.append(
     make("div", { class: "dl-ask-form" }, make("label", { for: question.id, class: "eye" }, "Question"), question, world),
     make("div", { class: "dl-controls" }, labBox, methodBox, variantBox, thetaBox),
-    make("div", { class: "dl-actions" }, start, stop, said, make("span", { class: "soft" }, "Ctrl+Enter asks · Esc stops")),
+    make("div", { class: "dl-actions" }, start, stop, status, make("span", { class: "soft" }, "Ctrl+Enter asks · Esc stops")),
     live,
     whole,
   );
@@ -123,7 +123,7 @@ function render({ model, el }) {
     },
     retrieved: (n) => {
       const box = part(n.step, "query");
-      box.append(drawn(n.query), drawn(n.passages));
+      box.append(fromHtml(n.query), fromHtml(n.passages));
     },
     done: () => {},
     ended: () => live.querySelectorAll(".dl-caret").forEach((node) => node.classList.remove("dl-caret")),
@@ -144,12 +144,12 @@ function render({ model, el }) {
     const state = model.get("state") || {};
     start.disabled = Boolean(state.busy);
     stop.disabled = !state.busy;
-    said.textContent = state.said || "";
+    status.textContent = state.status || "";
     if (state.busy && state.run !== shownRun) begin(state.run);
     complain(state.error);
     if (!state.busy) live.querySelectorAll(".dl-caret").forEach((node) => node.classList.remove("dl-caret"));
     whole.hidden = !state.html;
-    if (state.html) whole.replaceChildren(make("h4", { class: "eye" }, "The whole trace"), drawn(state.html));
+    if (state.html) whole.replaceChildren(make("h4", { class: "eye" }, "The whole trace"), fromHtml(state.html));
   }
   model.on("msg:custom", heard);
   model.on("change:state", changed);

@@ -38,8 +38,8 @@ class AskLive(Running):
 
     _esm = load_script("asking")
     _css = load_style()
-    #: {"run", "busy", "said", "error", "html"}: the number of the episode, whether it goes on, how it ended
-    state: Any = traitlets.Dict({"run": 0, "busy": False, "said": "", "error": "", "html": ""}).tag(sync=True)
+    #: {"run", "busy", "status", "error", "html"}: the number of the episode, whether it goes on, how it ended
+    state: Any = traitlets.Dict({"run": 0, "busy": False, "status": "", "error": "", "html": ""}).tag(sync=True)
 
     def __init__(
         self,
@@ -107,12 +107,12 @@ class AskLive(Running):
         given = dict(self.settings) if own else {}
         if threshold is not None and _default_threshold(name, kind) is not None:
             given["threshold"] = threshold
-        made = _build_method(name, kind, given)
+        built = _build_method(name, kind, given)
         asked = self.question if question is None or question == self.question.text else question
-        events = _pick_lab(self.labs, lab).stream(asked, made)
+        events = _pick_lab(self.labs, lab).stream(asked, built)
         self.trace = events.trace
         run = int(self.state["run"]) + 1
-        self.state = {"run": run, "busy": True, "said": "Reading …", "error": "", "html": ""}
+        self.state = {"run": run, "busy": True, "status": "Reading …", "error": "", "html": ""}
         self._begin(self._work, events, run)
 
     def wait(self, timeout: float | None = None) -> Trace | None:
@@ -139,13 +139,13 @@ class AskLive(Running):
             events.close()
             post.flush()
             trace = events.trace
-            said = (
+            ending = (
                 "Stopped. What was done is below."
                 if trace.ended == "cancelled"
                 else f"{ended_line(trace).capitalize()}."
             )
             html = show_or_explain("The trace", lambda: trace_html(trace), lambda: "") if trace.steps else ""
-            self._say(busy=False, said="" if error else said, error=error, html=html)
+            self._say(busy=False, status="" if error else ending, error=error, html=html)
 
     def _news(self, event: Event, trace: Trace) -> dict[str, Any]:
         """An event as the widget draws it."""
@@ -172,11 +172,11 @@ class AskLive(Running):
             }
         if isinstance(event, Retrieved):
             step = trace.steps[event.step]
-            found = Step(step.index, query=step.query, passages=event.passages)
+            retrieved = Step(step.index, query=step.query, passages=event.passages)
             canvas = Canvas(trace, Scale("none", "", 0.0), "")
             query = show_or_explain("The query", partial(render_macro, "parts.html", "ask_box", step.query), str)
             passages = show_or_explain(
-                "The passages", partial(render_macro, "parts.html", "passages", canvas, found), str
+                "The passages", partial(render_macro, "parts.html", "passages", canvas, retrieved), str
             )
             return {"is": "retrieved", "step": event.step, "query": query, "passages": passages}
         if isinstance(event, StepDone):
@@ -211,15 +211,15 @@ class _Post:
 
 def _judged_cells(step: Step, trace: Trace) -> list[dict[str, Any]]:
     """A judged draft's cells in the colours of its scores, to replace those that were coloured by entropy."""
-    made, words = step.draft, step.words
-    if made is None or not len(words) or not np.isfinite(words.score).any():
+    draft, words = step.draft, step.words
+    if draft is None or not len(words) or not np.isfinite(words.score).any():
         return []
     scale = scale_of(Trace(trace.question, trace.method, [step]))
-    look = Look.of(made, words, scale, step.decision, trace.method.get("variant") == "reference")
+    look = Look.of(draft, words, scale, step.decision, trace.method.get("variant") == "reference")
     place, out = 0, []
     for cell in look.cells:
         if cell.text:
-            before, place = printable(made.text[place : cell.start]), max(place, cell.stop)
+            before, place = printable(draft.text[place : cell.start]), max(place, cell.stop)
             text, figures = printable(cell.text).replace("\n", "↵\n"), look.about(cell)
             flags = {"l": cell.level, "h": cell.hit, "f": cell.fired, "w": cell.word, "at": cell.start}
             unit = look.units[cell.unit] if cell.unit >= 0 else None

@@ -52,10 +52,10 @@ class Card(anywidget.AnyWidget):
         raise NotImplementedError
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        found = super()._repr_mimebundle_(**kwargs)
-        if found is None:
+        shown = super()._repr_mimebundle_(**kwargs)
+        if shown is None:
             return None
-        bundle, metadata = found if isinstance(found, tuple) else (found, {})
+        bundle, metadata = shown if isinstance(shown, tuple) else (shown, {})
         view = self.static()
         return {**bundle, "text/html": view.html, "text/plain": view.text}, metadata
 
@@ -67,11 +67,11 @@ class Card(anywidget.AnyWidget):
         """
         from IPython.display import display
 
-        found = self._repr_mimebundle_()
-        if found is None:
+        shown = self._repr_mimebundle_()
+        if shown is None:
             print(self.static().text)
             return
-        bundle, metadata = found
+        bundle, metadata = shown
         static = {"text/html": STAND_IN.format(id=self.data["id"], html=bundle["text/html"])}
         display({**static, "text/plain": bundle["text/plain"]}, raw=True)
         display({**bundle, "text/html": "<i></i>", "text/plain": ""}, metadata=metadata, raw=True)

@@ -18,7 +18,7 @@ const make = (name, attributes = {}, ...inner) => {
 };
 
 // Only for what Python's views have drawn and escaped.
-const drawn = (html, css = "") => {
+const fromHtml = (html, css = "") => {
   const node = make("div", { class: css });
   node.innerHTML = html;
   node.querySelectorAll(FOCUSABLE).forEach((part) => part.setAttribute(SUPPRESS, "true"));
@@ -45,9 +45,9 @@ const card = (model, el, name, title) => {
   body.append(alert);
   el.classList.add("dl-host");
   el.append(make("div", { class: "dl-out" }, body));
-  const complain = (said) => {
-    alert.textContent = said || "";
-    alert.hidden = !said;
+  const complain = (reason) => {
+    alert.textContent = reason || "";
+    alert.hidden = !reason;
   };
   return { body, complain };
 };
@@ -77,8 +77,8 @@ const wrongNumber = (input, label) => {
 };
 
 // Marks a number box that is wrong and says why beside it.
-const judge = (input, note, said) => {
-  input.setAttribute("aria-invalid", String(Boolean(said)));
-  note.textContent = said;
-  note.hidden = !said;
+const judge = (input, note, reason) => {
+  input.setAttribute("aria-invalid", String(Boolean(reason)));
+  note.textContent = reason;
+  note.hidden = !reason;
 };

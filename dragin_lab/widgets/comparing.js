@@ -4,19 +4,19 @@ function render({ model, el }) {
   const { body, complain } = card(model, el, "dl-compare v-methods", "Compare two traces");
   complain(data.error);
   if (data.error) return;
-  const view = drawn(data.html, "dl-compared");
+  const view = fromHtml(data.html, "dl-compared");
   const marks = () => [...body.querySelectorAll(".slot ins, .dl-diff tbody tr")].filter((node) => !node.closest("[hidden]"));
   let at = -1;
   const where = make("span", { class: "soft", role: "status" });
   const go = (by) => {
-    const found = marks();
+    const marked = marks();
     body.querySelectorAll(".dl-on").forEach((node) => node.classList.remove("dl-on"));
-    if (!found.length) return;
-    at = (at + by + found.length) % found.length;
+    if (!marked.length) return;
+    at = (at + by + marked.length) % marked.length;
     if (at < 0) at = 0;
-    found[at].classList.add("dl-on");
-    found[at].scrollIntoView({ block: "nearest" });
-    where.textContent = `difference ${at + 1} of ${found.length}`;
+    marked[at].classList.add("dl-on");
+    marked[at].scrollIntoView({ block: "nearest" });
+    where.textContent = `difference ${at + 1} of ${marked.length}`;
   };
   const back = make("button", { type: "button", class: "dl-button", onclick: () => go(at < 0 ? 0 : -1) }, "← difference");
   const on = make("button", { type: "button", class: "dl-button", onclick: () => go(1) }, "difference →");
@@ -34,9 +34,9 @@ function render({ model, el }) {
     : make("p", { class: "soft" }, "The traces are the same, but for how long things took.");
   body.append(tools, view, make("section", { class: "row", "data-part": "diff" }, make("h4", {}, "Record", make("small", {}, "what differs in the traces themselves; of the steps, the first that differs")), table));
   const count = () => {
-    const found = marks().length;
-    where.textContent = found === 1 ? "1 difference" : `${found} differences`;
-    back.disabled = on.disabled = !found;
+    const marked = marks().length;
+    where.textContent = marked === 1 ? "1 difference" : `${marked} differences`;
+    back.disabled = on.disabled = !marked;
   };
   body.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;

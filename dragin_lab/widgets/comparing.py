@@ -29,19 +29,19 @@ class Compare(Card):
         if labels is not None and len(several("labels", labels, str, "give two texts")) != 2:
             raise SettingError(f"labels={shown(labels)}: give two texts, one for each trace")
         try:
-            found = [open_trace(a), open_trace(b)]
+            traces = [open_trace(a), open_trace(b)]
         except TraceFileError as error:
             data: dict[str, Any] = {"error": str(error)}
             self._static = partial(make_message, "compare", str(error))
         else:
-            names = list(labels) if labels is not None else names_of(found)
+            names = list(labels) if labels is not None else names_of(traces)
             if names[0] == names[1]:
                 names = [f"{names[0]} (a)", f"{names[1]} (b)"]
-            self._static = partial(side_by_side, found, labels=names)
-            self.diff = Trace.diff(*found)
+            self._static = partial(side_by_side, traces, labels=names)
+            self.diff = Trace.diff(*traces)
             data = {
                 "error": "",
-                "html": comparison_card(found, names),
+                "html": comparison_card(traces, names),
                 "a": printable(names[0]),
                 "b": printable(names[1]),
                 "lines": difference_rows(self.diff),

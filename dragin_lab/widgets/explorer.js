@@ -15,7 +15,7 @@ function render({ model, el }) {
   const { body, complain } = card(model, el, "dl-explore", "Explore a trace");
   complain(data.error);
   if (data.error) return;
-  body.append(drawn(data.head));
+  body.append(fromHtml(data.head));
   if (!data.texts.length) {
     body.append(make("p", { class: "head soft" }, "Nothing is written yet, so there are no tokens to look at."));
     return;
@@ -25,7 +25,7 @@ function render({ model, el }) {
 
   const tabs = make("div", { class: "dl-tabs", role: "tablist", "aria-label": "Texts of the episode" });
   const words = make("div", { class: "txt dl-tokens", role: "listbox", tabindex: "0", dir: "auto" });
-  const said = make("div", { class: "dl-token", role: "status", "aria-live": "polite" });
+  const figures = make("div", { class: "dl-token", role: "status", "aria-live": "polite" });
   const side = make("div", { class: "dl-step-about" });
   const id = `dl-${Math.random().toString(36).slice(2, 9)}`;
 
@@ -46,8 +46,8 @@ function render({ model, el }) {
   const keys = make("span", { class: "soft" }, `← → tokens · ↑ ↓ texts · H ${data.next} · Home End`);
   body.append(
     tabs,
-    make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, keys), words, side), said),
-    drawn(data.legend),
+    make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, keys), words, side), figures),
+    fromHtml(data.legend),
   );
 
   function show(which, at, focus) {
@@ -68,7 +68,7 @@ function render({ model, el }) {
       });
       if (!t.cells.length) words.append(make("span", { class: "soft" }, "nothing was written"));
       words.setAttribute("aria-label", `${t.title}: tokens`);
-      side.replaceChildren(drawn(t.html));
+      side.replaceChildren(fromHtml(t.html));
       [...tabs.children].forEach((tab, i) => {
         tab.setAttribute("aria-selected", String(i === which));
         tab.tabIndex = i === which ? 0 : -1;
@@ -87,7 +87,7 @@ function render({ model, el }) {
       node.style.removeProperty("--seen");
     });
     if (!cells.length) {
-      said.replaceChildren();
+      figures.replaceChildren();
       words.removeAttribute("aria-activedescendant");
       return;
     }
@@ -95,7 +95,7 @@ function render({ model, el }) {
     const node = words.querySelector(`[data-token="${token}"]`);
     node.setAttribute("aria-selected", "true");
     words.setAttribute("aria-activedescendant", node.id);
-    said.replaceChildren(...about(cells[token]));
+    figures.replaceChildren(...about(cells[token]));
   }
 
   function about(c) {
@@ -129,8 +129,8 @@ function render({ model, el }) {
     if (c.g) rows.push(make("p", { class: "soft" }, "✂ thrown away"));
     if (c.o.length) {
       rows.push(make("h4", {}, "Likeliest tokens here"));
-      rows.push(make("ol", { class: "dl-list" }, c.o.map(([name, p, taken]) =>
-        make("li", { class: taken ? "dl-taken" : null, style: `--w:${p}` }, make("bdi", {}, name), make("span", {}, `${taken ? "✓ " : ""}${percent(p)}`)))));
+      rows.push(make("ol", { class: "dl-list" }, c.o.map(([name, p, written]) =>
+        make("li", { class: written ? "dl-written" : null, style: `--w:${p}` }, make("bdi", {}, name), make("span", {}, `${written ? "✓ " : ""}${percent(p)}`)))));
     }
     rows.push(make("h4", {}, "Attends to"));
     if (c.k.length) {
@@ -156,8 +156,8 @@ function render({ model, el }) {
   const nextHit = () => {
     const cells = data.texts[text].cells;
     const order = cells.map((_, i) => (token + 1 + i) % cells.length);
-    const found = order.find((i) => cells[i].j);
-    if (found !== undefined) select(found);
+    const next = order.find((i) => cells[i].j);
+    if (next !== undefined) select(next);
   };
   const actions = {
     ArrowRight: () => step(1),

@@ -54,12 +54,12 @@ def explorer_data(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:
     Numbers are rounded to four digits; None where a figure was not measured. At most ``most`` tokens are sent.
     """
     canvas = Canvas.of(trace, "explore")
-    shown = [(step, name, canvas.look(made, step)) for step, name, made in written(trace.steps)]
+    shown = [(step, name, canvas.look(continuation, step)) for step, name, continuation in written(trace.steps)]
     axes = axes_of([look for _, _, look in shown])
     texts, room = [], most
     for step, name, look in shown:
         texts.append(_text_data(canvas, step, name, look, max(room, 0)))
-        room -= len(look.made)
+        room -= len(look.continuation)
     left = max(-room, 0)
     rest = f"{count(left, 'token')} of {most + left:,} left out; trace.tokens has all." if left else ""
     hint = "Select a token for its figures; violet: what it attends to."
@@ -77,24 +77,28 @@ def explorer_data(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:
 
 
 def _text_data(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> dict[str, Any]:
-    made, draft = look.made, name == "draft"
+    continuation, draft = look.continuation, name == "draft"
     end = kept_of(step).of(name)
-    end = len(made.text) if end is None else end
+    end = len(continuation.text) if end is None else end
     shown = [cell for cell in look.cells[:room] if cell.text]
     at = {token: place for place, cell in enumerate(shown) for token in range(cell.first, cell.last)}
-    attended = _attended_words(made, step.prompt if draft else step.passages_prompt, at)
-    place, drawn = 0, []
+    attended = _attended_words(continuation, step.prompt if draft else step.passages_prompt, at)
+    place, cells = 0, []
     for cell in shown:
-        drawn.append(_cell_data(look, cell, made.text[place : cell.start], cell.start >= end and end < len(made.text)))
-        drawn[-1]["k"] = attended[cell.last - 1] if attended else []
+        cells.append(
+            _cell_data(
+                look, cell, continuation.text[place : cell.start], cell.start >= end and end < len(continuation.text)
+            )
+        )
+        cells[-1]["k"] = attended[cell.last - 1] if attended else []
         place = max(place, cell.stop)
     return {
         "title": f"Step {step.index + 1} · {name}",
         "about": sections.describe_text(canvas.trace, step, name),
-        "tokens": len(made),
-        "cells": drawn,
-        "start": next((i for i, c in enumerate(drawn) if c["f"] or (look.units and c["j"])), 0),
-        "rows": made.attention is not None,
+        "tokens": len(continuation),
+        "cells": cells,
+        "start": next((i for i, c in enumerate(cells) if c["f"] or (look.units and c["j"])), 0),
+        "rows": continuation.attention is not None,
         "second": look.second_reading,
         "unjudged": "This token belongs to no judged word." if draft else "No trigger judged this text.",
         "html": render_macro("parts.html", "around", canvas, step, draft or step.draft is None),
@@ -103,8 +107,8 @@ def _text_data(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> 
 
 def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
     """One cell: text, level of colour, figures, its word, the alternatives. Short names, as there are many."""
-    made, words, i = look.made, look.words, look.spoke(cell)
-    about, taken = None, int(made.ids[i])
+    continuation, words, i = look.continuation, look.words, look.spoke(cell)
+    about, written_id = None, int(continuation.ids[i])
     if cell.word >= 0:
         about = {
             "t": printable(words.text[cell.word]),
@@ -113,26 +117,28 @@ def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any
             "stop": bool(words.stop[cell.word]),
             "m": printable("; ".join(look.reckoned(cell.word))),
         }
-    likeliest = zip(made.alternative_ids[i : i + 1].ravel().tolist(), look.likeliest(i), strict=False)
+    likeliest = zip(continuation.alternative_ids[i : i + 1].ravel().tolist(), look.likeliest(i), strict=False)
     unit = look.units[cell.unit] if cell.unit >= 0 else None
     css = {"hit": cell.hit, "fired": cell.fired, "gone": gone, "sp": cell.special}
     return {
         "b": printable(before),
         "t": printable(cell.text).replace("\n", "↵\n"),
-        "v": _name_token(printable(cell.text.strip() or made.tokens[i])),
+        "v": _name_token(printable(cell.text.strip() or continuation.tokens[i])),
         "n": i + 1,
         "l": cell.level,
         "x": " ".join(name for name, on in css.items() if on),
-        "e": _round_figure(made.entropy[i]),
-        "a": _round_figure(made.received[i]),
-        "p": _round_figure(math.exp(float(made.logprob[i]))),
+        "e": _round_figure(continuation.entropy[i]),
+        "a": _round_figure(continuation.received[i]),
+        "p": _round_figure(math.exp(float(continuation.logprob[i]))),
         "w": about,
         "h": cell.hit,
         "j": cell.hit or (unit is not None and unit.above and cell.begins),
         "u": None if unit is None else [str(unit), unit.above, cell.begins, cell.ends],
         "f": cell.fired,
         "g": gone,
-        "o": [[_name_token(printable(name)), _round_figure(p), number == taken] for number, (name, p) in likeliest],
+        "o": [
+            [_name_token(printable(name)), _round_figure(p), number == written_id] for number, (name, p) in likeliest
+        ],
     }
 
 
@@ -141,39 +147,39 @@ def _name_token(token: str) -> str:
     return show_spaces(token) if token.strip(" ▁Ġ") else "␣"
 
 
-def _attended_words(made: Continuation, prompt: Prompt | None, at: dict[int, int]) -> list[list[list[Any]]]:
+def _attended_words(continuation: Continuation, prompt: Prompt | None, at: dict[int, int]) -> list[list[list[Any]]]:
     """For each token the words it looks at most: [text, part of the prompt, weight, cells]; empty without attention.
 
     A word's weight is the largest of its tokens, mean over heads, as in QFS. Special tokens have no text to name.
     """
-    if made.attention is None:
+    if continuation.attention is None:
         return []
-    n, p = len(made), len(made.prompt_ids)
-    rows = made.attention[:, 1:, :].astype(np.float32).mean(axis=0)  # (n, p + n)
+    n, p = len(continuation), len(continuation.prompt_ids)
+    rows = continuation.attention[:, 1:, :].astype(np.float32).mean(axis=0)  # (n, p + n)
     labels: list[tuple[str, str, list[int]]] = []
     starts: list[int] = []
     if prompt is not None:
         spans = sorted((a, b, name) for name, (a, b) in prompt.spans.items())
-        for word in character_words(prompt.text, made.prompt_offsets):
-            place = int(made.prompt_offsets[word.stop - 1, 1]) - 1
+        for word in character_words(prompt.text, continuation.prompt_offsets):
+            place = int(continuation.prompt_offsets[word.stop - 1, 1]) - 1
             labels.append((word.text, next((name for a, b, name in spans if a <= place < b), ""), []))
             starts.append(word.start)
     else:
         labels, starts = [("", "", [])], [0]
-    for word in character_words(made.text, made.offsets):
+    for word in character_words(continuation.text, continuation.offsets):
         cells = sorted({at[i] for i in range(word.start, word.stop) if i in at})
         labels.append((word.text, "draft", cells))
         starts.append(p + word.start)
     weights = np.maximum.reduceat(rows, starts, axis=1) if starts else np.zeros((n, 0))  # (n, words)
     weights[:, [not text for text, _, _ in labels]] = 0.0
-    found = []
+    attended = []
     for row_ in weights:
         best = np.argsort(-row_, kind="stable")[:ATTENDED]
         best = best[row_[best] >= SHARE]
-        found.append(
+        attended.append(
             [[show_spaces(printable(labels[k][0])), labels[k][1], _round_figure(row_[k]), labels[k][2]] for k in best]
         )
-    return found
+    return attended
 
 
 def _round_figure(value: Any) -> float | None:

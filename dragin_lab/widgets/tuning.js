@@ -42,7 +42,7 @@ function render({ model, el }) {
     box.append(make("label", { for: name }, c.label, c.about ? make("small", {}, c.about) : null));
     if (c.choices) {
       const pick = make("select", { id: name, class: `dl-${c.name}`, "aria-label": c.label, onchange: () => { settings[c.name] = pick.value; soon(); } },
-        c.choices.map(([value, said]) => make("option", { value }, said)));
+        c.choices.map(([value, label]) => make("option", { value }, label)));
       inputs[c.name] = (value) => { pick.value = value ?? ""; };
       box.append(pick);
     } else {
@@ -54,9 +54,9 @@ function render({ model, el }) {
       inputs[c.name] = (value) => { slide.value = value; put(value); judge(exact, note, ""); };
       slide.addEventListener("input", () => { put(slide.value); judge(exact, note, ""); settings[c.name] = Number(exact.value); soon(); });
       exact.addEventListener("input", () => {
-        const said = wrongNumber(exact, c.label);
-        judge(exact, note, said && `${said}; ${settings[c.name]} still holds`);
-        if (said) return;
+        const wrong = wrongNumber(exact, c.label);
+        judge(exact, note, wrong && `${wrong}; ${settings[c.name]} still holds`);
+        if (wrong) return;
         slide.value = exact.value;
         settings[c.name] = Number(exact.value);
         soon();
@@ -82,11 +82,11 @@ function render({ model, el }) {
   if (data.traces.length > 1) search = make("input", { type: "search", class: "dl-find", placeholder: "search the traces", "aria-label": "Search the traces", oninput: sift });
   const run = make("button", { type: "button", class: "dl-button main dl-run", onclick: () => model.send({ kind: "run" }) }, "Run the model with these values");
   const stop = make("button", { type: "button", class: "dl-button stop dl-stop", onclick: () => model.send({ kind: "stop" }), hidden: true }, "Stop");
-  const said = make("span", { class: "soft", role: "status" });
+  const status = make("span", { class: "soft", role: "status" });
   if (data.controls.length) actions.append(reset);
   if (search) actions.append(search);
   if (data.model && data.controls.length) actions.append(run, stop);
-  actions.append(said);
+  actions.append(status);
   const ran = make("div", { class: "dl-ran", hidden: true });
   if (data.about) body.append(make("p", { class: "head soft" }, data.about));
   body.append(boxes, actions, ran, shown);
@@ -95,7 +95,7 @@ function render({ model, el }) {
     const answer = model.get("answer") || {};
     const on = shown.contains(document.activeElement) ? document.activeElement.dataset?.trace : undefined;
     const at = shown.querySelector(".wide")?.scrollTop || 0;
-    if (answer.html) shown.replaceChildren(drawn(answer.html));
+    if (answer.html) shown.replaceChildren(fromHtml(answer.html));
     sift();
     if (at) shown.querySelector(".wide").scrollTop = at;
     if (on !== undefined) shown.querySelector(`tr[data-trace="${on}"]`)?.focus({ preventScroll: true });
@@ -126,13 +126,13 @@ function render({ model, el }) {
     run.disabled = now.busy;
     run.textContent = now.busy ? "Running …" : "Run the model with these values";
     stop.hidden = !now.busy;
-    said.textContent = now.said || "";
+    status.textContent = now.status || "";
     if (now.error) {
       ran.hidden = false;
       ran.replaceChildren(make("p", { class: "alert", role: "alert" }, now.error));
     } else if (now.html) {
       ran.hidden = false;
-      ran.replaceChildren(make("h4", { class: "eye" }, "What the model did with these values"), drawn(now.html));
+      ran.replaceChildren(make("h4", { class: "eye" }, "What the model did with these values"), fromHtml(now.html));
       if (ended) ran.scrollIntoView({ block: "nearest", behavior: "smooth" });
     }
   }

@@ -46,8 +46,8 @@ class Tuner(Running):
     asked: Any = traitlets.Dict().tag(sync=True)
     #: {"id", "html", "error", "more"}; ``more``: ask again, there are answers left to look up
     answer: Any = traitlets.Dict().tag(sync=True)
-    #: {"busy", "said", "html", "error"} of the model's run
-    running: Any = traitlets.Dict({"busy": False, "said": "", "html": "", "error": ""}).tag(sync=True)
+    #: {"busy", "status", "html", "error"} of the model's run
+    running: Any = traitlets.Dict({"busy": False, "status": "", "html": "", "error": ""}).tag(sync=True)
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class Tuner(Running):
     ) -> None:
         given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
         known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
-        found, unread = _open_readable(given)
+        readable, unread = _open_readable(given)
         self.lab = None if lab is None else instance("lab", lab, Lab, "give the dl.Lab that made the traces")
         self.ran: list[Trace] = []
         self.outcomes: list[Outcome] = []
         self._replays: list[Replay] = []
         self._looked_up: dict[tuple[int, str], Trace | None] = {}
-        for trace in found:
+        for trace in readable:
             try:
                 own = lab.model.tokenizer if lab is not None and fits(lab.model.tokenizer, trace) else None
                 self._replays.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
@@ -105,8 +105,8 @@ class Tuner(Running):
             value = method.settings[name]
             if name == "threshold" and not method.trigger.on_doubt:
                 top = _round_up(max(1.5 * value, *(self._top(r) for r in self._replays)))
-                said = ("θ", f"on the {score_name(first.trace)}")
-                out.append(_slider_control(name, said, value, 0, top, top / STEPS))
+                labels = ("θ", f"on the {score_name(first.trace)}")
+                out.append(_slider_control(name, labels, value, 0, top, top / STEPS))
             elif name == "threshold":
                 out.append(
                     _slider_control(name, ("θ on 1 − p", "a token less certain than this fires"), value, 0, 1, 0.01)
@@ -115,8 +115,8 @@ class Tuner(Running):
                 unit = "words of a query" if method.formulator.reads_attention else "tokens of a query"
                 out.append(_slider_control(name, ("top n", unit), value, 1, max(50, 2 * value), 1))
             elif name == "doubt_limit":
-                said = ("query’s limit on 1 − p", "a token less certain than this is left out of the query")
-                out.append(_slider_control(name, said, value, 0, 1, 0.01))
+                labels = ("query’s limit on 1 − p", "a token less certain than this is left out of the query")
+                out.append(_slider_control(name, labels, value, 0, 1, 0.01))
             elif isinstance(value, int | float) and not isinstance(value, bool):
                 top = max(10, 4 * value) if isinstance(value, int) else _round_up(max(1.0, 2 * value))
                 step = 1 if isinstance(value, int) else top / STEPS
@@ -161,7 +161,7 @@ class Tuner(Running):
         if self.lab is None or self.lab.cache is None:
             return outcomes, False
         until, more = time.perf_counter() + LOOK_UP, False
-        found = list(outcomes)
+        answered = list(outcomes)
         for place in [first, *range(len(outcomes))]:
             outcome = outcomes[place]
             key = (place, repr(outcome.method.settings))
@@ -169,8 +169,8 @@ class Tuner(Running):
             if timely and not outcome.whole and key not in self._looked_up:
                 self._looked_up[key] = from_cache(self.lab, outcome.trace, outcome.method)
             more |= not outcome.whole and key not in self._looked_up
-            found[place] = replace(outcome, answered=self._looked_up.get(key))
-        return found, more
+            answered[place] = replace(outcome, answered=self._looked_up.get(key))
+        return answered, more
 
     def tune(self, trace: int = 0, **settings: Any) -> list[Outcome]:
         """Set the controls from Python, those not named as they were run; returns the outcomes.
@@ -206,9 +206,9 @@ class Tuner(Running):
             return
         if self.lab is None:
             error = "Open the tuner with lab.tune(traces) to run the model."
-            self.running = {"busy": False, "said": "", "html": "", "error": error}
+            self.running = {"busy": False, "status": "", "html": "", "error": error}
             return
-        self.running = {"busy": True, "said": "Starting …", "html": "", "error": ""}
+        self.running = {"busy": True, "status": "Starting …", "html": "", "error": ""}
         self._begin(self._run, dict(self.asked))
 
     def _run(self, asked: dict[str, Any]) -> None:
@@ -219,14 +219,14 @@ class Tuner(Running):
             method = exchanged(replay.method, **_changed_settings(asked, replay))
             events = self.lab.stream(replay.trace.question, method)
             self.ran.append(events.trace)
-            made = 0
+            seen = 0
             try:
                 for _ in events:
-                    made += 1
-                    if made % 16 == 0:
+                    seen += 1
+                    if seen % 16 == 0:
                         counted = events.trace.counters
-                        said = f"{counted['retrievals']} retrievals, {counted['drafts']} drafts so far …"
-                        self.running = {"busy": True, "said": said, "html": "", "error": ""}
+                        status = f"{counted['retrievals']} retrievals, {counted['drafts']} drafts so far …"
+                        self.running = {"busy": True, "status": status, "html": "", "error": ""}
                     if self._stop.is_set():
                         break
             finally:
@@ -234,7 +234,7 @@ class Tuner(Running):
             html = trace_html(events.trace)
         except Exception as failed:  # noqa: BLE001 - in a thread an error would be seen in a log only
             error = describe_error(failed)
-        self.running = {"busy": False, "said": "", "html": html, "error": error}
+        self.running = {"busy": False, "status": "", "html": html, "error": error}
 
 
 def _open_readable(given: list[Trace | str | Path]) -> tuple[list[Trace], list[str]]:
@@ -262,10 +262,10 @@ def _changed_settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
 
 
 def _slider_control(
-    name: str, said: tuple[str, str], value: float, low: float, high: float, step: float
+    name: str, labels: tuple[str, str], value: float, low: float, high: float, step: float
 ) -> dict[str, Any]:
     """A control: its name, label, what it is about, where it stands, its ends and its step."""
-    label, about = said
+    label, about = labels
     return {"name": name, "label": label, "about": about, "value": value, "min": low, "max": high, "step": step}
 
 

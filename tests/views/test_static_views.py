@@ -117,7 +117,7 @@ def _columns(trace: Trace) -> tuple[Look, list[Column]]:
 def test_a_column_holds_what_was_measured(variant):
     trace = samples.almanac_trace(variant)
     look, cols = _columns(trace)
-    made, words = look.made, trace.steps[0].words
+    made, words = look.continuation, trace.steps[0].words
     owner = look.owner
     assert len(cols) == len(look.cells)
     for col in cols:

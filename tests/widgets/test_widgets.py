@@ -321,7 +321,7 @@ def test_stop_really_stops() -> None:
     assert said.is_set()
     assert trace.ended == "cancelled"
     assert trace.steps[0].draft is None
-    assert "Stopped" in live.state["said"]
+    assert "Stopped" in live.state["status"]
     assert not live.state["busy"]
 
 
@@ -344,7 +344,7 @@ def test_an_interrupted_wait_stops_the_answer(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(KeyboardInterrupt):
         live.wait()
     assert live.trace.ended == "cancelled"
-    assert "Stopped" in live.state["said"]
+    assert "Stopped" in live.state["status"]
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ const browse = (root, data) => {
     status.textContent = `${shown.length.toLocaleString("en")} of ${questions.length.toLocaleString("en")} questions`;
     rows();
   };
-  const option = (value, said, now) => el("option", { value, selected: value === now }, said);
+  const option = (value, label, now) => el("option", { value, selected: value === now }, label);
   const pick = (label, key, values) => el("select", { "aria-label": label, onchange: (e) => { state[key] = e.target.value; choose(); } }, option("", `${label}: any`), values.map((v) => option(v, v)));
 
   // -- the table ------------------------------------------------------------------------------------------------------
@@ -57,14 +57,14 @@ const browse = (root, data) => {
   const status = el("span", { class: "soft", role: "status" });
   const body = el("tbody");
   const heads = [];
-  const sorter = (key, said) => {
+  const sorter = (key, label) => {
     const button = el("button", { type: "button", title: "sort", onclick: () => {
       state.down = state.sort === key && !state.down;
       state.sort = key;
       heads.forEach((one) => one.removeAttribute("aria-sort"));
       button.setAttribute("aria-sort", state.down ? "descending" : "ascending");
       choose();
-    } }, said);
+    } }, label);
     heads.push(button);
     return button;
   };
@@ -145,7 +145,7 @@ const browse = (root, data) => {
   };
   const side = (one, a, at, other) => at === null ? el("div", { class: "soft" }, "–") : el("div", {}, a.text[at][2].map((n) => came(one, a, n)),
     el("p", { class: `said${a.text[at][0] ? " new" : ""}`, dir: "auto" }, other === null ? a.text[at][1] : marked(a.text[at][1], other)));
-  const found = (a, [, id, title]) => {
+  const rankOf = (a, [, id, title]) => {
     if (!a) return "–";
     const hits = a.steps.flatMap((s, n) => s.p.map((p, r) => [p, n, r])).filter(([p]) => (id ? passages[p][0] === id : passages[p][1] === title));
     return hits.length ? hits.map(([, n, r]) => `rank ${r + 1} in ◆ ${n + 1}`).join(", ") : "not found";
@@ -166,7 +166,7 @@ const browse = (root, data) => {
     const [i, j] = state.pair;
     const [a, b] = [one.by[i], one.by[j]];
     const chooser = (k) => el("select", { "aria-label": k ? "right" : "left", onchange: (e) => { state.pair[k] = Number(e.target.value); open(at); } }, methods.map((name, n) => option(String(n), name, String(state.pair[k]))));
-    const step = (by, said) => el("button", { type: "button", disabled: at + by < 0 || at + by >= shown.length, onclick: () => open(at + by) }, said);
+    const step = (by, label) => el("button", { type: "button", disabled: at + by < 0 || at + by >= shown.length, onclick: () => open(at + by) }, label);
     const tools = el("div", { class: "tell", tabindex: "0", role: "group", "aria-label": "keys: n next, p previous, Escape back" }, el("button", { type: "button", onclick: close }, "← all questions"), step(-1, "‹ previous (p)"), step(1, "next (n) ›"), el("span", { class: "soft", role: "status" }, `${at + 1} of ${shown.length}`));
     const slots = a && b ? align(a.text, b.text) : (a || b || { text: [] }).text.map((_, n) => (a ? [n, null] : [null, n]));
     const flat = (s) => s.replace(/\s+/g, " ").trim();
@@ -178,7 +178,7 @@ const browse = (root, data) => {
       el("div", { class: "head" }, el("div", { class: "eye" }, `${one.set} · ${one.id}${one.type ? ` · ${one.type}` : ""}`), el("h3", { class: "q", dir: "auto" }, one.q), el("p", {}, el("span", { class: "soft" }, "gold: "), one.gold.join(" or ") || "nobody knows")),
       el("div", { class: "two" }, [[a, 0], [b, 1]].map(([x, k]) => el("div", {}, chooser(k), about(x)))),
       one.needs.length ? el("div", { class: "head wide needs" }, el("table", { class: "need" }, el("thead", {}, el("tr", {}, ["needed", methods[i], methods[j]].map((name) => el("th", { scope: "col" }, name)))),
-        el("tbody", {}, one.needs.map((need) => el("tr", {}, el("td", {}, need[0]), el("td", {}, found(a, need)), el("td", {}, found(b, need))))))) : "",
+        el("tbody", {}, one.needs.map((need) => el("tr", {}, el("td", {}, need[0]), el("td", {}, rankOf(a, need)), el("td", {}, found(b, need))))))) : "",
       ...lines);
     detail.hidden = false;
     list.hidden = true;
