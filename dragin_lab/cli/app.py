@@ -77,40 +77,42 @@ def main(args: list[str] | None = None) -> None:
 def status(args: list[str]) -> int:
     """Run one command; errors become one or two lines, with ``--debug`` a traceback too."""
     with warnings.catch_warnings():
-        warnings.showwarning = _warn_all if "--debug" in args else _warn
-        return _status(args)
+        warnings.showwarning = _show_every_warning if "--debug" in args else _show_warning
+        return _run_command(args)
 
 
-def _status(args: list[str]) -> int:
+def _run_command(args: list[str]) -> int:
     try:
         code = cli.main(args=args, prog_name="dragin-lab", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt) as error:
-        return _complain(error, args, INTERRUPTED, "interrupted")
+        return _print_error(error, args, INTERRUPTED, "interrupted")
     except SystemExit as ended:  # by rich-click: no command was given, or nobody reads the output any more
         return DONE if isinstance(ended.__context__, BrokenPipeError) else int(ended.code or DONE)
     except click.ClickException as error:
         context = getattr(error, "ctx", None)
         command = "dragin-lab" if context is None else context.command_path
-        return _complain(error, args, USAGE, f"{error.format_message()}\n('{command} --help' lists what can be given)")
+        return _print_error(
+            error, args, USAGE, f"{error.format_message()}\n('{command} --help' lists what can be given)"
+        )
     except DraginLabError as error:
-        return _complain(error, args, USAGE)
+        return _print_error(error, args, USAGE)
     except RunFailedError as error:
-        return _complain(error, args, FAILED)
+        return _print_error(error, args, FAILED)
     except BrokenPipeError:  # as in '… | head': the reader has all that it wanted
         return DONE
     except Exception as error:  # noqa: BLE001 - the last line of defence names the error instead of a traceback
-        return _complain(error, args, FAILED, describe_failure(error))
+        return _print_error(error, args, FAILED, describe_failure(error))
     return code if isinstance(code, int) else DONE
 
 
-def _complain(error: BaseException, args: list[str], code: int, text: str | None = None) -> int:
+def _print_error(error: BaseException, args: list[str], code: int, text: str | None = None) -> int:
     if "--debug" in args:
         traceback.print_exception(error)
     echo(f"error: {text or error}" if code != INTERRUPTED else "\ninterrupted", err=True)
     return code
 
 
-def _warn(
+def _show_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None,
     line: str | None = None,
 ) -> None:  # fmt: skip
@@ -119,5 +121,5 @@ def _warn(
         echo(f"warning: {message}", err=True)
 
 
-def _warn_all(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
+def _show_every_warning(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
     echo(f"warning: {message} ({category.__name__}, {filename})", err=True)

@@ -28,10 +28,10 @@ from dragin_lab.cli.outputs import (
     RunFailedError,
     check_apart,
     check_writable,
-    coloured,
-    deliver,
+    deliver_trace,
     describe_failure,
     echo,
+    is_coloured,
     warn_of_overrun,
 )
 from dragin_lab.core.method import Method
@@ -117,7 +117,7 @@ def ask(
     events = Lab(lm, **settings).stream(asked, method, gold=gold or None)
     trace, delivered = events.trace, True
     try:
-        follow(events)
+        follow_events(events)
     except (DraginLabError, MemoryError, RuntimeError) as error:
         if isinstance(error, SettingError) and not trace.continuations:
             raise
@@ -125,7 +125,7 @@ def ask(
     finally:
         events.close()
         if trace.continuations or trace.ended != "error":
-            delivered = deliver(trace, save, html)
+            delivered = deliver_trace(trace, save, html)
             warn_of_overrun(trace, lm.context_window)
     if not delivered:
         raise Exit(1)
@@ -169,7 +169,7 @@ def check_length(question: str, lm: Any, method: Method) -> None:
 # -- an episode on the terminal ---------------------------------------------------------------------------------------
 
 
-def follow(events: Stream) -> None:
+def follow_events(events: Stream) -> None:
     """Run an episode to its end; on a terminal, tokens appear as they are written.
 
     Every text that the model writes has a line of its own: a draft, what is written with passages, the answer. What is
@@ -177,7 +177,7 @@ def follow(events: Stream) -> None:
     """
     from dragin_lab.run.drivers import Decided, Retrieved, StepDone, TokenWritten
 
-    live, dim = sys.stderr.isatty(), coloured(sys.stderr)
+    live, dim = sys.stderr.isatty(), is_coloured(sys.stderr)
     writing: tuple[int, str] | None = None
 
     def say(text: str, nl: bool = True) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from dragin_lab.cli.data import bring
+from dragin_lab.cli.data import fetch_files
 from dragin_lab.cli.options import (
     Name,
     check_corpus,
@@ -115,7 +115,7 @@ def fetch(name: str, out: str | None, url: str | None, again: bool) -> None:
     NAME is wikipedia-dpr: the 21,015,324 passages of DPR that the paper retrieves from, 4.7 GB packed. A download that
     was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
     """
-    path = bring(name, None if out is None else as_path(out), url=url, again=again)[0]
+    path = fetch_files(name, None if out is None else as_path(out), url=url, again=again)[0]
     from dragin_lab.data.fetch import ORIGINS
 
     count = ORIGINS[name].passages
@@ -185,18 +185,18 @@ def search(
     check_corpus(corpus, corpus_fields)
     check_retriever(retriever)
     opened = load_retriever(corpus, retriever, corpus_fields)
-    found = opened.search(query, top_k)
+    passages = opened.search(query, top_k)
     if not as_json:
         echo(f"{opened!r}", err=True)
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
-    for rank, passage in enumerate(found, 1):
+    for rank, passage in enumerate(passages, 1):
         if as_json:
             line = {"rank": rank, "id": passage.id, "score": passage.score}
             echo(json.dumps(line | {"title": passage.title, "text": passage.text}))
             continue
         echo(f"{rank}. {passage.score:.4f}  {passage.id}  {passage.title}".rstrip())
         echo(textwrap.fill(passage.text, width, initial_indent="   ", subsequent_indent="   "))
-    if not found:
+    if not passages:
         echo("nothing was found: no passage holds a term of the query", err=True)
 
 

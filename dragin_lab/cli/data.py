@@ -1,4 +1,4 @@
-"""``dragin-lab data fetch``: bring the benchmarks, and the published exemplars, from where they are public."""
+"""``dragin-lab data fetch``: download benchmarks and the published exemplars from their public origins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fetch(name: str, url: str | None, sha256: str | None, again: bool) -> None:
     that were published with the paper; they go into your cache, and '--exemplars published:BENCHMARK' takes them. A
     download that was cut off, or ended with Ctrl-C, goes on where it stopped when you run it again.
     """
-    bring(name, url=url, sha256=sha256, again=again)
+    fetch_files(name, url=url, sha256=sha256, again=again)
     from dragin_lab.data import datasets
 
     if name in datasets.BENCHMARKS:
@@ -45,7 +45,7 @@ def fetch(name: str, url: str | None, sha256: str | None, again: bool) -> None:
             raise RunFailedError(str(error)) from error
 
 
-def bring(name: str, folder: Path | None = None, **options: Any) -> tuple[Path, ...]:
+def fetch_files(name: str, folder: Path | None = None, **options: Any) -> tuple[Path, ...]:
     """Fetch a thing of ``data.fetch.ORIGINS``, with a bar; print its files, and a line on how far they were checked."""
     from dragin_lab.data.download import FetchError
     from dragin_lab.data.fetch import fetch, folder_of

@@ -32,16 +32,16 @@ _OPTIONAL = {
 def doctor(**options: Any) -> None:
     """Check the installation, and that a model's attention can be captured and is what it should be."""
     check_tap(options)
-    if bad := report_findings(report(lambda: load_model(options, check=False))):
+    if bad := report_findings(check_installation(lambda: load_model(options, check=False))):
         marked = "is marked FAIL and needs" if bad == 1 else "are marked FAIL and need"
         raise RunFailedError(f"{bad} of the lines above {marked} a repair")
 
 
-def report(load: Callable[[], Any]) -> Iterator[Line]:
+def check_installation(load: Callable[[], Any]) -> Iterator[Line]:
     """Lines for people, each with whether it is as it should be; ``load`` gives the model to check."""
     yield f"Python {platform.python_version()} on {platform.system()} {platform.machine()}", True
-    yield from _packages()
-    for part in (_sentences, _corpus, lambda: _model(load)):
+    yield from _check_packages()
+    for part in (_check_sentences, _check_corpus, lambda: _check_model(load)):
         try:
             yield from part()
         except DraginLabError as error:
@@ -50,7 +50,7 @@ def report(load: Callable[[], Any]) -> Iterator[Line]:
             yield f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}", False
 
 
-def _packages() -> Iterator[Line]:
+def _check_packages() -> Iterator[Line]:
     for name in _NEEDED:
         try:
             importlib.import_module(name)
@@ -65,7 +65,7 @@ def _packages() -> Iterator[Line]:
             yield f"{name} is not installed; {purpose}", None
 
 
-def _sentences() -> Iterator[Line]:
+def _check_sentences() -> Iterator[Line]:
     from dragin_lab.core.sentences import load_pipeline
 
     pipeline = load_pipeline()
@@ -74,17 +74,17 @@ def _sentences() -> Iterator[Line]:
         yield "the paper's content words need parts of speech: python -m spacy download en_core_web_sm", None
 
 
-def _corpus() -> Iterator[Line]:
+def _check_corpus() -> Iterator[Line]:
     from dragin_lab.retrieval.bm25 import BM25
     from dragin_lab.retrieval.corpus import Corpus
 
     corpus = Corpus.load(progress=False)
-    found = BM25(corpus).search(corpus[0].text, 1)
-    right = bool(found) and found[0].text == corpus[0].text
+    passages = BM25(corpus).search(corpus[0].text, 1)
+    right = bool(passages) and passages[0].text == corpus[0].text
     yield f"embedded corpus: {len(corpus):,} passages; a passage's own text finds it", right
 
 
-def _model(load: Callable[[], Any]) -> Iterator[Line]:
+def _check_model(load: Callable[[], Any]) -> Iterator[Line]:
     lm = load()
     yield repr(lm), True
     for check in lm.check():

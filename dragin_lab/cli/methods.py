@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import rich_click as click
 
-from dragin_lab.cli.options import NUMBER, Decorator, Name, Names, debug_option, together
+from dragin_lab.cli.options import NUMBER, Decorator, Name, Names, debug_option, join_options
 from dragin_lab.cli.outputs import echo, table_text
 from dragin_lab.core import method as core
 from dragin_lab.core.formulators import FORMULATORS
@@ -183,7 +183,7 @@ def method_options(*, named: bool = True, length: int = TRIGGERS.base.length) ->
         "--method", "names", type=Names(tuple(METHODS)), default=DEFAULT, show_default=True, panel="Method",
         help="The method.",
     )  # fmt: skip
-    return together(
+    return join_options(
         *([choose] if named else []),
         click.option(
             "--variant", type=Names(VARIANTS), default=_SIGNATURE["variant"].default, show_default=True, panel="Method",
@@ -229,22 +229,22 @@ def build_methods(
     )
     given = _given_values(options, combined)
     methods: dict[Method, None] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for variant, name, when, what in combined:
         known = default_settings(name, when, what)
         parts = {"variant": variant, "when": when, "what": what} | {key: options[key] for key in LOOP}
         stated = {key: value for key, value in parts.items() if value is not None}
         keys = [key for key in given if key in known]
-        taken.update(keys)
+        used.update(keys)
         values = [[_as_setting(key, value, known[key]) for value in given[key].get(name, ())] or [...] for key in keys]
         for combination in product(*values):
             chosen = {key: value for key, value in zip(keys, combination, strict=True) if value is not ...}
             settings = settings_beside((published or {}).get(name, {}), name, stated | chosen)
             methods[core.method(name, **settings)] = None
-    for key in given.keys() - taken:
+    for key in given.keys() - used:
         value = next(iter(given[key].values()), ("",))[0]
         raise click.UsageError(f"--set {key}={value}: none of the methods takes it; 'dragin-lab methods' lists all")
-    return list(methods), {key for key in taken if any(len(values) > 1 for values in given[key].values())}
+    return list(methods), {key for key in used if any(len(values) > 1 for values in given[key].values())}
 
 
 def build_method(options: Mapping[str, Any]) -> Method:

@@ -60,7 +60,7 @@ NUMBER = _Number()
 # -- options ----------------------------------------------------------------------------------------------------------
 
 
-def together(*options: Decorator) -> Decorator:
+def join_options(*options: Decorator) -> Decorator:
     """Several options as one, in the order of the help."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +74,7 @@ def together(*options: Decorator) -> Decorator:
 debug_option = click.option(
     "--debug", is_flag=True, expose_value=False, help="Show the traceback of an error, and libraries' warnings."
 )
-corpus_option = together(
+corpus_option = join_options(
     click.option(
         "--corpus", panel="Passages",
         help="A built corpus; or .jsonl, .csv, .tsv (or .gz of them), .parquet, a folder of .txt and .md, a BEIR "
@@ -97,7 +97,7 @@ decoding_option = click.option(
     "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
     help="Take the likeliest token, or sample.",
 )  # fmt: skip
-model_options = together(
+model_options = join_options(
     click.option("--model", panel="Model", help="A folder, GGUF file or Hugging Face id; default the embedded model."),
     click.option("--device", panel="Model", help="cpu or cuda; default the first GPU, else the CPU."),
     click.option(
@@ -116,7 +116,7 @@ model_options = together(
     ),
     click.option("--heads", panel="Model", help="Heads to capture, such as 0,3,5; default all."),
 )  # fmt: skip
-benchmark_options = together(
+benchmark_options = join_options(
     click.option(
         "--dataset", "datasets", multiple=True, default=("almanac/2wikimultihopqa",), show_default=True,
         panel="Questions", help="A benchmark (2wikimultihopqa, hotpotqa, strategyqa, iirc, almanac/2wikimultihopqa …) "

@@ -65,7 +65,7 @@ def make_folder(path: str) -> Path:
     return folder
 
 
-def deliver(trace: Trace, save: str | None, html: str | None) -> bool:
+def deliver_trace(trace: Trace, save: str | None, html: str | None) -> bool:
     """Save, write and print a trace; whether all of it could be done. One that fails does not keep the others back."""
     done: list[str] = []
     wrong: list[str] = []
@@ -98,7 +98,7 @@ def print_trace(trace: Trace) -> None:
 
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     try:
-        echo(trace_text(trace, width=width, color=coloured(sys.stdout)))
+        echo(trace_text(trace, width=width, color=is_coloured(sys.stdout)))
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -125,7 +125,7 @@ def write_text(text: str, path: str | Path) -> Path:
     return target
 
 
-def coloured(stream: TextIO) -> bool:
+def is_coloured(stream: TextIO) -> bool:
     """Whether a stream shows colours: a terminal, unless NO_COLOR (https://no-color.org) says otherwise."""
     return stream.isatty() and not os.environ.get("NO_COLOR")
 
@@ -154,9 +154,9 @@ def table_text(
     table = _table(columns, rows, left)
     if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
         table = _table(columns, [[cell.replace(" [", "\n[") for cell in row] for row in rows], left)
-    with console.capture() as said:
+    with console.capture() as captured:
         console.print(table)
-    return "\n".join(line.rstrip() for line in said.get().rstrip().split("\n"))
+    return "\n".join(line.rstrip() for line in captured.get().rstrip().split("\n"))
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: bool) -> Table:
@@ -182,7 +182,7 @@ def report_findings(findings: Iterable[tuple[str, bool | None]]) -> int:
 
 
 def warn_of_overrun(trace: Trace, window: int | None) -> None:
-    longest = max((len(made.prompt_ids) + len(made) for made in trace.continuations), default=0)
+    longest = max((len(text.prompt_ids) + len(text) for text in trace.continuations), default=0)
     if window is None or longest <= window:
         return
     drops = "" if trace.method["variant"] == "paper" else ", or use --variant paper, which drops what does not fit"

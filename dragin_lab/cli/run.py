@@ -18,9 +18,9 @@ from dragin_lab.cli.options import (
     check_retriever,
     check_tap,
     debug_option,
+    join_options,
     load_model,
     model_options,
-    together,
     use_one_thread,
 )
 from dragin_lab.cli.outputs import (
@@ -52,7 +52,7 @@ SWEPT = (0.4, 0.8, 1.0, 1.2, 2.0)
 #: Options that say how a cluster is used, arguments of ``Cluster``.
 POOL = ("actors", "gpus_per_actor", "cpus_per_actor")
 
-cluster_options = together(
+cluster_options = join_options(
     click.option(
         "--ray", metavar="ADDRESS", panel="Cluster",
         help="Answer on a Ray cluster: the head's HOST:PORT, auto for this machine's cluster, or local to start "
@@ -102,7 +102,7 @@ def run(preset: str | None, output: str, **options: Any) -> None:
             published = find_published(preset, options["model"], options["names"], rule)
         return build_methods(options, published)[0]
 
-    execute(methods_for, output, options)
+    execute_runs(methods_for, output, options)
 
 
 @click.command(short_help="Run a method over several values of a setting.")
@@ -127,7 +127,7 @@ def sweep(output: str, **options: Any) -> None:
         named = f"{', '.join(sorted(swept))} have" if swept else "none has"
         example = ", ".join(f"--{key.replace('_', '-')} VALUE,VALUE" for key in NOTED)
         raise click.UsageError(f"a sweep goes over one setting, and {named} several values; give {example} or --set")
-    execute(lambda _: methods, output, options)
+    execute_runs(lambda _: methods, output, options)
 
 
 @click.command(short_help="Compare the papers' methods on embedded questions.")
@@ -208,7 +208,7 @@ def _split_sources(given: Sequence[str]) -> Iterator[str]:
 # -- running it -------------------------------------------------------------------------------------------------------
 
 
-def execute(methods_for: Callable[[Benchmark], Sequence[Method]], output: str, options: dict[str, Any]) -> None:
+def execute_runs(methods_for: Callable[[Benchmark], Sequence[Method]], output: str, options: dict[str, Any]) -> None:
     """Run the methods for each data set of the options, and print the tables."""
     if options["model"] is None:
         use_one_thread()

@@ -50,23 +50,23 @@ def show_question(folder: str, qid: str, name: str | None, html: str | None) -> 
     if html is not None and len(names) > 1:
         raise click.UsageError(f"a page holds one trace, and the methods are {', '.join(names)}; give --method")
     for one in names:
-        found = runs.trace(qid, one)
+        trace = runs.trace(qid, one)
         if html is not None:
-            echo(write_page(found, html), err=True)
+            echo(write_page(trace, html), err=True)
         else:
-            print_trace(found)
+            print_trace(trace)
 
 
 def list_traces(folder: Path) -> None:
     """The commands that show the traces below a folder, each with its question."""
     from dragin_lab.run.rundir import TRACES, find_runs, trace_name
 
-    found = [
+    rows = [
         (shlex.join(["dragin-lab", "show", str(path)]), line["question"])
         for record in find_runs(folder)
         for line in record.predictions
         if (path := record.folder / TRACES / trace_name(line["qid"])).is_file()
     ]
-    if not found:
+    if not rows:
         raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
-    echo(table_text(("trace", "question"), found, left=True))
+    echo(table_text(("trace", "question"), rows, left=True))

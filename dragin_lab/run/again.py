@@ -30,13 +30,13 @@ def from_cache(lab: Lab, trace: Trace, method: Method) -> Trace | None:
     if lab.cache is None or not is_cacheable(lab.model):
         return None
     try:
-        made = lab.replace(model=CacheAlone(lab.model, lab.cache), retriever=lab.retriever_for(method)).ask(
+        answered = lab.replace(model=CacheAlone(lab.model, lab.cache), retriever=lab.retriever_for(method)).ask(
             trace.question, method
         )
     except DraginLabError:  # not cached, or an episode that fails: its answer is not known
         return None
     same = ("weights_sha256", "template", "retriever", "seed")
-    return made if all(made.provenance.get(key) == trace.provenance.get(key) for key in same) else None
+    return answered if all(answered.provenance.get(key) == trace.provenance.get(key) for key in same) else None
 
 
 class Rerun:
@@ -59,11 +59,11 @@ class Rerun:
         question = Question(line["qid"], line["question"], tuple(line["gold"]))
         warnings.warn(f"{self.record.folder}: no trace of {line['qid']} was kept; it is answered again", stacklevel=3)
         lab = Lab(lm, retriever=retriever, exemplars=template_of(config), seed=config["seed"])
-        made = lab.ask(question, method)
+        answered = lab.ask(question, method)
         unasked = {key: line[key] for key in line.keys() & {"readable", "metrics"}}
-        if found := differences(line, prediction(made) | unasked):
-            warnings.warn(f"{line['qid']}: answered otherwise than in the run ({found[0]})", stacklevel=3)
-        return made
+        if changes := differences(line, prediction(answered) | unasked):
+            warnings.warn(f"{line['qid']}: answered otherwise than in the run ({changes[0]})", stacklevel=3)
+        return answered
 
     def _part(self, kind: str) -> Any:
         if kind not in self._opened:
@@ -80,8 +80,9 @@ def template_of(config: Mapping[str, Any]) -> PromptTemplate:
 
     Raises ``SettingError`` for a custom layout or answer rule, of which it records the name, too.
     """
-    told = dict(config["template"]) | {"metrics": ()}
-    return PromptTemplate(**told | {"exemplars": tuple(Exemplar(**one) for one in told["exemplars"])})
+    recorded = config["template"]
+    exemplars = tuple(Exemplar(**one) for one in recorded["exemplars"])
+    return PromptTemplate(**recorded | {"metrics": (), "exemplars": exemplars})
 
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
@@ -100,8 +101,8 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe:
 def _hold_to(record: RunRecord, kind: str, recorded: Mapping[str, Any], opened: Any) -> None:
     now = opened.provenance() if kind == "model" else describe_retriever(opened) or {}
     keys = _SAME if kind == "model" else ("kind", "corpus_fingerprint", "k1", "b")
-    if found := differences(*({key: one.get(key, recorded.get(key)) for key in keys} for one in (recorded, now))):
+    if changes := differences(*({key: one.get(key, recorded.get(key)) for key in keys} for one in (recorded, now))):
         raise RunError(
-            f"{record.folder}: the {kind} is not the run's any more ({'; '.join(found[:3])}), so no trace can be made "
-            "again; keep traces with --traces"
+            f"{record.folder}: the {kind} is not the run's any more ({'; '.join(changes[:3])}), so no trace can be "
+            "written again; keep traces with --traces"
         )

@@ -16,7 +16,7 @@ class PackedRunsError(DraginLabError):
     """An archive of runs that cannot be read."""
 
 
-def unpacked(path: Path) -> Path:
+def unpack_archive(path: Path) -> Path:
     """The folder that holds what is in an archive: below the user's cache, under a name made of its content.
 
     Raises ``PackedRunsError`` for a file that is not such an archive, or that unpacks to too much

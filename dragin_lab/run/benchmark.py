@@ -98,7 +98,7 @@ def open_benchmark(
     """
     questions = datasets.load(source, limit, split=split, sample=sample, seed=seed, fields=fields)
     kind = datasets.benchmark(source, split)
-    name, part = _name(str(source), split) if isinstance(source, str | Path) else ("questions", None)
+    name, part = _name_source(str(source), split) if isinstance(source, str | Path) else ("questions", None)
     template = None
     if kind != PLAIN or exemplars is not None:
         template = datasets.template(str(source) if name.startswith("almanac/") else kind, exemplars)
@@ -153,8 +153,8 @@ def open_run(
     def answer(upto: int | None) -> list[Line]:
         todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
         earlier = list(run.done.values())
-        ended = finished(asking, method, todo, traces=traces, batch_size=batch_size)
-        for one in _shown(_while_searches_answer(ended, len(todo)), title if todo else "", len(qids), earlier):
+        ended = record_episodes(asking, method, todo, traces=traces, batch_size=batch_size)
+        for one in _show_progress(_while_searches_answer(ended, len(todo)), title if todo else "", len(qids), earlier):
             run.add(*one)
         run.finish()
         return [run.done[qid] for qid in qids if qid in run.done]
@@ -187,7 +187,9 @@ def _while_searches_answer(ended: Iterable[Finished], count: int) -> Iterator[Fi
             )
 
 
-def _shown(ended: Iterable[Finished], title: str, total: int, earlier: Sequence[Line] = ()) -> Iterator[Finished]:
+def _show_progress(
+    ended: Iterable[Finished], title: str, total: int, earlier: Sequence[Line] = ()
+) -> Iterator[Finished]:
     """Every episode; progress is shown where there is a title, and something left to do."""
     if not title or len(earlier) == total:
         yield from ended
@@ -249,7 +251,7 @@ def run_config(lab: Lab, method: Method, asked: Benchmark, *, traces: bool | Non
     }
 
 
-def finished(
+def record_episodes(
     lab: Lab, method: Method, questions: Iterable[Question], *, traces: bool | None = None, batch_size: int = 1
 ) -> Iterator[Finished]:
     """What is recorded of each episode as it ends: here, or wherever the lab's model answers."""
@@ -264,7 +266,7 @@ def finished(
 # -- small things -----------------------------------------------------------------------------------------------------
 
 
-def _name(source: str, split: str | None) -> tuple[str, str | None]:
+def _name_source(source: str, split: str | None) -> tuple[str, str | None]:
     """What a source is called in tables and paths, and which split it is where that is known."""
     if source.startswith("almanac/") and source.removeprefix("almanac/") in datasets.BENCHMARKS:
         return source + (f"-{split}" if split else ""), split or "test"

@@ -196,7 +196,7 @@ class Cache:
         assert self.folder is not None
         warnings.warn(
             f"{self._path}: {error}; nothing more is written there, what is there stays, and the run goes on. "
-            f"{_advise(error, self.folder).capitalize()}",
+            f"{_advise_on(error, self.folder).capitalize()}",
             stacklevel=4,
         )
         self._tables.insert(0, _open_memory())
@@ -205,7 +205,7 @@ class Cache:
 
 
 def _open_memory() -> sqlite3.Connection:
-    return _prepare(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
+    return _prepare_table(sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False))
 
 
 def _open_folder(folder: Path) -> sqlite3.Connection:
@@ -215,7 +215,7 @@ def _open_folder(folder: Path) -> sqlite3.Connection:
         folder.mkdir(parents=True, exist_ok=True)
         return _open_file(path)
     except sqlite3.OperationalError as error:
-        raise CacheError(f"{path}: cannot be used ({error}); {_advise(error, folder)}") from None
+        raise CacheError(f"{path}: cannot be used ({error}); {_advise_on(error, folder)}") from None
     except sqlite3.DatabaseError as error:
         warnings.warn(f"{path}: damaged ({error}); an empty one replaces it", stacklevel=4)
         for damaged in (path, *(path.with_name(NAME + end) for end in ("-wal", "-shm"))):
@@ -239,20 +239,20 @@ def _open_file(path: Path) -> sqlite3.Connection:
                 )
             file.execute("PRAGMA journal_mode = WAL")
             file.execute("PRAGMA synchronous = NORMAL")
-            return _prepare(file)
+            return _prepare_table(file)
         except BaseException:
             file.close()
             raise
 
 
-def _prepare(table: sqlite3.Connection) -> sqlite3.Connection:
+def _prepare_table(table: sqlite3.Connection) -> sqlite3.Connection:
     table.executescript(f"BEGIN IMMEDIATE;{_TABLES}PRAGMA user_version = {FORMAT};COMMIT;")
     table.execute("PRAGMA foreign_keys = ON")
     table.execute("SELECT COUNT(*) FROM entry WHERE used < 0").fetchone()
     return table
 
 
-def _advise(error: sqlite3.Error, folder: Path) -> str:
+def _advise_on(error: sqlite3.Error, folder: Path) -> str:
     # SQLite may call a full disk an I/O error, or a file that cannot be opened.
     if "full" in str(error) or shutil.disk_usage(folder).free < _LEAST_SPACE:
         return "free some space, or give a folder on another disk"

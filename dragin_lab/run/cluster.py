@@ -30,7 +30,7 @@ from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
 from dragin_lab.files import as_path
-from dragin_lab.run.benchmark import Asking, finished
+from dragin_lab.run.benchmark import Asking, record_episodes
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.lines import Finished, record_of
 from dragin_lab.run.serving import describe_error, describe_retriever, refuse_question
@@ -118,8 +118,8 @@ class Worker:
     def answer(
         self, questions: Sequence[Question], method: Method, asked_with: Asking, options: dict[str, Any]
     ) -> Iterator[Finished]:
-        """``benchmark.finished`` over these questions: each as its episode ends."""
-        yield from finished(self.lab.replace(**asked_with._asdict()), method, questions, **options)
+        """``benchmark.record_episodes`` over these questions: each as its episode ends."""
+        yield from record_episodes(self.lab.replace(**asked_with._asdict()), method, questions, **options)
 
 
 @cache
@@ -213,7 +213,9 @@ class Cluster(AbstractContextManager["Cluster"]):
         room = min(int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount)
         if not room:
             self.close()
-            raise SettingError(f"a worker takes {_amounts(self._need)}, and the cluster has {_amounts(total)}")
+            raise SettingError(
+                f"a worker takes {_write_amounts(self._need)}, and the cluster has {_write_amounts(total)}"
+            )
         self._wanted = actors or room
         self._new = self._ray.remote(Worker).options(num_cpus=cpus_per_actor, num_gpus=gpus_per_actor)
 
@@ -247,7 +249,7 @@ class Cluster(AbstractContextManager["Cluster"]):
     def finish(
         self, questions: Iterable[Question], method: Method, asked_with: Asking, options: dict[str, Any]
     ) -> Iterator[Finished]:
-        """What is recorded of each episode, as they end; ``options`` as for ``benchmark.finished``.
+        """What is recorded of each episode, as they end; ``options`` as for ``benchmark.record_episodes``.
 
         A question whose worker was lost ``TRIES`` times ends as an error. Whatever is under way when this ends is lost.
         """
@@ -288,7 +290,7 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     def __repr__(self) -> str:
         model = self._first.shown[0] if self._first else "not loaded yet"
-        return f"Cluster({self.address}, {self._wanted} × {_amounts(self._need)}, {model})"
+        return f"Cluster({self.address}, {self._wanted} × {_write_amounts(self._need)}, {model})"
 
     # -- workers ------------------------------------------------------------------------------------------------------
 
@@ -321,9 +323,9 @@ class Cluster(AbstractContextManager["Cluster"]):
             self._lost_loading += 1
             if self._lost_loading == TRIES:
                 raise ClusterError(
-                    f"{TRIES} workers in a row were lost before they were ready: {_reason(error)}"
+                    f"{TRIES} workers in a row were lost before they were ready: {_reason_of_loss(error)}"
                 ) from error
-            warnings.warn(f"a worker was lost before it was ready ({_reason(error)})", stacklevel=2)
+            warnings.warn(f"a worker was lost before it was ready ({_reason_of_loss(error)})", stacklevel=2)
             return
         expected = (self._first or identity).recorded | {"library": library()}
         if unlike := differences(expected, identity.recorded):
@@ -348,14 +350,14 @@ class Cluster(AbstractContextManager["Cluster"]):
             assert actor.identity is not None
             self._end(actor)
             warnings.warn(
-                f"{actor.identity.worker} was lost ({_reason(error)}); what it had is asked again", stacklevel=2
+                f"{actor.identity.worker} was lost ({_reason_of_loss(error)}); what it had is asked again", stacklevel=2
             )
             losses.update(actor.questions.keys())
             for question in reversed(actor.questions.values()):
                 if losses[question.id] < TRIES:
                     todo.appendleft(question)
                 else:
-                    why = ClusterError(f"the worker that answered it was lost {TRIES} times: {_reason(error)}")
+                    why = ClusterError(f"the worker that answered it was lost {TRIES} times: {_reason_of_loss(error)}")
                     yield record_of(refuse_question(question, method, why))
         else:
             del actor.questions[answer.line["qid"]]
@@ -398,10 +400,10 @@ def prepare_ray(
     return ray
 
 
-def _amounts(resources: dict[str, float]) -> str:
+def _write_amounts(resources: dict[str, float]) -> str:
     return f"{resources.get('CPU', 0.0):g} CPU and {resources.get('GPU', 0.0):g} GPU"
 
 
-def _reason(error: Exception) -> str:
+def _reason_of_loss(error: Exception) -> str:
     """The sentence of Ray's pages on a lost worker that says what happened."""
     return str(error).rpartition("The actor is dead because ")[2].partition(" Some common causes")[0].strip()[:300]

@@ -92,7 +92,7 @@ class Lab:
             choice("layout", layout, LAYOUTS)
         self.seed, self.layout = int(seed), layout
         self.cache, self.uncached = as_cache(cache), cache is False
-        self.prompt = _prompt(exemplars)
+        self.prompt = _as_prompt(exemplars)
         self._given = {"model": model, "corpus": corpus, "retriever": as_retriever(retriever) if own else retriever}
         self._given["fields"] = fields
         self._loading = loading
@@ -102,29 +102,29 @@ class Lab:
 
         Raises ``SettingError`` as ``Lab`` does.
         """
-        found = {
+        arguments = {
             "seed": self.seed,
             "cache": not self.uncached and self.cache,
             "exemplars": self.prompt,
             "layout": self.layout,
         }
-        found |= self._given | self._loading
+        arguments |= self._given | self._loading
         opened: dict[str, Any] = {key: self.__dict__[key] for key in ("model", "retriever") if key in self.__dict__}
         if "model" in changes or self._loading.keys() & changes.keys():
             opened.pop("model", None)
         if changes.keys() & {"model", "corpus", "retriever", "fields"}:  # a cluster brings its own retriever
             opened.pop("retriever", None)
         if "corpus" in changes:
-            found["fields"] = None
-            if not isinstance(found["retriever"], str):
-                found["retriever"] = None
+            arguments["fields"] = None
+            if not isinstance(arguments["retriever"], str):
+                arguments["retriever"] = None
         if "retriever" in changes and not isinstance(changes["retriever"], str | None):
-            found["corpus"] = found["fields"] = None
+            arguments["corpus"] = arguments["fields"] = None
         if not isinstance(changes.get("model"), str | Path | None):
-            found = {key: value for key, value in found.items() if key not in self._loading}
-        made = Lab(**found | changes)
-        made.__dict__.update(opened)
-        return made
+            arguments = {key: value for key, value in arguments.items() if key not in self._loading}
+        lab = Lab(**arguments | changes)
+        lab.__dict__.update(opened)
+        return lab
 
     # -- parts ---------------------------------------------------------------------------------------------------------
 
@@ -180,8 +180,8 @@ class Lab:
             )
         if method.trigger.reads_entities:
             method.pipeline.require_entities()
-        found = template_for(method, self.model, self.prompt or asked)
-        return found if self.layout is None else replace(found, layout=self.layout)
+        template = template_for(method, self.model, self.prompt or asked)
+        return template if self.layout is None else replace(template, layout=self.layout)
 
     def retriever_for(self, method: Method) -> Retriever | None:
         """The retriever, opened where the method searches at all; else None."""
@@ -288,7 +288,7 @@ class Lab:
         """
         if traces is not None and not isinstance(traces, bool):
             raise SettingError(f"traces={shown(traces)}: give True, False or None")
-        remedy = "give names of methods, or what dl.method made"
+        remedy = "give names of methods, or methods of dl.method"
         given = several("methods", methods, Method | str, remedy, alone=True)
         chosen = [as_method(one, {}) for one in given]
         options: dict[str, Any] = {"batch_size": batch_size, "traces": traces, "progress": progress, "fields": fields}
@@ -358,7 +358,7 @@ def _loading_arguments() -> list[str]:
     return [name for name in inspect.signature(load).parameters if name != "source"]
 
 
-def _prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:
+def _as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:
     return given if given is None or isinstance(given, PromptTemplate) else template_of(given)
 
 

@@ -86,9 +86,9 @@ def window_lost(predictions: Iterable[Mapping[str, Any]]) -> str:
     if not lost:
         return ""
     total = {name: sum(one.get(name, 0) for one in lost) for name in _LOST}
-    said = ", ".join(f"{total[name]:,} {words}" for name, words in _LOST.items() if total[name])
+    losses = ", ".join(f"{total[name]:,} {words}" for name, words in _LOST.items() if total[name])
     return (
-        f"the model's window was too small for {len(lost):,} answers: {said}. Lower top_k or max_new_tokens, shorten "
+        f"the model's window was too small for {len(lost):,} answers: {losses}. Lower top_k or max_new_tokens, shorten "
         "the passages, give fewer exemplars, or take a model with a larger window"
     )
 
@@ -144,13 +144,13 @@ def summary(predictions: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     there is nothing to take the mean of.
     """
     sound = [line for line in predictions if line["ended"] != "error"]
-    found: dict[str, float] = {"n": len(sound)}
+    means: dict[str, float] = {"n": len(sound)}
     for name in MEASURES:
         values = [line[name] for line in sound if line[name] is not None]
         mean = interval_of(name, values) if values else None
         for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
-            found[name + suffix] = float("nan") if mean is None else getattr(mean, part)
-    return found
+            means[name + suffix] = float("nan") if mean is None else getattr(mean, part)
+    return means
 
 
 # -- as bytes ---------------------------------------------------------------------------------------------------------

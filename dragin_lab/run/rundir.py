@@ -25,7 +25,7 @@ import msgspec
 from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, TraceFileError
 from dragin_lab.files import LARGEST, as_path, inside
-from dragin_lab.run.archive import ENDING, unpacked
+from dragin_lab.run.archive import ENDING, unpack_archive
 from dragin_lab.run.lines import Count, Line, Prediction, Timing, checksum, decode
 from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
 from dragin_lab.trace.trace import Trace
@@ -110,10 +110,10 @@ class RunRecord:
 
     def trace(self, qid: str) -> Trace:
         """The trace of a question; ``TraceFileError`` where the run saved none, and for one that is damaged."""
-        found = Trace.load(path := file_of(self.folder, TRACES, trace_name(qid), most=LARGEST_TRACE))
-        if found.question.id != qid:
-            raise TraceFileError(f"{path}: is the trace of question {found.question.id!r}; it was renamed or exchanged")
-        return found
+        trace = Trace.load(path := file_of(self.folder, TRACES, trace_name(qid), most=LARGEST_TRACE))
+        if trace.question.id != qid:
+            raise TraceFileError(f"{path}: is the trace of question {trace.question.id!r}; it was renamed or exchanged")
+        return trace
 
     def __repr__(self) -> str:
         asked = self.config["dataset"]["questions"]
@@ -134,18 +134,18 @@ def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
     Raises ``RunError`` for a path below which there is no run, and for a run that is damaged.
     """
     remedy = "give a folder that 'dragin-lab run --output' wrote, or a list of them"
-    found: dict[Path, Path] = {}
+    folders: dict[Path, Path] = {}
     for path in several("runs", paths, str | Path, remedy, alone=True):
         root = as_path(path, RunError)
-        root = unpacked(root) if root.name.endswith(ENDING) and root.is_file() else root
+        root = unpack_archive(root) if root.name.endswith(ENDING) and root.is_file() else root
         root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
-        folders = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else []
-        if not folders:
+        below = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else []
+        if not below:
             what = "holds no run" if root.is_dir() else "no such folder"
             raise RunError(f"{path}: {what}; give a folder that 'dragin-lab run --output' wrote")
-        for folder in folders:
-            found.setdefault(folder.resolve(), folder)
-    return [read_run(folder) for folder in found.values()]
+        for folder in below:
+            folders.setdefault(folder.resolve(), folder)
+    return [read_run(folder) for folder in folders.values()]
 
 
 def finished_runs(paths: str | Path | Iterable[str | Path], made_by: str) -> list[RunRecord]:
@@ -154,14 +154,14 @@ def finished_runs(paths: str | Path | Iterable[str | Path], made_by: str) -> lis
     Raises ``RunError`` that names the command ``made_by`` where there is no run, or one that is not complete.
     """
     try:
-        found = find_runs(paths)
+        records = find_runs(paths)
     except RunError as error:
         raise RunError(f"{error}; these are made with: {made_by}") from None
-    part = [record for record in found if not record.complete]
+    part = [record for record in records if not record.complete]
     if part:
         more = f", and {len(part) - 1} more are not" if len(part) > 1 else ""
         raise RunError(f"{part[0]!r} is not complete{more}; this completes it: {made_by}")
-    return found
+    return records
 
 
 def read_run(folder: str | Path) -> RunRecord:
@@ -171,10 +171,10 @@ def read_run(folder: str | Path) -> RunRecord:
     """
     folder = as_path(folder, RunError)
     config = read_config(folder / CONFIG)
-    found, damaged = read_lines(folder / PREDICTIONS, Prediction)
+    lines, damaged = read_lines(folder / PREDICTIONS, Prediction)
     warn_of_damage(damaged, "left out. The command that made the run asks again")
-    done = sum(line["ended"] != "error" for line in found.values())
-    return RunRecord(folder, config, list(found.values()), done == config["dataset"]["questions"], tuple(damaged))
+    done = sum(line["ended"] != "error" for line in lines.values())
+    return RunRecord(folder, config, list(lines.values()), done == config["dataset"]["questions"], tuple(damaged))
 
 
 def warn_of_damage(damaged: Sequence[str], result: str) -> None:
@@ -223,21 +223,21 @@ def read_lines(path: Path, kind: type[Prediction | Timing]) -> tuple[dict[str, L
         return {}, []
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror or error})") from None
-    found: dict[str, Line] = {}
+    lines: dict[str, Line] = {}
     first: dict[str, int] = {}
     damaged: list[str] = []
     for number, raw in enumerate(data.split(b"\n")[:-1], 1):
         try:
             line = decode(raw, kind)
             if (qid := line["qid"]) in first:
-                found.pop(qid, None)
+                lines.pop(qid, None)
                 raise ValueError(f"the id {qid!r} was used before, at line {first[qid]}")
         except ValueError as error:
             damaged.append(f"{path}, line {number}: {error}")
             continue
         first[qid] = number
-        found[qid] = line
-    return found, damaged
+        lines[qid] = line
+    return lines, damaged
 
 
 def trace_name(qid: str) -> str:

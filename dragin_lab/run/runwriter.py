@@ -136,7 +136,7 @@ class RunFolder(RunInMemory):
         if line["qid"] in self.done:
             return
         for name, record, known in ((TIMINGS, timing, self._timings), (PREDICTIONS, line, self.done)):
-            _append(file_of(self.folder, name), encode([record]))
+            _append_line(file_of(self.folder, name), encode([record]))
             known[record["qid"]] = record
 
     def lacks_trace(self, qid: str) -> bool:
@@ -149,16 +149,18 @@ class RunFolder(RunInMemory):
     def _keep(self, line: Line, trace: Trace) -> None:
         """Save a trace, as far as there is room; not that of an answer again that is not the recorded one."""
         before = self.done.get(line["qid"], line)
-        if found := differences(before, line):
-            warnings.warn(f"{line['qid']}: answered otherwise than before ({found[0]}); no trace is kept", stacklevel=3)
+        if changes := differences(before, line):
+            warnings.warn(
+                f"{line['qid']}: answered otherwise than before ({changes[0]}); no trace is kept", stacklevel=3
+            )
             return
         path = file_of(self.folder, TRACES, trace_name(line["qid"]), most=LARGEST_TRACE)
         if self._traces:
-            _writing(self._kept, lambda: self._kept.mkdir(exist_ok=True))
+            _write_or_explain(self._kept, lambda: self._kept.mkdir(exist_ok=True))
             trace.save(path)
         elif self._room > 0:
             try:
-                _writing(self._kept, lambda: self._kept.mkdir(exist_ok=True))
+                _write_or_explain(self._kept, lambda: self._kept.mkdir(exist_ok=True))
                 save_trace(trace, path, slim=True)
                 self._room -= path.stat().st_size
                 why = f"traces take {TRACE_SPACE // 2**20} MiB" if self._room <= 0 else ""
@@ -215,13 +217,13 @@ class RunFolder(RunInMemory):
 
     def _note_circumstances(self, there: dict[str, Any]) -> None:
         """Say, and record, where a run is completed under another version or on another device than it was started."""
-        now = _circumstances(self.config)
-        before = _circumstances(there)
+        now = _find_circumstances(self.config)
+        before = _find_circumstances(there)
         changed = there["dataset"] != self.config["dataset"]
         self.config = there | {key: self.config[key] for key in ("dataset", "limit")}
-        if found := differences(before, now):
+        if changes := differences(before, now):
             warnings.warn(
-                f"{self.folder}: this run was started otherwise ({'; '.join(found)}); answers may differ in what "
+                f"{self.folder}: this run was started otherwise ({'; '.join(changes)}); answers may differ in what "
                 "rounding decides",
                 stacklevel=2,
             )
@@ -236,7 +238,7 @@ class RunFolder(RunInMemory):
         written = self.config | {"sum": config_sum(self.config)}
         text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
         path = file_of(self.folder, CONFIG)
-        _writing(path, lambda: write_whole(path, text.encode("utf-8", errors="backslashreplace")))
+        _write_or_explain(path, lambda: write_whole(path, text.encode("utf-8", errors="backslashreplace")))
 
     def _rewrite(self, name: str, lines: Mapping[str, Line], order: Sequence[str] | None = None) -> None:
         """Replace a file whole by these lines; not where it holds them already."""
@@ -246,7 +248,7 @@ class RunFolder(RunInMemory):
             if path.read_bytes() == data:
                 return
         if data or path.exists():
-            _writing(path, lambda: write_whole(path, data))
+            _write_or_explain(path, lambda: write_whole(path, data))
 
 
 def check_settings(
@@ -260,16 +262,16 @@ def check_settings(
     """
     there = read_config(Path(folder) / CONFIG)
     now = json.loads(json.dumps(config))
-    before, fewer = _settings(there), there["dataset"]["questions"]
+    before, fewer = _compared_settings(there), there["dataset"]["questions"]
     sampled = there.get("sample") or now.get("sample")
     more = fewer < now["dataset"]["questions"] and not sampled
     if grown and more and grown(fewer) == there["dataset"].get("fingerprint"):
         before |= {"dataset": now["dataset"], "limit": now["limit"]}
-    found = differences(before, _settings(now))
-    if found:
-        more = f"; and {len(found) - 5} more" if len(found) > 5 else ""
+    changes = differences(before, _compared_settings(now))
+    if changes:
+        more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
         raise RunError(
-            f"{folder}: holds a run of other settings (there → asked for now): {'; '.join(found[:5])}{more}.\n"
+            f"{folder}: holds a run of other settings (there → asked for now): {'; '.join(changes[:5])}{more}.\n"
             "Give another folder, or the settings that it was started with"
         )
     return there
@@ -286,7 +288,7 @@ def refuse_duplicates(qids: Sequence[str]) -> None:
         )
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+def _compared_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in config.items() if key not in (*_CIRCUMSTANCES, "resumed", "format", "traces")}
     for part in ("retriever", "template"):  # who chose it changes nothing of what it finds, or of the prompt
         if kept.get(part):
@@ -294,11 +296,11 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
+def _find_circumstances(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: config[key] for key in _CIRCUMSTANCES if key in config}
 
 
-def _append(path: Path, data: bytes) -> None:
+def _append_line(path: Path, data: bytes) -> None:
     try:
         with path.open("ab") as file:
             file.write(data)
@@ -310,7 +312,7 @@ def _append(path: Path, data: bytes) -> None:
         ) from error
 
 
-def _writing(path: Path, write: Callable[[], object]) -> None:
+def _write_or_explain(path: Path, write: Callable[[], object]) -> None:
     try:
         write()
     except OSError as error:

@@ -82,18 +82,18 @@ def sweep(
     fields: str | Mapping[str, str] | None = None,
 ) -> Sweep:
     """``Lab.sweep``."""
-    setting, methods = swept(method, settings)
+    setting, methods = read_sweep(method, settings)
     asked = as_benchmark(questions, limit, fields)
     if lab.cache is None and not (lab.uncached or lab.elsewhere):
         lab = lab.replace(cache=True)
     before = Counts() if lab.cache is None else replace(lab.cache.counts)
     titles = [f"{asked.name} {setting} {method.settings[setting]}" if progress else "" for method in methods]
     folders = [None if output is None else run_folder(lab, method, asked, output) for method in methods]
-    found = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
+    predictions = run_together(lab, asked, list(zip(methods, folders, titles, strict=True)), batch_size=batch_size)
     counts = None if lab.cache is None else lab.cache.counts.since(before)
     if counts is not None and counts.drafts and progress:
         print(counts, file=sys.stderr)
-    return Sweep(setting, methods, tuple(found), asked.name, counts)
+    return Sweep(setting, methods, tuple(predictions), asked.name, counts)
 
 
 def run_methods(
@@ -129,22 +129,22 @@ def run_together(
     ``options`` are those of ``open_run``.
     """
     order = range(len(runs)) if lab.cache is None else _longest_first([method for method, _, _ in runs])
-    found: list[list[Line]] = [[] for _ in runs]
+    predictions: list[list[Line]] = [[] for _ in runs]
     with ExitStack() as stack:
         under_way: dict[int, Any] = {}
-        for upto in _blocks(len(asked.questions), lab.cache):
+        for upto in _question_blocks(len(asked.questions), lab.cache):
             for i in order:
                 method, folder, title = runs[i]
                 if i not in under_way:
                     under_way[i] = stack.enter_context(open_run(lab, method, asked, folder, title=title, **options))
-                found[i] = under_way[i](upto)
-    for (method, _, _), lines in zip(runs, found, strict=True):
+                predictions[i] = under_way[i](upto)
+    for (method, _, _), lines in zip(runs, predictions, strict=True):
         if lost := window_lost(lines):
             warnings.warn(f"{asked.name} {label(method)}: {lost}", stacklevel=3)
-    return found
+    return predictions
 
 
-def _blocks(questions: int, cache: Cache | None) -> Iterator[int]:
+def _question_blocks(questions: int, cache: Cache | None) -> Iterator[int]:
     """How many questions to have answered with every value before going on; all at once where nothing is shared."""
     yield from range(BLOCK, questions, BLOCK) if cache is not None else ()
     yield questions
@@ -155,7 +155,7 @@ def _longest_first(methods: Sequence[Method]) -> list[int]:
     return sorted(range(len(methods)), key=lambda i: methods[i].threshold or 0.0, reverse=True)
 
 
-def swept(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, tuple[Method, ...]]:
+def read_sweep(method: Method | str, settings: Mapping[str, Any]) -> tuple[str, tuple[Method, ...]]:
     """The one setting that has a list of values, and the method for each of them, each once, in their order.
 
     Raises ``SettingError`` where none or several have, for no values, and for values that the method does not take.

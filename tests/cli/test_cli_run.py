@@ -135,7 +135,7 @@ def made(
     """The labels of the methods that a command would run."""
     seen: list[str] = []
     one = cli_run.open_benchmark(data, limit=1)
-    monkeypatch.setattr(cli_run, "execute", lambda of, _, __: seen.extend(map(label, of(one))))
+    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _, __: seen.extend(map(label, of(one))))
     ran = command("run", *given)
     assert ran.code == cli.DONE, ran.err
     return seen
@@ -230,7 +230,7 @@ def test_a_disk_that_is_full(
     def full(path: Path, data: bytes) -> None:
         raise runwriter.NotWrittenError(f"{path}: a line was not written: No space left on device")
 
-    monkeypatch.setattr(runwriter, "_append", full)
+    monkeypatch.setattr(runwriter, "_append_line", full)
     ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
     assert ran.code == cli.FAILED
     assert "No space left on device\nThe same command continues from there" in ran.err
@@ -430,7 +430,7 @@ def test_a_bad_file_of_questions_is_named(command: Command, tmp_path: Path, name
 
 def test_questions_under_other_names(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(cli_run, "execute", lambda _, __, options: seen.extend(cli_run.open_benchmarks(options)))
+    monkeypatch.setattr(cli_run, "execute_runs", lambda _, __, options: seen.extend(cli_run.open_benchmarks(options)))
     path = tmp_path / "mine.csv"
     path.write_text("nr,q,gold\n7,Who?,Ada|Ada L.\n")
     ran = command("run", "--dataset", path, "--fields", "id=nr,question=q,answer=gold,separator=|")

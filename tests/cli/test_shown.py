@@ -12,7 +12,7 @@ import pytest
 from command import ROOT, Command
 from run_folders import read_config, write_config, write_run
 
-from dragin_lab.cli.ask import follow
+from dragin_lab.cli.ask import follow_events
 from dragin_lab.cli.outputs import echo
 from dragin_lab.data import web
 from dragin_lab.run.drivers import Retrieved, TokenWritten
@@ -129,7 +129,7 @@ def test_a_model_cannot_write_to_the_terminal(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("NO_COLOR", "1")
-    follow([TokenWritten(0, "draft", 0, HOSTILE, 0.0, 0.0), Retrieved(0, HOSTILE, ())])  # type: ignore[arg-type]
+    follow_events([TokenWritten(0, "draft", 0, HOSTILE, 0.0, 0.0), Retrieved(0, HOSTILE, ())])  # type: ignore[arg-type]
     text = capsys.readouterr().err
     assert text.count("gnp.exe") == 2
     assert not UNSAFE.search(re.sub(r"\x1b\[(0|22)m", "", text))

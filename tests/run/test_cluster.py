@@ -241,7 +241,7 @@ def test_a_model_that_cannot_be_opened_is_one_error(head: Nodes, command: Comman
 def test_a_worker_that_fails_is_one_error(head: Nodes) -> None:
     with Cluster(head.address, ScriptedRecipe(), actors=1) as cluster:
         answers = cluster.finish(questions(1), DRAGIN, Asking(None, None, 0), {"batch_size": 1, "unknown": 0})
-        with pytest.raises(ClusterError, match=r"a worker failed: TypeError: finished\(\) got an unexpected keyword"):
+        with pytest.raises(ClusterError, match=r"a worker failed: TypeError: record_episodes\(\) got an unexpected"):
             next(answers)
 
 

@@ -224,7 +224,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(FileLock, "acquire", refuse)
-    for name in ("write_whole", "_append", "clear_drafts"):
+    for name in ("write_whole", "_append_line", "clear_drafts"):
         monkeypatch.setattr(runwriter, name, refuse)
 
 

@@ -14,7 +14,7 @@ from dragin_lab.core.method import method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import find_runs
-from dragin_lab.run.sweeps import Sweep, swept
+from dragin_lab.run.sweeps import Sweep, read_sweep
 
 COLUMNS = [
     "setting", "value", "n", "em", "em_low", "em_high", "f1", "f1_low", "f1_high", "retrievals", "retrievals_low",
@@ -58,9 +58,9 @@ def test_a_folder_keeps_each_value_and_is_taken_up_again(tmp_path: Path) -> None
 
 
 def test_values_of_other_settings() -> None:
-    assert swept(method("dragin"), {"top_n": [5, 25, 5]})[0] == "top_n"
-    assert [m.top_n for m in swept(method("dragin"), {"top_n": [5, 25, 5]})[1]] == [5, 25]
-    flare = swept(method("flare", top_k=2), {"threshold": [0.1, 0.3]})[1]
+    assert read_sweep(method("dragin"), {"top_n": [5, 25, 5]})[0] == "top_n"
+    assert [m.top_n for m in read_sweep(method("dragin"), {"top_n": [5, 25, 5]})[1]] == [5, 25]
+    flare = read_sweep(method("flare", top_k=2), {"threshold": [0.1, 0.3]})[1]
     assert [(m.threshold, m.settings["doubt_limit"], m.top_k) for m in flare] == [(0.1, None, 2), (0.3, None, 2)]
 
 
