@@ -67,14 +67,18 @@ def request(
 
 
 def _read_body(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
-    """The whole body; a socket's own timeout begins again with every byte, so the deadline is checked here."""
+    """The whole body, by ``ends``: a socket's own timeout begins again with every byte."""
+    chunks = []
     with response:
-        chunks = []
-        while chunk := response.read1(1 << 16):
-            chunks.append(chunk)
-            if time.monotonic() >= ends:
+        while True:
+            left = ends - time.monotonic()
+            if left <= 0:
                 raise urllib3.exceptions.TimeoutError("timed out")
-    return b"".join(chunks)
+            if (sock := getattr(response.connection, "sock", None)) is not None:
+                sock.settimeout(min(TIMEOUT, left))
+            if not (chunk := response.read1(1 << 16)):
+                return b"".join(chunks)
+            chunks.append(chunk)
 
 
 def _proxy(url: str) -> str | None:

@@ -8,11 +8,9 @@ import io
 import json
 import random
 import re
-import signal
 import subprocess
 import sys
 import tarfile
-import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
@@ -21,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from command import PATIENCE, Command, environment
+from command import Command, environment
 from web import Web, serve
 
 from dragin_lab.cli import app as cli
@@ -331,32 +329,6 @@ def test_archives_that_are_refused(web: Web, command: Command) -> None:
         sha256 = hashlib.sha256(data).hexdigest()
         command.refused("data", "fetch", "iirc", "--sha256", sha256, code=cli.FAILED, says=(says,))
         assert not list(datasets.data_folder().rglob("*.json"))
-
-
-def test_ctrl_c_keeps_the_part(web: Web, tmp_path: Path) -> None:
-    web.files["slow"] = b"[" + b" " * 30_000_000 + b"]"
-    sha256 = hashlib.sha256(web.files["slow"]).hexdigest()
-    code = (
-        "import http.client, time; real = http.client.HTTPResponse.read1\n"
-        "def read1(self, n=-1):\n    time.sleep(0.01)\n    return real(self, n)\n"
-        "http.client.HTTPResponse.read1 = read1\n"
-        "from dragin_lab import cli; cli.main()\n"
-    )
-    arguments = ["data", "fetch", "hotpotqa", "--url", web.url("slow"), "--sha256", sha256]
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, *arguments], env=environment(), stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    part = tmp_path / "data" / "hotpotqa" / "hotpot_dev_distractor_v1.json.part"
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline and not (part.exists() and part.stat().st_size):
-        time.sleep(0.02)
-    child.send_signal(signal.SIGINT)
-    _, said = child.communicate(timeout=PATIENCE)
-    assert child.returncode == cli.INTERRUPTED, said
-    assert "Traceback" not in said
-    assert "is kept in" in said
-    size = part.stat().st_size
-    assert 0 < size < len(web.files["slow"])
 
 
 # -- exemplars --------------------------------------------------------------------------------------------------------

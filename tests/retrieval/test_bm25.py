@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripts import loaded
-from sources import on_disk
 
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.analysis import terms
-from dragin_lab.retrieval.bm25 import BM25, NOTHING, Sparse, Tantivy, Weigher, dimension, query_vectors
+from dragin_lab.retrieval.bm25 import BM25, NOTHING, Sparse, Weigher, dimension, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.trace.trace import Passage
 
@@ -234,9 +233,3 @@ def test_scifact_as_published() -> None:
     benchmark = loaded(REAL_QUESTIONS)
     values = benchmark.scifact(real_data("scifact"), benchmark.one_field(k1=0.9, b=0.4))["ndcg"]
     assert sum(values) / len(values) == pytest.approx(benchmark.PUBLISHED_NDCG, abs=0.005)
-
-
-def test_scifact_on_disk(tmp_path: Path) -> None:
-    found = loaded(REAL_QUESTIONS).scifact(real_data("scifact"), lambda corpus: Tantivy(on_disk(corpus, tmp_path)))
-    assert sum(found["ndcg"]) / 300 >= 0.685
-    assert sum(found["recall"]) / 300 >= 0.915

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from command import PATIENCE, Command, environment
+from command import Command, environment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mounts import mounted
@@ -89,16 +89,6 @@ def test_the_manifest_says_what_was_read(folder: Path) -> None:
     assert about["passages"] == 200
     assert {"tantivy", "dragin_lab"} == about["versions"].keys()
     assert all(facts.keys() == {"bytes", "crc32"} for facts in about["files"].values())
-
-
-def test_nothing_depends_on_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_HEAP", 15_000_000)  # the least that tantivy takes: several segments, and merges
-    passages = [Passage(str(i), p.title, p.text * 40) for i, p in enumerate(some_passages(3000))]
-    memory = Corpus.from_passages(passages)
-    several, one = on_disk(passages, tmp_path / "a"), BM25(memory)
-    assert several[:] == memory[:]
-    for query in ("harbour", "old mill river", "word17x0", "senate 1887"):
-        assert [p.id for p in Tantivy(several).search(query, 20)] == [p.id for p in one.search(query, 20)]
 
 
 def test_an_id_that_was_used_before_is_named_with_both_places(tmp_path: Path) -> None:
@@ -271,29 +261,6 @@ def test_a_build_killed_at_any_moment_is_begun_again(tmp_path: Path) -> None:
         assert not out.exists() or Corpus.load(out).fingerprint == whole, number
     assert Corpus.build(source, out, force=True).fingerprint == whole
     assert beside(out) == ["built", "p.jsonl"]
-
-
-@pytest.mark.slow
-def test_ctrl_c_leaves_nothing_half_done(tmp_path: Path) -> None:
-    source = write_json_lines(tmp_path / "p.jsonl", some_passages(20_000))
-    for number in range(5):
-        process = subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(source), str(tmp_path / "built")], env=environment(),
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        assert process.stdout is not None
-        process.stdout.readline()
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and not (tmp_path / ".built.building").exists():
-            time.sleep(0.01)
-        time.sleep(0.1 * number)
-        process.send_signal(signal.SIGINT)
-        process.wait()
-        process.stdout.close()
-        left = beside(tmp_path / "built")
-        assert left in (["p.jsonl"], ["built", "p.jsonl"]), number  # it may have been done before
-        if "built" in left:
-            assert wrong(tmp_path / "built") == []
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------

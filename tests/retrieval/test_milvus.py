@@ -30,7 +30,6 @@ from dragin_lab.retrieval.check import ask_canaries
 from dragin_lab.retrieval.choose import open_retriever
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.milvus import Address, Collection, Milvus, fill
-from dragin_lab.run import benchmark as bench
 from dragin_lab.trace.trace import Passage
 
 grpc = pytest.importorskip("grpc", reason="grpc is not installed (extra: cluster)")
@@ -124,17 +123,6 @@ def test_equal_scores_are_in_corpus_order(filled: str) -> None:
 
 def test_the_canaries_are_found(filled: str, built: Path) -> None:
     assert [line for line, good in ask_canaries(Corpus.load(built), Milvus(filled)) if not good] == []
-
-
-def test_finds_on_almanac_what_bm25_finds(file: Path) -> None:
-    corpus = Corpus.load()
-    fill(at(file, "almanac"), corpus, progress=False)
-    questions = [question.text for question in bench.open_benchmark("almanac/2wikimultihopqa").questions]
-    found = Milvus(at(file, "almanac"), corpus).search_many(questions, 3)
-    expected = BM25(corpus).search_many(questions, 3)
-    agree = [[p.id for p in ours] == [p.id for p in theirs] for ours, theirs in zip(found, expected, strict=True)]
-    assert len(agree) >= 200
-    assert sum(agree) >= 0.99 * len(agree)  # float32 may turn two scores that differ by less than a millionth
 
 
 def test_many_queries_go_in_several_requests(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,23 +236,6 @@ def test_the_commands_fill_check_and_search(file: Path, built: Path, corpus: Cor
     command.refused(
         "corpus", "index", built, "--retriever", "elasticsearch:http://h", says=("needs no index of its own",)
     )
-
-
-def test_a_filling_that_was_broken_off_is_no_wrong_usage(
-    file: Path, built: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put = pymilvus.MilvusClient.upsert
-
-    def lost(self: Any, name: str, rows: list[dict[str, Any]], **options: Any) -> Any:
-        if rows[0]["row"] >= 0:
-            raise Lost(2, "server unavailable")
-        return put(self, name, rows, **options)
-
-    spec = at(file, "lost")
-    monkeypatch.setattr(pymilvus.MilvusClient, "upsert", lost)
-    command.refused("corpus", "index", built, "--retriever", spec, code=FAILED, says=("goes on where it stopped",))
-    ran = command("corpus", "check", built, "--retriever", spec)
-    assert (ran.code, f"FAIL  {spec}: holds 0 of 240 passages" in ran.out) == (FAILED, True)
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------
@@ -417,16 +388,6 @@ def test_a_collection_that_is_replaced_on_the_way_is_left_alone(file: Path, corp
     with pytest.raises(CorpusError, match="another 'corpus index --force' replaced it"):
         fill(address, corpus, progress=False)
     assert len(Milvus(address, other)) == 30
-
-
-@pytest.mark.usefixtures("small_batches")
-def test_two_fillings_of_one_corpus_make_one(file: Path, corpus: Corpus, meanwhile: Any) -> None:
-    address = at(file, "two")
-    nested: list[int] = []
-    meanwhile(100, lambda: nested.append(fill(address, corpus, progress=False)))
-    assert fill(address, corpus, progress=False) == 0
-    assert nested == [100]
-    assert len(Milvus(address, corpus)) == 240
 
 
 def test_force_replaces_a_collection(file: Path, corpus: Corpus) -> None:

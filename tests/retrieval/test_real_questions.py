@@ -10,7 +10,6 @@ import pytest
 from scripts import loaded
 
 from dragin_lab.trace.trace import Passage
-from tools.pages import figures
 
 ROOT = Path(__file__).parents[2]
 
@@ -52,20 +51,3 @@ def test_missing_data_is_named(benchmark: Any, tmp_path: Path, monkeypatch: pyte
         benchmark.main()
     assert caught.value.code == 2
     assert "holds no hotpotqa, 2wikimultihopqa, strategyqa, scifact, passages" in capsys.readouterr().err
-
-
-def test_section_of_the_page() -> None:
-    depth = [0.5, 0.25, 0.75]
-    found = {
-        "passages": 2000, "libraries": {"rank-bm25": "1"}, "published_ndcg": 0.6789, "published_recall": 0.9253,
-        "plain": {"iirc": (0.1, 0.2, 0.3)},
-        "scifact": [{"backend": "rank-bm25", "k1": 0.9, "b": 0.4, "one_field": True, "n": 3,
-                     "ndcg": depth, "recall": depth}],
-        "recall": [{"backend": "rank-bm25", "dataset": "iirc", "n": 2, "R@3": depth, "R@10": depth, "R@100": depth}],
-        "agreement": {"questions": 5, "same": 4, "by ties": 1},
-    }  # fmt: skip
-    text = figures.SECTIONS["real_questions"](found)
-    assert "| iirc | 2 | rank-bm25 | 0.500 [0.250, 0.750] | 0.500" in text
-    assert "0.100 / 0.200 / 0.300 |" in text
-    assert "| rank-bm25 | 0.9 | 0.4 | one field | 3 | 0.5000 [0.2500, 0.7500] | 0.5000 [0.25" in text
-    assert "for 4 of the 5 questions" in text
