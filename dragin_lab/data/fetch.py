@@ -113,7 +113,10 @@ def fetch(
         lines = "".join(f"{sum.partition(':')[2]}  {file}\n" for file, sum in sorted(sums.items()))
         write_whole(folder / SUMS, lines.encode())
     if expected is None:
-        return Fetched(written, f"no checksum of {origin.name} is published; it is held to its line in {folder / SUMS}")
+        return Fetched(
+            written,
+            f"no checksum of {origin.name} is published; later fetches are compared with its line in {folder / SUMS}",
+        )
     return Fetched(written, f"the checksum of {origin.name} is right")
 
 
@@ -138,7 +141,7 @@ def _check_present(targets: tuple[Path, ...], known: dict[str, str]) -> Fetched:
     if all(path.name in known for path in there):
         return Fetched(targets, "already there, with the right checksum")
     return Fetched(
-        targets, f"already there, and not from here: no checksum to hold it to in {targets[0].parent / SUMS}"
+        targets, f"already there, and not from here: no checksum to compare it with in {targets[0].parent / SUMS}"
     )
 
 

@@ -68,7 +68,7 @@ def request(
 
 def _read_body(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
     """The whole body, by ``ends``: a socket's own timeout begins again with every byte."""
-    chunks = []
+    chunks: list[bytes] = []
     with response:
         while True:
             left = ends - time.monotonic()

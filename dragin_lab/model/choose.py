@@ -34,7 +34,7 @@ class Chooser:
     def __call__(self, logits: Tensor) -> tuple[Tensor, Tensor | None]:
         """The id () chosen from raw logits (V,), and the logits it was chosen from (V,) where processors changed them.
 
-        Both stay on the device: whoever reads the id waits for all that is under way there.
+        Both stay on the device: reading the id waits for everything under way there.
         """
         processed = None
         if self.biases:

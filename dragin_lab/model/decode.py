@@ -25,7 +25,7 @@ from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.trace.trace import Continuation
 
-ROWS_AT_ONCE = 32  # attention rows computed together where nobody looks at them earlier
+ROWS_AT_ONCE = 32  # attention rows computed together, where no ``Stop`` needs them earlier
 
 
 #: Called with how the rows of a draft were computed (``Writing.way``) and the arrays that ``replay`` needs.
@@ -327,7 +327,7 @@ def stream(
         lm: the model.
         draft: the request.
         seed: of the sampling; ignored under greedy decoding.
-        every: yield events; without, distributions are measured in batches where nobody looks at them earlier.
+        every: yield events; without, distributions are measured in batches unless the ``Stop`` needs them earlier.
         capture: False leaves the attention out (``received`` is then NaN); for measuring the cost of it.
         keep: called at the end with what a cache needs to serve the draft again (``replay``).
 

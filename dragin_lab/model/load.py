@@ -130,7 +130,7 @@ class LanguageModel(TappedModel):
     ) -> Continuation:
         """``text`` as if the model had written it after ``prompt`` (teacher forcing), with everything measured.
 
-        ``text`` stands there to the character, its leading space included. One forward over prompt and text that
+        ``text`` is used to the character, with its leading space. One forward over prompt and text that
         leaves the cache of the drafts alone; ``attention`` keeps the rows in full, ``hidden`` the states of a layer
         (as ``Write``). ``stopped`` is "forced".
 

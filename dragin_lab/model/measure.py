@@ -12,7 +12,7 @@ from dragin_lab.core.scores import entropy, received
 from dragin_lab.model.tokenizer import HFTokenizer
 from dragin_lab.trace.trace import Continuation
 
-_AT_ONCE = 16  # distributions measured together where nobody waits for them one by one
+_AT_ONCE = 16  # distributions measured together, where they are not needed one by one
 
 #: Fields of a continuation that the others follow from, beside the attention among the tokens.
 _KEPT = (
@@ -22,7 +22,7 @@ _KEPT = (
 
 #: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
 Measured = tuple[Tensor, Tensor, Tensor, Tensor]
-#: Entropy and log-probability of a token and, where somebody looks at it, what all n tokens received so far (n,).
+#: Entropy and log-probability of a token and, where the ``Stop`` reads it, what all n tokens received so far (n,).
 Fetched = tuple[float, float, np.ndarray | None]
 
 

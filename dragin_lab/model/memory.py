@@ -14,7 +14,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes of the weights, and the bytes that are free where they go; ``free`` is None where nobody knows."""
+    """Bytes of the weights, and the bytes that are free where they go; ``free`` is None where it is unknown."""
 
     parameters: int
     weights: int

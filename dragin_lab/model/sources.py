@@ -103,7 +103,7 @@ def load_pair(
     placing = {"device_map": device_map, "quantization_config": quantization}
     given = {key: value for key, value in placing.items() if value is not None}
     with loading_errors(name, "causal language model"):
-        # Code that comes with a model is never run, and nobody is asked whether it should be.
+        # Code that comes with a model is never run, and no prompt offers to run it.
         AutoConfig.from_pretrained(name, trust_remote_code=False)
         try:
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)

@@ -85,7 +85,7 @@ class HFTokenizer:
         try:
             text = str(self.hf.apply_chat_template(turns, tokenize=False))
         except (jinja2.TemplateError, TypeError, ValueError):
-            return set()  # ``chat`` says what is wrong with the template, where somebody uses it
+            return set()  # ``chat`` reports what is wrong with the template once it is used
         closing = text.rpartition(answer)[2].lstrip() if answer in text else ""
         return {i for i in self.encode(closing, special=False)[:1] if i in self.hf.added_tokens_decoder}
 

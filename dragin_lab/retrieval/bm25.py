@@ -72,7 +72,7 @@ class _Lexical:
 
     kind = library = ""
     corpus: Corpus
-    chosen: str | None = None  # why this retriever, where nobody asked for it by name
+    chosen: str | None = None  # why this retriever was chosen, where no spec names one
     k1, b, tie_breaker = K1, B, TIE_BREAKER
 
     def search(self, query: str, k: int) -> list[Passage]:

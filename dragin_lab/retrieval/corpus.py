@@ -89,7 +89,7 @@ class Corpus(Sequence[Passage]):
 
     @classmethod
     def from_passages(cls, passages: Iterable[Passage], *, name: str = "passages") -> Corpus:
-        """A corpus of passages made elsewhere; the rules for files apply to them too."""
+        """A corpus of ``Passage`` objects; the rules for files apply to them too."""
         return cls(as_rows(passages, text("name", name)), name=name, source=name)
 
     @overload

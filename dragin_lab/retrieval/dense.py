@@ -164,7 +164,7 @@ def index_folder(corpus: Corpus, encoder: Encoder) -> Path:
 
 
 def _describe_index(corpus: Corpus, encoder: Encoder) -> dict[str, Any]:
-    """What an index is made from, all of which must be the same when it is opened."""
+    """The facts that an index depends on; all of them must be the same when it is opened."""
     corpus_facts = {"corpus_fingerprint": corpus.fingerprint, "passages": len(corpus)}
     return {"format": FORMAT, "kind": Dense.kind} | corpus_facts | encoder.provenance()
 

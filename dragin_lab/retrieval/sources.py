@@ -1,4 +1,4 @@
-"""What a corpus is made from: rows of passages, and folders of texts, which are cut into passages.
+"""Sources of a corpus: rows of passages, and folders of texts, which are cut into passages.
 
 ``find_source`` recognises every kind of source (the table in docs/corpora.md), and reads it one passage at a time.
 """
@@ -162,7 +162,7 @@ def long_warning(count: int, first: Row) -> str:
 
 
 def as_rows(passages: Iterable[Passage], name: str) -> Iterator[Row]:
-    """Rows of passages that were made elsewhere, held to the same rules as a file's."""
+    """Rows of ``Passage`` objects, checked by the same rules as a file's."""
     remedy = "give dl.Passage objects; Corpus.load takes texts, dictionaries and tables"
     rows = several("passages", passages, Passage, remedy)
     return _check_rows(Row(f"{name}, number {n}", p.id, p.title, p.text) for n, p in enumerate(rows, 1))
