@@ -51,23 +51,23 @@ def choice(kind: str, value: Any, choices: Iterable[str]) -> str:
 def number(name: str, value: Any, low: float = 0.0, high: float = math.inf) -> float:
     """``value`` as a finite number from ``low`` to ``high``; digits in a text count, booleans are rejected."""
     try:
-        found = float(value) if isinstance(value, str | numbers.Real) and not isinstance(value, bool) else None
+        as_number = float(value) if isinstance(value, str | numbers.Real) and not isinstance(value, bool) else None
     except (ValueError, OverflowError):
-        found = None
-    if found is None:
+        as_number = None
+    if as_number is None:
         raise SettingError(f"{name}={shown(value)} is not a number; give one such as {name}=1.2")
-    if not math.isfinite(found) or not low <= found <= high:
+    if not math.isfinite(as_number) or not low <= as_number <= high:
         limit = f"at least {low:g}" if high == math.inf else f"between {low:g} and {high:g}"
         raise SettingError(f"{name}={shown(value)} is out of range; it must be {limit}")
-    return found
+    return as_number
 
 
 def count(name: str, value: Any, low: int = 1) -> int:
     """``value`` as a whole number that is at least ``low``."""
-    found = number(name, value, low)
-    if found != int(found):
+    whole = number(name, value, low)
+    if whole != int(whole):
         raise SettingError(f"{name}={shown(value)} must be a whole number")
-    return int(found)
+    return int(whole)
 
 
 def flag(name: str, value: Any) -> bool:

@@ -47,7 +47,7 @@ class ViewError(DraginLabError):
     """A view that cannot be drawn, or a page or picture that cannot be written."""
 
 
-def explain(interrupt: KeyboardInterrupt, said: str) -> None:
+def explain(interrupt: KeyboardInterrupt, message: str) -> None:
     """Add what an interrupt left behind; a notebook shows that one line in place of the traceback."""
-    interrupt.add_note(said)
-    interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: {said}"]  # type: ignore[attr-defined]  # IPython's hook
+    interrupt.add_note(message)
+    interrupt._render_traceback_ = lambda: [f"KeyboardInterrupt: {message}"]  # type: ignore[attr-defined]  # IPython's hook

@@ -88,8 +88,8 @@ class Progress:
             self._exact.append(line["em"])
 
     def _scores(self) -> dict[str, str]:
-        found = {"EM": f"{sum(self._exact) / len(self._exact):.3f}"} if self._exact else {}
-        return found | ({"failed": str(self.failed)} if self.failed else {})
+        notes = {"EM": f"{sum(self._exact) / len(self._exact):.3f}"} if self._exact else {}
+        return notes | ({"failed": str(self.failed)} if self.failed else {})
 
     def _show_scores(self) -> None:
         if self._bar is not None:

@@ -11,8 +11,9 @@ from typing import Any
 
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
+from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Write
-from dragin_lab.core.method import Method, method
+from dragin_lab.core.method import Method
 from dragin_lab.run.benchmark import as_benchmark, open_run
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord, read_run

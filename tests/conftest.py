@@ -90,15 +90,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 @pytest.fixture(autouse=True)
 def own_parts() -> Iterator[None]:
-    """Forget the whens and whats that a test defines."""
-    from dragin_lab.core.formulators import FORMULATORS
-    from dragin_lab.core.trigger import TRIGGERS
+    """Forget the triggers and formulators that a test defines."""
+    from dragin_lab.catalog.methods import FORMULATORS, TRIGGERS  # with which every built-in one is entered
 
-    for table in (TRIGGERS, FORMULATORS):
-        table.names()  # has the shipped ones in it
-    kept = dict(TRIGGERS._found), dict(FORMULATORS._found)
+    kept = dict(TRIGGERS._parts), dict(FORMULATORS._parts)
     yield
-    TRIGGERS._found, FORMULATORS._found = kept
+    TRIGGERS._parts, FORMULATORS._parts = kept
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ def make_trace(*, attention: bool = True, hidden: bool = False) -> Trace:
             "what": "qfs",
             "threshold": 1.2,
             "top_n": 25,
-            "normalize": None,
+            "scale": None,
             "check_content_words": True,
         },
         steps=[first, second],

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.catalog.loops import episode
+from dragin_lab.catalog.loops import start_episode
 from dragin_lab.core.episode import Attend, Request, SoFar, Write
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
@@ -243,7 +243,7 @@ def drive(
     lm = ScriptedModel(script, looks=looks, marker=marker, eos=eos, window=window)
     retriever = ScriptedRetriever(*passages)
     trace = Trace(Question("q", question, golds), method.settings)
-    asked = episode(method, trace, template, lm.tokenizer, window=window)
+    asked = start_episode(method, trace, template, lm.tokenizer, window=window)
     answer: Any = None
     while True:
         try:

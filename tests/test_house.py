@@ -32,13 +32,6 @@ ROOMS = (
     "widgets",
     "cli",
 )
-#: Still on their way out of core and triggers.
-IN_TRANSIT = {
-    "dragin_lab.core.method imports dragin_lab.catalog.budget",
-    "dragin_lab.triggers.call_loop imports dragin_lab.reference.dragin",
-    "dragin_lab.core.stops imports dragin_lab.triggers.call",
-    "dragin_lab.core.method imports dragin_lab.triggers.call",
-}
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
 DOORS = ("dragin_lab", "dragin_lab.__main__")
@@ -85,7 +78,7 @@ def test_rooms_import_from_the_rooms_before_them() -> None:
         for target in IMPORTS[name] & MODULES.keys() - set(DOORS)
         if room(target) not in SHARED and height[room(target)] > height[room(name)]
     ]
-    assert sorted(set(wrong) - IN_TRANSIT) == []
+    assert sorted(set(wrong)) == []
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:

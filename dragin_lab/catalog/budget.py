@@ -34,10 +34,10 @@ class Budget:
     @staticmethod
     def read(text: str) -> Budget:
         """A budget from its written form. Raises ``SettingError`` for any other text."""
-        found = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
-        if found is None or (found[1] == "share" and float(found[2]) > 1):
+        match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None or (match[1] == "share" and float(match[2]) > 1):
             raise SettingError(f"threshold={shown(text)} is not a budget; write budget:1.5, per question, or share:0.3")
-        return Budget(found[1], float(found[2]))
+        return Budget(match[1], float(match[2]))
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.amount:g}"
@@ -95,8 +95,8 @@ class Calibration:
 
         Raises ``SettingError`` for a trigger that the scores are not of, and as ``threshold_for``.
         """
-        told = {"when": when.name, "variant": variant} | when.settings
-        for key, value in told.items():
+        settings = {"when": when.name, "variant": variant} | when.settings
+        for key, value in settings.items():
             stored = self.method.get(key)
             if key != "threshold" and json.dumps(value) != json.dumps(stored):
                 raise SettingError(
@@ -108,15 +108,15 @@ class Calibration:
 
 def peaks(trace: Trace) -> list[np.ndarray]:
     """What is compared with θ in each draft of a trace without retrievals: one number per sentence, or per draft."""
-    found = []
+    drafts = []
     for step in trace.steps:
         if step.draft is None or step.decision is None:
             continue
         words, score = step.words, step.words.score.astype(np.float64)  # (w,)
         by_sentence = [score[words.sentence == n].max() for n in np.unique(words.sentence) if n >= 0]
         held = np.array(step.decision.peaks or by_sentence)
-        found.append(held[np.isfinite(held)])
-    return found
+        drafts.append(held[np.isfinite(held)])
+    return drafts
 
 
 def threshold_for(budget: Budget, drafts: Sequence[Sequence[np.ndarray]]) -> tuple[float, float]:

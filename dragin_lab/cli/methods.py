@@ -15,16 +15,19 @@ from typing import Any, NamedTuple
 
 import rich_click as click
 
+from dragin_lab.catalog import methods as catalog
+from dragin_lab.catalog.methods import merge_settings, tables
+from dragin_lab.checks import choice
 from dragin_lab.cli.options import NUMBER, Decorator, Name, Names, debug_option, join_options
 from dragin_lab.cli.outputs import echo, table_text
-from dragin_lab.core import method as core
 from dragin_lab.core.formulators import FORMULATORS
-from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method, choice, label, settings_beside
-from dragin_lab.core.parts import Registry, read_form
+from dragin_lab.core.method import LOOP, METHODS, VARIANTS, Method
+from dragin_lab.core.settings import Registry, read_form
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.presets import SOURCES, find_preset
 from dragin_lab.errors import DraginLabError, SettingError
 from dragin_lab.files import as_path
+from dragin_lab.reference.rules import REFERENCE_METHODS
 
 TABLES: tuple[Registry[Any], ...] = (TRIGGERS, FORMULATORS)
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not within parentheses
@@ -126,20 +129,34 @@ def define_parts(ctx: click.Context, param: click.Parameter, files: tuple[str, .
 # -- options of what the methods declare ------------------------------------------------------------------------------
 
 
-def default_settings(name: str, when: str | None = None, what: str | None = None) -> dict[str, Any]:
+def default_settings(
+    name: str, when: str | None = None, what: str | None = None, variant: str | None = None
+) -> dict[str, Any]:
     """Setting -> default of the method ``name``, where its parts may be others in their written form."""
-    forms = zip(TABLES, (when, what), METHODS[name], strict=True)
-    parts = [registry.named(read_form(form or own)[0]) for registry, form, own in forms]
+    forms = zip(tables(variant or VARIANTS[0]), (when, what), METHODS[name], strict=True)
+    parts = [registry.read(form or own)[0] for (_, registry), form, own in forms]
     # The default of a threshold that has none is None; ``defaults`` leaves it out.
     return dict.fromkeys(LOOP) | {f.name: part.defaults().get(f.name) for part in parts for f in fields(part)}
 
 
 def _noted_settings() -> dict[str, dict[str, Any]]:
     """The settings that the written form ``name(n=25)@1.2`` has a sign for: setting -> method -> default."""
-    named = [(registry.named(pair[i]), name) for i, registry in enumerate(TABLES) for name, pair in METHODS.items()]
-    noted = sorted({part.shorthand for part, _ in named if part.shorthand} | {"threshold"})
+    parts = [part for registry in TABLES for part in map(registry.named, registry.names())]
+    noted = sorted({part.shorthand for part in parts if part.shorthand} | {"threshold"})
+    defaults = {name: _defaults_by_variant(name) for name in METHODS}
+    return {key: {name: values[key] for name, values in defaults.items() if key in values} for key in noted}
+
+
+def _defaults_by_variant(name: str) -> dict[str, Any]:
+    """Setting -> default of a method; variant -> default, where the variants differ."""
+    paper = default_settings(name)
+    if name not in REFERENCE_METHODS:
+        return {key: value for key, value in paper.items() if value is not None}
+    released = default_settings(name, variant="reference")
     return {
-        key: {name: value for part, name in named if (value := part.defaults().get(key)) is not None} for key in noted
+        key: value if released.get(key) in (None, value) else {"paper": value, "reference": released[key]}
+        for key, value in paper.items()
+        if value is not None
     }
 
 
@@ -160,7 +177,7 @@ def _by_variant(value: Any) -> str:
 
 
 #: Arguments of ``dl.method``, and the settings that have an option of their own; others are for --set.
-_SIGNATURE = inspect.signature(core.method).parameters
+_SIGNATURE = inspect.signature(catalog.method).parameters
 _ARGUMENTS = [name for name, of in _SIGNATURE.items() if of.kind != of.VAR_KEYWORD]
 DEFAULT: str = _SIGNATURE["name"].default  # method
 NOTED = _noted_settings()
@@ -186,8 +203,8 @@ def method_options(*, named: bool = True, length: int = TRIGGERS.base.length) ->
     return join_options(
         *([choose] if named else []),
         click.option(
-            "--variant", type=Names(VARIANTS), default=_SIGNATURE["variant"].default, show_default=True, panel="Method",
-            help="The paper's equations, or the authors' released code to the letter.",
+            "--variant", type=Names(VARIANTS), panel="Method",
+            help="The papers' equations (the default), or the authors' released code to the letter (that of a preset).",
         ),
         with_option,
         click.option(
@@ -225,13 +242,14 @@ def build_methods(
     Raises ``UsageError`` for a setting that is given twice, and for one that no method takes.
     """
     combined = list(
-        product(options["variant"], options["names"], options["when"] or (None,), options["what"] or (None,))
+        product(options["variant"] or (None,), options["names"], options["when"] or (None,), options["what"] or (None,))
     )
     given = _given_values(options, combined)
     methods: dict[Method, None] = {}
     used: set[str] = set()
     for variant, name, when, what in combined:
-        known = default_settings(name, when, what)
+        own = (published or {}).get(name, {})
+        known = default_settings(name, when, what, variant or own.get("variant"))
         parts = {"variant": variant, "when": when, "what": what} | {key: options[key] for key in LOOP}
         stated = {key: value for key, value in parts.items() if value is not None}
         keys = [key for key in given if key in known]
@@ -239,8 +257,8 @@ def build_methods(
         values = [[_as_setting(key, value, known[key]) for value in given[key].get(name, ())] or [...] for key in keys]
         for combination in product(*values):
             chosen = {key: value for key, value in zip(keys, combination, strict=True) if value is not ...}
-            settings = settings_beside((published or {}).get(name, {}), name, stated | chosen)
-            methods[core.method(name, **settings)] = None
+            settings = merge_settings(own, name, stated | chosen)
+            methods[catalog.method(name, **settings)] = None
     for key in given.keys() - used:
         value = next(iter(given[key].values()), ("",))[0]
         raise click.UsageError(f"--set {key}={value}: none of the methods takes it; 'dragin-lab methods' lists all")
@@ -251,7 +269,7 @@ def build_method(options: Mapping[str, Any]) -> Method:
     """The one method that the options describe."""
     methods, _ = build_methods(options)
     if len(methods) > 1:
-        labels = ", ".join(map(label, methods))
+        labels = ", ".join(method.label for method in methods)
         raise click.UsageError(f"{labels}: this command takes one method with one value of each setting")
     return methods[0]
 
@@ -338,7 +356,7 @@ def _find_preset(model: str, dataset: str, sources: Sequence[str], name: str) ->
 @debug_option
 def methods() -> None:
     """List every method, trigger and query formulator, with its settings, what it does, and where it comes from."""
-    for title, entries in (("method", core.methods()), ("when", core.whens()), ("what", core.whats())):
+    for title, entries in (("method", catalog.methods()), ("when", catalog.whens()), ("what", catalog.whats())):
         rows = [
             (one.name, ", ".join(_write_default(*setting) for setting in one.settings.items()), one.line, one.source)
             for one in entries

@@ -185,7 +185,7 @@ def warn_of_overrun(trace: Trace, window: int | None) -> None:
     longest = max((len(text.prompt_ids) + len(text) for text in trace.continuations), default=0)
     if window is None or longest <= window:
         return
-    drops = "" if trace.method["variant"] == "paper" else ", or use --variant paper, which drops what does not fit"
+    drops = "" if trace.method["variant"] == "paper" else ", or use the paper variant, which drops what does not fit"
     echo(
         f"warning: prompt and text grew to {longest:,} tokens and the model's window holds {window:,}, so what it "
         f"wrote means little;\nlower --top-k, shorten the passages or the question{drops}",
@@ -201,6 +201,6 @@ def describe_failure(error: Exception) -> str:
     if isinstance(error, MemoryError) or "out of memory" in lines[0].lower() or "allocate memory" in lines[0]:
         return (
             "the prompt is too long for this machine's memory; cut the corpus into shorter passages, lower --top-k, "
-            "or use --variant paper, which drops what does not fit into the model's window"
+            "or use the paper variant, which drops what does not fit into the model's window"
         )
     return f"{type(error).__name__}: {lines[0][:300]}\n(run again with --debug for the details)"

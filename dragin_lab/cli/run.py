@@ -33,7 +33,7 @@ from dragin_lab.cli.outputs import (
     write_page,
     write_text,
 )
-from dragin_lab.core.method import PAPERS, Method, label
+from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark, run_folder
@@ -253,7 +253,7 @@ def _run_all(lab: Lab, wanted: Sequence[tuple[Method, Benchmark]], root: Path, o
         if (runs := _read_runs([folder])) is not None:
             done = len(runs.records[0].predictions) - len(runs.records[0].failed)
             if done:
-                echo(f"{asked.name} {label(method)}: {done:,} of {len(asked.questions):,} were already there")
+                echo(f"{asked.name} {method.label}: {done:,} of {len(asked.questions):,} were already there")
     benchmarks = {asked: [method for method, of in folders if of is asked] for _, asked in folders}
     try:
         for asked, methods in benchmarks.items():

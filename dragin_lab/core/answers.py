@@ -41,7 +41,7 @@ def thoughts(text: str) -> list[tuple[int, int]]:
     """
     opens, closes = text.find("<think>"), text.find("</think>")
     first = closes + len("</think>") if closes >= 0 and (opens < 0 or closes < opens) else 0
-    return [(0, first)] * bool(first) + [found.span() for found in _THOUGHT.finditer(text, first)]
+    return [(0, first)] * bool(first) + [match.span() for match in _THOUGHT.finditer(text, first)]
 
 
 def without_thoughts(text: str) -> str:
@@ -76,13 +76,13 @@ def extract_answer(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWE
     if rule not in _STRIPPED:
         raise SettingError(f"answer rule {rule!r} does not exist; one of {', '.join(ANSWER_RULES)}")
     place = text.find(phrase)
-    found = text[place + len(phrase) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
+    answer = text[place + len(phrase) + 1 :] if place >= 0 else (text if rule == "2wikimultihopqa" else "")
     if rule == "strategyqa":
-        return "yes" if found.strip()[:3].lower() == "yes" else "no"
-    found = found.strip()
+        return "yes" if answer.strip()[:3].lower() == "yes" else "no"
+    answer = answer.strip()
     for ending in _STRIPPED[rule]:
-        found = found.removesuffix(ending)
-    return found.strip()
+        answer = answer.removesuffix(ending)
+    return answer.strip()
 
 
 def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_PHRASE) -> bool:
@@ -90,10 +90,10 @@ def is_readable(text: str, rule: str = "2wikimultihopqa", phrase: str = ANSWER_P
 
     ``extract_answer`` makes something of any text, as the released code does: of nonsense it makes StrategyQA's "no".
     """
-    found = text.partition(phrase)[2]
+    answer = text.partition(phrase)[2]
     for end in RELEASED_ENDS:
-        found = found.replace(end, " ")
-    words = normalize_answer(found).split()
+        answer = answer.replace(end, " ")
+    words = normalize_answer(answer).split()
     return words[:1] in (["yes"], ["no"]) if rule == "strategyqa" else bool(words)
 
 
@@ -108,7 +108,7 @@ def exact_match(prediction: str, golds: Sequence[str]) -> float:
     return float(any(normalize_answer(prediction) == normalize_answer(gold) for gold in golds))
 
 
-def _overlap(prediction: str, gold: str) -> tuple[float, float, float]:
+def _overlap_scores(prediction: str, gold: str) -> tuple[float, float, float]:
     p, g = normalize_answer(prediction), normalize_answer(gold)
     closed = {"yes", "no", "noanswer"}
     if p != g and (p in closed or g in closed):
@@ -128,5 +128,5 @@ def score_answer(prediction: str, golds: Sequence[str]) -> dict[str, float]:
     """
     if not golds:
         raise SettingError("a question without gold answers cannot be scored")
-    f1, precision, recall = map(max, zip(*(_overlap(prediction, gold) for gold in golds), strict=True))
+    f1, precision, recall = map(max, zip(*(_overlap_scores(prediction, gold) for gold in golds), strict=True))
     return {"em": exact_match(prediction, golds), "f1": f1, "precision": precision, "recall": recall}

@@ -15,27 +15,16 @@ from dragin_lab.errors import SettingError
 from dragin_lab.trace.trace import Continuation
 
 
-@dataclass(frozen=True)
-class Laid:
-    """A draft as the released code cuts it: words, sentences, and which words and tokens each sentence owns."""
-
-    words: list[Word]
-    sentences: list[str]
-    ranges: list[tuple[int, int]]  # half-open, words of each sentence
-    tokens: list[str]  # decoded one by one
-    token_ranges: list[tuple[int, int]]  # half-open, tokens of each sentence
-
-
-def _sealed(values: Sequence[float] | np.ndarray, dtype: type) -> np.ndarray:
+def _seal_array(values: Sequence[float] | np.ndarray, dtype: type) -> np.ndarray:
     """A read-only copy."""
     array: np.ndarray = np.array(values, dtype=dtype)
     array.setflags(write=False)
     return array
 
 
-def _measured(name: str, dtype: type) -> cached_property[np.ndarray]:
+def _measured_array(name: str, dtype: type) -> cached_property[np.ndarray]:
     """An array of what was measured on the tokens, sealed when it is first read."""
-    return cached_property(lambda draft: _sealed(getattr(draft.made, name), dtype))
+    return cached_property(lambda draft: _seal_array(getattr(draft.written, name), dtype))
 
 
 @dataclass(eq=False)
@@ -47,38 +36,37 @@ class Draft:
     back at them yet.
     """
 
-    made: Continuation | SoFar = field(repr=False)
+    written: Continuation | SoFar = field(repr=False)
     pipeline: Pipeline = field(repr=False)
     question: str = ""
     answer_so_far: str = ""  # the answer before this draft
     ended: bool = True  # False while the draft is being written
-    laid: Laid | None = field(default=None, repr=False)  # the released code's words, in the reference variant
 
-    ids = _measured("ids", np.int64)
+    ids = _measured_array("ids", np.int64)
     """(n,) int64, vocabulary ids."""
-    entropy = _measured("entropy", np.float64)
+    entropy = _measured_array("entropy", np.float64)
     """(n,) float64, nats, of the raw distribution that each token was drawn from (DRAGIN Eq. 1)."""
-    logprob = _measured("logprob", np.float64)
+    logprob = _measured_array("logprob", np.float64)
     """(n,) float64, nats, of each token under that distribution."""
-    received = _measured("received", np.float64)
+    received = _measured_array("received", np.float64)
     """(n,) float64, the largest head-mean attention that a later token pays to each (DRAGIN Eq. 2-3)."""
-    alternatives = _measured("alternative_ids", np.int64)
+    alternatives = _measured_array("alternative_ids", np.int64)
     """(n, k) int64, ids of the k likeliest tokens at each place, best first."""
-    alternative_probs = _measured("alternative_probs", np.float64)
+    alternative_probs = _measured_array("alternative_probs", np.float64)
     """(n, k) float64, their probabilities."""
 
     def __len__(self) -> int:
-        return len(self.made.ids)
+        return len(self.written.ids)
 
     @property
     def text(self) -> str:
         """The draft's text, without special tokens."""
-        return self.made.text
+        return self.written.text
 
     @cached_property
     def offsets(self) -> np.ndarray:
         """(n, 2) int32, half-open character spans in ``text``."""
-        return _sealed(np.asarray(self.made.offsets, np.int32).reshape(-1, 2), np.int32)
+        return _seal_array(np.asarray(self.written.offsets, np.int32).reshape(-1, 2), np.int32)
 
     @cached_property
     def tokens(self) -> tuple[str, ...]:
@@ -91,10 +79,10 @@ class Draft:
 
         Only for a trigger with ``needs=("attention",)``. The row of the last token is 0 while the draft is written.
         """
-        kept = self.made.attention
-        if kept is None:
+        rows = self.written.attention
+        if rows is None:
             raise SettingError("draft.attention was not captured; define the trigger with needs=('attention',)")
-        return _sealed(kept[:, 1 : len(self) + 1], np.float32)
+        return _seal_array(rows[:, 1 : len(self) + 1], np.float32)
 
     @cached_property
     def hidden(self) -> np.ndarray:
@@ -103,16 +91,16 @@ class Draft:
         Only for a trigger with ``needs=("hidden",)``, the last layer's as the output head reads it, or such as
         ``needs=("hidden:12",)``, what layer 12 gives to the next.
         """
-        if self.made.hidden is None and len(self):
+        if self.written.hidden is None and len(self):
             raise SettingError("draft.hidden was not captured; define the trigger with needs=('hidden',)")
-        return _sealed(np.zeros((0, 0)) if self.made.hidden is None else self.made.hidden, np.float32)
+        return _seal_array(np.zeros((0, 0)) if self.written.hidden is None else self.written.hidden, np.float32)
 
     # -- words and sentences ------------------------------------------------------------------------------------------
 
     @cached_property
     def word_list(self) -> list[Word]:
         """The w words with their half-open token ranges."""
-        return character_words(self.text, self.offsets) if self.laid is None else self.laid.words
+        return character_words(self.text, self.offsets)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -123,34 +111,29 @@ class Draft:
     def word_of_token(self) -> np.ndarray:
         """(n,) int32, the number of each token's word."""
         lengths = [word.stop - word.start for word in self.word_list]
-        return _sealed(np.repeat(np.arange(len(lengths)), lengths), np.int32)
+        return _seal_array(np.repeat(np.arange(len(lengths)), lengths), np.int32)
 
     @cached_property
     def sentence_of_word(self) -> np.ndarray:
-        """(w,) int32, the number of each word's sentence; -1 for a word in none."""
-        if self.laid is not None:
-            of_word = np.full(len(self.word_list), -1)
-            for number, (start, stop) in enumerate(self.laid.ranges):
-                of_word[start:stop] = number
-            return _sealed(of_word, np.int32)
+        """(w,) int32, the number of each word's sentence."""
         ends = np.array([stop for _, stop in self.pipeline.spans(self.text)])
         starts = [int(self.offsets[word.start, 0]) for word in self.word_list]
-        return _sealed(np.array([int((ends <= start).sum()) for start in starts]), np.int32)
+        return _seal_array(np.array([int((ends <= start).sum()) for start in starts]), np.int32)
 
     @cached_property
     def sentence_of_token(self) -> np.ndarray:
         """(n,) int32, the number of each token's sentence."""
-        return _sealed(self.sentence_of_word[self.word_of_token], np.int32)
+        return _seal_array(self.sentence_of_word[self.word_of_token], np.int32)
 
     @cached_property
     def stop_of_word(self) -> np.ndarray:
         """(w,) bool, whether the word says nothing by itself (DRAGIN Eq. 4)."""
-        return _sealed(np.array([self.pipeline.is_stop(text) for text in self.words], dtype=bool), np.bool_)
+        return _seal_array(np.array([self.pipeline.is_stop(text) for text in self.words], dtype=bool), np.bool_)
 
     @cached_property
     def stop_word(self) -> np.ndarray:
         """(n,) bool, whether the token belongs to such a word."""
-        return _sealed(self.stop_of_word[self.word_of_token], np.bool_)
+        return _seal_array(self.stop_of_word[self.word_of_token], np.bool_)
 
     @cached_property
     def settled(self) -> int:

@@ -1,6 +1,6 @@
 """Episodes: generators that ask for drafts, attention maps and searches, and are sent the answers.
 
-An episode does no I/O: ``made = yield Write(...)`` waits until a driver has served the request. So the same method runs
+An episode does no I/O: ``draft = yield Write(...)`` waits until a driver has served the request. So one method runs
 one question at a time, many side by side in one batch or on a cluster, and is tested with scripted answers.
 """
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass
 class SoFar:
-    """The tokens of a draft made so far: what a ``Stop`` may look at. Lists have one entry per token."""
+    """The tokens of a draft so far: what a ``Stop`` may look at. Lists have one entry per token."""
 
     ids: list[int] = field(default_factory=list)
     text: str = ""  # decoded, no special tokens

@@ -1,4 +1,4 @@
-"""What the loops of both variants share: steps, searches, how an episode ends, the answer read from its text."""
+"""What every loop shares: steps, searches, how an episode ends, the answer read from its text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from dragin_lab.core.episode import Episode, Never, Search, Stop, Tokenizer, Wri
 from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.trace.trace import Continuation, Decision, Prompt, Query, Step, Trace
-
-#: The note of a query whose trigger flags no words.
-STANDS_IN = "the last token stands in for the hits that this trigger does not give"
 
 
 @dataclass
@@ -44,12 +41,12 @@ class Loop:
         """Write after the step's prompt (or its prompt with passages), and note a window that was overrun."""
         prompt = step.passages_prompt if with_passages else step.prompt
         assert prompt is not None
-        made: Continuation = yield Write(prompt, most, stop or Never(), **options)
-        step.notes.extend(self._overrun(made))
-        return made
+        continuation: Continuation = yield Write(prompt, most, stop or Never(), **options)
+        step.notes.extend(self._overrun(continuation))
+        return continuation
 
-    def _overrun(self, made: Continuation) -> list[str]:
-        total = len(made.prompt_ids) + len(made)
+    def _overrun(self, continuation: Continuation) -> list[str]:
+        total = len(continuation.prompt_ids) + len(continuation)
         if self.window is None or total <= self.window:
             return []
         return [f"prompt and text have {total} tokens, more than the model's window of {self.window}"]
@@ -59,19 +56,20 @@ class Loop:
         return self.template.render(self.question, tail)
 
     def request_answer(self, text: str) -> Episode[str]:
-        """Have the model complete ``text``, which ends by asking for the answer, as the released code does (§6.2)."""
-        made = yield from self._extract(text)
-        text += made.raw_text.strip()
+        """Have the model complete ``text``, which ends by asking for the answer (§6.2)."""
+        continuation = yield from self.extract(text)
+        text += continuation.raw_text.strip()
         return text if self.template.shape.closes else cut_prediction(text, at_start=True)
 
-    def _extract(self, text: str, stop: Stop | None = None) -> Episode[Continuation]:
+    def extract(self, text: str, stop: Stop | None = None) -> Episode[Continuation]:
+        """What the model writes after ``text``, recorded as the trace's extraction."""
         prompt = self.trace.extraction_prompt = self.extraction_prompt(" " + text)
-        made = self.trace.extraction = yield Write(prompt, ANSWER_TOKENS, stop or Never())
-        self.trace.notes.extend(self._overrun(made))
-        return made
+        continuation = self.trace.extraction = yield Write(prompt, ANSWER_TOKENS, stop or Never())
+        self.trace.notes.extend(self._overrun(continuation))
+        return continuation
 
     def retrieve(self, step: Step, query: Query) -> Episode[None]:
-        """Cut the query to the tokens the variant sends, search, and record both."""
+        """Search for a query, and record both."""
         query.sent = self.sendable(query.text)
         step.query = query
         step.passages = tuple((yield Search(query.sent, self.method.top_k)))
@@ -79,24 +77,17 @@ class Loop:
             step.notes.append(f"asked for {self.method.top_k} passages, found {len(step.passages)}")
 
     def sendable(self, text: str) -> str:
-        """What of a query's text is sent to the retriever: its last tokens, where the variant cuts it."""
-        limit = self.method.query_tokens
-        if limit is None:
-            return text
-        return self.tokenizer.decode(self.tokenizer.encode(text, special=False)[-limit:], special=False)
+        """What of a query's text is sent to the retriever."""
+        return text
 
     def first_query(self) -> Query:
         """The query of a loop that searches before anything is written."""
         note = "the question: nothing is written yet" if self.method.formulator.needs else ""
         return Query(self.question, self.question, note=note)
 
-    def scheduled(self, step: Step, reason: str) -> None:
-        """The decision of a trigger that looks at no draft."""
+    def schedule(self, step: Step, reason: str) -> None:
+        """Record the decision of a trigger that reads no draft."""
         step.decision = Decision(retrieve=True, reason=reason)
-
-    def without_end_marks(self, text: str) -> str:
-        """The text that the answer is read from."""
-        return without_end_marks(text, self.tokenizer.end_marks)
 
     def finish(self) -> Episode[None]:
         """Read the answer from the text; ask for one where the text has none (Appendix B; reference-behaviour §6)."""
@@ -105,7 +96,11 @@ class Loop:
         text = text if form.closes else cut_prediction(text)  # passages that were put in may hold the marks of a cut
         if form.phrase not in text:
             text = yield from self.request_answer(text + form.request)
-        text = self.without_end_marks(text)
+        text = without_end_marks(text, self._end_marks_in(text))
         self.trace.answer, self.trace.readable = self.template.read(text), self.template.readable(text)
         if self.trace.question.golds:
             self.trace.scores = self.template.score(self.trace.answer, self.trace.question.golds)
+
+    def _end_marks_in(self, text: str) -> list[str]:
+        """The model's end marks that stand in a text; the answer is read without them."""
+        return [mark for mark in self.tokenizer.end_marks if mark in text]

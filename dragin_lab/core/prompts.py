@@ -116,19 +116,19 @@ class PromptTemplate:
             return task_prompt(self.chat, self.shape.task, question, tail)
         if callable(self.layout):
             return self._own(self.layout, question, passages, tail)
-        found: list[tuple[str, str]] = []
+        turn: list[tuple[str, str]] = []
         if passages is not None:
             texts = [p.text for p in passages] + [""] * max(0, slots - len(passages))
             numbered = "".join(f"[{i}] {text}\n" for i, text in enumerate(texts, 1))
             if self.layout == "flare":
-                found = [("", "Search results:\n"), ("passages", numbered)]
+                turn = [("", "Search results:\n"), ("passages", numbered)]
             else:
-                found = [("", "Context:\n"), ("passages", numbered), ("", closing + "\n")]
-        found += [("", f"{self.instruction}{_QUESTION} "), ("question", question)]
+                turn = [("", "Context:\n"), ("passages", numbered), ("", closing + "\n")]
+        turn += [("", f"{self.instruction}{_QUESTION} "), ("question", question)]
         if self.layout == "chat":
-            return chat_prompt(self.chat, self.shape, self.preamble, self.exemplars, found, tail)
+            return chat_prompt(self.chat, self.shape, self.preamble, self.exemplars, turn, tail)
         exemplars = self.preamble + "".join(map(self.shape.exemplar, self.exemplars))
-        parts = [("exemplars", exemplars), *found, ("", f"\n{self.shape.label}"), ("answer", tail)]
+        parts = [("exemplars", exemplars), *turn, ("", f"\n{self.shape.label}"), ("answer", tail)]
         text, spans = "", {}
         for name, part in parts:
             if name and part:
@@ -170,7 +170,7 @@ class PromptTemplate:
     def score(self, answer: str, golds: Sequence[str]) -> dict[str, float]:
         """Exact match, F1, precision, recall and the ``metrics``. ``SettingError`` for a value that is not a number."""
         scores = score_answer(answer, golds)
-        return scores | {named(metric): _measured(metric, answer, golds) for metric in self.metrics}
+        return scores | {named(metric): _measure_answer(metric, answer, golds) for metric in self.metrics}
 
     @property
     def described(self) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def named(given: Any) -> str:
     return given if isinstance(given, str) else str(getattr(given, "__name__", given))
 
 
-def _measured(metric: Metric, answer: str, golds: Sequence[str]) -> float:
+def _measure_answer(metric: Metric, answer: str, golds: Sequence[str]) -> float:
     """The value of a custom metric; right or wrong count as 1 and 0."""
-    found = metric(answer, golds)
-    return number(named(metric), int(found) if isinstance(found, bool | np.bool_) else found)
+    value = metric(answer, golds)
+    return number(named(metric), int(value) if isinstance(value, bool | np.bool_) else value)

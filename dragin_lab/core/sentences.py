@@ -34,14 +34,14 @@ class Pipeline:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Half-open character spans of the sentences of ``text``, white space stripped, empty ones dropped."""
-        found = []
+        spans = []
         for sentence in self.nlp(text).sents:
             raw = text[sentence.start_char : sentence.end_char]
             stripped = raw.strip()
             if stripped:
                 start = sentence.start_char + raw.index(stripped)
-                found.append((start, start + len(stripped)))
-        return found
+                spans.append((start, start + len(stripped)))
+        return spans
 
     def split(self, text: str) -> list[str]:
         """The sentences of ``text``, stripped, empty ones dropped (reference-behaviour §2.4)."""
@@ -50,6 +50,11 @@ class Pipeline:
     def first_end(self, text: str) -> int:
         """The character where the first sentence of ``text`` ends; its length where it has none."""
         return next((stop for _, stop in self.spans(text)), len(text))
+
+    def around(self, text: str, character: int) -> tuple[int, int]:
+        """The sentence of ``text`` that holds the visible character at or after ``character``; half-open characters."""
+        spans = self.spans(text)
+        return next(((a, b) for a, b in spans if b > character), (min(character, len(text)), len(text)))
 
     def complete(self, text: str) -> list[tuple[int, int]]:
         """Spans of the sentences at the start of ``text`` that no further text can change.

@@ -40,21 +40,21 @@ class Watch:
     so far) are what the trigger may look at beside the draft.
     """
 
-    when: Trigger
+    trigger: Trigger
     pipeline: Pipeline
     resumed: bool = False
     question: str = field(default="", compare=False)
     answer: str = field(default="", compare=False)
 
     def reached(self, so_far: SoFar) -> str | None:
-        theta = self.when.theta
-        assert theta is not None
         draft = self.draft(so_far)
-        return self.when.name if not self.when.quiet(draft) and self.when.peak(draft, self.resumed) > theta else None
+        if self.trigger.is_silent(draft) or not self.trigger.judge(draft, resumed=self.resumed).fires:
+            return None
+        return self.trigger.name
 
     def peak(self, so_far: SoFar) -> float:
         """The highest score of a judged word so far, whatever the threshold; -inf without one."""
-        return self.when.peak(self.draft(so_far), self.resumed)
+        return self.trigger.judge(self.draft(so_far), resumed=self.resumed).peak
 
     def draft(self, so_far: SoFar) -> Draft:
         """What the trigger looks at."""
@@ -72,7 +72,7 @@ class AnswerSentence:
 
     def reached(self, so_far: SoFar) -> str | None:
         text = self.before + lead(self.tokenizer, so_far.ids, so_far.text) + so_far.text
-        return "answer" if answer_end(self.pipeline, text, ended=False, form=self.form) is not None else None
+        return "answer" if find_answer_end(self.pipeline, text, ended=False, form=self.form) is not None else None
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class NextExample:
     marks: tuple[str, ...]
 
     def reached(self, so_far: SoFar) -> str | None:
-        return "example" if next_example(so_far.text, self.marks) is not None else None
+        return "example" if find_next_example(so_far.text, self.marks) is not None else None
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class AnyOf:
         return next((reason for stop in self.stops if (reason := stop.reached(so_far))), None)
 
 
-def next_example(text: str, marks: Sequence[str]) -> int | None:
+def find_next_example(text: str, marks: Sequence[str]) -> int | None:
     """Where the text ends before another example begins (characters); None while none begins."""
     places = [place for mark in marks if (place := text.find(mark)) >= 0]
     return len(text[: min(places)].rstrip()) if places else None
@@ -108,7 +108,7 @@ def lead(tokenizer: Tokenizer, ids: Sequence[int], text: str) -> str:
     return " " if opens and not text.startswith(" ") else ""
 
 
-def answer_end(pipeline: Pipeline, text: str, *, ended: bool, form: Form = FORMS["reasoning"]) -> int | None:
+def find_answer_end(pipeline: Pipeline, text: str, *, ended: bool, form: Form = FORMS["reasoning"]) -> int | None:
     """Where the final answer ends in ``text``: by its mark, or with its line or sentence; None while it has not.
 
     What a thinking model says before it answers is not its answer.

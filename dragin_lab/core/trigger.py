@@ -1,24 +1,23 @@
-"""What a trigger is, and what makes a custom one.
+"""What a trigger is: a score for each token of a draft, a threshold θ, and one place that compares them.
 
-A trigger that looks at what is written gives each token of a draft a score, larger where the model is less sure, and
-compares it with its threshold θ. In the paper variant a draft is judged while it is written, in the reference variant
-sentence by sentence once it is whole, as the released code does (reference-behaviour §2, §5).
+A draft is judged while it is written, token by token (``stops.Watch``), once it has ended, and again in a replay. All
+three call ``Trigger.judge``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from dragin_lab.checks import choice, number, several
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.parts import Part, Registry, part_of_function
-from dragin_lab.core.scores import over_words, pooled
-from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.scores import pool_values, pool_words
+from dragin_lab.core.settings import Registry, Rule, part_of_function, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.trace.trace import Words
 
@@ -28,227 +27,160 @@ _NEED = re.compile(r"attention|hidden(:-?\d+)?")
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """A trigger's view of a draft: its words with their scores, and what fires, if anything does."""
+class Verdict:
+    """A trigger's judgement of a draft of w words. It fires where some judged unit scores above θ."""
 
-    words: Words
+    trigger: Trigger
+    draft: Draft
+    score: np.ndarray  # (w,) float64, the words' scores
+    highest: np.ndarray  # (w,) the token of each word that scores highest
     judged: np.ndarray  # (w,) bool, the words that were allowed to fire
-    exact: np.ndarray  # (w,) float64, the words' scores before they are rounded for the record
+    hit: np.ndarray  # (w,) bool, the words that lack information
     peak: float  # the highest score compared with θ; -inf where there is nothing to judge
-    word: int | None = None  # the word that fired
-    token: int | None = None  # t_i, its first token above θ
-
-
-@dataclass(frozen=True)
-class Released:
-    """A trigger's view of a whole draft, sentence by sentence, in the reference variant. m words in a sentence."""
-
-    scores: list[np.ndarray]  # per sentence (m,) float64
-    peaks: list[float]  # per sentence, what is compared with θ
-    attention: np.ndarray  # (w,) float64, NaN where it is not looked at
-    entropy: np.ndarray  # (w,) float64, nats
-
-
-@dataclass(frozen=True)
-class Trigger(Part):
-    """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
-
-    Override ``judge`` (paper variant) or ``released`` (reference variant) for anything more than a score.
-    """
-
-    unit = "word"  # what is compared with θ: each word, each sentence, or the draft as a whole
-    pool = "max"  # how the tokens' scores make a unit's
-    cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
-    skip_stop_words = False  # whether stop words score 0 (Eq. 4)
-    needs: ClassVar[tuple[str, ...]] = ()  # what is captured beyond the default: "attention", "hidden", "hidden:12"
-    reads_entities = False  # whether the spaCy pipeline has to find entities
-    gives: ClassVar[frozenset[str]] = frozenset({"text"})  # what a query may be made of
-    looks = "draft"  # "clock": at nothing; "draft": at what was written; "prefix": at its start; "call": for calls
-    form = "reasoning"  # how the model is to write its answer (``forms.FORMS``)
-    length = 64  # tokens of a draft and of the answer, where nobody says
-    thresholds: ClassVar[dict[str, float] | None] = None  # variant -> θ where none is given
-    asks_first = False  # paper variant: whether the question is searched for before anything is written
-    ahead = ""  # paper variant: "sentence" to judge one sentence at a time; "" as the unit says
-    code = "dragin"  # whose released code the reference variant runs (``loops.RELEASED``)
-    query_tokens: ClassVar[int | None] = 64  # reference variant: a query is cut to its last tokens
-    rereads = False  # reference variant: whether it takes the attention of the generated ids by themselves
-    rewrites_rest = False  # reference variant: write all that follows again, not one sentence
-    paper_only: ClassVar[tuple[str, ...]] = ()  # settings without a meaning in the reference variant
-    on_doubt = False  # whether 1 - p is compared with θ, which a formulator may then share
-    measure = "score"  # what the scores are, for people
 
     @property
-    def theta(self) -> float | None:
-        """The threshold; None for a trigger without one."""
-        found: float | None = getattr(self, "threshold", None)
-        return found
-
-    def unit_in(self, variant: str) -> str:
-        """What a variant compares with θ: each "word", each "sentence", or the "draft" as a whole."""
-        return self.unit
+    def fires(self) -> bool:
+        """Whether the model lacks information here."""
+        return bool(self.hit.any())
 
     @property
-    def span(self) -> str:
-        """How far the paper variant writes before it judges: "word" (while it writes), "sentence" or "draft"."""
-        return self.ahead or self.unit
+    def word(self) -> int:
+        """The first word that lacks information, of a verdict that fires."""
+        return int(self.hit.argmax())
 
-    @property
-    def hidden(self) -> int | str | None:
-        """The layer whose hidden states it needs, "last" or an index; None where it needs none."""
-        need = next((need for need in self.needs if need.startswith("hidden")), "")
-        return int(need.partition(":")[2]) if ":" in need else "last" if need else None
+    @cached_property
+    def token(self) -> int:
+        """t_i (§3.2), of a verdict that fires: the first token above θ of the word that fired."""
+        start, stop = self.draft.spans[self.word]
+        above = np.flatnonzero(self.trigger.check_score(self.draft)[start:stop] > self.trigger.theta)
+        return int(start + above[0]) if len(above) else int(self.highest[self.word])
 
-    @property
-    def by_sentence(self) -> bool:
-        """Whether a word can only be judged once its sentence has ended."""
-        return False
-
-    @classmethod
-    def defaults(cls) -> dict[str, Any]:
-        """Setting -> default; θ by variant, where the variants differ."""
-        found = super().defaults()
-        if cls.thresholds is not None:
-            same = len(set(cls.thresholds.values())) == 1
-            found["threshold"] = next(iter(cls.thresholds.values())) if same else dict(cls.thresholds)
-        return found
-
-    @classmethod
-    def default_threshold(cls, variant: str) -> float | None:
-        """θ where none is set; None for a trigger that has no default, and for one without a threshold."""
-        if cls.thresholds is not None:
-            return cls.thresholds[variant]
-        default = next((f.default for f in fields(cls) if f.name == "threshold"), None)
-        return None if default is MISSING else default
-
-    def resolved(self, variant: str) -> Trigger:
-        if not hasattr(self, "threshold"):
-            return self
-        theta = self.default_threshold(variant) if self.theta is None else self.theta
-        if theta is None:
-            raise SettingError(f"when {self.name!r} needs a threshold, such as {self.name}@0.6")
-        return replace(self, threshold=number("threshold", theta))  # type: ignore[call-arg]
-
-    # -- scores -------------------------------------------------------------------------------------------------------
-
-    def score(self, draft: Draft) -> np.ndarray:
-        """(n,) one number for each token of the draft, larger where the model is less sure."""
-        raise SettingError(f"when {self.name!r} defines no score; write one that gives (n,) numbers for a draft")
-
-    def checked(self, draft: Draft) -> np.ndarray:
-        """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite number per token."""
-        try:
-            found = np.asarray(self.score(draft))
-        except (MemoryError, TriggerError):
-            raise
-        except Exception as error:
-            raise TriggerError(_failed(self.name, draft, error)) from error
-        if found.dtype.kind not in "biuf" or found.shape != (len(draft),):
-            raise TriggerError(
-                f"when {self.name!r} gave {_shape(found)} for a draft of {len(draft)} tokens; "
-                f"give one number per token, shape ({len(draft)},)"
-            )
-        values = found.astype(np.float64)  # (n,)
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            t = int(bad[0])
-            raise TriggerError(
-                f"when {self.name!r} gave {values[t]} for token {t} ({draft.tokens[t]!r}) of {draft.text[:60]!r}; "
-                "give finite numbers"
-            )
-        return values
-
-    def token_scores(self, draft: Draft) -> np.ndarray:
-        """(n,) float64, the checked scores, 0 for stop words where they are skipped (Eq. 4)."""
-        tokens = self.checked(draft)  # (n,)
-        return np.where(draft.stop_word, 0.0, tokens) if self.skip_stop_words else tokens
-
-    def word_scores(self, draft: Draft) -> tuple[np.ndarray, np.ndarray]:
-        """(w,) float64 the words' scores, and (w,) the token of each that scores highest."""
-        tokens = self.token_scores(draft)  # (n,)
-        words = draft.word_list
-        loudest = np.array([w.start + int(tokens[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
-        score = tokens[loudest] if self.pool == "max" else over_words(tokens, words, self.pool)  # (w,)
-        return score, loudest
-
-    def peaks(self, draft: Draft, score: np.ndarray, ranges: Sequence[tuple[int, int]]) -> list[float]:
-        """What is compared with θ in each range of words: the highest word, or all its tokens pooled."""
-        if self.unit == "word":
-            return [float(score[a:b].max(initial=-np.inf)) for a, b in ranges]
-        tokens, spans = self.token_scores(draft), draft.spans
-        inside = [tokens[spans[a, 0] : spans[b - 1, 1]] if b > a else tokens[:0] for a, b in ranges]
-        return [pooled(part, self.pool) if len(part) else -np.inf for part in inside]
-
-    def measured(self, draft: Draft, loudest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What is recorded of each word beside its score: attention received (w,) and entropy (w,), nats."""
-        return draft.received[loudest], draft.entropy[loudest]
-
-    # -- the paper variant --------------------------------------------------------------------------------------------
-
-    def peak(self, draft: Draft, resumed: bool = False) -> float:
-        """The highest score of a judged word of a draft that is being written; -inf without one.
-
-        It reads nothing but what the score reads: a look at attention in some places only could not be served from a
-        cache to the bit.
-        """
-        score, _ = self.word_scores(draft)  # (w,)
-        return self._peak(draft, score, self._judged(draft, resumed, None))
-
-    def _peak(self, draft: Draft, score: np.ndarray, judged: np.ndarray) -> float:
-        if self.unit == "word":
-            return float(score[judged].max(initial=-np.inf))
-        return self.peaks(draft, score, [(0, len(score))])[0] if judged.any() else -np.inf
-
-    def quiet(self, draft: Draft) -> bool:
-        """Whether it is plain, before words are looked at, that nothing can score above θ."""
-        if self.pool == "sum" or self.by_sentence or self.theta is None:
-            return False
-        return bool(self.checked(draft).max(initial=-np.inf) <= self.theta)
-
-    def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Judgement:
-        """Score every word of a draft and find the first that fires.
-
-        With ``resumed`` nothing fires before the draft's first sentence has ended, so that every retrieval is followed
-        by a finished sentence. Words that begin at or after the character ``until`` are not judged.
-        """
-        theta = self.theta
-        assert theta is not None
-        score, loudest = self.word_scores(draft)  # (w,), (w,)
-        judged = self._judged(draft, resumed, until)  # (w,)
-        above = judged & (score > theta)  # (w,)
-        peak = self._peak(draft, score, judged)
-        if self.unit == "word":
-            hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
-        else:
-            loud = np.arange(len(score)) == (int(score.argmax()) if len(score) else -1)
-            hit = (above if above.any() else loud) & (peak > theta)
-        attention, entropy = self.measured(draft, loudest)
-        table = Words(
+    @cached_property
+    def words(self) -> Words:
+        """The record of the draft's words."""
+        draft, trigger = self.draft, self.trigger
+        attention, entropy = trigger.measure_words(draft, self.highest)
+        return Words(
             text=draft.words,
             spans=draft.spans,
             sentence=np.array(draft.sentence_of_word),
             attention=attention.astype(np.float32),
             entropy=entropy.astype(np.float32),
-            stop=np.array(draft.stop_of_word) if self.skip_stop_words else np.zeros(len(score), dtype=bool),
-            score=score.astype(np.float32),
-            hit=hit,
+            stop=np.array(draft.stop_of_word) if trigger.skip_stop_words else np.zeros(len(self.score), dtype=bool),
+            score=self.score.astype(np.float32),
+            hit=self.hit,
         )
-        if not hit.any():
-            return Judgement(table, judged, score, peak)
-        word = int(hit.argmax())
-        start, stop = draft.spans[word]
-        loud_tokens = np.flatnonzero(self.checked(draft)[start:stop] > theta)
-        token = int(start + loud_tokens[0]) if len(loud_tokens) else int(loudest[word])
-        return Judgement(table, judged, score, peak, word, token)
 
-    def _judged(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
-        """(w,) bool: a word is judged once it is complete, that is once the next one has begun or the draft ended."""
+
+@dataclass(frozen=True)
+class Trigger(Rule):
+    """When to retrieve. A subclass with a ``threshold`` and ``score`` is a trigger; ``@dl.when`` makes one.
+
+    Override ``judge`` for anything more than a score.
+    """
+
+    pool = "max"  # how the tokens' scores make a unit's
+    cut = "word"  # where a draft that fires is cut: before the word, its sentence, or all of it
+    skip_stop_words = False  # whether stop words score 0 (Eq. 4)
+    loop = "look-ahead"  # how an episode goes on (``catalog.loops``): "look-ahead", "flare", "clock", "prefix", "call"
+
+    @property
+    def span(self) -> str:
+        """How far a draft is written before it is judged: "word" (while it is written), "sentence" or "draft"."""
+        return "sentence" if self.loop == "flare" else self.unit
+
+    @classmethod
+    def judges_drafts(cls) -> bool:
+        return cls.loop in ("look-ahead", "flare")
+
+    def score(self, draft: Draft) -> np.ndarray:
+        """(n,) one number for each token of the draft, larger where the model is less sure."""
+        raise SettingError(f"trigger {self.name!r} defines no score; write one that gives (n,) numbers for a draft")
+
+    def check_score(self, draft: Draft) -> np.ndarray:
+        """``score`` as (n,) float64. Raises ``TriggerError`` where it fails or is not one finite number per token."""
+        try:
+            values = np.asarray(self.score(draft))
+        except (MemoryError, TriggerError):
+            raise
+        except Exception as error:
+            raise TriggerError(_describe_failure(self.name, draft, error)) from error
+        if values.dtype.kind not in "biuf" or values.shape != (len(draft),):
+            raise TriggerError(
+                f"trigger {self.name!r} gave an array of shape {values.shape} and type {values.dtype} for a draft of "
+                f"{len(draft)} tokens; give one number per token, shape ({len(draft)},)"
+            )
+        values = values.astype(np.float64)  # (n,)
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            t = int(bad[0])
+            raise TriggerError(
+                f"trigger {self.name!r} gave {values[t]} for token {t} ({draft.tokens[t]!r}) of {draft.text[:60]!r}; "
+                "give finite numbers"
+            )
+        return values
+
+    def score_tokens(self, draft: Draft) -> np.ndarray:
+        """(n,) float64, the checked scores, 0 for stop words where they are skipped (Eq. 4)."""
+        values = self.check_score(draft)  # (n,)
+        return np.where(draft.stop_word, 0.0, values) if self.skip_stop_words else values
+
+    def score_words(self, draft: Draft) -> tuple[np.ndarray, np.ndarray]:
+        """(w,) float64 the words' scores, and (w,) the token of each that scores highest."""
+        values, words = self.score_tokens(draft), draft.word_list  # (n,)
+        highest = np.array([w.start + int(values[w.start : w.stop].argmax()) for w in words], dtype=int)  # (w,)
+        return values[highest] if self.pool == "max" else pool_words(values, words, self.pool), highest
+
+    def score_unit(self, draft: Draft) -> float:
+        """What is compared with θ where the unit is a sentence or the draft: its tokens' scores, pooled."""
+        values = self.score_tokens(draft)  # (n,)
+        return pool_values(values, self.pool) if len(values) else -np.inf
+
+    def measure_words(self, draft: Draft, highest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What is recorded of each word beside its score: attention received (w,) and entropy (w,), nats."""
+        return draft.received[highest], draft.entropy[highest]
+
+    def is_silent(self, draft: Draft) -> bool:
+        """Whether it is plain, before words are looked at, that nothing can score above θ."""
+        custom = type(self).judge is not Trigger.judge or type(self).score_words is not Trigger.score_words
+        if custom or self.pool == "sum" or self.judges_ended_sentences or self.theta is None:
+            return False
+        return bool(self.check_score(draft).max(initial=-np.inf) <= self.theta)
+
+    @property
+    def judges_ended_sentences(self) -> bool:
+        """Whether a word can only be judged once its sentence has ended."""
+        return False
+
+    def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Verdict:
+        """Compare every word or unit of a draft with θ.
+
+        With ``resumed`` nothing fires before the draft's first sentence has ended, so that every retrieval is followed
+        by a finished sentence. Words that begin at or after the character ``until`` are not judged. It reads nothing of
+        the draft but what the score reads: a draft from a cache has to give the same verdict to the bit.
+        """
+        theta = self.theta
+        assert theta is not None
+        score, highest = self.score_words(draft)  # (w,), (w,)
+        judged = self._may_fire(draft, resumed, until)  # (w,)
+        above = judged & (score > theta)  # (w,)
+        if self.unit == "word":
+            hit = above if self.span == "sentence" else above & (np.cumsum(above) == 1)
+            return Verdict(self, draft, score, highest, judged, hit, float(score[judged].max(initial=-np.inf)))
+        peak = self.score_unit(draft) if judged.any() else -np.inf
+        loudest = np.arange(len(score)) == (int(score.argmax()) if len(score) else -1)  # (w,)
+        hit = (above if above.any() else loudest) & (peak > theta)
+        return Verdict(self, draft, score, highest, judged, hit, peak)
+
+    def _may_fire(self, draft: Draft, resumed: bool, until: int | None) -> np.ndarray:
+        """(w,) bool: a word may fire once it is complete, that is once the next one has begun or the draft ended."""
         words, offsets = draft.word_list, draft.offsets
         judged = np.ones(len(words), dtype=bool)  # (w,)
         if not draft.ended:
             # Tokens without characters may yet turn out to be bytes of the word before them.
-            written = np.flatnonzero([offsets[w.stop - 1, 1] > offsets[w.start, 0] for w in words])
-            judged[written[-1] if len(written) else 0 :] = False
-        if self.by_sentence:
+            visible = np.flatnonzero([offsets[w.stop - 1, 1] > offsets[w.start, 0] for w in words])
+            judged[visible[-1] if len(visible) else 0 :] = False
+        if self.judges_ended_sentences:
             judged &= draft.sentence_of_word < draft.settled
         if resumed:
             judged &= (draft.sentence_of_word >= 1) & (draft.settled >= 1)
@@ -256,49 +188,25 @@ class Trigger(Part):
             judged &= np.array([int(offsets[w.start, 0]) for w in words], dtype=int) < until
         return judged
 
-    # -- the reference variant ----------------------------------------------------------------------------------------
-
-    def released(self, draft: Draft, attention: np.ndarray | None = None) -> Released:
-        """Every sentence of a whole draft. ``attention`` (w,) is there for a trigger that ``rereads``."""
-        assert draft.laid is not None
-        score, loudest = self.word_scores(draft)  # (w,), (w,)
-        shown, entropy = self.measured(draft, loudest)
-        ranges = draft.laid.ranges
-        return Released([score[a:b] for a, b in ranges], self.peaks(draft, score, ranges), shown, entropy)
-
-    def reread(self, attention: np.ndarray, draft: Draft) -> np.ndarray:
-        """(w,) what each word receives in the attention (h, n, n) of the generated ids by themselves."""
-        raise SettingError(f"when {self.name!r} takes no attention of the generated ids by themselves")
-
-    def spared(self, words: Sequence[str], sentence: str, pipeline: Pipeline) -> np.ndarray | None:
-        """(m,) bool, words of the sentence that fired that do not count as hits; None where all may."""
-        return None
-
     # -- words for people ---------------------------------------------------------------------------------------------
 
-    def says(self, value: float) -> str:
+    def describe_score(self, value: float) -> str:
         """What a score is called in a reason: "scores 2.69"."""
         return f"scores {value:.3g}"
 
-    def says_nothing(self, best: float) -> str:
+    def describe_silence(self, peak: float) -> str:
         """Why nothing fires."""
-        return f"no {self.unit} scores above θ {self.theta:g} (the highest: {max(best, 0.0):.3g})"
+        return f"no {self.unit} scores above θ {self.theta:g} (the highest: {max(peak, 0.0):.3g})"
 
-    def says_of_sentence(self, number: int, peak: float, word: str | None) -> str:
-        """Why a sentence fires in the reference variant; sentences count from 0."""
-        if self.unit != "word" or word is None:
-            whole = "the draft" if self.unit == "draft" else f"sentence {number + 1}"
-            return f"{whole} {self.says(peak)} ({self.pool}), above θ {self.theta:g}"
-        return f"{word!r} in sentence {number + 1} {self.says(peak)}, above θ {self.theta:g}"
+    def describe_hit(self, verdict: Verdict) -> str:
+        """Why it fires."""
+        if self.unit != "word":
+            return f"the {self.unit} {self.describe_score(verdict.peak)} ({self.pool}), above θ {self.theta:g}"
+        word = verdict.words.text[verdict.word] or verdict.draft.written.tokens[verdict.token]  # type: ignore[union-attr]
+        return f"{word!r} {self.describe_score(float(verdict.words.score[verdict.word]))}, above θ {self.theta:g}"
 
 
-_SHIPPED = (
-    "dragin_lab.core.triggers",
-    "dragin_lab.triggers.call",
-    "dragin_lab.reference.etc",
-    "dragin_lab.triggers.later",
-)
-TRIGGERS: Registry[Trigger] = Registry("when", Trigger, "dragin_lab.whens", _SHIPPED)
+TRIGGERS: Registry[Trigger] = Registry("when", Trigger, "dragin_lab.whens")
 
 
 def when(
@@ -331,30 +239,29 @@ def when(
     """
     cut = unit if cut is None else cut
     for label, value, known in (("unit", unit, UNITS), ("pool", pool, POOLS), ("cut", cut, UNITS)):
-        choice(f"when {name!r}: {label}", value, known)
+        choice(f"trigger {name!r}: {label}", value, known)
     if UNITS.index(cut) < UNITS.index(unit):
-        raise SettingError(f"when {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
+        raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
     remedy = "give a tuple of 'attention', 'hidden' or 'hidden:12'"
-    if wrong := [need for need in several(f"when {name!r}: needs", needs, str, remedy) if not _NEED.fullmatch(need)]:
-        raise SettingError(f"needs={wrong!r} of when {name!r}: {remedy}")
+    if wrong := [need for need in several(f"trigger {name!r}: needs", needs, str, remedy) if not _NEED.fullmatch(need)]:
+        raise SettingError(f"needs={wrong!r} of trigger {name!r}: {remedy}")
     theta = None if threshold is None else number("threshold", threshold)
 
     def define(function: Callable[..., np.ndarray]) -> type[Trigger]:
-        made = part_of_function(
-            function,
-            Scored,
-            name,
-            settings={"threshold": theta},
-            unit=unit,
-            pool=pool,
-            cut=cut,
-            skip_stop_words=skip_stop_words,
-            needs=tuple(needs),
-            source=source,
-            rewrites_rest=unit == "draft",
-            measure=f"{name} score",
+        return TRIGGERS.add(
+            part_of_function(
+                function,
+                Scored,
+                name,
+                settings={"threshold": setting(theta, kind=float, label=f"{name} score")},
+                unit=unit,
+                pool=pool,
+                cut=cut,
+                skip_stop_words=skip_stop_words,
+                needs=tuple(needs),
+                source=source,
+            )
         )
-        return TRIGGERS.add(made)
 
     return define
 
@@ -367,16 +274,12 @@ class Scored(Trigger):
     parameters: ClassVar[tuple[str, ...]] = ()
 
     def score(self, draft: Draft) -> np.ndarray:
-        found: np.ndarray = self.function(draft, **{key: getattr(self, key) for key in self.parameters})
-        return found
+        values: np.ndarray = self.function(draft, **{key: getattr(self, key) for key in self.parameters})
+        return values
 
 
-def _failed(name: str, draft: Draft, error: Exception) -> str:
-    said = f"when {name!r} failed on a draft of {len(draft)} tokens ({draft.text[:60]!r}): "
+def _describe_failure(name: str, draft: Draft, error: Exception) -> str:
+    where = f"trigger {name!r} failed on a draft of {len(draft)} tokens ({draft.text[:60]!r}): "
     if isinstance(error, ValueError) and "read-only" in str(error):
-        return said + "it writes to an array of the draft, which is read-only; copy it first: draft.entropy.copy()"
-    return f"{said}{type(error).__name__}: {error}"
-
-
-def _shape(found: np.ndarray) -> str:
-    return f"an array of shape {found.shape} and type {found.dtype}"
+        return where + "it writes to an array of the draft, which is read-only; copy it first: draft.entropy.copy()"
+    return f"{where}{type(error).__name__}: {error}"

@@ -8,9 +8,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from dragin_lab.checks import text
-from dragin_lab.core.method import METHODS, Method, choice, settings_beside
-from dragin_lab.core.method import method as make_method
+from dragin_lab.catalog.methods import merge_settings
+from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.checks import choice, text
+from dragin_lab.core.method import METHODS, Method
 from dragin_lab.errors import SettingError
 
 #: Where settings come from: the DRAGIN paper (Tables 3, 8, 9), its authors' released configurations
@@ -91,7 +92,7 @@ def preset(model: str, dataset: str, *, source: str = "paper", method: str = "dr
     written form's settings replace them too, and another trigger than the method's own has its own default θ.
     """
     published = find_preset(model, dataset, source=source, method=method)
-    return make_method(published.method, **settings_beside(published.settings, published.method, changes))
+    return make_method(published.method, **merge_settings(published.settings, published.method, changes))
 
 
 def plain_name(model: str) -> str:

@@ -1,51 +1,78 @@
-"""ETC: retrieval where the trend of entropy turns (arXiv 2511.09980), by the paper and as its released code does it.
+"""ETC's released code (github.com/WisdomShell/ETC, commit facd465), to the letter.
 
-The released code (github.com/WisdomShell/ETC, commit facd465) has a loop of its own: it encodes a prompt's parts one by
-one, ends a draft with its line, cuts at the word that fires, and ranks the words of question and answer by the
-attention that the words which fired pay them.
+It has a loop of its own: it encodes a prompt's parts one by one, ends a draft with its line, cuts at the word that
+fires, and ranks the words of question and answer by the attention that the words which fired pay them.
 """
 
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Episode, SoFar, attend
-from dragin_lab.core.gap import Gap, Ranked
-from dragin_lab.core.scores import contains_any, doubts, over_words
-from dragin_lab.core.trigger import TRIGGERS, Trigger
-from dragin_lab.core.words import Word
+from dragin_lab.core.queries import choose_top
+from dragin_lab.core.scores import doubts, pool_words
+from dragin_lab.core.settings import Rule, setting
+from dragin_lab.core.words import Word, contain_any
 from dragin_lab.reference.dragin import ReleasedLoop
-from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Step, Words
-from dragin_lab.triggers.trends import paid_to_words, reference_scores, reference_trends, reference_words, trends
+from dragin_lab.reference.rules import (
+    FORMULATIONS,
+    REFERENCE_METHODS,
+    RULES,
+    Candidates,
+    Qfs,
+    ReferenceMethod,
+    ReleasedGap,
+)
+from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Step, Words
+
+_TINY = 1e-10
 
 
-@TRIGGERS.add
+@RULES.add
 @dataclass(frozen=True)
-class EntropyTrend(Trigger):
-    """Entropy's second difference turns (ETC). Reference variant: times attention paid, as the released code has it."""
+class EntropyTrend(Rule):
+    """The trend of a word's entropy times its share of attention is above θ (ETC)."""
 
-    name, source = "entropy-trend", "ETC §3 (arXiv 2511.09980)"
-    thresholds: ClassVar = {"reference": 1.3, "paper": 1.3}  # as released; the paper's own are on its formula
-    code, measure = "etc", "entropy trend"
-    query_tokens = None
-    threshold: float | None = None
-    absolute: bool = False  # reference variant: hold the trend's absolute value against θ; the paper always does
+    name, source = "entropy-trend", "ETC, released code"
+    threshold: float = setting(1.3, label="entropy trend")
+    absolute: bool = setting(False, label="compare the trend's absolute value, as the paper does")
 
-    def score(self, draft: Draft) -> np.ndarray:
-        content = contains_any(draft.words, draft.pipeline.content_words(draft.text))  # (w,)
-        found = np.zeros(len(draft.words))  # (w,)
-        found[content] = np.abs(trends(over_words(draft.entropy, draft.word_list, "max")[content]))
-        return found[draft.word_of_token]
 
-    def measured(self, draft: Draft, loudest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return np.full(len(loudest), np.nan), draft.entropy[loudest]  # the equations do not look at attention
+@FORMULATIONS.add
+@dataclass(frozen=True)
+class EtcQfs(Qfs):
+    """QFS as ETC's code has it: all words that fired in the sentence count, and what they pay is summed."""
+
+    name, source = "qfs-etc", "ETC, released code"
+    top_n: int = setting(35, label="words in the query", unit="words")
+
+    def query(self, gap: ReleasedGap) -> Episode[Query]:
+        candidates = gap.candidates
+        if candidates is None:
+            return (yield from super().query(gap))
+        chosen = choose_top(candidates.weights, self.top_n, candidates.content)
+        return Query.of(candidates.words, candidates.weights, chosen, gap.note)
+
+
+@dataclass(frozen=True)
+class EtcMethod(ReferenceMethod):
+    """ETC's released code; it sends whole queries."""
+
+    query_tokens: ClassVar[int | None] = None
+    rules: ClassVar[tuple[type[Rule], ...]] = (EntropyTrend,)
+
+    @property
+    def reads_attention(self) -> bool:
+        return True
+
+
+REFERENCE_METHODS["etc"] = EtcMethod
 
 
 @dataclass(frozen=True)
@@ -57,7 +84,7 @@ class LineEnds:
 
 
 @dataclass(frozen=True)
-class Laid:
+class EtcDraft:
     """A draft of n tokens as the released code cuts it: the words of prompt and draft, and the draft's alone.
 
     A closing EOS is attended to, but is no token of a word.
@@ -95,29 +122,29 @@ class EtcLoop(ReleasedLoop):
         while self.trace.ended == "running":
             step = self.new_step()
             step.prompt = self._prompt(text)
-            made = step.draft = yield from self.write(step, limit, LineEnds())
-            seen = self._laid(made)
-            place = None
+            written = step.draft = yield from self.write(step, limit, LineEnds())
+            seen = self._cut_draft(written)
+            gap = None
             if seen is None:
                 step.decision = Decision(False, "nothing is written")
             else:
-                place = self._judge(step, made, seen, (yield from attend(seen.attended)), text)
+                gap = self._judge(step, written, seen, (yield from attend(seen.attended)), text)
             assert step.decision is not None
-            if place is None:
-                new = " ".join(part for part in (text, made.text.strip()) if part)
-                tokens = len(made.prompt_ids) + len(made)
+            if gap is None:
+                new = " ".join(part for part in (text, written.text.strip()) if part)
+                tokens = len(written.prompt_ids) + len(written)
             else:
-                yield from self.retrieve(step, (yield from self.method.formulator.formulate(place)))
-                step.passages_prompt = self._prompt(place.answer, step.passages)
-                made = step.continuation = yield from self.write(step, limit, LineEnds(), with_passages=True)
-                spans = self.method.pipeline.spans(made.text)
-                step.continuation_kept = spans[0][1] if spans else len(made.text)
-                new = f"{place.answer} {made.text[: step.continuation_kept].strip()}"
+                yield from self.retrieve(step, (yield from self.method.formulator.query(gap)))
+                step.passages_prompt = self._prompt(gap.answer, step.passages)
+                written = step.continuation = yield from self.write(step, limit, LineEnds(), with_passages=True)
+                spans = self.method.pipeline.spans(written.text)
+                step.continuation_kept = spans[0][1] if spans else len(written.text)
+                new = f"{gap.answer} {written.text[: step.continuation_kept].strip()}"
                 tokens = len(self.tokenizer.encode(new, special=True))
                 step.discarded = step.draft.text[step.decision.cut or 0 :]
             self.trace.text = step.answer = new
             step.kept = new.removeprefix(text).strip()
-            if place is None and made.stopped == "eos":
+            if gap is None and written.stopped == "eos":
                 self.trace.ended = "answered"
             elif tokens > limit or len(new) <= len(text):
                 self.trace.ended = "length" if tokens > limit else "stalled"
@@ -128,11 +155,11 @@ class EtcLoop(ReleasedLoop):
     def _prompt(self, answer: str, passages: Sequence[Passage] | None = None) -> Prompt:
         """The five parts of a prompt, or of one with passages, which is encoded as a whole."""
         examples = "\n".join(self.template.shape.exemplar(e).rstrip("\n") for e in self.template.exemplars)
-        found = ""
+        context = ""
         if passages is not None:
             lines = "".join(f"[{i}] {p.text}\n" for i, p in enumerate(passages, 1))
-            found = f"\nContext:\n{lines}Answer in the same format as before.\n"
-        parts = (examples + found, "\nQuestion:", self.question, "\nAnswer:", answer)
+            context = f"\nContext:\n{lines}Answer in the same format as before.\n"
+        parts = (examples + context, "\nQuestion:", self.question, "\nAnswer:", answer)
         a, b, c, d = np.cumsum([len(part) for part in parts[:4]]).tolist()
         spans = {"exemplars": (0, len(examples)), "question": (b, c)} | (
             {"answer": (d, d + len(answer))} if answer else {}
@@ -141,37 +168,39 @@ class EtcLoop(ReleasedLoop):
 
     # -- when ---------------------------------------------------------------------------------------------------------
 
-    def _laid(self, made: Continuation) -> Laid | None:
+    def _cut_draft(self, written: Continuation) -> EtcDraft | None:
         """The words and sentences of a draft; None where nothing is written."""
-        n, p = len(made) - (made.stopped == "eos"), len(made.prompt_ids)
-        sentences = self.method.pipeline.spans(made.text)
+        n, p = len(written) - (written.stopped == "eos"), len(written.prompt_ids)
+        sentences = self.method.pipeline.spans(written.text)
         if n == 0 or not sentences:
             return None
-        attended = [*made.prompt_ids.tolist(), *made.ids.tolist()]
+        attended = [*written.prompt_ids.tolist(), *written.ids.tolist()]
         marker, tokens = self.tokenizer.marker, self.tokenizer.tokens(attended[: p + n])
-        own = reference_words(tokens[p:], marker, self._alone)
-        words = reference_words(tokens[:p], marker, self._alone)
+        own = merge_words(tokens[p:], marker, self._alone)
+        words = merge_words(tokens[:p], marker, self._alone)
         words += [Word(word.text, word.start + p, word.stop + p) for word in own]
-        starts = made.offsets[[word.start for word in own], 0]  # (w,)
+        starts = written.offsets[[word.start for word in own], 0]  # (w,)
         ends = np.array([stop for _, stop in sentences[:-1]], dtype=int)
         sentence = (ends[None] <= starts[:, None]).sum(axis=1).astype(np.int32)  # (w,)
-        return Laid(attended, p, words, own, sentences, sentence)
+        return EtcDraft(attended, p, words, own, sentences, sentence)
 
-    def _judge(self, step: Step, made: Continuation, seen: Laid, attention: np.ndarray, text: str) -> Gap | None:
-        """The words of a draft with their trends, and the place of the first that fires."""
-        when, n = self.method.trigger, seen.n
-        assert isinstance(when, EntropyTrend)
-        theta = when.theta
+    def _judge(
+        self, step: Step, written: Continuation, seen: EtcDraft, attention: np.ndarray, text: str
+    ) -> ReleasedGap | None:
+        """The words of a draft with their trends, and the gap of the first that fires."""
+        rule, n = self.method.trigger, seen.n
+        assert isinstance(rule, EntropyTrend)
+        theta = rule.theta
         assert theta is not None
         texts = tuple(word.text for word in seen.own)
-        content = contains_any(texts, self.method.pipeline.content_words(made.text))  # (w,)
-        entropy = over_words(made.entropy[:n], seen.own, "max")  # (w,)
+        content = contain_any(texts, self.method.pipeline.content_words(written.text))  # (w,)
+        entropy = pool_words(written.entropy[:n], seen.own, "max")  # (w,)
         # As many rows from the end as the draft has tokens: with a closing EOS every token has the row of the next.
         rows = attention[:, len(seen.attended) - n :, : seen.p + n]  # (h, n, p + n)
-        paid = paid_to_words(rows, seen.words, seen.own)  # (w, words)
-        attended, scores = reference_scores(paid, reference_trends(entropy, content), seen.ranges)
+        paid = pay_words(rows, seen.words, seen.own)  # (w, words)
+        attended, scores = score_words(paid, compute_trends(entropy, content), seen.ranges)
         score = np.concatenate(scores)  # (w,)
-        height = np.abs(score) if when.absolute else score
+        height = np.abs(score) if rule.absolute else score
         above = height > theta
         step.words = Words(
             text=texts,
@@ -192,17 +221,19 @@ class EtcLoop(ReleasedLoop):
         step.words.hit[word:stop] = above[word:stop]
         start = seen.own[word].start
         reason = f"the trend at {texts[word]!r} is {height[word]:.3g}, above θ {theta:g}"
-        cut = int(made.offsets[start, 0])
+        cut = int(written.offsets[start, 0])
         step.decision = Decision(True, reason, cut=cut, token=start, sentence=int(seen.sentence[word]))
-        return self._place(step, made, seen, word, paid, text)
+        return self._gap(step, written, seen, word, paid, text)
 
-    def _place(self, step: Step, made: Continuation, seen: Laid, word: int, paid: np.ndarray, text: str) -> Gap:
+    def _gap(
+        self, step: Step, written: Continuation, seen: EtcDraft, word: int, paid: np.ndarray, text: str
+    ) -> ReleasedGap:
         """Where a draft fires, with what the flagged words pay those of question and answer before the first."""
         words, prompt = step.words, step.prompt
         assert prompt is not None
         encode, decode, pipeline = self.tokenizer.encode, self.tokenizer.decode, self.method.pipeline
         kept = encode(text, special=False)
-        ids = kept + made.ids[: seen.own[word].start].tolist()
+        ids = kept + written.ids[: seen.own[word].start].tolist()
         answer = decode(ids, special=False)
         asked = len(encode(self.question, special=False))
         begin = seen.p - len(kept) - len(encode("\nAnswer:", special=False)) - asked
@@ -213,32 +244,92 @@ class EtcLoop(ReleasedLoop):
         ]
         texts = tuple(decode(seen.attended[seen.words[i].start : seen.words[i].stop], special=False) for i in inside)
         # The draft stands right after the prompt, its first space lost where the vocabulary drops it.
-        content = contains_any(texts, pipeline.content_words(prompt.text + made.text))
+        content = contain_any(texts, pipeline.content_words(prompt.text + written.text))
         number = int(seen.sentence[word])
         first, stop = seen.ranges[number]
         a, b = seen.own[first].start, seen.own[stop - 1].stop
-        return Gap(
+        return ReleasedGap(
             question=self.question,
             answer=answer,
             context=f"{self.question} {answer}",
-            sentence=made.text[slice(*seen.sentences[number])],
+            sentence=written.text[slice(*seen.sentences[number])],
             words=words.text[first:stop],
             hits=words.hit[first:stop],
-            tokens=tuple(decode([i], special=True) for i in made.ids[a:b].tolist()),
-            doubt=doubts(made.logprob)[a:b],
+            tokens=tuple(decode([i], special=True) for i in written.ids[a:b].tolist()),
+            doubt=doubts(written.logprob)[a:b],
             pipeline=pipeline,
             tokenizer=self.tokenizer,
-            variant="reference",
             before=f"{self.question} {answer} ",
-            ranked=Ranked(texts, paid[words.hit].sum(axis=0)[inside], content),
+            candidates=Candidates(texts, paid[words.hit].sum(axis=0)[inside], content),
         )
 
     @cached_property
     def _alone(self) -> frozenset[str]:
         """Tokens that are a word by themselves: what white space and punctuation become, the marker, BOS."""
-        found = {self.tokenizer.marker, *self.tokenizer.tokens(self.tokenizer.encode("", special=True))}
+        alone = {self.tokenizer.marker, *self.tokenizer.tokens(self.tokenizer.encode("", special=True))}
         for mark in string.whitespace + string.punctuation:
             tokens = self.tokenizer.tokens(self.tokenizer.encode(f"0{mark}", special=False))
             zero = next((i for i, token in enumerate(tokens) if "0" in token), 0)
-            found.update(tokens[zero + 1 :])
-        return frozenset(found)
+            alone.update(tokens[zero + 1 :])
+        return frozenset(alone)
+
+
+# -- words and trends ----------------------------------------------------------------------------------------------
+
+
+def compute_trends(entropy: np.ndarray, content: np.ndarray) -> np.ndarray:
+    """M of the words as the released code computes it; (w,) float64, 0 for those without a second difference.
+
+    ``entropy`` is (w,) nats, ``content`` (w,) bool. A first difference is taken to the nearest content word before, a
+    second one to the nearest earlier first difference that is not 0.
+    """
+    first, second = np.zeros(len(entropy)), np.zeros(len(entropy))  # (w,), (w,)
+    for i in np.flatnonzero(content):
+        words = np.flatnonzero(content[:i])
+        first[i] = entropy[i] - entropy[words[-1]] if len(words) else 0.0
+        differing = np.flatnonzero(first[:i])
+        second[i] = first[i] - first[differing[-1]] if i >= 2 and len(differing) else 0.0
+    trend = np.zeros(len(entropy))  # (w,)
+    turning = np.flatnonzero(second)
+    before = 0.0
+    for count, i in enumerate(turning, 1):
+        x, mean = second[i], second[turning[:count]].mean()
+        weight = abs(before - mean) / (abs(x - mean) + abs(before - mean))
+        share = 0.9 + 0.1 * weight
+        trend[i], before = share * x + (1 - share) * before, x
+    return trend
+
+
+def merge_words(tokens: Sequence[str], marker: str, alone: Collection[str]) -> list[Word]:
+    """Words as the released code cuts them: at the space marker, and around every token that stands ``alone``."""
+    opens = [
+        i == 0 or (bool(marker) and token.startswith(marker)) or token in alone or tokens[i - 1] in alone
+        for i, token in enumerate(tokens)
+    ]
+    starts = [i for i, is_open in enumerate(opens) if is_open]
+    ends = [*starts, len(tokens)][1:]
+    return [Word("".join(tokens[a:b]), a, b) for a, b in zip(starts, ends, strict=True)]
+
+
+def pay_words(rows: np.ndarray, words: Sequence[Word], own: Sequence[Word]) -> np.ndarray:
+    """What each word of a draft pays to every word of the text: ``rows`` (h, n, p + n) -> (own, words) float64.
+
+    Mean over heads, columns summed over a word's tokens, rows averaged over them. ``own`` count tokens in the draft.
+    """
+    mean = rows.mean(axis=0).astype(np.float64)  # (n, p + n)
+    columns = np.add.reduceat(mean, [word.start for word in words], axis=1)  # (n, words)
+    return np.stack([columns[word.start : word.stop].mean(axis=0) for word in own])
+
+
+def score_words(
+    paid: np.ndarray, trend: np.ndarray, ranges: Sequence[tuple[int, int]]
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The draft's words' attention (w,), and per sentence what is compared with θ, (m,).
+
+    ``paid`` is (w, all words): what the draft's words pay, their own at the end. A word's attention is the largest that
+    it pays to a word of the draft; within a sentence it is divided by its sum and multiplied by its length.
+    """
+    shares = paid[:, paid.shape[1] - len(trend) :] / (paid.sum(axis=1, keepdims=True) + _TINY)  # (w, w)
+    attention = shares.max(axis=1)  # (w,)
+    scores = [attention[a:b] * (b - a) / (attention[a:b].sum() + _TINY) * trend[a:b] for a, b in ranges]  # (m,) each
+    return attention, scores

@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dragin_lab.core.method import Method, restored
+from dragin_lab.catalog.methods import restore_method
+from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.errors import DraginLabError
 from dragin_lab.run.cached import CacheAlone, is_cacheable
@@ -53,7 +54,7 @@ class Rerun:
         Raises ``RunError`` where the model or the passages are not those of the run, or cannot be found.
         """
         config = self.record.config
-        method = restored(config["method"])
+        method = restore_method(config["method"])
         lm = self._part("model")
         retriever = self._part("retriever") if method.retrieves else None
         question = Question(line["qid"], line["question"], tuple(line["gold"]))

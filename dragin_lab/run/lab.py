@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.catalog.methods import exchange_settings
+from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.checks import choice, is_embedded, several, shown
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.method import METHODS, Method, exchanged
-from dragin_lab.core.method import method as make_method
+from dragin_lab.core.method import METHODS, Method
 from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
 from dragin_lab.data.datasets import template_of
 from dragin_lab.data.templates import template_for
@@ -178,7 +179,7 @@ class Lab:
                 f"method {method.name!r} looks at attention, and {self.model.name} has none; these need only "
                 f"probabilities: {', '.join(free)}"
             )
-        if method.trigger.reads_entities:
+        if "entities" in method.trigger.needs:
             method.pipeline.require_entities()
         template = template_for(method, self.model, self.prompt or asked)
         return template if self.layout is None else replace(template, layout=self.layout)
@@ -365,5 +366,5 @@ def _as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -
 def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:
     """A method by name or as it is, with settings exchanged. Raises ``SettingError`` as ``dl.method``."""
     if isinstance(given, Method):
-        return exchanged(given, **settings) if settings else given
+        return exchange_settings(given, **settings) if settings else given
     return make_method(given, **settings)

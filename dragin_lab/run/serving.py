@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dragin_lab.catalog.loops import episode
+from dragin_lab.catalog.loops import start_episode
 from dragin_lab.checks import shown
 from dragin_lab.core.episode import Attend, Episode, Request, Retriever, Search, Write
 from dragin_lab.core.method import Method
@@ -235,7 +235,7 @@ def open_episode(
     if lab.prompt is not None and lab.prompt.exemplars and template.exemplars != lab.prompt.exemplars:
         trace.notes.append(f"the exemplars do not show what {method.name} writes, so its own stand in their place")
     lm = lab.model
-    return Running(episode(method, trace, template, lm.tokenizer, window=lm.context_window), trace, lab.seed)
+    return Running(start_episode(method, trace, template, lm.tokenizer, window=lm.context_window), trace, lab.seed)
 
 
 def _check_question(question: str | Question, gold: str | Iterable[str] | None) -> Question:

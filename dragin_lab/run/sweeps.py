@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dragin_lab.core.method import Method, label
+from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, check_run, finds_nothing, open_run, run_folder
 from dragin_lab.run.cache import Cache, Counts
@@ -115,7 +115,7 @@ def run_methods(
     folders = [run_folder(lab, method, asked, output) for method in chosen]
     for method, folder in zip(chosen, folders, strict=True):  # before any work is done
         check_run(lab, method, asked, folder, traces=options.get("traces"))
-    titles = [f"{asked.name} {label(method)}" if progress else "" for method in chosen]
+    titles = [f"{asked.name} {method.label}" if progress else "" for method in chosen]
     run_together(lab, asked, list(zip(chosen, folders, titles, strict=True)), **options)
     return [read_run(folder) for folder in folders]
 
@@ -140,7 +140,7 @@ def run_together(
                 predictions[i] = under_way[i](upto)
     for (method, _, _), lines in zip(runs, predictions, strict=True):
         if lost := window_lost(lines):
-            warnings.warn(f"{asked.name} {label(method)}: {lost}", stacklevel=3)
+            warnings.warn(f"{asked.name} {method.label}: {lost}", stacklevel=3)
     return predictions
 
 

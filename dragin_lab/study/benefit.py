@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dragin_lab.catalog.loops import whole
+from dragin_lab.catalog.loops import run_loop
+from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.core.loops import ClockLoop
 from dragin_lab.core.method import Method
-from dragin_lab.core.method import method as make_method
-from dragin_lab.core.paper import PaperLoop
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.drivers import serve
@@ -119,7 +119,7 @@ def _stop_retrieving(lab: Lab, trace: Trace, step: Step) -> Trace:
     passages = next((s.passages for s in reversed(trace.steps[: step.index]) if s.passages), None) if seen else None
     lm = lab.model
     text = f" {before.strip()}" if before.strip() else ""
-    loop = PaperLoop(alone, ending, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
-    for _ in serve(Running(whole(loop), ending, lab.seed), Server(lab.writer, None)):
+    loop = ClockLoop(alone, ending, lab.template(alone), lm.tokenizer, lm.context_window, text=text, passages=passages)
+    for _ in serve(Running(run_loop(loop), ending, lab.seed), Server(lab.writer, None)):
         pass
     return ending

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.catalog.budget import NEVER, Budget, Calibration
+from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.checks import instance, number, several
-from dragin_lab.core.method import Method, exchanged, label
+from dragin_lab.core.method import Method
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
 from dragin_lab.run.lab import Lab, as_method
@@ -41,7 +42,7 @@ def calibration(
     if own.threshold is None:
         raise SettingError(f"method {own.name!r} with trigger {own.trigger.name!r} has no threshold to calibrate")
     lab = lab.replace(exemplars=lab.template(own, benchmark.template))
-    traces = lab.ask_many(benchmark.questions, exchanged(own, threshold=NEVER), batch_size=batch_size)
+    traces = lab.ask_many(benchmark.questions, exchange_settings(own, threshold=NEVER), batch_size=batch_size)
     place = {question.id: i for i, question in enumerate(benchmark.questions)}
     return Calibration.of(sorted(traces, key=lambda trace: place[trace.question.id]), benchmark.name)
 
@@ -56,7 +57,7 @@ def calibrate(
     """
     Budget.read(threshold)  # before any question is asked
     own = as_method(method, settings)
-    return exchanged(own, threshold=threshold, calibration=calibration(lab, questions, own, limit=limit))
+    return exchange_settings(own, threshold=threshold, calibration=calibration(lab, questions, own, limit=limit))
 
 
 @dataclass(frozen=True)
@@ -189,14 +190,16 @@ def frontier(
     )
     amounts = [number("each of budgets", amount) for amount in several("budgets", budgets, Real, "give numbers")]
     plain = [as_method(method, {}) for method in wanted]
-    names = [label(method) for method in plain] if named is None else list(named)
+    names = [method.label for method in plain] if named is None else list(named)
     reached: list[tuple[str, float, Method]] = []
     unreached = []
     for name, method in zip(names, plain, strict=True):
         scores = calibration(lab, development, method, batch_size=batch_size)
         for amount in amounts:
             try:
-                reached.append((name, amount, exchanged(method, threshold=f"budget:{amount:g}", calibration=scores)))
+                reached.append(
+                    (name, amount, exchange_settings(method, threshold=f"budget:{amount:g}", calibration=scores))
+                )
             except SettingError as error:
                 unreached.append(f"{name}: {error}")
     if not reached:

@@ -10,9 +10,9 @@ import msgspec
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.catalog.methods import restore_method
 from dragin_lab.checks import choice, several
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.method import restored
 from dragin_lab.errors import SettingError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.study.ranking import roc_area
@@ -139,7 +139,7 @@ def trigger(path: str | Path) -> Logistic:
 
 def _read_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[tuple[Draft, np.ndarray]]:
     """The drafts of a trace that state labelled facts, with (r,) bool for their first r tokens: missing or not."""
-    method = restored(trace.method, nlp)
+    method = restore_method(trace.method, nlp)
     for step, truth in zip(trace.steps, read_truths(trace, labelled), strict=True):
         if truth is not None and truth.stated:
             draft = as_judged(trace, step, method)
@@ -153,10 +153,10 @@ def _read_drafts(trace: Trace, labelled: Labelled, nlp: Any) -> Iterator[tuple[D
 
 def _choose_features(use: Sequence[str] | None, drafts: Sequence[Draft]) -> list[str]:
     """The names of the features: those asked for, else all that every draft has; hidden states one by one."""
-    attended = all(draft.made.attention is not None for draft in drafts)
+    attended = all(draft.written.attention is not None for draft in drafts)
     names = [name for name in FEATURES if name != "paid" or attended] if use is None else list(use)
     if "hidden" in names:
-        widths = {None if draft.made.hidden is None else draft.made.hidden.shape[1] for draft in drafts}
+        widths = {None if draft.written.hidden is None else draft.written.hidden.shape[1] for draft in drafts}
         if len(widths) > 1 or None in widths:
             raise SettingError(
                 f"the drafts' hidden states have widths {sorted(map(str, widths))}; ask with a trigger that needs "

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.formulators import Formulator
 from dragin_lab.core.gap import Gap
 from dragin_lab.core.method import Method
-from dragin_lab.core.method import method as make_method
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import as_benchmark
@@ -65,8 +65,7 @@ class Oracle(Trigger):
     """Where the draft states a fact that the model cannot know, by the labels; make it with ``bounds``."""
 
     name, source, measure = "oracle", "a bound: from labels", "missing facts"
-    thresholds: ClassVar = {"reference": 0.5, "paper": 0.5}
-    threshold: float | None = None
+    threshold: float = 0.5
     labels: str = ""  # sixteen hexadecimal digits over the labels
 
     def score(self, draft: Draft) -> np.ndarray:

@@ -16,23 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.almanac.facts import DEGREES, Labelled
+from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Write
-from dragin_lab.core.method import method as make_method
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.scores import (
-    doubts,
-    over_words,
-    reference_attention,
-    reference_scores,
-    reference_token_ranges,
-)
+from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.stops import AnswerSentence
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.core.triggers import EveryN, EverySentence
-from dragin_lab.core.words import Word, lay_sentences, reference_words
+from dragin_lab.core.words import Word
 from dragin_lab.errors import DraginLabError
+from dragin_lab.reference.text import assign_tokens, assign_words, merge_words, receive_attention, score_words
 from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
@@ -81,9 +76,9 @@ class Item:
 def score_triggers(pipeline: Pipeline) -> list[Trigger]:
     """The registered triggers that score tokens by what is captured by default, custom and fitted ones too."""
     parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
-    drafts = [part for part in parts if part.looks == "draft" and not part.needs]
-    usable = [part for part in drafts if pipeline.finds_entities or not part.reads_entities]
-    return [TRIGGERS.make(part, threshold=0.0).resolved("paper") for part in usable]
+    captured = {"entities"} if pipeline.finds_entities else set()
+    usable = [part for part in parts if part.judges_drafts() and captured.issuperset(part.needs)]
+    return [TRIGGERS.make(part, threshold=0.0) for part in usable]
 
 
 def left_out(items: Iterable[Item]) -> dict[str, str]:
@@ -92,13 +87,12 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
     reasons = {}
     for name in TRIGGERS.names():
         part = TRIGGERS.named(name)
-        if part.looks == "draft" and name not in scored and (part.needs or part.reads_entities):
-            reads = ("hidden states" if "hidden" in part.needs[0] else part.needs[0]) if part.needs else "entities"
-            reasons[name] = f"reads {reads}"
+        if part.judges_drafts() and name not in scored and part.needs:
+            reasons[name] = f"reads {'hidden states' if 'hidden' in part.needs[0] else part.needs[0]}"
     return reasons
 
 
-def token_scores(
+def score_tokens(
     continuation: Continuation, alone: np.ndarray, marker: str, decoded: Sequence[str], pipeline: Pipeline, n: int = 16
 ) -> dict[str, np.ndarray]:
     """Every trigger's score of every token of a text, each (n,) float64.
@@ -108,28 +102,28 @@ def token_scores(
     """
     doubt = doubts(continuation.logprob)  # (n,)
     draft = Draft(continuation, pipeline)
-    words = reference_words(continuation.tokens, continuation.ids.tolist(), marker)
+    words = merge_words(continuation.tokens, continuation.ids.tolist(), marker)
     sentences = pipeline.split(continuation.raw_text)
-    ranges = lay_sentences(sentences, [word.text for word in words])
-    received = reference_attention(alone, first_is_eos=continuation.tokens[0] == "</s>")  # (n,)
-    attended = over_words(received, words, "sum")  # (w,)
-    entropy = over_words(continuation.entropy.astype(np.float64), words, "mean")  # (w,)
+    ranges = assign_words(sentences, [word.text for word in words])
+    received = receive_attention(alone, first_is_eos=continuation.tokens[0] == "</s>")  # (n,)
+    attended = pool_words(received, words, "sum")  # (w,)
+    entropy = pool_words(continuation.entropy.astype(np.float64), words, "mean")  # (w,)
     mean_doubt, starts, clock = (np.zeros(len(continuation)) for _ in range(3))
-    for first, last in reference_token_ranges(sentences, decoded):
+    for first, last in assign_tokens(sentences, decoded):
         mean_doubt[first:last] = doubt[first:last].mean() if last > first else 0.0
     for start, end in pipeline.spans(continuation.text):
         starts[tokens_of(continuation, start, end)[:1]] = 1.0
     clock[::n] = 1.0
     return {
-        "rind-reference": _on_tokens(len(continuation), words, ranges, reference_scores(attended, entropy, ranges)),
+        "rind-reference": _on_tokens(len(continuation), words, ranges, score_words(attended, entropy, ranges)),
         "attention-reference": _on_tokens(
-            len(continuation), words, ranges, reference_scores(attended, np.ones(len(words)), ranges)
+            len(continuation), words, ranges, score_words(attended, np.ones(len(words)), ranges)
         ),
         "probability-first": 1.0 - continuation.alternative_probs[:, 0].astype(np.float64),
         "probability-sentence": mean_doubt,
         EverySentence.name: starts,
         EveryN.name: clock,
-    } | {trigger.name: trigger.token_scores(draft) for trigger in score_triggers(pipeline)}
+    } | {trigger.name: trigger.score_tokens(draft) for trigger in score_triggers(pipeline)}
 
 
 def _on_tokens(
@@ -151,7 +145,7 @@ def tokens_of(continuation: Continuation, start: int, end: int) -> np.ndarray:
 def _score_text(lm: LanguageModel, continuation: Continuation, pipeline: Pipeline, n: int) -> dict[str, np.ndarray]:
     ids = continuation.ids.tolist()
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    return token_scores(continuation, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline, n)
+    return score_tokens(continuation, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline, n)
 
 
 def _gather_scores(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence: np.ndarray) -> dict[str, float]:

@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.almanac.facts import Fact, Labelled
+from dragin_lab.catalog.methods import find_conflict, method
 from dragin_lab.core.episode import Attend, Episode, Retriever, Write
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.gap import Gap
-from dragin_lab.core.method import Method, method, senseless
+from dragin_lab.core.method import Method
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.scores import doubts, reference_token_ranges
+from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline
+from dragin_lab.core.settings import Registry
 from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.triggers import Rind
 from dragin_lab.reference.dragin import ReferenceLoop
+from dragin_lab.reference.rules import FORMULATIONS, ReleasedGap
+from dragin_lab.reference.text import assign_tokens
 from dragin_lab.run.lab import Lab
 from dragin_lab.trace.trace import Continuation, Prompt, Query, Step, Trace
 from dragin_lab.trace.trace import Question as AskedQuestion
@@ -67,11 +71,14 @@ class Stated:
 
 
 def formulators(variant: str, top_n: Mapping[str, int] | None = None, nlp: Any = None) -> dict[str, Method]:
-    """Every *what* of a variant as DRAGIN's, asking for ``DEPTH`` passages; ``top_n`` by *what* (qfs, last-n)."""
+    """Every formulator of a variant in DRAGIN's loop, for ``DEPTH`` passages; ``top_n`` by name (qfs, last-n)."""
     sizes = top_n or {}
-    usable = [name for name in FORMULATORS.names() if not senseless(Rind, FORMULATORS.named(name))]
-    made = {name: FORMULATORS.make(name, **({"top_n": sizes[name]} if name in sizes else {})) for name in usable}
-    return {name: method("dragin", variant=variant, what=one, top_k=DEPTH, nlp=nlp) for name, one in made.items()}
+    table: Registry[Any] = FORMULATIONS if variant == "reference" else FORMULATORS
+    usable = [
+        name for name in table.names() if variant == "reference" or not find_conflict(Rind, FORMULATORS.named(name))
+    ]
+    parts = {name: table.make(name, **({"top_n": sizes[name]} if name in sizes else {})) for name in usable}
+    return {name: method("dragin", variant=variant, what=part, top_k=DEPTH, nlp=nlp) for name, part in parts.items()}
 
 
 def place_of(
@@ -130,12 +137,11 @@ def _formulate(
     trace = Trace(AskedQuestion(labelled.qid, labelled.question), chosen.settings)
     if chosen.variant == "reference":
         loop = ReferenceLoop(chosen, trace, template, lm.tokenizer)
-        where = reference_place(loop, place)
-        query = yield from chosen.formulator.formulate(where)
+        query = yield from chosen.formulator.query(reference_place(loop, place))
         yield from loop.retrieve(step, query)
     else:
         paper = PaperLoop(chosen, trace, template, lm.tokenizer)
-        query = yield from chosen.formulator.formulate(paper_place(paper, place))
+        query = chosen.formulator.query(paper_place(paper, place))
         yield from paper.retrieve(step, query)
     return query
 
@@ -155,41 +161,41 @@ def _serve(episode: Episode[Query], lm: LanguageModel, retriever: Retriever) -> 
             answer = retriever.search(request.query, request.k)
 
 
-def reference_place(loop: ReferenceLoop, stated: Stated) -> Gap:
+def reference_place(loop: ReferenceLoop, stated: Stated) -> ReleasedGap:
     """The place as the released code's formulators see it (reference-behaviour §2, §3): nothing kept from before."""
-    made, question = stated.written, loop.question
-    laid = loop.look(made, "").laid
-    assert laid is not None
-    spans = loop.method.pipeline.spans(made.text)
+    written, question = stated.written, loop.question
+    draft = loop.cut_draft(written)
+    spans = loop.method.pipeline.spans(written.text)
     number = _sentence_number(spans, stated.start)
-    sentences = [made.text[a:b] for a, b in spans]
-    (first, last), (a, b) = laid.ranges[number], reference_token_ranges(sentences, laid.tokens)[number]
-    inside = [made.offsets[word.start : word.stop] for word in laid.words[first:last]]
+    sentences = [written.text[a:b] for a, b in spans]
+    (first, last), (a, b) = draft.ranges[number], assign_tokens(sentences, draft.tokens)[number]
+    inside = [written.offsets[word.start : word.stop] for word in draft.words[first:last]]
     hits = [bool(((o[:, 0] < stated.end) & (o[:, 1] > stated.start)).any()) for o in inside]
     kept = " ".join(sentences[:number])
-    return Gap(
+    return ReleasedGap(
         question=question,
         answer=kept,
         context=f"{question} {kept}" if kept else question,
         sentence=sentences[number],
-        words=tuple(word.text for word in laid.words[first:last]),
+        words=tuple(word.text for word in draft.words[first:last]),
         hits=np.array(hits, dtype=bool),
-        tokens=tuple(laid.tokens[a:b]),
-        doubt=doubts(made.logprob)[a:b],
+        tokens=tuple(draft.tokens[a:b]),
+        doubt=doubts(written.logprob)[a:b],
         pipeline=loop.method.pipeline,
         tokenizer=loop.tokenizer,
-        variant="reference",
         before=f"{question}  {kept} ",
     )
 
 
 def paper_place(loop: PaperLoop, stated: Stated) -> Gap:
     """The place as the paper's formulators see it: t_i is the value's first visible token."""
-    made = stated.written
-    spans = loop.method.pipeline.spans(made.text)
-    inside = (made.offsets[:, 1] > stated.start) & (made.offsets[:, 0] < stated.end)
+    written = stated.written
+    spans = loop.method.pipeline.spans(written.text)
+    inside = (written.offsets[:, 1] > stated.start) & (written.offsets[:, 0] < stated.end)
     token, value = int(np.flatnonzero(inside)[0]), (stated.start, stated.end)
-    return loop.place(made, stated.prompt, token, stated.start, spans[_sentence_number(spans, stated.start)], (value,))
+    sentence = spans[_sentence_number(spans, stated.start)]
+    answer = loop.text + loop.lead(written) + written.text[: stated.start]
+    return loop.gap(written, stated.prompt, token, stated.start, sentence, (value,), answer=answer)
 
 
 def _sentence_number(spans: Sequence[tuple[int, int]], place: int) -> int:

@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.catalog.methods import method
 from dragin_lab.checks import choice, count, several, text
 from dragin_lab.core import answers as metrics
-from dragin_lab.core.method import METHODS, method
+from dragin_lab.core.method import METHODS
 from dragin_lab.data import paper
 from dragin_lab.data.exemplars import SHOTS
 from dragin_lab.data.presets import find_preset

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from dragin_lab.catalog.methods import method
 from dragin_lab.checks import choice
-from dragin_lab.core.method import METHODS, method
+from dragin_lab.core.method import METHODS
 from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import find_preset, plain_name

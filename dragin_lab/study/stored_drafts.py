@@ -10,11 +10,9 @@ import numpy as np
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
 from dragin_lab.core.method import Method
-from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.stops import Watch
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import DraginLabError
-from dragin_lab.reference.dragin import ReferenceLoop
 from dragin_lab.trace.trace import Continuation, Step, Trace
 
 #: What opens a token after a space in the vocabularies that there are (SentencePiece, byte-level BPE).
@@ -83,13 +81,10 @@ def fits(tokenizer: Tokenizer, trace: Trace) -> bool:
 
 
 def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
-    """A step's draft as its method's trigger saw it, in the reference variant with the released code's words."""
-    made, before = step.draft, trace.steps[step.index - 1].answer if step.index else ""
-    assert made is not None
-    if method.variant == "reference":
-        template = PromptTemplate(form=method.trigger.form)
-        return ReferenceLoop(method, trace, template, StoredTokenizer(trace)).look(made, before)
-    return Draft(made, method.pipeline, trace.question.text, before)
+    """A step's draft as a trigger sees it."""
+    before = trace.steps[step.index - 1].answer if step.index else ""
+    assert step.draft is not None
+    return Draft(step.draft, method.pipeline, trace.question.text, before)
 
 
 class StoredDraft:
@@ -147,30 +142,30 @@ class StoredDraft:
             None if made.hidden is None else made.hidden[:n],
         )  # fmt: skip
 
-    def fires(self, trigger: Watch) -> int | None:
+    def fires(self, watch: Watch) -> int | None:
         """After how many tokens the trigger fires first; None where it does not, as far as the draft is stored."""
-        theta = trigger.when.theta
+        theta = watch.trigger.theta
         assert theta is not None
         for n in range(1, len(self.made) + 1):
-            watched = self._recorded(trigger, n) or not trigger.when.quiet(trigger.draft(self.so_far(n)))
-            if watched and self._peak(trigger, n) > theta:
+            watched = self._recorded(watch, n) or not watch.trigger.is_silent(watch.draft(self.so_far(n)))
+            if watched and self._peak(watch, n) > theta:
                 return n
         return None
 
-    def _same_score(self, trigger: Watch) -> bool:
+    def _same_score(self, watch: Watch) -> bool:
         """Whether the draft was written under the same trigger, thresholds aside."""
-        return replace(self._written, threshold=0.0) == replace(trigger.when, threshold=0.0)  # type: ignore[call-arg]
+        return replace(self._written, threshold=0.0) == replace(watch.trigger, threshold=0.0)  # type: ignore[call-arg]
 
-    def _recorded(self, trigger: Watch, n: int) -> bool:
+    def _recorded(self, watch: Watch, n: int) -> bool:
         """Whether the trigger that wrote the draft fired after n tokens."""
-        return self._same_score(trigger) and n == self.known and self.reason == trigger.when.name
+        return self._same_score(watch) and n == self.known and self.reason == watch.trigger.name
 
-    def _peak(self, trigger: Watch, n: int) -> float:
-        key = (replace(trigger.when, threshold=0.0), n)  # type: ignore[call-arg]
+    def _peak(self, watch: Watch, n: int) -> float:
+        key = (replace(watch.trigger, threshold=0.0), n)  # type: ignore[call-arg]
         if key not in self._peaks:
-            peak, threshold = trigger.peak(self.so_far(n)), self._written.theta
-            if threshold is not None and self._same_score(trigger) and n <= self.known:
-                fired = self._recorded(trigger, n)
+            peak, threshold = watch.peak(self.so_far(n)), self._written.theta
+            if threshold is not None and self._same_score(watch) and n <= self.known:
+                fired = self._recorded(watch, n)
                 peak = max(peak, np.nextafter(threshold, np.inf)) if fired else min(peak, threshold)
             self._peaks[key] = peak
         return self._peaks[key]
@@ -182,10 +177,10 @@ class StoredDraft:
             self._closed[stop] = next(((n, reason) for n, reason in found if reason), None)
         return self._closed[stop]
 
-    def served(self, trigger: Watch | None, stop: Stop) -> Continuation | None:
+    def served(self, watch: Watch | None, stop: Stop) -> Continuation | None:
         """What the model would have made of the same prompt with these stops; None where the draft ends too early."""
-        fired = None if trigger is None else self.fires(trigger)
-        ends = [] if trigger is None or fired is None else [(fired, trigger.when.name)]
+        fired = None if watch is None else self.fires(watch)
+        ends = [] if watch is None or fired is None else [(fired, watch.trigger.name)]
         ends += [closed] if (closed := self.closes(stop)) is not None else []
         made = self.made
         if not ends:

@@ -14,17 +14,19 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.checks import instance, shown
-from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.gap import Gap
-from dragin_lab.core.method import Method, exchanged, restored
+from dragin_lab.core.method import Method
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate
-from dragin_lab.core.queries import top_words
+from dragin_lab.core.queries import choose_top
 from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence
 from dragin_lab.errors import SettingError
 from dragin_lab.reference.dragin import ReferenceLoop
+from dragin_lab.reference.etc import EtcMethod
+from dragin_lab.reference.rules import ReferenceMethod, ReleasedDraft, ReleasedGap
 from dragin_lab.study.stored_drafts import NotStoredError, StoredDraft, StoredTokenizer, fits
 from dragin_lab.study.truth import Count, Truth, read_truths
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Trace, Words
@@ -103,7 +105,7 @@ class _Verdict:
     made: Continuation
     words: Words
     decision: Decision
-    place: Gap | None
+    place: Gap | ReleasedGap | None
     certain: bool = True
 
 
@@ -122,10 +124,10 @@ class Replay:
         self, trace: Trace, labels: Labelled | None = None, *, tokenizer: Tokenizer | None = None, nlp: Any = None
     ) -> None:
         self.trace = instance("trace", trace, Trace, "give a Trace; Trace.load reads one")
-        self.method = restored(trace.method, nlp)
-        if self.method.variant == "reference" and self.method.trigger.code != "dragin":
+        self.method = restore_method(trace.method, nlp)
+        if isinstance(self.method, EtcMethod):
             raise SettingError(
-                f"the released code of {self.method.trigger.code!r} reads attention that no trace holds; "
+                f"the released code of {self.method.name!r} reads attention that no trace holds; "
                 "ask the question again with the other setting"
             )
         self._template = PromptTemplate(form=self.method.trigger.form)
@@ -134,7 +136,7 @@ class Replay:
         if tokenizer is not None and not fits(tokenizer, trace):
             raise SettingError("the tokenizer names the trace's tokens otherwise; give that of the model that wrote it")
         self._tokenizer: Tokenizer = tokenizer or StoredTokenizer(trace)
-        self._seen: dict[int, Draft] = {}
+        self._seen: dict[int, ReleasedDraft] = {}
         self._drafts: dict[int, StoredDraft] = {}
         self._truths: list[Truth | None] = [None] * len(trace.steps)
         if labels is not None:
@@ -144,11 +146,10 @@ class Replay:
     @property
     def tunable(self) -> tuple[str, ...]:
         """The settings of this trace's method that a replay can change."""
-        if self.method.trigger.looks != "draft":
+        if not self.method.trigger.judges_drafts():
             return ()
         known = [*self.method.trigger.settings, *self.method.formulator.settings]
-        idle = self.method.trigger.paper_only if self.method.variant == "reference" else ()
-        return tuple(key for key in known if key not in (*_FIXED, *idle))
+        return tuple(key for key in known if key not in _FIXED)
 
     def at(self, **settings: Any) -> Outcome:
         """The trace under these settings, those not named as they were.
@@ -159,7 +160,7 @@ class Replay:
         if refused:
             can = ", ".join(self.tunable) or "nothing: it has no threshold"
             raise SettingError(f"{refused[0]!r} cannot be replayed for {self.method.name!r}; what can: {can}")
-        method = exchanged(self.method, **settings) if settings else self.method
+        method = exchange_settings(self.method, **settings) if settings else self.method
         turns: list[Turn] = []
         since, why = None, ""
         for place, step in enumerate(self.trace.steps):
@@ -173,9 +174,9 @@ class Replay:
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def _turn(self, method: Method, place: int, step: Step, *, told: bool) -> Turn:
-        if step.draft is None or step.decision is None or not len(step.draft) or method.trigger.looks != "draft":
+        if step.draft is None or step.decision is None or not len(step.draft) or not method.trigger.judges_drafts():
             return Turn(place, told, "", step.words, step.decision, step.query, step.draft)
-        if method.trigger.rereads and not np.isfinite(step.words.attention).all():
+        if _rereads(method) and not np.isfinite(step.words.attention).all():
             why = "the attention that the trigger compared with θ was not recorded"
             return Turn(place, told, "cannot be judged", step.words, None, None, step.draft, True, why)
         verdict = self._verdict(method, place, step)
@@ -208,12 +209,11 @@ class Replay:
         if method.variant == "reference":
             reference = self._reference(method)
             if place not in self._seen:
-                self._seen[place] = reference.look(made, before)
+                self._seen[place] = reference.cut_draft(made)
             if len(step.words) != len(self._seen[place].words):
                 raise SettingError(f"step {place + 1}: its words are not those of its draft; the trace is damaged")
-            rereads = method.variant == "reference" and method.trigger.rereads
-            attended = step.words.attention.astype(np.float64) if rereads else None  # (w,)
-            return _Verdict(made, *reference.judge(self._seen[place], attended))
+            attention = step.words.attention.astype(np.float64) if _rereads(method) else None  # (w,)
+            return _Verdict(made, *reference.judge(self._seen[place], attention, before))
         loop = self._paper(method, place)
         resumed = bool(place) and self._resumes(place)
         if place not in self._drafts:
@@ -226,9 +226,9 @@ class Replay:
         served = stored.served(watch, stop)
         if served is None:
             return None
-        words, decision, spot = loop.judge(served, step.prompt, resumed)
+        judged, decision, gap = loop.judge(served, step.prompt, resumed)
         guessed = watch is not None and not stored.timed and served is not made and decision.retrieve
-        return _Verdict(served, words, decision, spot, not guessed)
+        return _Verdict(served, judged.words, decision, gap, not guessed)
 
     def _resumes(self, place: int) -> bool:
         """Whether the draft of a step resumes a sentence that the step before it cut."""
@@ -252,9 +252,9 @@ class Replay:
                 return _chosen_again(method, step, verdict)
             if reads and verdict.made.attention is None:
                 return None, "the query cannot be told: the attention of this draft was not kept"
-            query = _returned(method.formulator.formulate(verdict.place))
             if method.variant == "paper":
-                return query, ""
+                return method.formulator.query(verdict.place), ""
+            query = _returned(method.formulator.query(verdict.place))
         except NotStoredError as error:
             if _same_place(step, verdict.decision) and method.top_n == self.method.top_n and _same_hits(step, verdict):
                 return step.query, ""
@@ -264,8 +264,13 @@ class Replay:
         try:
             query.sent = self._reference(method).sendable(query.text)
         except NotStoredError:
-            query.note = query.note or f"at most its last {method.query_tokens} tokens are sent"
+            query.note = query.note or f"at most its last {ReferenceMethod.query_tokens} tokens are sent"
         return query, ""
+
+
+def _rereads(method: Method) -> bool:
+    """Whether the trigger reads the attention of the generated ids by themselves, which a trace holds by word only."""
+    return bool(getattr(method.trigger, "rereads", False))
 
 
 def _returned(episode: Generator[Any, Any, T]) -> T:
@@ -284,7 +289,7 @@ def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query 
     if query is None or not _same_place(step, verdict.decision) or not _same_hits(step, verdict):
         return None, "the query cannot be told: the released code reads the text again, from other words"
     assert method.top_n is not None
-    chosen = top_words(query.weights, method.top_n)  # (candidates,)
+    chosen = choose_top(query.weights, method.top_n)  # (candidates,)
     text = " ".join(word for word, yes in zip(query.words, chosen, strict=True) if yes)
     sent = query.sent if text == query.text else text
     return replace(query, text=text, sent=sent, chosen=chosen), ""

@@ -70,10 +70,12 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     """
     path = as_path(path, TraceFileError)
     tensors: dict[str, np.ndarray] = {}
-    trace = trace if hidden and not slim else _lighter(trace, slim)
-    packed = _pack(trace, "trace", tensors)
+    trace = trace if hidden and not slim else _drop_arrays(trace, slim)
+    packed = _encode_value(trace, "trace", tensors)
     try:
-        _unpack(type(trace), packed, "trace", _Arrays(tensors, tensors.__getitem__, lambda name: tensors[name].nbytes))
+        _decode_value(
+            type(trace), packed, "trace", _Arrays(tensors, tensors.__getitem__, lambda name: tensors[name].nbytes)
+        )
     except TraceFileError as error:
         raise TraceFileError(f"{path}: not saved, as it could not be read back: {error}") from None
     # ASCII only, so that even half a surrogate pair survives.
@@ -108,14 +110,16 @@ def load_trace(kind: type[T], path: str | Path) -> T:
             raise TraceFileError(f"{path}: has {size:,} bytes, and a trace at most {LARGEST:,}; it was not read")
         with path.open("rb") as raw:
             slim = raw.read(len(SLIM)) == SLIM
-            data = _unpressed(path, raw.read()) if slim else b""
+            data = _decompress_slim(path, raw.read()) if slim else b""
         if slim:
             arrays = safetensors.numpy.load(data)
             metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")]).get("__metadata__") or {}
-            return _read(kind, path, metadata, _Arrays(arrays, arrays.__getitem__, lambda name: arrays[name].nbytes))
+            return _read_trace(
+                kind, path, metadata, _Arrays(arrays, arrays.__getitem__, lambda name: arrays[name].nbytes)
+            )
         with safetensors.safe_open(path, framework="np") as file:
-            arrays_of_file = _Arrays(file.keys(), file.get_tensor, partial(_bytes_of, file))
-            return _read(kind, path, file.metadata() or {}, arrays_of_file)
+            arrays_of_file = _Arrays(file.keys(), file.get_tensor, partial(_array_bytes, file))
+            return _read_trace(kind, path, file.metadata() or {}, arrays_of_file)
     except OSError as error:
         raise TraceFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (safetensors.SafetensorError, zlib.error, KeyError) as error:  # KeyError: an unknown type of array
@@ -124,20 +128,20 @@ def load_trace(kind: type[T], path: str | Path) -> T:
         ) from error
 
 
-def _unpressed(path: Path, data: bytes) -> bytes:
+def _decompress_slim(path: Path, data: bytes) -> bytes:
     """The data of a slim trace; no more of it than one may have."""
     reading = zlib.decompressobj()
-    found = reading.decompress(data, LARGEST_SLIM)
-    if len(found) == LARGEST_SLIM:
+    unpacked = reading.decompress(data, LARGEST_SLIM)
+    if len(unpacked) == LARGEST_SLIM:
         raise TraceFileError(
             f"{path}: a slim trace has fewer than {LARGEST_SLIM:,} bytes unpressed; it was not read on"
         )
     if not reading.eof or reading.unused_data:
         raise zlib.error("its end is missing, or something follows it")
-    return found
+    return unpacked
 
 
-def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arrays) -> T:
+def _read_trace(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arrays) -> T:
     if metadata.get("format") != FORMAT:
         raise TraceFileError(f"{path}: a safetensors file, but not a trace (the weights of a model?)")
     version = metadata.get("version", "")
@@ -151,7 +155,7 @@ def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arra
         )
     try:
         text = metadata.get("trace", "")
-        trace: T = _unpack(kind, json.loads(text), "trace", tensors)
+        trace: T = _decode_value(kind, json.loads(text), "trace", tensors)
         if unread := tensors.names - tensors.read.keys():
             raise TraceFileError(f"the trace does not name the array {min(unread)[:60]!r}")
     except TraceFileError as error:
@@ -165,18 +169,18 @@ def _read(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arra
     return trace
 
 
-def _lighter(trace: Any, slim: bool) -> Any:
+def _drop_arrays(trace: Any, slim: bool) -> Any:
     """A trace without hidden states, and if ``slim`` without attention maps and most alternatives."""
 
-    def cut(made: Continuation | None) -> Continuation | None:
-        if made is None:
+    def cut(continuation: Continuation | None) -> Continuation | None:
+        if continuation is None:
             return None
         if not slim:
-            return replace(made, hidden=None)
+            return replace(continuation, hidden=None)
         names = ("alternative_ids", "alternative_probs")
-        fewer = {name: getattr(made, name)[:, :ALTERNATIVES] for name in names}
-        shown = tuple(tokens[:ALTERNATIVES] for tokens in made.alternative_tokens)
-        return replace(made, attention=None, hidden=None, alternative_tokens=shown, **fewer)
+        fewer = {name: getattr(continuation, name)[:, :ALTERNATIVES] for name in names}
+        shown = tuple(tokens[:ALTERNATIVES] for tokens in continuation.alternative_tokens)
+        return replace(continuation, attention=None, hidden=None, alternative_tokens=shown, **fewer)
 
     def lean(step: Step) -> Step:
         return replace(step, draft=cut(step.draft), continuation=cut(step.continuation))
@@ -202,7 +206,7 @@ class _Arrays:
         return array
 
 
-def _bytes_of(file: Any, name: str) -> int:
+def _array_bytes(file: Any, name: str) -> int:
     """What an array of an open file takes, by its shape and type alone."""
     header = file.get_slice(name)
     return math.prod(header.get_shape()) * _ITEM_BYTES[header.get_dtype()]
@@ -210,11 +214,11 @@ def _bytes_of(file: Any, name: str) -> int:
 
 def checksum(text: str, tensors: Mapping[str, np.ndarray]) -> str:
     """CRC-32 over the trace's JSON and its arrays, 8 hexadecimal digits."""
-    found = zlib.crc32(text.encode())
+    crc = zlib.crc32(text.encode())
     for name, array in sorted(tensors.items()):
-        found = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), found)
-        found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", found)  # no copy
-    return f"{found:08x}"
+        crc = zlib.crc32(f"{name} {array.dtype} {array.shape}".encode(), crc)
+        crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"", crc)  # no copy
+    return f"{crc:08x}"
 
 
 def _check_shapes(value: Any, where: str) -> None:
@@ -237,14 +241,14 @@ def _check_shapes(value: Any, where: str) -> None:
 # -- to JSON and tensors, and back ------------------------------------------------------------------------------------
 
 
-def _pack(value: Any, where: str, tensors: dict[str, np.ndarray], free: bool = False) -> Any:
+def _encode_value(value: Any, where: str, tensors: dict[str, np.ndarray], free: bool = False) -> Any:
     """``value`` as JSON; its arrays go to ``tensors`` under their path. No hint tells the types of what is ``free``."""
     if isinstance(value, np.generic):
         value = value.item()
     if is_dataclass(value):
         return {
-            name: _pack(getattr(value, name), f"{where}.{name}", tensors, Any in get_args(hint))
-            for name, hint in _hints(cast(type, type(value))).items()
+            name: _encode_value(getattr(value, name), f"{where}.{name}", tensors, Any in get_args(hint))
+            for name, hint in _field_types(cast(type, type(value))).items()
         }
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
@@ -255,20 +259,20 @@ def _pack(value: Any, where: str, tensors: dict[str, np.ndarray], free: bool = F
     if isinstance(value, float) and not math.isfinite(value):
         return {"$float": str(value)}
     if isinstance(value, list | tuple):
-        items = [_pack(item, f"{where}.{i}", tensors, free) for i, item in enumerate(value)]
+        items = [_encode_value(item, f"{where}.{i}", tensors, free) for i, item in enumerate(value)]
         return {"$tuple": items} if free and isinstance(value, tuple) else items
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) or key.startswith("$"):
                 raise TraceFileError(f"{where}: the key {key!r} cannot be saved; keys are texts that start with no $")
-        return {key: _pack(item, f"{where}.{key}", tensors, free) for key, item in value.items()}
+        return {key: _encode_value(item, f"{where}.{key}", tensors, free) for key, item in value.items()}
     if value is None or isinstance(value, str | int | float):
         return value
     raise TraceFileError(f"{where}: a {type(value).__name__} cannot be saved; a trace holds plain data")
 
 
-def _unpack(hint: Any, value: Any, where: str, tensors: _Arrays) -> Any:
-    """What ``_pack`` made JSON of, held to the type ``hint`` of its field."""
+def _decode_value(hint: Any, value: Any, where: str, tensors: _Arrays) -> Any:
+    """What ``_encode_value`` made JSON of, held to the type ``hint`` of its field."""
     if get_origin(hint) in (Union, UnionType):  # X | None is the only one that a trace has
         if value is None:
             return None
@@ -280,43 +284,47 @@ def _unpack(hint: Any, value: Any, where: str, tensors: _Arrays) -> Any:
         if value.get("$float") in ("nan", "inf", "-inf") and hint in (float, Any):
             return float(value["$float"])
         if isinstance(value.get("$tuple"), list) and hint is Any:
-            return tuple(_unpack(Any, item, f"{where}.{i}", tensors) for i, item in enumerate(value["$tuple"]))
+            return tuple(_decode_value(Any, item, f"{where}.{i}", tensors) for i, item in enumerate(value["$tuple"]))
         if is_dataclass(hint):
-            return _unpack_dataclass(hint, value, where, tensors)
+            return _decode_record(hint, value, where, tensors)
         if (origin is dict or hint is Any) and not any(key.startswith("$") for key in value):
-            return {key: _unpack(inner[1], item, f"{where}.{key}", tensors) for key, item in value.items()}
+            return {key: _decode_value(inner[1], item, f"{where}.{key}", tensors) for key, item in value.items()}
     if isinstance(value, list) and (origin in (list, tuple) or hint is Any):
         kinds = inner if origin is tuple and inner[-1] is not Ellipsis else inner[:1] * len(value)
         if len(kinds) != len(value):
-            raise TraceFileError(f"{where}: holds {len(value)} items where {_name(hint)} belongs")
-        items = [_unpack(k, v, f"{where}.{i}", tensors) for i, (k, v) in enumerate(zip(kinds, value, strict=True))]
+            raise TraceFileError(f"{where}: holds {len(value)} items where {_type_name(hint)} belongs")
+        items = [
+            _decode_value(k, v, f"{where}.{i}", tensors) for i, (k, v) in enumerate(zip(kinds, value, strict=True))
+        ]
         return tuple(items) if origin is tuple else items
     if hint is float and type(value) is int:
         return float(value)
     if hint in (type(value), Any) and not isinstance(value, dict):
         return value
-    raise TraceFileError(f"{where}: holds {str(value)[:40]!r} where {_name(hint)} belongs")
+    raise TraceFileError(f"{where}: holds {str(value)[:40]!r} where {_type_name(hint)} belongs")
 
 
-def _unpack_dataclass(hint: Any, value: dict[str, Any], where: str, tensors: _Arrays) -> Any:
+def _decode_record(hint: Any, value: dict[str, Any], where: str, tensors: _Arrays) -> Any:
     """A dataclass from its fields; a field that has a default may be absent (an older file), an unknown one may not."""
-    hints = _hints(hint)
+    hints = _field_types(hint)
     if unknown := sorted(set(value) - set(hints)):
         raise TraceFileError(f"{where}: has the unknown field {unknown[0]!r}")
     for part in fields(hint):
         if part.name not in value and part.default is MISSING and part.default_factory is MISSING:
             raise TraceFileError(f"{where}: the field {part.name!r} is missing")
-    made = hint(**{name: _unpack(hints[name], item, f"{where}.{name}", tensors) for name, item in value.items()})
-    _check_shapes(made, where)
-    return made
+    record = hint(
+        **{name: _decode_value(hints[name], item, f"{where}.{name}", tensors) for name, item in value.items()}
+    )
+    _check_shapes(record, where)
+    return record
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _field_types(kind: type) -> dict[str, Any]:
     """The fields of a dataclass with their types."""
     hints = get_type_hints(kind)
     return {part.name: hints[part.name] for part in fields(kind)}
 
 
-def _name(hint: Any) -> str:
+def _type_name(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)

@@ -28,16 +28,16 @@ def token_table(steps: Sequence[Step], extraction: Continuation | None) -> pd.Da
     import pandas as pd
 
     parts = [
-        _tokens(made, step.index, source, words, end)
+        _token_rows(continuation, step.index, source, words, end)
         for step in steps
-        for made, source, words, end in (
+        for continuation, source, words, end in (
             (step.draft, "draft", step.words, step.draft_kept),
             (step.continuation, "continuation", Words(), step.continuation_kept),
         )
-        if made is not None
+        if continuation is not None
     ]
     if extraction is not None:
-        parts.append(_tokens(extraction, None, "extraction", Words(), None))
+        parts.append(_token_rows(extraction, None, "extraction", Words(), None))
     return pd.concat(parts or [pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)], ignore_index=True)
 
 
@@ -48,29 +48,31 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def _tokens(made: Continuation, step: int | None, source: str, words: Words, end: int | None) -> pd.DataFrame:
+def _token_rows(
+    continuation: Continuation, step: int | None, source: str, words: Words, end: int | None
+) -> pd.DataFrame:
     """The rows of one continuation's n tokens; ``end`` is the character where its kept part ends, None for none."""
     import pandas as pd
 
-    word = np.full(len(made), -1)  # (n,)
+    word = np.full(len(continuation), -1)  # (n,)
     for i, (start, stop) in enumerate(words.spans.tolist()):
         word[start:stop] = i
     by_word = {"word": range(len(words)), "sentence": words.sentence, "score": words.score}
     measured = pd.DataFrame(by_word | {"stop": words.stop, "hit": words.hit}).reindex(word)  # -1 is missing
-    starts, stops = made.offsets.T  # (n,), (n,)
+    starts, stops = continuation.offsets.T  # (n,), (n,)
     # A token without characters, such as the closing EOS, belongs to the text before it.
     kept = False if end is None else (starts < end) | ((stops == starts) & (starts == end))
     columns = {
         "step": step,
         "source": source,
-        "index": range(len(made)),
-        "token": made.tokens,
-        "text": [made.text[a:b] for a, b in made.offsets.tolist()],
-        "id": made.ids,
-        "entropy": made.entropy,
-        "logprob": made.logprob,
-        "probability": np.exp(made.logprob),
-        "received": made.received,
+        "index": range(len(continuation)),
+        "token": continuation.tokens,
+        "text": [continuation.text[a:b] for a, b in continuation.offsets.tolist()],
+        "id": continuation.ids,
+        "entropy": continuation.entropy,
+        "logprob": continuation.logprob,
+        "probability": np.exp(continuation.logprob),
+        "received": continuation.received,
         "kept": kept,
     }
     return pd.DataFrame(columns).join(measured.reset_index(drop=True))[list(_COLUMNS)].astype(_COLUMNS)
@@ -102,7 +104,7 @@ def retrieval_table(steps: Sequence[Step]) -> pd.DataFrame:
 
 # -- differences ------------------------------------------------------------------------------------------------------
 
-#: Says how a trace was made, not what is in it: it changes from run to run.
+#: Says how a trace was continuation, not what is in it: it changes from run to run.
 _IGNORED = frozenset({"seconds", "reused", "stored"})
 #: Where one of these fields differs, the later fields follow from it and are not listed.
 _LEADING = {
@@ -137,9 +139,9 @@ def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
     """
 
     def of(*names: str) -> list[_Difference]:
-        return [line for name in names for line in _lines(name, getattr(a, name), getattr(b, name))]
+        return [line for name in names for line in _list_differences(name, getattr(a, name), getattr(b, name))]
 
-    lines = of("question", "method", "provenance") + _step_lines(a.steps, b.steps)
+    lines = of("question", "method", "provenance") + _list_step_differences(a.steps, b.steps)
     lines += of("text", "extraction_prompt", "extraction", "answer", "readable", "scores", "ended", "error", "notes")
     lines += of("counters")
     shown = [line.text for line in lines if arrays or line.seen]
@@ -151,49 +153,49 @@ def trace_diff(a: Any, b: Any, *, arrays: bool = False) -> str:
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Where two mappings of plain data differ, one line per difference: "path: a → b"."""
-    return [line.text for line in _lines("", dict(a), dict(b))]
+    return [line.text for line in _list_differences("", dict(a), dict(b))]
 
 
-def _step_lines(a: Sequence[Step], b: Sequence[Step]) -> list[_Difference]:
+def _list_step_differences(a: Sequence[Step], b: Sequence[Step]) -> list[_Difference]:
     """What differs in the first step that differs, and the numbers of steps."""
-    found: list[_Difference] = []
+    differences: list[_Difference] = []
     for i, (left, right) in enumerate(zip(a, b, strict=False)):
         drafted = getattr(left.draft, "text", None) != getattr(right.draft, "text", None)
         for name in (f.name for f in fields(Step) if f.name not in _IGNORED):
             if name != "words" or not drafted:  # other text has other words
-                found += _lines(f"steps[{i}].{name}", getattr(left, name), getattr(right, name))
-        if any(line.seen and ".decision.reason: " not in line.text for line in found):
+                differences += _list_differences(f"steps[{i}].{name}", getattr(left, name), getattr(right, name))
+        if any(line.seen and ".decision.reason: " not in line.text for line in differences):
             break  # a reason quotes θ: another θ may have led to the same decision
     if len(a) != len(b):
-        found.append(_Difference(f"steps: {len(a)} → {len(b)}"))
-    return found
+        differences.append(_Difference(f"steps: {len(a)} → {len(b)}"))
+    return differences
 
 
-def _lines(where: str, a: Any, b: Any) -> Iterator[_Difference]:
+def _list_differences(where: str, a: Any, b: Any) -> Iterator[_Difference]:
     """Every difference between two values of the same field."""
     if is_dataclass(a) and type(a) is type(b):
         names = [f.name for f in fields(a) if f.name not in _IGNORED]
         leading = _LEADING.get(type(a), ())
         for name in [*leading, *(name for name in names if name not in leading)]:
-            found = list(_lines(f"{where}.{name}", getattr(a, name), getattr(b, name)))
+            inner = list(_list_differences(f"{where}.{name}", getattr(a, name), getattr(b, name)))
             seen = name in _SEEN.get(type(a), names)
-            yield from (line._replace(seen=line.seen and seen) for line in found)
-            if found and name in leading:
+            yield from (line._replace(seen=line.seen and seen) for line in inner)
+            if inner and name in leading:
                 return
     elif isinstance(a, dict) and isinstance(b, dict):
         for key in dict.fromkeys([*a, *b]):
             if key not in _IGNORED:
-                yield from _lines(f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT))
+                yield from _list_differences(f"{where}.{key}".lstrip("."), a.get(key, _ABSENT), b.get(key, _ABSENT))
     elif isinstance(a, list | tuple) and isinstance(b, list | tuple) and len(a) == len(b):
         for i, (left, right) in enumerate(zip(a, b, strict=True)):
-            yield from _lines(f"{where}[{i}]", left, right)
+            yield from _list_differences(f"{where}[{i}]", left, right)
     elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and (a.shape, a.dtype) == (b.shape, b.dtype):
-        yield from _array_lines(where, a, b)
+        yield from _list_array_differences(where, a, b)
     elif isinstance(a, str) and isinstance(b, str):
         if a != b:
             yield _Difference(f"{where}: " + " → ".join(_around_difference(a, b)))
     elif isinstance(a, np.ndarray) or isinstance(b, np.ndarray) or not (a == b or (a != a and b != b)):  # NaN is NaN
-        yield _Difference(f"{where}: {_show(a)} → {_show(b)}")
+        yield _Difference(f"{where}: {_show_value(a)} → {_show_value(b)}")
 
 
 class _Absent:
@@ -204,7 +206,7 @@ class _Absent:
 _ABSENT = _Absent()
 
 
-def _array_lines(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[_Difference]:
+def _list_array_differences(where: str, a: np.ndarray, b: np.ndarray) -> Iterator[_Difference]:
     different = ~((a == b) | ((a != a) & (b != b)))
     if different.any():
         first = tuple(int(i) for i in np.argwhere(different)[0])
@@ -228,10 +230,10 @@ def _around_difference(a: str, b: str, before: int = 20, after: int = 40) -> tup
     return cut(a), cut(b)
 
 
-def _show(value: Any) -> str:
+def _show_value(value: Any) -> str:
     if isinstance(value, list | tuple) and value and all(isinstance(v, Passage) for v in value):
         return "passages " + ", ".join(p.id for p in value)
     if isinstance(value, Continuation | Prompt | Query):
-        return f"{type(value).__name__} {_show(value.text)}"
+        return f"{type(value).__name__} {_show_value(value.text)}"
     text = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else repr(value)
     return text if len(text) <= 60 else text[:59] + "…"

@@ -13,9 +13,9 @@ from dragin_lab.trace.trace import Continuation, Step, Trace
 def written(steps: Iterable[Step]) -> Iterator[tuple[Step, str, Continuation]]:
     """Everything that steps wrote, in order: the step, "draft" or "continuation", and what it is."""
     for step in steps:
-        for name, made in (("draft", step.draft), ("continuation", step.continuation)):
-            if made is not None:
-                yield step, name, made
+        for name, continuation in (("draft", step.draft), ("continuation", step.continuation)):
+            if continuation is not None:
+                yield step, name, continuation
 
 
 class Kept(NamedTuple):
@@ -46,38 +46,38 @@ class Origin:
     start: int  # half-open characters of the trace's text
     stop: int
     at: int
-    made: Continuation
+    continuation: Continuation
     step: Step
     with_passages: bool
 
 
 def origins(trace: Trace) -> list[Origin]:
     """Where each part of the answer text comes from, in order; what cannot be placed is left out."""
-    found: list[Origin] = []
+    parts: list[Origin] = []
     place = 0
-    for step, name, made in written(trace.steps):
-        body = made.text[: kept_of(step).of(name) or 0]
+    for step, name, continuation in written(trace.steps):
+        body = continuation.text[: kept_of(step).of(name) or 0]
         at, body = len(body) - len(body.lstrip()), body.strip()
         start = place + len(trace.text[place:]) - len(trace.text[place:].lstrip())
         if size := common(body, trace.text[start : start + len(body)]):
             place = start + size
-            found.append(Origin(start, place, at, made, step, with_passages(step, name)))
-    return found
+            parts.append(Origin(start, place, at, continuation, step, with_passages(step, name)))
+    return parts
 
 
 def arrivals(trace: Trace) -> list[tuple[int, Step]]:
     """Every retrieval in order: the character of the answer's text at which its passages came in, and its step."""
     came: dict[int, int] = {}
     for origin in origins(trace):
-        step, follows = origin.step, origin.made is origin.step.continuation
+        step, follows = origin.step, origin.continuation is origin.step.continuation
         if step.query is not None and (follows or step.continuation is None):
             came.setdefault(id(step), origin.start if follows else origin.stop)
-    found, place = [], 0
+    arrived, place = [], 0
     for step in trace.steps:
         place = came.get(id(step), place)  # a retrieval without text in the answer stands where the last one does
         if step.query is not None:
-            found.append((place, step))
-    return found
+            arrived.append((place, step))
+    return arrived
 
 
 def with_passages(step: Step, name: str) -> bool:
@@ -122,22 +122,22 @@ def resumed(trace: Trace, step: Step) -> tuple[str, str]:
     if last.query is None or last.continuation is not None or last.decision is None:
         return "", ""
     first = step.words.sentence[0] if len(step.words) else None
-    return _pair(cut_off(last), step.draft.text[: sentence_end(step, first, 0)])
+    return _pair_texts(cut_off(last), step.draft.text[: sentence_end(step, first, 0)])
 
 
 def before_after(step: Step) -> tuple[str, str]:
     """The sentence that was thrown away and what stands there now; ("", "") where the step has no such pair."""
     if step.continuation is None:
         return "", ""
-    return _pair(cut_off(step), step.continuation.text[: kept_of(step).continuation or 0])
+    return _pair_texts(cut_off(step), step.continuation.text[: kept_of(step).continuation or 0])
 
 
-def _pair(before: str, after: str) -> tuple[str, str]:
+def _pair_texts(before: str, after: str) -> tuple[str, str]:
     return (before, after.strip()) if before and after.strip() else ("", "")
 
 
-def mean_entropy(made: Continuation, start: int, stop: int) -> float:
+def mean_entropy(continuation: Continuation, start: int, stop: int) -> float:
     """Mean entropy in nats of the tokens that start within these characters; NaN where there are none."""
-    inside = (made.offsets[:, 0] >= start) & (made.offsets[:, 0] < stop)
-    values = made.entropy[inside]
+    inside = (continuation.offsets[:, 0] >= start) & (continuation.offsets[:, 0] < stop)
+    values = continuation.entropy[inside]
     return float(values.mean()) if values.size else math.nan

@@ -21,7 +21,7 @@ from dragin_lab.checks import text as as_text
 from dragin_lab.errors import SettingError
 
 
-def _texts(record: Any, *names: str) -> None:
+def _check_texts(record: Any, *names: str) -> None:
     """Raise ``SettingError`` where a field of a record is not a text; a whole number as id is written as one."""
     if isinstance(record.id, Integral) and not isinstance(record.id, bool):
         object.__setattr__(record, "id", str(int(record.id)))
@@ -43,7 +43,7 @@ class Passage:
     score: float = float("nan")
 
     def __post_init__(self) -> None:
-        _texts(self, "id", "title", "text")
+        _check_texts(self, "id", "title", "text")
         if isinstance(self.score, bool) or not isinstance(self.score, Real):
             raise SettingError(f"score={shown(self.score)} of passage {self.id!r} is not a number; leave it out")
 
@@ -57,7 +57,7 @@ class Question:
     golds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _texts(self, "id", "text")
+        _check_texts(self, "id", "text")
         golds = (self.golds,) if isinstance(self.golds, str) else self.golds
         if isinstance(golds, Mapping | bytes) or hasattr(golds, "columns") or not isinstance(golds, Iterable):
             raise SettingError(f"golds={shown(golds)} of question {self.id!r}: give a text, or a list of texts")

@@ -45,8 +45,8 @@ class Trace:
     @property
     def continuations(self) -> list[Continuation]:
         """Everything the model wrote in this episode, in order."""
-        made = [c for s in self.steps for c in (s.draft, s.continuation) if c is not None]
-        return made if self.extraction is None else [*made, self.extraction]
+        written = [c for s in self.steps for c in (s.draft, s.continuation) if c is not None]
+        return written if self.extraction is None else [*written, self.extraction]
 
     @property
     def retrievals_count(self) -> int:
@@ -61,13 +61,13 @@ class Trace:
     @property
     def counters(self) -> dict[str, int]:
         """retrievals, drafts, tokens generated (or served from a store), discarded, and prompt tokens reused."""
-        made = self.continuations
+        written = self.continuations
         return {
             "retrievals": self.retrievals_count,
-            "drafts": len(made),
-            "generated": sum(len(c) + c.cut_tokens for c in made),
+            "drafts": len(written),
+            "generated": sum(len(c) + c.cut_tokens for c in written),
             "discarded": sum(self._discarded_tokens(s) for s in self.steps),
-            "reused": sum(c.reused for c in made),
+            "reused": sum(c.reused for c in written),
         }
 
     @property
@@ -91,12 +91,12 @@ class Trace:
         """
         window = self.provenance.get("context_window")
         prompts = [p for s in self.steps for p in (s.prompt, s.passages_prompt)] + [self.extraction_prompt]
-        found = {
+        lost = {
             "beyond": sum(window is not None and len(c.prompt_ids) + len(c) > window for c in self.continuations),
             **{name: sum(p.dropped.get(name, 0) for p in prompts if p) for name in ("passages", "exemplars")},
             "unseen": sum(self._unseen(step) for step in self.steps),
         }
-        return {name: count for name, count in found.items() if count}
+        return {name: count for name, count in lost.items() if count}
 
     def _unseen(self, step: Step) -> bool:
         """Whether passages were fetched, and no prompt up to the next retrieval had room for one of them."""

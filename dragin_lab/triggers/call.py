@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from dragin_lab.checks import count, number, text
+from dragin_lab.checks import text
 from dragin_lab.core.answers import thoughts
 from dragin_lab.core.episode import Bias, SoFar
 from dragin_lab.core.forms import CALL_CLOSES, CALL_OPENS, FOLLOW_UP, INTERMEDIATE
+from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
 
@@ -27,8 +28,7 @@ class Call(Trigger):
     a call between ``<think>`` and ``</think>`` does not count.
     """
 
-    name, source = "call", "FLARE Prompts D.2, D.3; Search-R1"
-    looks, gives = "call", frozenset({"text", "call"})
+    name, source, loop = "call", "FLARE Prompts D.2, D.3; Search-R1", "call"
     asking, not_asking = "calls for a search of", "no search"  # for people
     length = 96
     opens: str = ""
@@ -38,13 +38,17 @@ class Call(Trigger):
     puts_before: str = ""
     in_thoughts: bool = True
 
-    def resolved(self, variant: str) -> Call:
+    @classmethod
+    def serves(cls) -> frozenset[str]:
+        return frozenset({"text", "call"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         for label, mark in (("opens", self.opens), ("closes", self.closes)):
             if not isinstance(mark, str) or not mark.strip():
                 raise SettingError(f"{label}={mark!r} of a call marks nothing; give what the model writes: '<search>'")
         if self.puts_in is not None and PASSAGES not in text("puts_in", self.puts_in):
             raise SettingError(f"puts_in={self.puts_in!r} has no {PASSAGES}; write it where the passages shall stand")
-        return self
 
     @property
     def marks(self) -> tuple[str, str]:
@@ -85,12 +89,8 @@ class SearchCall(Call):
     stays: bool = False
     #: The FLARE paper's bonus on the logit of the token that opens a call, and for how many tokens after a search the
     #: call is forbidden, so that it is not written twice: our choice, as the paper names no number.
-    call_bonus: float = 2.0
-    call_pause: int = 5
-
-    def resolved(self, variant: str) -> SearchCall:
-        bonus, pause = number("call_bonus", self.call_bonus), count("call_pause", self.call_pause)
-        return replace(self, call_bonus=bonus, call_pause=pause)
+    call_bonus: float = setting(2.0, label="bonus on the logit that opens a call")
+    call_pause: int = setting(5, label="tokens without a call after a search", unit="tokens")
 
     def bias(self, asked_before: bool) -> tuple[Bias, ...]:
         pause = self.call_pause if asked_before else 0

@@ -4,39 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.scores import doubts
+from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.errors import SettingError
-from dragin_lab.triggers.later import margin
+from dragin_lab.triggers.plain import margin
 
 #: A feature's name, its weight, and the mean and scale that it is standardised with.
 Term = tuple[str, float, float, float]
 
 
-def _rise(values: np.ndarray) -> np.ndarray:
+def _token_rise(values: np.ndarray) -> np.ndarray:
     return np.diff(values, prepend=values[:1])  # (n,), 0 for the first token
 
 
-def _position(draft: Draft) -> np.ndarray:
+def _sentence_position(draft: Draft) -> np.ndarray:
     sentence = draft.sentence_of_token  # (n,)
     return np.log1p(np.arange(len(draft)) - np.searchsorted(sentence, sentence))
 
 
-def _named(draft: Draft) -> np.ndarray:
+def _is_named(draft: Draft) -> np.ndarray:
     """Whether a token's word is written like a name or a number: a digit, or a capital inside its sentence."""
     words, sentence = draft.words, draft.sentence_of_word
     opens = np.diff(sentence, prepend=-2) != 0  # (w,)
     marks = [word.strip()[:1] for word in words]
-    found = [m.isdigit() or (m.isupper() and not o) for m, o in zip(marks, opens, strict=True)]
-    return np.array(found, float)[draft.word_of_token]
+    written = [m.isdigit() or (m.isupper() and not o) for m, o in zip(marks, opens, strict=True)]
+    return np.array(written, float)[draft.word_of_token]
 
 
-def _paid(draft: Draft) -> np.ndarray:
+def _attention_paid(draft: Draft) -> np.ndarray:
     rows = draft.attention.astype(np.float64).mean(axis=0)  # (n, p + n)
     return rows[:, rows.shape[1] - len(draft) :].sum(axis=1)
 
@@ -44,15 +45,15 @@ def _paid(draft: Draft) -> np.ndarray:
 #: What a draft has, each (n,) float64. ``paid`` needs attention; ``hidden 17`` is a component of the hidden state.
 FEATURES: dict[str, Callable[[Draft], np.ndarray]] = {
     "entropy": lambda draft: draft.entropy,
-    "entropy rise": lambda draft: _rise(draft.entropy),
+    "entropy rise": lambda draft: _token_rise(draft.entropy),
     "doubt": lambda draft: doubts(draft.logprob),
     "margin": lambda draft: margin.function(draft),  # type: ignore[attr-defined]
-    "margin rise": lambda draft: _rise(margin.function(draft)),  # type: ignore[attr-defined]
+    "margin rise": lambda draft: _token_rise(margin.function(draft)),  # type: ignore[attr-defined]
     "received": lambda draft: draft.received,
     "stop word": lambda draft: draft.stop_word.astype(float),
-    "name or number": _named,
-    "position": _position,  # log(1 + tokens since the start of its sentence)
-    "paid": _paid,  # the share of its attention that a token pays to the draft, and not to the prompt
+    "name or number": _is_named,
+    "position": _sentence_position,  # log(1 + tokens since the start of its sentence)
+    "paid": _attention_paid,  # the share of its attention that a token pays to the draft, and not to the prompt
 }
 HIDDEN = "hidden "
 
@@ -74,16 +75,15 @@ def features(draft: Draft, names: Sequence[str]) -> np.ndarray:
 class Logistic(Trigger):
     """A fact is probably missing: a logistic regression over what the draft has is above θ."""
 
-    source, measure = "logistic regression, dl.fit_trigger", "probability of a missing fact"
-    thresholds: ClassVar = {"reference": 0.5, "paper": 0.5}
-    threshold: float | None = None
+    source = "logistic regression, dl.fit_trigger"
+    threshold: float = setting(0.5, label="probability of a missing fact", top=1.0)
     terms: tuple[Term, ...] = ()
     bias: float = 0.0
 
     def contributions(self, draft: Draft) -> np.ndarray:
         """(n, f) what each term adds to the log-odds of a token, against a token of average features."""
         if not self.terms:
-            raise SettingError(f"when {self.name!r} has no terms; make it with dl.fit_trigger or dl.trigger")
+            raise SettingError(f"trigger {self.name!r} has no terms; make it with dl.fit_trigger or dl.trigger")
         weights, means, scales = np.array([term[1:] for term in self.terms]).T  # (f,) each
         return weights * (features(draft, [term[0] for term in self.terms]) - means) / scales
 
@@ -98,10 +98,11 @@ def define(name: str, terms: Sequence[Sequence[Any]], bias: float, threshold: fl
     """Enter a logistic trigger under a name of its own, and make one."""
     plain = tuple((str(feature), float(w), float(mean), float(scale)) for feature, w, mean, scale in terms)
     used = {feature.split()[0] for feature, *_ in plain}
-    settings = {"threshold": float(threshold), "terms": plain, "bias": float(bias)}
-    made = make_dataclass(
+    theta = setting(float(threshold), label="probability of a missing fact", top=1.0)
+    settings = {"threshold": theta, "terms": field(default=plain), "bias": field(default=float(bias))}
+    part = make_dataclass(
         "Fitted",
-        [(key, Any, field(default=value)) for key, value in settings.items()],
+        [(key, Any, declared) for key, declared in settings.items()],
         bases=(Logistic,),
         frozen=True,
         namespace={
@@ -110,7 +111,7 @@ def define(name: str, terms: Sequence[Sequence[Any]], bias: float, threshold: fl
             "needs": ("attention",) * ("paid" in used) + ("hidden",) * ("hidden" in used),
         },
     )
-    made.__module__ = "__main__"  # one's own, whoever calls
-    TRIGGERS.add(made)
-    found: Logistic = made()
-    return found
+    part.__module__ = "__main__"  # custom, whoever calls
+    TRIGGERS.add(part)
+    trigger: Logistic = part()
+    return trigger

@@ -74,8 +74,8 @@ class Canvas:
         for step in trace.steps:
             sign = step.index + 1 if step.query is not None else 0
             for origin in runs.get(id(step), []):
-                here, sign = (sign, 0) if origin.made is step.continuation else (0, sign)
-                yield here, trace.text[place : origin.start], origin, self.look(origin.made, step)
+                here, sign = (sign, 0) if origin.continuation is step.continuation else (0, sign)
+                yield here, trace.text[place : origin.start], origin, self.look(origin.continuation, step)
                 place = origin.stop
             if sign:
                 yield sign, "", None, None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dragin_lab.core.method import restored
+from dragin_lab.catalog.methods import restore_method
 from dragin_lab.errors import SettingError
 from dragin_lab.study.stored_drafts import as_judged
 from dragin_lab.trace.trace import Step, Trace
@@ -57,7 +57,7 @@ def contributions(trace: Trace | str | Path) -> View:
 
 
 def _fitted_trigger(trace: Trace) -> Logistic:
-    trigger = restored(trace.method, None).trigger
+    trigger = restore_method(trace.method, None).trigger
     if not isinstance(trigger, Logistic):
         raise SettingError(f"trigger {trigger.name!r} has no weights; ask with a trigger that dl.fit_trigger made")
     return trigger
@@ -73,7 +73,7 @@ def _fill(template: str, trace: Trace) -> str:
 
 
 def _draft_rows(trigger: Logistic, trace: Trace, step: Step, order: list[int]) -> DraftRows:
-    draft = as_judged(trace, step, restored(trace.method, None))
+    draft = as_judged(trace, step, restore_method(trace.method, None))
     added, score = trigger.contributions(draft)[:, order], trigger.score(draft)  # (n, f), (n,)
     rows = []
     for text, (start, stop), hit in zip(step.words.text, step.words.spans, step.words.hit, strict=True):

@@ -54,7 +54,7 @@ class Scale:
     def values(self, continuation: Continuation, words: Words) -> np.ndarray:
         """The measure of each token (n,) float64 of a continuation whose words are ``words`` (none: not judged)."""
         if self.kind == "score":
-            return token_scores(continuation, words)
+            return score_tokens(continuation, words)
         if self.kind == "product":
             return np.asarray(continuation.entropy, np.float64) * np.asarray(continuation.received, np.float64)
         if self.kind == "entropy":
@@ -70,7 +70,7 @@ def token_words(continuation: Continuation, words: Words) -> np.ndarray:
     return owner
 
 
-def token_scores(continuation: Continuation, words: Words) -> np.ndarray:
+def score_tokens(continuation: Continuation, words: Words) -> np.ndarray:
     """(n,) float64: the words' scores laid onto their tokens; NaN where a token has none."""
     owner = token_words(continuation, words)
     scores = np.append(np.asarray(words.score, np.float64), np.nan)

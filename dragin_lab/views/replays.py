@@ -23,7 +23,7 @@ from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import Look, share_out
 
 MAX_ROWS = 200
-_NAMES = {"threshold": "θ", "top_n": "top n", "normalize": "scaled by", "doubt_limit": "1 − β"}
+_NAMES = {"threshold": "θ", "top_n": "top n", "scale": "scaled by", "doubt_limit": "1 − β"}
 
 
 def replayed(
@@ -36,7 +36,7 @@ def replayed(
 ) -> View:
     """One or many stored traces under other settings, without the model: what ``widgets.tuner`` shows for one value.
 
-    ``settings`` are ``threshold``, ``top_n``, ``normalize`` and ``doubt_limit``, those not named as they were; the rest
+    ``settings`` are ``threshold``, ``top_n``, ``scale`` and ``doubt_limit``, those not named as they were; the rest
     as for ``replay.Replay``. The first trace is drawn in full, the others are lines of a table. Raises ``SettingError``
     for settings that cannot be replayed, ``TraceFileError`` for a path that holds no trace.
     """

@@ -38,7 +38,7 @@ EXTRACTION = "“So the answer is” was appended to the text"
 #: The settings that a reader needs at once, named for people.
 _SETTINGS = {
     "threshold": "θ {}",
-    "normalize": "scaled by {}",
+    "scale": "scaled by {}",
     "top_n": "top n {}",
     "n": "n {}",
     "top_k": "{} passages per retrieval",

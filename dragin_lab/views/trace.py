@@ -118,10 +118,10 @@ def _answer_runs(canvas: Canvas) -> Iterator[Run]:
     for origin in origins(trace):
         step = origin.step
         yield trace.text[place : origin.start], ""
-        if step.query is not None and origin.made is step.continuation and step.index not in marked:
+        if step.query is not None and origin.continuation is step.continuation and step.index not in marked:
             marked.add(step.index)
             yield _retrieval_mark(trace.text, origin.start, step), _BOLD
-        look, end = canvas.look(origin.made, step), origin.at + origin.stop - origin.start
+        look, end = canvas.look(origin.continuation, step), origin.at + origin.stop - origin.start
         yield from _look_runs(look, origin.at, end, brackets=False)
         place = origin.stop
         if step.query is not None and step.continuation is None:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import traitlets
 
+from dragin_lab.catalog.methods import method
 from dragin_lab.checks import instance, several
-from dragin_lab.core.method import METHODS, VARIANTS, method
+from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
+from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.run.drivers import Decided, Ended, Event, Retrieved, StepDone, TokenWritten
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import describe_error
@@ -48,7 +50,7 @@ class AskLive(Running):
         method: str = "dragin",
         *,
         others: Mapping[str, Lab] | None = None,
-        variant: str = "reference",
+        variant: str = "paper",
         **settings: Any,
     ) -> None:
         further = instance("others", {} if others is None else others, Mapping, "give labs by name")
@@ -254,5 +256,6 @@ def _build_method(name: str, variant: str, settings: dict[str, Any]) -> Any:
 
 
 def _default_threshold(name: str, variant: str) -> float | None:
-    """θ where none is given; None for a method that has none."""
-    return method(name, variant=variant).threshold if name in METHODS and variant in VARIANTS else None
+    """θ where none is given; None for a method that has none, or that is not of this variant."""
+    known = REFERENCE_METHODS if variant == "reference" else METHODS
+    return method(name, variant=variant).threshold if name in known and variant in VARIANTS else None

@@ -13,8 +13,8 @@ import numpy as np
 import traitlets
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.checks import instance, several
-from dragin_lab.core.method import exchanged
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.again import from_cache
 from dragin_lab.run.lab import Lab
@@ -103,7 +103,7 @@ class Tuner(Running):
         method, out = first.method, []
         for name in first.tunable:
             value = method.settings[name]
-            if name == "threshold" and not method.trigger.on_doubt:
+            if name == "threshold" and method.trigger.declared()[name].top is None:
                 top = _round_up(max(1.5 * value, *(self._top(r) for r in self._replays)))
                 labels = ("θ", f"on the {score_name(first.trace)}")
                 out.append(_slider_control(name, labels, value, 0, top, top / STEPS))
@@ -125,7 +125,7 @@ class Tuner(Running):
                         name, (name, f"of {method.trigger.name} or {method.formulator.name}"), value, 0, top, step
                     )
                 )
-            elif name == "normalize":
+            elif name == "scale":
                 choices = [["", "as they are (Eq. 5)"], ["sentence", "by sentence, as released"]]
                 out.append(
                     {"name": name, "label": "scores scaled", "about": "", "value": value or "", "choices": choices}
@@ -216,7 +216,7 @@ class Tuner(Running):
         try:
             assert self.lab is not None
             replay = self._replays[min(max(int(asked.get("trace", 0)), 0), len(self._replays) - 1)]
-            method = exchanged(replay.method, **_changed_settings(asked, replay))
+            method = exchange_settings(replay.method, **_changed_settings(asked, replay))
             events = self.lab.stream(replay.trace.question, method)
             self.ran.append(events.trace)
             seen = 0

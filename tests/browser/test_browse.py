@@ -9,7 +9,7 @@ from run_folders import write_run
 from tidy import card_problems, sideways
 
 import dragin_lab as dl
-from dragin_lab.core.method import method
+from dragin_lab.catalog.methods import method
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.run.lines import Prediction, decode, encode
 from dragin_lab.views import browse_page

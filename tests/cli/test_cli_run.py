@@ -21,7 +21,6 @@ import dragin_lab as dl
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
 from dragin_lab.cli.outputs import table_text
-from dragin_lab.core.method import label
 from dragin_lab.errors import ModelError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run import lab as lab_module
@@ -135,7 +134,7 @@ def made(
     """The labels of the methods that a command would run."""
     seen: list[str] = []
     one = cli_run.open_benchmark(data, limit=1)
-    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _, __: seen.extend(map(label, of(one))))
+    monkeypatch.setattr(cli_run, "execute_runs", lambda of, _, __: seen.extend(method.label for method in of(one)))
     ran = command("run", *given)
     assert ran.code == cli.DONE, ran.err
     return seen

@@ -1,4 +1,4 @@
-"""Every *when* with every *what*, in both variants: answered on scripted drafts, or refused by name."""
+"""Every trigger with every query formulator, in both variants: answered on scripted drafts, or refused by name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 from scripted import Say, drive
 
-from dragin_lab.core.method import FORMULATORS, TRIGGERS, VARIANTS, method
-from dragin_lab.core.method import senseless as senseless_parts
+from dragin_lab.catalog.methods import find_conflict, method, tables
+from dragin_lab.core.formulators import FORMULATORS
+from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError
+from dragin_lab.reference.rules import FORMULATIONS
 
-#: Those of the DRAGIN and FLARE papers; test_when_after.py has the later ones.
-NAMES = ["never", "once", "every-n", "every-sentence", "probability", "rind", "search-call", "follow-up"]
+#: Those of the DRAGIN paper, which its code has too, and of the FLARE paper; tests/triggers has the later ones.
+RELEASED = ["never", "once", "every-n", "every-sentence", "probability", "rind"]
+NAMES = [*RELEASED, "search-call", "follow-up"]
+PAIRS = [("paper", *pair) for pair in product(NAMES, FORMULATORS)]
+PAIRS += [("reference", *pair) for pair in product(RELEASED, FORMULATIONS)]
 QUESTION = "Who directed Ma?"
 LOUD: dict[str, Any] = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}, "doubt": {"Bo": 0.9}}
 ENDS = Say(" So the answer is Li. Then he")
@@ -33,14 +38,14 @@ SCRIPTS: dict[tuple[str, str], list[Say]] = {
     ("reference", "rind"): [DRAFT, ENDS],
     ("paper", "rind"): [DRAFT, Say(" Li. So the answer is Li. He")],
 }
-for _variant in VARIANTS:
+for _variant in ("paper", "reference"):
     SCRIPTS |= {(_variant, when): [ENDS] for when in ("never", "once")}
-    SCRIPTS |= {(_variant, when): script for when, script in ASKED.items()}
     SCRIPTS[_variant, "every-sentence"] = [Say(" It was far. Then he"), ENDS]
+SCRIPTS |= {("paper", when): script for when, script in ASKED.items()}
 
-#: What a model that asks by itself is searched for with another *what*: (when, variant) -> what -> query.
+#: What is searched for where the model asks by itself, by trigger and formulator.
 QUERIES = {
-    ("search-call", "paper"): {
+    "search-call": {
         "question": QUESTION,
         "last-n": "is by",
         "last-sentence": "It is by",
@@ -51,18 +56,7 @@ QUERIES = {
         "current-without-hits": "It is",
         "term": "maker",
     },
-    ("search-call", "reference"): {
-        "question": QUESTION,
-        "last-n": "▁is ▁by",
-        "last-sentence": "It is by",
-        "confident-sentence": "It is by",
-        "qfs": "directed far.",
-        "full-context": f"{QUESTION} It was far. It is by",
-        "current": "It is by",
-        "current-without-hits": "It is ",
-        "term": "maker",
-    },
-    ("follow-up", "paper"): {
+    "follow-up": {
         "question": QUESTION,
         "last-n": "it?",
         "last-sentence": "Follow up: Who is it?",
@@ -73,28 +67,18 @@ QUERIES = {
         "current-without-hits": "Who is it",
         "term": "Who is it?",
     },
-    ("follow-up", "reference"): {
-        "question": QUESTION,
-        "last-n": "▁it ?",
-        "last-sentence": "Who is it?",
-        "confident-sentence": "Who is it?",
-        "qfs": "directed Ma?",
-        "full-context": f"{QUESTION} Yes.\nFollow up: Who is it?",
-        "current": "Who is it?",
-        "current-without-hits": "Who is ",
-        "term": "Who is it?",
-    },
 }
 
 
-def senseless(when: str, what: str) -> str:
-    return senseless_parts(TRIGGERS.named(when), FORMULATORS.named(what))
+def conflict(variant: str, when: str, what: str) -> str:
+    (_, triggers), (_, formulators) = tables(variant)
+    return find_conflict(triggers.named(when), formulators.named(what))
 
 
-@pytest.mark.parametrize(("variant", "when", "what"), list(product(VARIANTS, NAMES, FORMULATORS)))
+@pytest.mark.parametrize(("variant", "when", "what"), PAIRS)
 def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) -> None:
     settings: dict[str, Any] = {"variant": variant, "when": when, "what": what, "top_n": 2, "n": 4}
-    if message := senseless(when, what):
+    if message := conflict(variant, when, what):
         with pytest.raises(SettingError) as caught:
             method("dragin", **settings)
         assert str(caught.value) == message
@@ -107,8 +91,8 @@ def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) ->
     assert "Li" in driven.trace.answer or (variant, when) == ("reference", "every-n")  # whose chunk ends before it
     assert bool(driven.queries) == (when != "never")
     assert all(query.strip() for query in driven.queries)
-    if (when, variant) in QUERIES:
-        assert driven.queries == [QUERIES[when, variant][what.removesuffix("-etc")]]  # which ranks as qfs does here
+    if when in QUERIES:
+        assert driven.queries == [QUERIES[when][what.removesuffix("-etc")]]  # which ranks as qfs does here
         query = driven.trace.steps[0].query
         assert query is not None
         stands_in = "the last token stands in for the hits that this trigger does not give"
@@ -116,8 +100,12 @@ def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) ->
 
 
 def test_what_is_refused() -> None:
-    refused = {(when, what) for when, what in product(NAMES, FORMULATORS) if senseless(when, what)}
+    refused = {(when, what) for when, what in product(NAMES, FORMULATORS) if conflict("paper", when, what)}
     before = {(when, what) for when in ("never", "once") for what in FORMULATORS if what != "question"}
     term = {(when, "term") for when in NAMES if when not in ("search-call", "follow-up")}
     assert refused == before | term
-    assert "only with when='search-call', 'follow-up', 'search-tag' or a dl.Call; use" in senseless("rind", "term")
+    message = conflict("paper", "rind", "term")
+    assert "only with when='search-call', 'follow-up', 'search-tag' or a dl.Call; use" in message
+    refused = {pair for pair in product(RELEASED, FORMULATIONS) if conflict("reference", *pair)}
+    assert refused == {(when, what) for when in ("never", "once") for what in FORMULATIONS if what != "question"}
+    assert TRIGGERS.names()[: len(RELEASED)] == tuple(RELEASED)

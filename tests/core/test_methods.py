@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from typing import Any
 
 import pytest
 import spacy
 
 import dragin_lab as dl
+from dragin_lab.catalog.methods import find_conflict, method, tables
 from dragin_lab.core.formulators import FORMULATORS
-from dragin_lab.core.method import METHODS, method, senseless
+from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.errors import SettingError
+from dragin_lab.reference.rules import REFERENCE_METHODS, ReferenceMethod
+
+BOTH = [(name, "paper") for name in METHODS] + [(name, "reference") for name in REFERENCE_METHODS]
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_every_method_in_both_variants(name: str, variant: str) -> None:
+@pytest.mark.parametrize(("name", "variant"), BOTH)
+def test_every_method_in_its_variants(name: str, variant: str) -> None:
     made = method(name, variant=variant)
     assert (made.trigger.name, made.formulator.name) == METHODS[name]
     assert (made.threshold is not None) == (name in ("flare", "dragin", "etc", "targ", "entity-rag"))
     assert made.top_n == {"dragin": 25, "etc": 35}.get(name)
     assert made.top_k == (2 if (name, variant) == ("flare", "paper") else 3)
-    assert made.query_tokens == (64 if variant == "reference" and name != "etc" else None)
+    if isinstance(made, ReferenceMethod):
+        assert made.query_tokens == (None if name == "etc" else 64)
+    assert isinstance(made, ReferenceMethod) == (variant == "reference")
     assert hash(made) == hash(method(name, variant=variant))
     assert made == method(name, variant=variant)
     settings = json.loads(json.dumps(made.settings))
@@ -48,18 +55,26 @@ def test_every_method_in_both_variants(name: str, variant: str) -> None:
         ({"top_k": 0}, "top_k=0 is out of range"),
         ({"doubt_limit": -1, "what": "confident-sentence"}, "doubt_limit=-1 is out of range"),
         (
-            {"sentence_solver": "mean", "when": "probability"},
+            {"sentence_solver": "mean", "when": "probability", "variant": "reference"},
             "sentence_solver 'mean' does not exist; one of avg, max, min",
+        ),
+        (
+            {"sentence_solver": "max", "when": "probability"},
+            "sentence_solver='max' has no meaning for when='probability' and what='qfs' of the paper variant",
         ),
         ({"variant": "papr"}, "variant 'papr' does not exist; did you mean 'paper'\\?"),
         ({"variant": None}, "variant None does not exist"),
         ({"when": "every"}, "when 'every' does not exist; did you mean 'every-n'"),
         ({"what": "qsf"}, "what 'qsf' does not exist; did you mean 'qfs'"),
-        ({"normalize": "word", "variant": "paper"}, "normalize 'word' does not exist"),
-        ({"normalize": "sentence"}, "the reference variant always does"),
-        ({"normalize": "sentence", "variant": "paper", "when": "probability"}, "normalize='sentence' has no meaning"),
+        ({"scale": "word"}, "scale 'word' does not exist"),
+        (
+            {"scale": "sentence", "variant": "reference"},
+            "scale='sentence' has no meaning for when='rind' and what='qfs' of the reference variant",
+        ),
+        ({"scale": "sentence", "when": "probability"}, "scale='sentence' has no meaning"),
         ({"when": "never"}, "when='never' with what='qfs' makes no sense.*use what='question'"),
         ({"when": "once", "what": "last-sentence"}, "when='once' with what='last-sentence' makes no sense"),
+        ({"when": "once", "variant": "reference"}, "when='once' with what='qfs' makes no sense"),
         ({"when": "every-n", "threshold": 1.0}, "threshold=1.0 has no meaning for when='every-n'"),
         ({"what": "term"}, "when='rind' with what='term' makes no sense.*only with when='search-call'"),
         ({"call_bonus": 1.0}, "call_bonus=1.0 has no meaning for when='rind' and what='qfs'"),
@@ -98,38 +113,72 @@ def test_numbers_may_be_texts_and_zero_is_a_threshold() -> None:
     assert method("dragin", top_n=3.0).top_n == 3  # type: ignore[arg-type]
 
 
-def test_defaults_of_flare_follow_its_threshold_or_beta() -> None:
-    for variant in ("reference", "paper"):
-        assert method("flare", variant=variant, threshold=0.3).settings["doubt_limit"] is None
-    assert method("flare", doubt_limit=0.2).settings["doubt_limit"] == 0.2
+def test_the_released_flare_leaves_out_by_its_own_threshold_and_the_papers_by_beta() -> None:
+    released = method("flare", variant="reference", threshold=0.3)
+    assert released.settings["doubt_limit"] is None
+    assert method("flare", variant="reference", doubt_limit=0.2).settings["doubt_limit"] == 0.2
+    assert method("flare", threshold=0.3).settings["doubt_limit"] == 0.6  # 1 - β, β = 0.4
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_exchanged_brings_its_defaults(variant: str) -> None:
-    for when in TRIGGERS:
-        for what in FORMULATORS:
-            if when != "call" and not senseless(TRIGGERS.named(when), FORMULATORS.named(what)):
-                made = method("dragin", variant=variant, when=when, what=what)
-                assert (made.trigger.name, made.formulator.name) == (when, what)
-                assert made.top_n == {"qfs": 25, "qfs-etc": 35}.get(what)
+    (_, triggers), (_, formulators) = tables(variant)
+    for when, what in product(triggers, formulators):
+        if when == "call" or find_conflict(triggers.named(when), formulators.named(what)):
+            continue
+        name = "etc" if (variant, when) == ("reference", "entropy-trend") else "dragin"
+        exchanged = method(name, variant=variant, when=when, what=what)
+        assert (exchanged.trigger.name, exchanged.formulator.name) == (when, what)
+        assert exchanged.top_n == {"qfs": 25, "qfs-etc": 35}.get(what)
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_methods_in_which_the_model_asks_have_longer_answers_and_a_form(variant: str) -> None:
-    lengths = {name: method(name, variant=variant).max_new_tokens for name in METHODS}
+# -- the reference variant is closed ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in REFERENCE_METHODS])
+def test_a_later_method_has_no_reference_variant(name: str) -> None:
+    says = f"method '{name}' is not in the authors' released code, so it has no reference variant; use variant='paper'"
+    with pytest.raises(SettingError, match=re.escape(says)):
+        method(name, variant="reference")
+
+
+def test_the_reference_variant_takes_no_other_trigger_and_says_why() -> None:
+    own = dl.when("own", threshold=1.0)(lambda draft: draft.entropy)
+    call = dl.Call(opens="<q>", closes="</q>")
+    for trigger in ("margin", "own", "own@2", own, own(), call, TRIGGERS.named("rind")):
+        says = r"when='.*': variant='reference' runs the authors' released code, .*; use variant='paper' for any other"
+        with pytest.raises(SettingError, match=says):
+            method("dragin", variant="reference", when=trigger, what="question")
+
+
+def test_the_reference_variant_takes_no_other_formulator_and_says_why() -> None:
+    own = dl.what("own")(lambda gap: gap.sentence)
+    for what in ("own", "term", own, own(), FORMULATORS.named("qfs")):
+        with pytest.raises(SettingError, match=r"what='.*': variant='reference' runs the authors' released code"):
+            method("dragin", variant="reference", what=what)
+
+
+@pytest.mark.parametrize(("name", "when"), [("dragin", "entropy-trend"), ("etc", "rind"), ("etc", "never")])
+def test_a_released_code_runs_its_own_rules_alone(name: str, when: str) -> None:
+    with pytest.raises(SettingError, match=f"when='{when}' is not in the released code of method '{name}', which has"):
+        method(name, variant="reference", when=when, what="question")
+
+
+def test_methods_in_which_the_model_asks_have_longer_answers_and_a_form() -> None:
+    lengths = {name: method(name).max_new_tokens for name in METHODS}
     assert {name: n for name, n in lengths.items() if n != 64} == {
         "flare-instruct": 96,
         "self-ask": 192,
         "search-r1": 1024,
     }
-    assert method("self-ask", variant=variant, max_new_tokens=10).max_new_tokens == 10
-    forms = {name: method(name, variant=variant).form for name in METHODS}
+    assert method("self-ask", max_new_tokens=10).max_new_tokens == 10
+    forms = {name: method(name).form for name in METHODS}
     assert {name: f for name, f in forms.items() if f != "reasoning"} == {
         "flare-instruct": "search",
         "self-ask": "self-ask",
         "search-r1": "search-r1",
     }
-    made = method("flare-instruct", variant=variant, call_bonus="1.5", call_pause=3)  # type: ignore[arg-type]
+    made = method("flare-instruct", call_bonus="1.5", call_pause=3)  # type: ignore[arg-type]
     assert (made.settings["call_bonus"], made.settings["call_pause"]) == (1.5, 3)
 
 
@@ -140,6 +189,17 @@ def test_a_pipeline_of_ones_own() -> None:
 
 
 def test_the_default_threshold_belongs_to_the_scale_of_the_scores() -> None:
-    assert method("dragin", variant="paper").threshold == 0.25  # measured (docs/explanation/thresholds.md)
-    assert method("dragin", variant="paper", normalize="sentence").threshold == 1.2  # Table 9's scale
+    assert method("dragin").threshold == 0.25  # measured (docs/explanation/thresholds.md)
+    assert method("dragin", scale="sentence").threshold == 1.2  # Table 9's scale
+    assert method("dragin", when="rind(scale='sentence')").threshold == 1.2
+    assert method("dragin", when="rind(scale='sentence')@0.8").threshold == 0.8
     assert method("dragin", variant="reference").threshold == 1.2
+
+
+def test_a_default_threshold_is_the_declared_one() -> None:
+    for (kind, table), _ in (tables(variant) for variant in VARIANTS):
+        assert kind == "when"
+        for name in table:
+            default = table.settings_of(name).get("threshold")
+            if default is not None:
+                assert table.make(name).theta == default

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from scripted import QUESTION, Driven, Say, drive
 
-from dragin_lab.core.method import Method, method
+from dragin_lab.catalog.methods import method
+from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 
 CASE = f"Question: {QUESTION}\nAnswer:"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from scripted import QUESTION, Say, drive
 
-from dragin_lab.core.method import PAPERS, Method, method
+from dragin_lab.catalog.methods import method
+from dragin_lab.core.method import PAPERS, Method
 
 CASE = f"Question: {QUESTION}\nAnswer:"
 FOUND = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same format as before.\n"
@@ -95,7 +96,7 @@ def test_what_is_said_after_the_answer_calls_for_nothing() -> None:
 def test_scaled_scores_fire_at_the_end_of_the_sentence() -> None:
     loud = {"entropy": {"Bo": 2.0}, "received": {"Bo": 0.05, ".": 0.01}}
     say = Say(" It is Bo Ek. He was far", **loud)  # type: ignore[arg-type]
-    driven = drive(paper(normalize="sentence", threshold=0.5, what="current"), say, ANSWERED)
+    driven = drive(paper(scale="sentence", threshold=0.5, what="current"), say, ANSWERED)
     first = driven.trace.steps[0]
     assert first.draft is not None
     assert first.draft.text == "It is Bo Ek. He was"  # settled when "He " is whole

@@ -8,49 +8,56 @@ from typing import Any
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.method import METHODS, VARIANTS, changed, exchanged, label, method
-from dragin_lab.core.parts import Part
+from dragin_lab.catalog.methods import exchange_settings, method
+from dragin_lab.core.formulators import FORMULATORS
+from dragin_lab.core.method import METHODS
+from dragin_lab.core.settings import Declaration, Part
 from dragin_lab.core.trigger import TRIGGERS
-from dragin_lab.core.triggers import Rind
 from dragin_lab.data.presets import preset
 from dragin_lab.errors import SettingError
+from dragin_lab.reference.rules import FORMULATIONS, REFERENCE_METHODS, RULES
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [(name, "paper") for name in METHODS] + [(name, "reference") for name in REFERENCE_METHODS],
+)
 def test_nothing_is_changed_by_default(name: str, variant: str) -> None:
     made = method(name, variant=variant)
-    assert changed(made) == {}
-    assert label(made) == (name if variant == "reference" else f"{name}-paper")
+    assert made.changed == {}
+    assert made.label == (name if variant == "paper" else f"{name}-reference")
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "called"),
     [
         ("dragin", {"threshold": 0.8}, "dragin-threshold=0.8"),
-        ("dragin", {"variant": "paper", "threshold": 1}, "dragin-paper-threshold=1.0"),
-        ("dragin", {"threshold": 1.2, "top_n": 25}, "dragin"),
+        ("dragin", {"variant": "reference", "threshold": 1}, "dragin-reference-threshold=1.0"),
+        ("dragin", {"threshold": 0.25, "top_n": 25}, "dragin"),
+        ("dragin", {"variant": "reference", "threshold": 1.2, "top_n": 25}, "dragin-reference"),
         ("dragin", {"what": "last-sentence"}, "dragin-what=last-sentence"),
         ("dragin", {"when": "never", "what": "question"}, "dragin-when=never-what=question"),
-        ("flare", {"threshold": 0.3}, "flare-threshold=0.3"),  # its doubt_limit only follows
+        ("flare", {"variant": "reference", "threshold": 0.3}, "flare-reference-threshold=0.3"),  # doubt_limit follows
         ("flare", {"threshold": 0.3, "doubt_limit": 0.5}, "flare-threshold=0.3-doubt_limit=0.5"),
         ("fl-rag", {"n": 8, "max_new_tokens": 100}, "fl-rag-n=8-max_new_tokens=100"),
-        ("dragin", {"variant": "paper", "normalize": "sentence"}, "dragin-paper-threshold=1.2-normalize=sentence"),
+        ("dragin", {"scale": "sentence"}, "dragin-threshold=1.2-scale=sentence"),
     ],
 )
 def test_labels_name_what_differs(name: str, settings: dict[str, Any], called: str) -> None:
     made = method(name, **settings)
-    assert label(made) == called
-    assert method(name, variant=made.variant, **changed(made)) == made
+    assert made.label == called
+    assert method(name, variant=made.variant, **made.changed) == made
 
 
 def test_one_setting_is_exchanged_and_what_follows_from_it_follows() -> None:
-    made = exchanged(method("flare", threshold=0.3, top_k=5), threshold=0.2)
-    assert (made.threshold, made.settings["doubt_limit"], made.top_k) == (0.2, None, 5)
-    kept = exchanged(method("flare", doubt_limit=0.5), threshold=0.2)
+    released = method("flare", variant="reference", threshold=0.3, top_k=5)
+    changed = exchange_settings(released, threshold=0.2)
+    assert (changed.threshold, changed.settings["doubt_limit"], changed.top_k) == (0.2, None, 5)
+    assert exchange_settings(method("dragin"), scale="sentence").threshold == 1.2
+    kept = exchange_settings(method("flare", doubt_limit=0.5), threshold=0.2)
     assert kept.settings["doubt_limit"] == 0.5
     with pytest.raises(SettingError, match="no meaning"):
-        exchanged(method("sr-rag"), threshold=1)
+        exchange_settings(method("sr-rag"), threshold=1)
 
 
 # -- written forms beside other settings ------------------------------------------------------------------------------
@@ -73,23 +80,25 @@ def test_a_written_form_keeps_its_settings(parts: dict[str, Any], setting: str, 
         method(name, **parts, **{setting: other})
 
 
-@pytest.mark.parametrize("when", ["rind@0.5", Rind(threshold=0.5)])
+@pytest.mark.parametrize("when", ["rind@0.5", RULES.make("rind", threshold=0.5)])
 def test_a_form_comes_before_a_preset_and_before_the_method_that_is_changed(when: Any) -> None:
     published = preset("llama2-7b-chat", "hotpotqa", source="released")
     assert published.threshold != 0.5
     assert preset("llama2-7b-chat", "hotpotqa", source="released", when=when).threshold == 0.5
-    assert exchanged(published, when=when).threshold == 0.5
+    assert exchange_settings(published, when=when).threshold == 0.5
     with pytest.raises(SettingError, match="contradicts"):
-        exchanged(published, when="rind@0.5", threshold=0.7)
+        exchange_settings(published, when="rind@0.5", threshold=0.7)
 
 
 def test_theta_stays_with_the_trigger_it_was_chosen_for() -> None:
     published = preset("llama2-7b-chat", "hotpotqa", source="released", what="last-n")
-    margin = method("dragin", when="margin").threshold
-    assert preset("llama2-7b-chat", "hotpotqa", source="released", when="margin").threshold == margin
-    assert exchanged(published, when="margin").threshold == margin
-    assert exchanged(published, when="rind").threshold == published.threshold
+    probability = method("dragin", variant="reference", when="probability").threshold
+    assert preset("llama2-7b-chat", "hotpotqa", source="released", when="probability").threshold == probability
+    assert exchange_settings(published, when="probability").threshold == probability
+    assert exchange_settings(published, when="rind").threshold == published.threshold
     assert preset("llama2-7b-chat", "hotpotqa", source="released", when="every-sentence").threshold is None
+    papers = method("dragin", threshold=0.7)
+    assert exchange_settings(papers, when="margin").threshold == method("dragin", when="margin").threshold
 
 
 def test_none_is_the_default_of_any_trigger() -> None:
@@ -98,32 +107,59 @@ def test_none_is_the_default_of_any_trigger() -> None:
             assert method("dragin", when=name, what="question", threshold=None).threshold is not None
 
 
-# -- True and False ---------------------------------------------------------------------------------------------------
+# -- what a setting may be --------------------------------------------------------------------------------------------
+
+DECLARED = [
+    pytest.param(part, name, id=f"{part.__module__.rpartition('.')[2]}-{part.name}-{name}")
+    for table in (TRIGGERS, FORMULATORS, RULES, FORMULATIONS)
+    for part in map(table.named, table.names())
+    for name, declared in part.declared().items()
+    if declared.kind is not object or declared.choices
+]
+REQUIRED: dict[str, dict[str, Any]] = {"call": {"opens": "<q>", "closes": "</q>"}}
 
 
-@pytest.mark.parametrize("value", ["false", "False", 0, 1, None, 0.0, "", [True]])
-def test_what_is_true_or_false_is_nothing_else(value: Any) -> None:
-    @dl.when("loud", threshold=1)
-    def loud(draft: dl.Draft, doubled: bool = False) -> Any:
-        return draft.entropy * (1 + doubled)
-
-    for make in (
-        lambda: Rind(check_content_words=value),
-        lambda: method("etc", absolute=value),
-        lambda: method("dragin", when="loud", doubled=value),
-    ):
-        with pytest.raises(SettingError, match=r"(check_content_words|absolute|doubled)=.*give True or False"):
-            make()
+def list_wrong_values(declared: Declaration) -> list[Any]:
+    wrong: list[Any] = [[], {}, object(), "abc"]
+    wrong += [] if declared.optional else [None]
+    if declared.choices:
+        return [*wrong, True, 0, declared.choices[0].upper()]
+    if declared.kind is bool:
+        return [*wrong, "false", "False", 0, 1, 0.0, "", [True]]
+    wrong += [True, False, float("nan"), float("inf"), declared.ge - 1]
+    return [*wrong, declared.ge + 0.5] if declared.kind is int else wrong
 
 
-def test_every_part_with_a_truth_value_checks_it() -> None:
-    def all_below(kind: type[Part]) -> set[type[Part]]:
-        return {kind, *(one for sub in kind.__subclasses__() for one in all_below(sub))}
+@pytest.mark.parametrize(("part", "name"), DECLARED)
+def test_a_wrong_value_of_a_declared_setting_is_refused_by_name(part: type[Part], name: str) -> None:
+    required = REQUIRED.get(part.name, {})
+    part(**required)
+    for value in list_wrong_values(part.declared()[name]):
+        with pytest.raises(SettingError) as caught:
+            part(**required, **{name: value})
+        assert str(caught.value).startswith(name), value
 
-    TRIGGERS.names()
-    for part in all_below(Part):
-        if part.__module__.startswith("dragin_lab."):
-            assert part.__post_init__ is Part.__post_init__
+
+@pytest.mark.parametrize(("part", "name"), DECLARED)
+def test_a_declared_default_is_a_value_that_may_be(part: type[Part], name: str) -> None:
+    declared, default = part.declared()[name], part.defaults()[name]
+    assert declared.check(name, default) == default
+
+
+@pytest.mark.parametrize("value", ["false", 0, 1, None, 0.0, "", [True]])
+def test_a_parameter_that_is_true_or_false_by_default_is_nothing_else(value: Any) -> None:
+    @dl.when("doubled", threshold=1)
+    def doubled(draft: dl.Draft, twice: bool = False) -> Any:
+        return draft.entropy * (1 + twice)
+
+    with pytest.raises(SettingError, match=r"twice=.*give True or False"):
+        method("dragin", when="doubled", twice=value)
+
+
+@pytest.mark.parametrize("weights", ["abc", ("a",), (1.0, None), 3, {0: 1.0}])
+def test_weights_of_a_probe_are_numbers(weights: Any) -> None:
+    with pytest.raises(SettingError, match=r"weights"):
+        method("dragin", when="probe", what="question", weights=weights)
 
 
 # -- triggers without a default θ -------------------------------------------------------------------------------------
@@ -134,11 +170,10 @@ def test_a_trigger_without_a_default_threshold_has_a_label_and_can_be_changed() 
     def bare(draft: dl.Draft) -> Any:
         return draft.entropy
 
-    for variant in VARIANTS:
-        made = method("dragin", variant=variant, when="bare", threshold=0.4)
-        assert label(made).endswith("when=bare-threshold=0.4")
-        assert exchanged(made, top_k=2).threshold == 0.4
-        assert exchanged(made, threshold=0.5).threshold == 0.5
+    made = method("dragin", when="bare", threshold=0.4)
+    assert made.label == "dragin-when=bare-threshold=0.4"
+    assert exchange_settings(made, top_k=2).threshold == 0.4
+    assert exchange_settings(made, threshold=0.5).threshold == 0.5
     with pytest.raises(SettingError, match=r"needs a threshold, such as bare@0\.6"):
         method("dragin", when="bare")
 
@@ -154,7 +189,9 @@ def test_a_class_with_a_setting_that_must_be_given() -> None:
             return draft.entropy * self.scale
 
     made = method("dragin", when=Own(threshold=0.4, scale=2.0))
-    assert label(made) == "dragin-when=own-needy-threshold=0.4-scale=2.0"
-    assert exchanged(made, scale=3.0).settings["scale"] == 3.0
+    assert made.label == "dragin-when=own-needy-threshold=0.4-scale=2.0"
+    assert exchange_settings(made, scale=3.0).settings["scale"] == 3.0
+    with pytest.raises(SettingError, match=r"threshold='high' is not a number"):
+        method("dragin", when=Own, threshold="high", scale=1.0)
     with pytest.raises(SettingError, match=r"'own-needy' needs scale; write own-needy\(scale=…\)"):
         method("dragin", when=Own, threshold=1)

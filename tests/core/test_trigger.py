@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields, replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -9,11 +11,13 @@ from hypothesis import strategies as st
 from scripted import WordTokenizer
 from test_sentences import texts
 
+import dragin_lab as dl
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import Never, SoFar
 from dragin_lab.core.sentences import load_pipeline
-from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence, Watch, answer_end
-from dragin_lab.core.trigger import Judgement
+from dragin_lab.core.settings import Rule
+from dragin_lab.core.stops import AnswerSentence, AnyOf, FirstSentence, Watch, find_answer_end
+from dragin_lab.core.trigger import TRIGGERS, Trigger, Verdict
 from dragin_lab.core.triggers import Rind
 
 PIPELINE = load_pipeline()
@@ -31,16 +35,16 @@ def so_far(
     return SoFar(list(range(len(tokens))), text, offsets, entropy, [-0.1] * len(tokens), known)
 
 
-def rind(theta: float, *, resumed: bool = False, normalize: str | None = None) -> Watch:
-    return Watch(Rind(threshold=theta, normalize=normalize), PIPELINE, resumed)
+def rind(theta: float, *, resumed: bool = False, scale: str | None = None) -> Watch:
+    return Watch(Rind(threshold=theta, scale=scale), PIPELINE, resumed)
 
 
-def judge(trigger: Watch, made: SoFar, *, ended: bool) -> Judgement:
-    return trigger.when.judge(Draft(made, PIPELINE, ended=ended), resumed=trigger.resumed)
+def judge(watch: Watch, draft: SoFar, *, ended: bool) -> Verdict:
+    return watch.trigger.judge(Draft(draft, PIPELINE, ended=ended), resumed=watch.resumed)
 
 
-def fires(trigger: Watch, made: SoFar) -> bool:
-    return trigger.reached(made) == "rind"
+def fires(watch: Watch, draft: SoFar) -> bool:
+    return watch.reached(draft) == "rind"
 
 
 # -- RIND -------------------------------------------------------------------------------------------------------------
@@ -71,36 +75,35 @@ def test_in_the_sentence_being_resumed_nothing_fires() -> None:
     trigger = rind(1.0, resumed=True)
     made = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 0.1, 0.1, 0.1])
     assert not fires(trigger, made)
-    assert judge(trigger, made, ended=True).word is None
+    assert not judge(trigger, made, ended=True).fires
     later = so_far([" film", ".", " Bo", " made", " it"], [9.0, 0.1, 9.0, 0.1, 0.1])
-    found = judge(trigger, later, ended=False)
-    assert (found.word, found.token) == (1, 2)
+    verdict = judge(trigger, later, ended=False)
+    assert (verdict.fires, verdict.word, verdict.token) == (True, 1, 2)
     assert fires(trigger, later)
     assert fires(rind(1.0), made)
 
 
 def test_scaled_scores_are_judged_at_the_end_of_their_sentence() -> None:
-    trigger = rind(1.0, normalize="sentence")
+    trigger = rind(1.0, scale="sentence")
     tokens, entropy = [" film", " by", " Bo", ".", " It", " was"], [3.0, 0.1, 0.1, 0.1, 0.1, 0.1]
     assert not fires(trigger, so_far(tokens[:4], entropy[:4]))
     assert not fires(trigger, so_far(tokens[:5], entropy[:5]))
     assert fires(trigger, so_far([*tokens, " "], [*entropy, 0.1]))
     made = so_far(tokens, entropy, [0.1, 0.1, 0.1, 0.1, 0.1, 0.0])
-    found = judge(trigger, made, ended=True)
-    assert found.words.score[0] == pytest.approx(3.0)  # 0.1 / 0.4 * 4 = 1, however little attention there is
+    verdict = judge(trigger, made, ended=True)
+    assert verdict.words.score[0] == pytest.approx(3.0)  # 0.1 / 0.4 * 4 = 1, however little attention there is
 
 
-@pytest.mark.parametrize("normalize", [None, "sentence"])
+@pytest.mark.parametrize("scale", [None, "sentence"])
 @pytest.mark.parametrize("ended", [False, True])
-def test_nothing_written_is_judged_to_lack_nothing(normalize: str | None, ended: bool) -> None:
-    trigger = rind(0.0, normalize=normalize)
+def test_nothing_written_is_judged_to_lack_nothing(scale: str | None, ended: bool) -> None:
+    trigger = rind(0.0, scale=scale)
     assert trigger.reached(SoFar()) is None
-    found = judge(trigger, SoFar(), ended=ended)
-    assert len(found.words) == 0
-    assert found.word is None
+    nothing = judge(trigger, SoFar(), ended=ended)
+    assert (len(nothing.words), nothing.fires, nothing.peak) == (0, False, -np.inf)
     only_end = judge(trigger, SoFar([2], "", [(0, 0)], [1.0], [-0.1], np.ones(1, np.float32)), ended=ended)
     assert only_end.words.text == ("",)
-    assert only_end.word is None
+    assert not only_end.fires
 
 
 @st.composite
@@ -124,26 +127,88 @@ def test_a_growing_draft_stops_at_the_first_prefix_that_judge_fires_on(
         # The rows of all tokens but the newest are known.
         received = attention[: n - 1, :n].max(axis=0, initial=0.0).astype(np.float32)
         made = so_far(tokens[:n], entropy[:n], received.tolist())
-        found = judge(trigger, made, ended=False)
-        assert fires(trigger, made) == (found.word is not None)
-        if found.word is None:
+        verdict = judge(trigger, made, ended=False)
+        assert fires(trigger, made) == verdict.fires
+        if not verdict.fires:
             assert first is None, "as maxima only grow, what has fired stays fired"
             continue
         first = n if first is None else first
-        start, stop = found.words.spans[found.word]
+        start, stop = verdict.words.spans[verdict.word]
         assert stop < n
-        assert not found.words.stop[found.word]
+        assert not verdict.words.stop[verdict.word]
         # Its word is whole: whatever follows, it is the same, and it still fires (or an earlier one does).
         whole = "".join(tokens)
         received = attention.max(axis=0).astype(np.float32)
         later = judge(trigger, so_far(tokens, entropy, received.tolist()), ended=True)
-        assert found.words.text[found.word] == later.words.text[found.word]
-        assert (later.words.spans[found.word] == (start, stop)).all()
-        assert later.word is not None
-        assert later.word <= found.word
+        assert verdict.words.text[verdict.word] == later.words.text[verdict.word]
+        assert (later.words.spans[verdict.word] == (start, stop)).all()
+        assert later.fires
+        assert later.word <= verdict.word
         if resumed:
             ends = PIPELINE.spans(whole)[0][1]
             assert made.offsets[start][0] >= ends
+
+
+# -- other triggers than RIND ------------------------------------------------------------------------------------------
+
+
+def test_a_sum_of_scores_below_theta_may_be_above_it_and_stops_the_draft() -> None:
+    dl.when("total", threshold=1.0, pool="sum")(lambda draft: draft.entropy)
+    trigger = TRIGGERS.make("total")
+    draft = so_far([" Waj", "da", " is"], [0.6, 0.6, 0.1])
+    assert not trigger.is_silent(Draft(draft, PIPELINE, ended=False))
+    assert Watch(trigger, PIPELINE).reached(draft) == "total"
+    highest = TRIGGERS.make("total@0.6")
+    assert Watch(highest, PIPELINE).reached(so_far([" Waj", "da", " is"], [0.3, 0.3, 0.1])) is None
+
+
+def test_a_trigger_that_judges_by_itself_is_asked_whatever_its_scores_are() -> None:
+    @dataclass(frozen=True)
+    class Third(Trigger):
+        """Fires once three words are there."""
+
+        name = "third"
+        threshold: float = 1.0
+
+        def score(self, draft: Draft) -> np.ndarray:
+            return np.zeros(len(draft))
+
+        def judge(self, draft: Draft, *, resumed: bool = False, until: int | None = None) -> Verdict:
+            verdict = super().judge(draft, resumed=resumed, until=until)
+            return replace(verdict, hit=np.arange(len(verdict.score)) == 2)
+
+    watch = Watch(Third(), PIPELINE)
+    assert watch.reached(so_far([" Bo", " is"], [0.1, 0.1])) is None
+    assert watch.reached(so_far([" Bo", " is", " far"], [0.1, 0.1, 0.1])) == "third"
+
+
+@pytest.mark.parametrize("unit", ["sentence", "draft"])
+def test_a_unit_that_fires_without_a_word_above_theta_fires_at_its_highest(unit: str) -> None:
+    dl.when("total", threshold=1.0, unit=unit, pool="sum")(lambda draft: draft.entropy)
+    verdict = TRIGGERS.make("total").judge(Draft(so_far([" Bo", " is", " far"], [0.3, 0.2, 0.6]), PIPELINE))
+    assert (verdict.fires, verdict.word, verdict.peak) == (True, 2, pytest.approx(1.1))
+    assert not TRIGGERS.make("total@2").judge(Draft(so_far([" Bo"], [0.3]), PIPELINE)).fires
+
+
+def test_words_after_the_answer_are_not_judged() -> None:
+    draft = Draft(so_far([" Bo", " is", " Li"], [0.1, 0.1, 9.0]), PIPELINE)
+    trigger = Rind(threshold=0.5)
+    assert trigger.judge(Draft(so_far([" Bo", " is", " Li"], [0.1, 0.1, 9.0], [1.0] * 3), PIPELINE)).word == 2
+    assert not trigger.judge(draft, until=6).fires
+    assert trigger.judge(draft, until=6).judged.tolist() == [True, True, False]
+
+
+def test_a_trigger_has_at_most_eight_attributes_beyond_its_settings() -> None:
+    """``name``, ``source`` and ``shorthand`` are those of every part."""
+    settings = {f.name for cls in (Rule, Trigger) for f in fields(cls)}
+    attributes = {
+        name
+        for cls in (Rule, Trigger)
+        for name, value in vars(cls).items()
+        if not name.startswith("_") and not callable(value) and not isinstance(value, (property, classmethod))
+    }
+    assert attributes
+    assert len(attributes - settings) <= 8, sorted(attributes)
 
 
 # -- sentences --------------------------------------------------------------------------------------------------------
@@ -198,9 +263,9 @@ def test_an_answer_that_stopped_a_draft_ends_there_in_every_continuation(
         return
     assert stop.reached(made(text + more)) == "answer"
     # Behind each other as the model wrote them, spaces and all.
-    end = answer_end(PIPELINE, before + text, ended=True)
+    end = find_answer_end(PIPELINE, before + text, ended=True)
     assert end is not None
-    assert end == answer_end(PIPELINE, before + text + more, ended=True)
+    assert end == find_answer_end(PIPELINE, before + text + more, ended=True)
 
 
 def test_answer_sentence_needs_the_phrase_and_its_end() -> None:
@@ -219,11 +284,11 @@ def test_answer_sentence_needs_the_phrase_and_its_end() -> None:
 
 def test_answer_end_is_the_end_of_the_sentence_that_says_it() -> None:
     text = " It is. So the answer is Bo. Then he. "
-    assert text[: answer_end(PIPELINE, text, ended=True)] == " It is. So the answer is Bo."
-    assert answer_end(PIPELINE, text, ended=False) == answer_end(PIPELINE, text, ended=True)
-    assert answer_end(PIPELINE, " So the answer is", ended=True) is None
-    assert answer_end(PIPELINE, " So the answer is Bo", ended=False) is None
-    assert answer_end(PIPELINE, " So the answer is Bo", ended=True) == 20
+    assert text[: find_answer_end(PIPELINE, text, ended=True)] == " It is. So the answer is Bo."
+    assert find_answer_end(PIPELINE, text, ended=False) == find_answer_end(PIPELINE, text, ended=True)
+    assert find_answer_end(PIPELINE, " So the answer is", ended=True) is None
+    assert find_answer_end(PIPELINE, " So the answer is Bo", ended=False) is None
+    assert find_answer_end(PIPELINE, " So the answer is Bo", ended=True) == 20
 
 
 def test_first_of_several_stops_gives_the_reason() -> None:

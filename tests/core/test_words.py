@@ -1,4 +1,4 @@
-"""Words of both variants: by the space marker (reference), by the characters (paper)."""
+"""Words, by their characters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vocabularies import TOKENIZERS, cut
 
-from dragin_lab.core.words import Word, character_words, lay_sentences, reference_words, word_starts
+from dragin_lab.core.words import Word, character_words, contain_any, word_starts
 
 KINDS = tuple(TOKENIZERS)
 TEXT = "The film by Żuławski 🎬 is 1984."
@@ -105,95 +105,7 @@ def test_words_of_plain_text_are_those_between_spaces(kind: str, text: str) -> N
     assert [w.text for w in character_words(made.text, made.offsets) if w.text] == made.text.split()
 
 
-# -- reference words ------------------------------------------------------------------------------------------------
-
-
-def test_reference_words_follow_the_marker() -> None:
-    tokens = ["▁The", "▁fil", "m", ",", "<0x0A>", "▁b▁y", "</s>", "x", "▁", "▁"]
-    ids = [100, 101, 102, 103, 13, 104, 2, 105, 106, 106]
-    assert reference_words(tokens, ids, "▁") == [
-        Word("The", 0, 1),
-        Word("film,", 1, 4),
-        Word("<0x0A>", 4, 5),
-        Word("by</s>", 5, 7),
-        Word("x", 7, 8),
-        Word("", 8, 9),
-        Word("", 9, 10),
-    ]
-
-
-def test_reference_words_of_a_query_know_no_end_of_sequence() -> None:
-    tokens, ids = ["</s>", "x", "▁y"], [2, 105, 106]
-    assert [w.text for w in reference_words(tokens, ids, "▁")] == ["</s>", "x", "y"]
-    assert [w.text for w in reference_words(tokens, ids, "▁", eos=None)] == ["</s>x", "y"]
-
-
-def test_id_13_opens_a_word_whatever_it_is() -> None:
-    assert [w.text for w in reference_words(["ab", "c", "d"], [5, 13, 6], "▁")] == ["ab", "cd"]
-
-
-def test_without_a_marker_everything_is_one_word() -> None:
-    assert reference_words(["a", " b"], [5, 6], "") == [Word("a b", 0, 2)]
-
-
-def test_no_tokens_have_no_reference_words() -> None:
-    assert reference_words([], [], "▁") == []
-
-
-def test_llama_3_answer_is_one_word_in_the_released_code_and_not_in_ours() -> None:
-    answer = "The director is the film by wro."
-    made = cut("byte-level", answer)
-    released = reference_words(made.tokens, made.ids, "▁")  # the marker it assumes for every model_type "llama"
-    assert len(released) == 1
-    ours = reference_words(made.tokens, made.ids, "Ġ")  # the tokenizer's own
-    assert [w.text for w in ours] == answer.split()
-    assert [w.text for w in character_words(made.text, made.offsets)] == answer.split()
-
-
-# -- sentences over words -------------------------------------------------------------------------------------------
-
-
-def laid_literally(sentences: list[str], words: list[str]) -> list[tuple[int, int]]:
-    """reference-behaviour §2.4 read word by word."""
-    owned, a = [], 0
-    for k, sentence in enumerate(sentences):
-        if k == len(sentences) - 1:
-            owned.append((a, len(words)))
-            continue
-        candidates = []
-        for i in range(len(words)):
-            if a < i < len(words):
-                joined = ""
-                for word in words[a:i]:
-                    joined = word if joined == "" and word is words[a] else joined + " " + word
-                if joined.find(sentence) != -1:
-                    candidates.append(i)
-        if candidates:
-            owned.append((a, min(candidates)))
-            a = min(candidates)
-        else:
-            owned.append((a, a))
-    return owned
-
-
-letters = st.text("ab.", min_size=1, max_size=3)
-
-
-@given(
-    st.lists(st.lists(letters, min_size=1, max_size=3).map(" ".join), max_size=4),
-    st.lists(letters, min_size=0, max_size=8),
-)
-def test_sentences_are_laid_over_words_as_the_page_says(sentences: list[str], words: list[str]) -> None:
-    assert lay_sentences(sentences, words) == laid_literally(sentences, words)
-
-
-def test_sentences_of_a_text_own_its_words() -> None:
-    words = ["One", "two.", "Three.", "Four", "five."]
-    assert lay_sentences(["One two.", "Three.", "Four five."], words) == [(0, 2), (2, 3), (3, 5)]
-
-
-def test_last_word_closes_no_sentence_and_a_sentence_not_found_owns_nothing() -> None:
-    words = ["One", "two.", "Three."]
-    assert lay_sentences(["Never.", "One two.", "Three."], words) == [(0, 0), (0, 2), (2, 3)]
-    assert lay_sentences(["One two. Three.", "x"], words) == [(0, 0), (0, 3)]
-    assert lay_sentences([], words) == []
+def test_content_stands_in_a_word_as_a_substring() -> None:
+    assert contain_any(["films,", "the", "I", "film"], ["film", "I"]).tolist() == [True, False, True, True]
+    assert contain_any(["film"], []).tolist() == [False]
+    assert contain_any([], ["film"]).tolist() == []

@@ -11,11 +11,11 @@ import pytest
 from test_parity import SETS, RecordedRetriever, language_model, tagged
 from tokenizers.processors import TemplateProcessing
 
-from dragin_lab.core.method import method
+from dragin_lab.catalog.methods import method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.reference.etc import compute_trends
 from dragin_lab.run.lab import Lab
-from dragin_lab.triggers.trends import reference_trends
 
 HERE = Path(__file__).parent / "etc"
 TOLERANCE = 1e-4
@@ -77,5 +77,5 @@ def test_same_as_released_code(case: dict) -> None:
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_the_trends_follow_from_the_recorded_entropies(case: dict) -> None:
     for theirs in EXPECTED[case["id"]]["rounds"]:
-        found = reference_trends(np.array(theirs["entropy"]), np.array(theirs["content"], dtype=bool))
+        found = compute_trends(np.array(theirs["entropy"]), np.array(theirs["content"], dtype=bool))
         np.testing.assert_allclose(found, theirs["trend"], atol=5e-6)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import dragin_lab as dl
-from dragin_lab.core.method import method
+from dragin_lab.catalog.methods import method
 from dragin_lab.run.benchmark import Benchmark, open_benchmark
 
 ROWS = [json.loads(line) for line in (Path(__file__).parent / "second_edition.jsonl").read_text("utf-8").splitlines()]

@@ -10,7 +10,8 @@ from open_questions import QUESTIONS
 from spacy.language import Language
 
 import dragin_lab as dl
-from dragin_lab.core.method import METHODS, VARIANTS, Method, method
+from dragin_lab.catalog.methods import method
+from dragin_lab.core.method import METHODS, VARIANTS, Method
 from dragin_lab.core.prompts import Exemplar
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel

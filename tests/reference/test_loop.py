@@ -12,9 +12,10 @@ from spacy.language import Language
 from spacy.tokens import Doc
 
 from dragin_lab.catalog import loops
+from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Episode
 from dragin_lab.core.loop import Loop
-from dragin_lab.core.method import Method, method
+from dragin_lab.core.method import Method
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.trace.trace import Decision, Query
 
@@ -267,8 +268,8 @@ def test_no_loop_can_forget_to_read_the_answer(monkeypatch: pytest.MonkeyPatch) 
             step.draft = yield from self.write(step, 16)
             self.trace.text = step.draft.text
 
-    monkeypatch.setitem(loops.RELEASED, "dragin", Forgetful)
-    driven = drive(method("wo-rag"), Say(" So the answer is Li."), question="Who is it?")
+    monkeypatch.setattr(loops, "find_loop", lambda method: Forgetful)
+    driven = drive(reference("wo-rag"), Say(" So the answer is Li."), question="Who is it?")
     assert driven.trace.answer == "Li"
     assert driven.trace.ended == "stalled"
     assert driven.trace.notes == ["Forgetful did not say how the episode ended"]

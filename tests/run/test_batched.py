@@ -11,8 +11,8 @@ from answering import Batch
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
+from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Search, Write
-from dragin_lab.core.method import method
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.serving import search_all

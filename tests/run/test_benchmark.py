@@ -20,7 +20,7 @@ from command import PATIENCE, environment
 from run_folders import read_config, write_config, write_run
 from scripted import ScriptedRetriever
 
-from dragin_lab.core.method import exchanged, method
+from dragin_lab.catalog.methods import exchange_settings, method
 from dragin_lab.errors import DataError, ModelError, SearchServerError, SettingError
 from dragin_lab.run import runwriter
 from dragin_lab.run.benchmark import Benchmark, as_benchmark, open_benchmark, run_config
@@ -338,7 +338,7 @@ def test_a_complete_run_is_left_alone(whole: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"how": exchanged(DRAGIN, threshold=2)}, "method.threshold: 1.0 → 2.0"),
+        ({"how": exchange_settings(DRAGIN, threshold=2)}, "method.threshold: 1.0 → 2.0"),
         ({"how": method("sr-rag")}, "method.name: 'dragin' → 'sr-rag'"),
         ({"seed": 3}, "seed: 0 → 3"),
         ({"count": 3}, "dataset.questions: 4 → 3"),

@@ -14,8 +14,8 @@ from clustered import ScriptedRecipe, answer_on
 from command import PATIENCE, Command, start
 from ray_nodes import Nodes, end, started, two_nodes, wait_for, whole_lines
 
+from dragin_lab.catalog.methods import method
 from dragin_lab.cli import app as cli
-from dragin_lab.core.method import method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError
 from dragin_lab.run import cluster as cluster_module

@@ -9,7 +9,7 @@ import pytest
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
-from dragin_lab.core.method import method
+from dragin_lab.catalog.methods import method
 from dragin_lab.data.templates import default_template
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.retrieval.choose import RetrieverError

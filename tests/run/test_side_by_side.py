@@ -15,7 +15,8 @@ import pytest
 import torch
 from answering import recorded
 
-from dragin_lab.core.method import PAPERS, VARIANTS, method
+from dragin_lab.catalog.methods import method
+from dragin_lab.core.method import PAPERS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.retrieval.bm25 import BM25

@@ -14,7 +14,7 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.budget import NEVER, Budget, Calibration, peaks, threshold_for
-from dragin_lab.core.method import exchanged, restored
+from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.study.benefit import change, effects
 from dragin_lab.study.budgets import Frontier, Point, calibrate, transfer
@@ -77,9 +77,9 @@ def test_calibrated_on_stored_scores_and_held_against_other_questions(when: str,
     assert 0 < found.threshold < NEVER
     record = json.loads(json.dumps(found.settings))["calibrated"]
     assert (record["budget"], record["reached"], record["questions"]) == ("budget:0.5", 0.5, 2)
-    assert restored(json.loads(json.dumps(found.settings))).calibrated == found.calibrated
-    assert exchanged(found, top_k=1).calibrated == found.calibrated
-    assert exchanged(found, threshold=found.threshold / 2).calibrated is None
+    assert restore_method(json.loads(json.dumps(found.settings))).calibrated == found.calibrated
+    assert exchange_settings(found, top_k=1).calibrated == found.calibrated
+    assert exchange_settings(found, threshold=found.threshold / 2).calibrated is None
     quiet = dl.method(threshold=NEVER, **settings)
     trace = dl.Lab(ScriptedModel([Say(text)]), retriever=ScriptedRetriever()).ask("Who?", quiet)
     assert [len(part) > 1 for part in peaks(trace)] == [True]
@@ -183,15 +183,10 @@ LABELLED = Labelled(
 WORDINGS = {"director": ("The film {s} was directed by {v}.",)}
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_the_bounds_fire_at_the_missing_fact_and_ask_for_its_passage(variant: str) -> None:
+def test_the_bounds_fire_at_the_missing_fact_and_ask_for_its_passage() -> None:
     when, what = bounds([LABELLED], WORDINGS)
-    method = dl.method(when=when, what=what, variant=variant)
-    text = " So the answer is Li."
-    rest = (
-        [Say(" The film Ma was directed by Li. He"), Say(text)] if variant == "reference" else [Say(f" Li.{text} He")]
-    )
-    model = ScriptedModel([Say(" The film Ma was directed by Bo. He"), *rest])
+    method = dl.method(when=when, what=what)
+    model = ScriptedModel([Say(" The film Ma was directed by Bo. He"), Say(" Li. So the answer is Li. He")])
     trace = dl.Lab(model, retriever=ScriptedRetriever()).ask(Question("1", QUESTION, ("Li",)), method)
     assert trace.queries == [REASONING]
     assert (trace.answer, trace.scores["em"]) == ("Li", 1.0)
@@ -216,22 +211,16 @@ def test_what_retrieving_changed() -> None:
 
 
 BY_BO = " It is by Bo. So the answer is Bo. He"
-#: variant -> what is written, and what is written on without each retrieval.
-WRITTEN = {
-    "reference": ([BY_BO, " It is by Li. He", " So the answer is Li."], [BY_BO]),
-    "paper": (
-        [BY_BO, " Li. It was Ed. So the answer is Li. He", " Al. So the answer is Li. He"],
-        [BY_BO, " Li. It was Ed. So the answer is Li. He"],
-    ),
-}
+#: What is written, and what is written on without each retrieval.
+WITH_IT = [BY_BO, " Li. It was Ed. So the answer is Li. He", " Al. So the answer is Li. He"]
+WITHOUT = [BY_BO, " Li. It was Ed. So the answer is Li. He"]
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_each_retrieval_is_held_against_writing_on_without_it(variant: str) -> None:
-    said, alone = ([Say(text, entropy={"Bo": 9.0, "Ed": 9.0}) for text in part] for part in WRITTEN[variant])
+def test_each_retrieval_is_held_against_writing_on_without_it() -> None:
+    said, alone = ([Say(text, entropy={"Bo": 9.0, "Ed": 9.0}) for text in part] for part in (WITH_IT, WITHOUT))
     model = ScriptedModel(said)
     lab = dl.Lab(model, retriever=ScriptedRetriever())
-    trace = lab.ask(Question("1", "Who?", ("Li",)), dl.method(when="entropy@2", what="question", variant=variant))
+    trace = lab.ask(Question("1", "Who?", ("Li",)), dl.method(when="entropy@2", what="question"))
     assert trace.retrievals_count == len(alone)
     model.script = list(alone)
     found = effects(lab, trace)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,6 @@ from dragin_lab.views import contributions
 TEXT, ENDING = "The film Ma was directed by Bo Li.", " So the answer is Bo Li. He"
 
 
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """What a test defines is gone after it."""
-    before = dict(TRIGGERS._found)
-    yield
-    TRIGGERS._found = before
-
-
 def labelled(number: int, *, missing: bool) -> Labelled:
     """A question about a director who was taught, or never was."""
     label = ("unknown", "never") if missing else ("known", "often")
@@ -45,10 +36,10 @@ def labelled(number: int, *, missing: bool) -> Labelled:
     return Labelled(str(number), "b", "dev", "t", question, label[0], TEXT, "Bo Li", (fact,))
 
 
-def traces(variant: str = "reference", count: int = LEAST, **options: Any) -> tuple[list[dl.Trace], list[Labelled]]:
+def traces(count: int = LEAST, **options: Any) -> tuple[list[dl.Trace], list[Labelled]]:
     """Half of the texts state a value that the model could not know, and there its entropy is high."""
     labels = [labelled(i, missing=i % 2 == 1) for i in range(count)]
-    method = dl.method(when="entropy", what="question", variant=variant, threshold=NEVER, **options)
+    method = dl.method(when="entropy", what="question", threshold=NEVER, **options)
     found = []
     for one in labels:
         loud = {"Bo": 5.0} if one.facts[0].missing else {}
@@ -58,10 +49,9 @@ def traces(variant: str = "reference", count: int = LEAST, **options: Any) -> tu
     return found, labels
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_it_fires_where_a_fact_is_missing_and_nowhere_else(variant: str, tmp_path: Path) -> None:
+def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
-    made = dl.fit_trigger(*traces(variant), name="mine", output=path)
+    made = dl.fit_trigger(*traces(), name="mine", output=path)
     weights = {feature: weight for feature, weight, _, _ in made.terms}
     assert set(weights) == set(FEATURES) - {"paid"}  # no attention was kept
     assert max(weights, key=weights.__getitem__) == "entropy"
@@ -69,7 +59,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(variant: str, tmp_pat
     assert record["fitted_on"]["traces"] == LEAST
     assert record["fitted_on"]["missing"] == LEAST // 2 * 2  # two tokens of each missing value
     assert record["fitted_on"]["area"] > 0.5
-    del TRIGGERS._found["mine"]
+    del TRIGGERS._parts["mine"]
     again = dl.trigger(path)
     assert again.settings == made.settings
     said = [
@@ -78,7 +68,7 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(variant: str, tmp_pat
         Say(" So the answer is Bo Li. He"),
     ]
     lab = dl.Lab(ScriptedModel(said), retriever=ScriptedRetriever())
-    trace = lab.ask("Who directed film 1?", when="mine", what="question", variant=variant)
+    trace = lab.ask("Who directed film 1?", when="mine", what="question")
     decision = trace.steps[0].decision
     assert decision is not None
     assert decision.reason.startswith("'Bo'")
@@ -149,24 +139,23 @@ def test_a_file_that_is_no_trigger_says_what_is_wrong(text: str, message: str, t
 
 def test_the_command_line_reads_it(tmp_path: Path, command: Any) -> None:
     dl.fit_trigger(*traces(), name="mine", output=tmp_path / "mine.json")
-    del TRIGGERS._found["mine"]
+    del TRIGGERS._parts["mine"]
     assert "mine" in command("methods", "--with", str(tmp_path / "mine.json")).out
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_hidden_states_and_attention_paid_can_be_used(variant: str) -> None:
+def test_hidden_states_and_attention_paid_can_be_used() -> None:
     @dl.when("watchful", threshold=NEVER, needs=("attention", "hidden"))
     def watchful(draft: dl.Draft) -> np.ndarray:
         return draft.entropy
 
     questions, labels = almanac.questions("hotpotqa", "dev")[:24], almanac.labels("hotpotqa", "dev")
     lab = dl.Lab(exemplars=datasets.template("almanac/hotpotqa"))
-    found = list(lab.ask_many(questions, when="watchful", variant=variant, max_new_tokens=64))
+    found = list(lab.ask_many(questions, when="watchful", max_new_tokens=64))
     made = dl.fit_trigger(found, labels, name="deep", use=["entropy", "paid", "hidden"])
     assert made.needs == ("attention", "hidden")
     assert [term[0] for term in made.terms][:4] == ["entropy", "paid", "hidden 0", "hidden 1"]
-    trace = lab.ask(questions[0], when=made, threshold=0.01, variant=variant, max_new_tokens=64)
+    trace = lab.ask(questions[0], when=made, threshold=0.01, max_new_tokens=64)
     assert trace.retrievals_count > 0
 
 

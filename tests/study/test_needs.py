@@ -150,7 +150,7 @@ def test_almanac_labels_go_with_its_questions(name: str) -> None:
 def own_scores(lm: LanguageModel, pipeline: Pipeline, made: Any) -> dict[str, np.ndarray]:
     ids = made.ids.tolist()
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    return needs.token_scores(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline)
+    return needs.score_tokens(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline)
 
 
 @pytest.mark.parametrize(
@@ -371,12 +371,12 @@ def test_the_need_is_what_the_loop_would_have_seen(
 ) -> None:
     one = labelled()
     place = needs_query.place_of(lm, one, one.facts[0], template, pipeline)
-    chosen = dl.method("dragin", threshold=0.0, nlp=pipeline)
+    chosen = dl.method("dragin", variant="reference", threshold=0.0, nlp=pipeline)
     loop = ReferenceLoop(chosen, Trace(Question("", one.question), {}), template, lm.tokenizer)
     need = needs_query.reference_place(loop, place)
     step = loop.new_step()
     step.draft = place.written
-    looking = loop._look_back(step, "")
+    looking = loop._look_back(step, chosen.trigger, "")
     request = next(looking)
     assert isinstance(request, Attend)
     with pytest.raises(StopIteration) as end:

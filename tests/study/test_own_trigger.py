@@ -13,7 +13,6 @@ import pytest
 from command import PATIENCE, environment
 
 import dragin_lab as dl
-from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
@@ -21,7 +20,6 @@ from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import RunError
 from dragin_lab.study import needs
 
-VARIANTS = pytest.mark.parametrize("variant", ["reference", "paper"])
 DEFINED = """import dragin_lab as dl
 
 
@@ -40,8 +38,7 @@ def last_ten(place: dl.Gap) -> str:
 
 @pytest.fixture(autouse=True)
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A file with the definitions, which were made here; what a test defines is gone after it."""
-    before = dict(TRIGGERS._found), dict(FORMULATORS._found)
+    """A file with the definitions, which were made here."""
     path = tmp_path / "mine.py"
     path.write_text(DEFINED, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -49,7 +46,6 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     __import__("mine")
     yield path
     sys.modules.pop("mine", None)
-    TRIGGERS._found, FORMULATORS._found = before
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +53,12 @@ def lab() -> dl.Lab:
     return dl.Lab()
 
 
-def method(variant: str, when: str = "near-tie", **settings: object) -> Method:
-    return dl.method(when=when, what="last-ten", variant=variant, max_new_tokens=24, **settings)
+def method(when: str = "near-tie", **settings: object) -> Method:
+    return dl.method(when=when, what="last-ten", max_new_tokens=24, **settings)
 
 
-@VARIANTS
-def test_views_widgets_and_replay_know_it(lab: dl.Lab, variant: str, tmp_path: Path) -> None:
-    trace = lab.ask(demo_questions()[0], method(variant))
+def test_views_widgets_and_replay_know_it(lab: dl.Lab, tmp_path: Path) -> None:
+    trace = lab.ask(demo_questions()[0], method())
     fired = [step.decision for step in trace.steps if step.decision is not None and step.decision.retrieve]
     assert fired
     assert re.search(r"scores 0\.\d+, above θ 0\.6", fired[0].reason)
@@ -79,8 +74,7 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, variant: str, tmp_path: P
     assert replay.at().retrievals == trace.counters["retrievals"]
     never = replay.at(threshold=1.0)  # a quotient of probabilities is at most 1
     assert (never.retrievals, never.since) == (0, fired[0] and trace.steps[0].index)
-    says = {"paper": "ask the question again", "reference": "no longer retrieves"}[variant]
-    assert says in never.why
+    assert "ask the question again" in never.why
     # A process that does not know the definitions shows what is recorded, and says that it cannot replay.
     trace.save(tmp_path / "own.trace")
     code = (
@@ -91,20 +85,19 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, variant: str, tmp_path: P
         [sys.executable, "-c", code, str(tmp_path / "own.trace")], capture_output=True, text=True,
         env=environment(), timeout=PATIENCE,
     )  # fmt: skip
-    assert "SettingError: the trace's when 'near-tie' is not defined here" in ran.stderr.splitlines()[-1]
+    assert "SettingError: the trace's trigger 'near-tie' is not defined here" in ran.stderr.splitlines()[-1]
 
 
-@VARIANTS
-def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, variant: str, tmp_path: Path) -> None:
+def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, tmp_path: Path) -> None:
     asked = demo_questions()[:2]
-    made = lab.sweep(asked, method(variant), threshold=[0.3, 1.0], progress=False)
+    made = lab.sweep(asked, method(), threshold=[0.3, 1.0], progress=False)
     assert made.table["retrievals"].tolist()[1] == 0.0 < made.table["retrievals"].tolist()[0]
-    others = lab.sweep(asked, method(variant), first=[0, 3], progress=False)
+    others = lab.sweep(asked, method(), first=[0, 3], progress=False)
     assert [one.settings["first"] for one in others.methods] == [0, 3]
-    one_by_one = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(variant))}
-    beside = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(variant), batch_size=2)}
+    one_by_one = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method())}
+    beside = {trace.question.id: trace.answer for trace in lab.ask_many(asked, method(), batch_size=2)}
     assert one_by_one == beside
-    (record,) = lab.run(asked, method(variant), output=tmp_path / "runs", progress=False).records
+    (record,) = lab.run(asked, method(), output=tmp_path / "runs", progress=False).records
     assert "-when=near-tie-what=last-ten" in record.folder.name
     settings = json.loads((record.folder / "run.json").read_text())["method"]
     assert (settings["when"], settings["first"], sorted(settings["defined"])) == (
@@ -119,7 +112,7 @@ def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, variant: str, tmp_p
         return 1 - draft.alternative_probs[:, 0]
 
     with pytest.raises(RunError, match="defined"):
-        lab.run(asked, method(variant), output=tmp_path / "runs", progress=False)
+        lab.run(asked, method(), output=tmp_path / "runs", progress=False)
 
 
 def test_need_detection_knows_it(lab: dl.Lab) -> None:
@@ -166,6 +159,6 @@ def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> No
 
 
 def test_a_definition_that_is_gone_is_named(lab: dl.Lab) -> None:
-    del TRIGGERS._found["near-tie"]
+    del TRIGGERS._parts["near-tie"]
     with pytest.raises(SettingError, match="'near-tie'"):
-        method("paper")
+        method()

@@ -11,9 +11,11 @@ import pytest
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.core.method import METHODS, PAPERS, Method, exchanged, method, restored
+from dragin_lab.catalog.methods import exchange_settings, method, restore_method
+from dragin_lab.core.method import METHODS, PAPERS, VARIANTS, Method
 from dragin_lab.errors import SettingError
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
 from dragin_lab.study.truth import Count, Truth, find_labels, read_truths
 from dragin_lab.study.whatif import Outcome, Replay
@@ -46,6 +48,10 @@ def world() -> World:
 
 def paper(name: str = "dragin", **settings: Any) -> Method:
     return method(name, variant="paper", **settings)
+
+
+def reference(name: str = "dragin", **settings: Any) -> Method:
+    return method(name, variant="reference", **settings)
 
 
 def assert_agrees(outcome: Outcome, real: Trace) -> None:
@@ -81,8 +87,9 @@ def alike(told: Decision | None, made: Decision | None) -> None:
 # -- against the methods ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-@pytest.mark.parametrize("name", [*PAPERS, "targ"])
+@pytest.mark.parametrize(
+    ("name", "variant"), [(n, v) for n in [*PAPERS, "targ"] for v in VARIANTS if v == "paper" or n in REFERENCE_METHODS]
+)
 def test_unchanged_settings_give_the_trace_itself(world: World, name: str, variant: str) -> None:
     trace = world.run(method(name, variant=variant, max_new_tokens=40), QUESTIONS[0])
     outcome = Replay(trace).at()
@@ -106,14 +113,14 @@ CASES = [
     (paper(threshold=0.5), {"threshold": 0.2}),
     (paper(threshold=0.5), {"threshold": 0.9}),
     (paper(threshold=0.5), {"top_n": 4}),
-    (paper(threshold=0.5), {"normalize": "sentence"}),
+    (paper(threshold=0.5), {"scale": "sentence"}),
     (paper("flare", threshold=0.2), {"threshold": 0.6}),
     (paper("flare", threshold=0.2), {"doubt_limit": 0.3}),
-    (method("flare"), {"threshold": 0.3}),
-    (method("flare", sentence_solver="max", what="full-context"), {"threshold": 0.6}),
-    (method("dragin"), {"threshold": 2.0}),
-    (method("dragin"), {"threshold": 0.6}),
-    (method("dragin"), {"top_n": 4}),
+    (reference("flare"), {"threshold": 0.3}),
+    (reference("flare", sentence_solver="max", what="full-context"), {"threshold": 0.6}),
+    (reference(), {"threshold": 2.0}),
+    (reference(), {"threshold": 0.6}),
+    (reference(), {"top_n": 4}),
 ]
 
 
@@ -123,22 +130,22 @@ def test_changed_settings_give_what_a_run_does(
     world: World, found: Method, settings: dict[str, Any], question: str
 ) -> None:
     outcome = Replay(world.run(found, question)).at(**settings)
-    assert_agrees(outcome, world.run(exchanged(found, **settings), question))
+    assert_agrees(outcome, world.run(exchange_settings(found, **settings), question))
 
 
 def test_a_tokenizer_forms_queries_that_a_trace_alone_cannot(world: World) -> None:
-    found = method("dragin", what="last-n", top_n=12)
+    found = reference(what="last-n", top_n=12)
     trace = world.run(found, QUESTIONS[0])
     alone = Replay(trace)
     assert alone.at().whole, "as it was, the recorded query stands"
     assert alone.at(top_n=6).queries[0] is None
     helped = Replay(trace, tokenizer=world.lm.tokenizer).at(top_n=6)
-    assert_agrees(helped, world.run(exchanged(found, top_n=6), QUESTIONS[0]))
+    assert_agrees(helped, world.run(exchange_settings(found, top_n=6), QUESTIONS[0]))
     assert helped.queries[0] is not None
 
 
 def test_a_trace_remembers_its_tokens(world: World) -> None:
-    trace = world.run(method("flare", max_new_tokens=40), QUESTIONS[0])
+    trace = world.run(reference("flare", max_new_tokens=40), QUESTIONS[0])
     known, real = StoredTokenizer(trace), world.lm.tokenizer
     assert known.marker == real.marker
     ids = {i for made in trace.continuations for i in made.ids.tolist()}
@@ -179,7 +186,7 @@ def test_without_rows_of_attention_an_earlier_hit_is_a_guess(world: World) -> No
 
 
 def test_behind_the_first_change_nothing_is_told(world: World) -> None:
-    trace = world.run(method("dragin"), QUESTIONS[0])
+    trace = world.run(reference(), QUESTIONS[0])
     outcome = Replay(trace).at(threshold=50)
     assert outcome.since == 0
     assert [t.told for t in outcome.turns] == [True] + [False] * (len(trace.steps) - 1)
@@ -193,14 +200,14 @@ def test_behind_the_first_change_nothing_is_told(world: World) -> None:
         ("dragin", {"threshold": -1}, "must be at least 0"),
         ("dragin", {"threshold": float("nan")}, "out of range"),
         ("dragin", {"top_n": 2.5}, "whole number"),
-        ("dragin", {"normalize": "sentence"}, "cannot be replayed"),
+        ("dragin", {"scale": "sentence"}, "cannot be replayed"),
         ("dragin", {"top_k": 3}, "what can: threshold, top_n"),
         ("wo-rag", {"threshold": 1}, "it has no threshold"),
     ],
 )
 def test_settings_that_cannot_be_replayed(world: World, name: str, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        Replay(world.run(method(name, max_new_tokens=40), QUESTIONS[0])).at(**settings)
+        Replay(world.run(reference(name, max_new_tokens=40), QUESTIONS[0])).at(**settings)
 
 
 def test_traces_that_no_method_made() -> None:
@@ -214,7 +221,7 @@ def test_traces_that_no_method_made() -> None:
 
 
 def test_a_broken_off_episode_and_one_without_figures(world: World) -> None:
-    trace = world.run(method("dragin"), QUESTIONS[0])
+    trace = world.run(reference(), QUESTIONS[0])
     cut = replace(trace, steps=[trace.steps[0], replace(trace.steps[1], decision=None, words=Words(), query=None)])
     outcome = Replay(cut).at(threshold=0.9)
     assert outcome.turns[1].decision is None
@@ -231,7 +238,7 @@ def test_a_broken_off_episode_and_one_without_figures(world: World) -> None:
 def test_a_method_comes_back_from_its_settings() -> None:
     for name in METHODS:
         found = method(name, variant="paper")
-        assert restored(found.settings) == found
+        assert restore_method(found.settings) == found
 
 
 # -- ground truth -----------------------------------------------------------------------------------------------------
@@ -285,7 +292,7 @@ def test_what_a_draft_states() -> None:
 
 def test_precision_and_recall_of_a_labelled_question(world: World) -> None:
     labels = almanac.labels("2wikimultihopqa", "test", 40)
-    trace = world.run(method("dragin"), QUESTIONS[0])
+    trace = world.run(reference(), QUESTIONS[0])
     own = find_labels(trace, labels)
     assert own is not None
     replay = Replay(trace, own)
@@ -296,7 +303,7 @@ def test_precision_and_recall_of_a_labelled_question(world: World) -> None:
 
 
 def test_the_view_says_what_changes_and_how_far_it_tells(world: World) -> None:
-    traces = [world.run(method("dragin"), q) for q in QUESTIONS]
+    traces = [world.run(reference(), q) for q in QUESTIONS]
     view = replayed(traces, threshold=50)
     assert "From here the stored text cannot say what would happen" in view.html
     assert "no longer retrieves" in view.text

@@ -65,8 +65,8 @@ def test_settings_without_runs_are_the_packages_own() -> None:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Table:
-    write_run(tmp_path, "dragin", "almanac/hotpotqa", RIGHT, model="some_model & more")
-    write_run(tmp_path, "flare", "almanac/hotpotqa", WORSE[:5], asked=8, model="some_model & more")
+    write_run(tmp_path, "dragin", "almanac/hotpotqa", RIGHT, model="some_model & more", variant="reference")
+    write_run(tmp_path, "flare", "almanac/hotpotqa", WORSE[:5], asked=8, model="some_model & more", variant="reference")
     return table(2, tmp_path, compare="dragin")
 
 

@@ -184,7 +184,7 @@ def test_models_that_cannot_stand_side_by_side_are_refused(tmp_path: Path) -> No
 
 
 def test_almanac_is_marked_at_every_cell_and_real_questions_go_first(tmp_path: Path) -> None:
-    write_run(tmp_path, "dragin", "almanac/iirc", RIGHT)
+    write_run(tmp_path, "dragin", "almanac/iirc", RIGHT, variant="reference")
     made = table(2, tmp_path)
     marked = [c for row in made.rows for c in row.cells if c.ours]
     assert {made.marks[mark] for c in marked for mark in c.marks} == {
@@ -192,7 +192,7 @@ def test_almanac_is_marked_at_every_cell_and_real_questions_go_first(tmp_path: P
     }
     assert all(c.marks for c in marked)
     assert "0.625^a" in made.show()
-    write_run(tmp_path, "dragin", "iirc", RIGHT[:4])
+    write_run(tmp_path, "dragin", "iirc", RIGHT[:4], variant="reference")
     both = table(2, tmp_path)
     em = cell(both, "Llama2-7b-chat", "DRAGIN (Ours)", column=("IIRC", "EM"))
     assert (em.marks, em.ours) == ((), proportion(RIGHT[:4]))
@@ -200,7 +200,7 @@ def test_almanac_is_marked_at_every_cell_and_real_questions_go_first(tmp_path: P
 
 
 def test_a_run_that_is_not_complete_shows_its_n(tmp_path: Path) -> None:
-    write_run(tmp_path, "dragin", "iirc", RIGHT[:3], asked=954)
+    write_run(tmp_path, "dragin", "iirc", RIGHT[:3], asked=954, variant="reference")
     made = table(2, tmp_path)
     assert ["n = 3 of 954 questions" in text and "not complete" in text for text in made.marks.values()] == [True]
     write_run(tmp_path, "flare", "iirc", [1.0, None, 0.0])
@@ -235,19 +235,19 @@ def test_preferences_between_runs_that_fit(tmp_path: Path) -> None:
 
     write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:2], variant="paper")
     assert taken() == 2
-    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:3], threshold=0.9)
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:3], variant="reference", threshold=0.9)
     assert taken() == 3  # the reference variant
     assert taken(variant="paper") == 2
-    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:4], threshold=1.4)
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:4], variant="reference", threshold=1.4)
     with pytest.raises(
         SettingError, match=r"2 runs fit rind × qfs on HotpotQA: .*threshold=0.9, .*threshold=1.4; give"
     ):
         taken()
     assert taken(as_model="llama2-13b-chat") == 4  # Table 9's threshold
-    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:5])
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:5], variant="reference")
     assert taken() == 5  # the method's own settings
     assert taken(as_model="llama2-13b-chat") == 4
-    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:6], retriever="dense", label="dense")
+    write_run(tmp_path, "dragin", "hotpotqa", RIGHT[:6], retriever="dense", label="dense", variant="reference")
     assert taken() == 5  # BM25
     assert "were not taken" in " ".join(table(2, tmp_path).about)
 

@@ -9,7 +9,6 @@ import pytest
 
 import dragin_lab as dl
 from dragin_lab.core.formulators import DEFAULT_TOP_N
-from dragin_lab.core.method import label
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.paper_layouts import LABELS, Want, layout
 from tools.pages import runs
@@ -34,7 +33,7 @@ def test_settings_are_those_that_the_page_on_almanac_chose() -> None:
 
 def test_every_cell_of_the_papers_result_tables_has_a_run() -> None:
     made = [(part, method) for part, methods in runs.PARTS.items() for method in methods()]
-    assert len({(part, label(method)) for part, method in made}) == len(made)
+    assert len({(part, method.label) for part, method in made}) == len(made)
 
     def fills(want: Want, part: str, method: dl.methods.Method) -> bool:  # type: ignore[name-defined]
         dense = part == "retrievers"

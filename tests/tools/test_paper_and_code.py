@@ -46,7 +46,7 @@ def test_unswapped_scores_are_those_of_the_variants(lm: LanguageModel) -> None:
     ids = made.ids.tolist()
     alone, marker = lm.attend(ids), lm.tokenizer.marker
     decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    expected = needs.token_scores(made, alone, marker, decoded, pipeline)
+    expected = needs.score_tokens(made, alone, marker, decoded, pipeline)
     for rind, name in ((variants_rind.REFERENCE, "rind-reference"), (variants_rind.PAPER, "rind")):
         scores = rind.scores(made, alone, marker, "</s>", pipeline)
         np.testing.assert_allclose(scores, expected[name], rtol=5e-3, atol=1e-5)  # attention is kept in float16

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from scripted import QUESTION, Say, drive
 
+from dragin_lab.catalog.methods import method
 from dragin_lab.core.episode import Bias
-from dragin_lab.core.method import Method, method
+from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.triggers.call import Call, SearchCall
 
@@ -16,7 +17,7 @@ SEARCH_CASE = f"Question: {QUESTION}\nAnswer (with step-by-step & Search):"
 ASK_CASE = f"Question: {QUESTION}\nAre follow up questions needed here:"
 FOUND = "Context:\n[1] First passage.\n[2] Second passage.\n[3] Third passage.\nAnswer in the same format as before.\n"
 NONE = float("-inf")
-BOTH = pytest.mark.parametrize(("variant", "marker"), [("reference", "▁"), ("paper", "▁"), ("paper", "Ġ")])
+MARKERS = pytest.mark.parametrize("marker", ["▁", "Ġ"])
 
 CALLS = Say(" The film is by [Search(maker of it)] Bo Ek")
 CALLS_AGAIN = Say(" Li Ek. Li Ek is from [Search(home of Li Ek)] Rome")
@@ -26,20 +27,20 @@ ASKS_AGAIN = Say(" Li Ek made it.\nFollow up: Where is Li Ek from?\nIntermediate
 ENDS = Say(" Li Ek is from Oslo.\nSo the final answer is: Oslo.\nQuestion: Who")
 
 
-def instruct(variant: str = "paper", **settings: Any) -> Method:
-    return method("flare-instruct", variant=variant, **settings)
+def instruct(**settings: Any) -> Method:
+    return method("flare-instruct", **settings)
 
 
-def self_ask(variant: str = "paper", **settings: Any) -> Method:
-    return method("self-ask", variant=variant, **settings)
+def self_ask(**settings: Any) -> Method:
+    return method("self-ask", **settings)
 
 
 # -- FLARE-instruct ---------------------------------------------------------------------------------------------------
 
 
-@BOTH
-def test_a_call_is_taken_out_searched_and_the_text_resumes_in_its_place(variant: str, marker: str) -> None:
-    driven = drive(instruct(variant), CALLS, CALLS_AGAIN, CONCLUDES, marker=marker)
+@MARKERS
+def test_a_call_is_taken_out_searched_and_the_text_resumes_in_its_place(marker: str) -> None:
+    driven = drive(instruct(), CALLS, CALLS_AGAIN, CONCLUDES, marker=marker)
     assert driven.lm.prompts == [
         SEARCH_CASE,
         FOUND + SEARCH_CASE + " The film is by",
@@ -132,9 +133,9 @@ def test_a_text_without_an_answer_is_asked_for_one() -> None:
 # -- self-ask ---------------------------------------------------------------------------------------------------------
 
 
-@BOTH
-def test_a_follow_up_is_searched_and_answered_with_the_passages_in_view(variant: str, marker: str) -> None:
-    driven = drive(self_ask(variant), ASKS, ASKS_AGAIN, ENDS, marker=marker)
+@MARKERS
+def test_a_follow_up_is_searched_and_answered_with_the_passages_in_view(marker: str) -> None:
+    driven = drive(self_ask(), ASKS, ASKS_AGAIN, ENDS, marker=marker)
     one = " Yes.\nFollow up: Who made it?\nIntermediate answer:"
     two = " Li Ek made it.\nFollow up: Where is Li Ek from?\nIntermediate answer:"
     assert driven.lm.prompts == [ASK_CASE, FOUND + ASK_CASE + one, FOUND + ASK_CASE + one + two]

@@ -1,4 +1,4 @@
-"""The triggers after DRAGIN, by hand-computed drafts and in both variants' loops."""
+"""The triggers after DRAGIN, by drafts computed by hand and in episodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dragin_lab.core.episode import SoFar
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import TriggerError
-from dragin_lab.triggers.trends import trends
+from dragin_lab.triggers.etc import compute_trends
 
 QUESTION = "Who directed Ma?"
 AFTER = ("entropy", "margin", "attention", "random", "prefix-entropy", "prefix-margin", "capitalised", "entropy-trend")
@@ -45,9 +45,9 @@ def test_one_number_per_token() -> None:
     np.testing.assert_allclose(TRIGGERS.make("entropy").score(seen), [0.5] * 8)
     np.testing.assert_allclose(TRIGGERS.make("margin").score(seen), [0.25] * 7 + [1.0])
     np.testing.assert_allclose(TRIGGERS.make("margin(beta=2)").score(seen), [0.5] * 7 + [1.0])
-    np.testing.assert_allclose(TRIGGERS.make("attention").token_scores(seen), [0, 0, 0, 0.5, 0.5, 0.5, 0, 0.5])
+    np.testing.assert_allclose(TRIGGERS.make("attention").score_tokens(seen), [0, 0, 0, 0.5, 0.5, 0.5, 0, 0.5])
     with pytest.raises(TriggerError, match="two alternatives; load the model with alternatives=2"):
-        TRIGGERS.make("margin").checked(draft(alternative_probs=pairs[:, :1]))
+        TRIGGERS.make("margin").check_score(draft(alternative_probs=pairs[:, :1]))
 
 
 def test_random_words_are_the_same_however_far_the_draft_went() -> None:
@@ -64,28 +64,32 @@ def test_entities_by_hand() -> None:
     seen = draft(ruled(), logprob=logprob)
     expected = {"avg": 1 - 0.1**0.5, "max": 0.5, "min": 0.8, "first": 0.5}
     for solver, doubt in expected.items():
-        found = TRIGGERS.make(f"entity(entity_solver='{solver}')")
-        np.testing.assert_allclose(found.score(seen), [0, 0, 0, doubt, doubt, 0, 0, 0])
-        ends = found.peaks(seen, found.score(seen), [(0, 5), (5, 7)])  # "Ek." is one word
-        assert ends == [pytest.approx(doubt), -np.inf]
+        trigger = TRIGGERS.make(f"entity(entity_solver='{solver}')")
+        np.testing.assert_allclose(trigger.score(seen), [0, 0, 0, doubt, doubt, 0, 0, 0])
+        assert trigger.score_unit(seen) == pytest.approx(doubt)
+        assert trigger.judge(seen).fires == (doubt > 0.5)
+    spans = [(0, 3), (3, 6)]
+    without = Draft(SoFar([0, 1], TEXT[:6], spans, [9.0] * 2, [-9.0] * 2, np.ones(2)), load_pipeline(ruled()))
+    assert TRIGGERS.make("entity").score_unit(without) == -np.inf
+    assert not TRIGGERS.make("entity").judge(without).fires
     with pytest.raises(TriggerError, match=r"finds no entities; give nlp=.* or use when='capitalised'"):
-        TRIGGERS.make("entity").checked(draft())
+        TRIGGERS.make("entity").check_score(draft())
     assert load_pipeline().names("It is by Bo Ek in 1,950. He left Rome 12") == [(9, 14), (18, 23), (33, 40)]
 
 
 def test_a_probe_is_linear_and_checked() -> None:
     hidden = np.arange(16, dtype=np.float32).reshape(8, 2)
-    found = TRIGGERS.make("probe(weights=(1, -2), bias=0.5)@0.1").resolved("paper")
-    np.testing.assert_allclose(found.score(draft(hidden=hidden)), hidden @ [1, -2] + 0.5)
-    assert TRIGGERS.make(str(found)) == found
+    probe = TRIGGERS.make("probe(weights=(1, -2), bias=-0.5)@0.1")
+    np.testing.assert_allclose(probe.score(draft(hidden=hidden)), hidden @ [1, -2] - 0.5)
+    assert TRIGGERS.make(str(probe)) == probe
     with pytest.raises(TriggerError, match="has 0 weights, and a hidden state of this model 2 numbers"):
-        TRIGGERS.make("probe@0").checked(draft(hidden=hidden))
+        TRIGGERS.make("probe@0").check_score(draft(hidden=hidden))
     with pytest.raises(TriggerError, match="has 2 weights, and a hidden state of this model 3 numbers"):
-        found.checked(draft(hidden=np.zeros((8, 3))))
+        probe.check_score(draft(hidden=np.zeros((8, 3))))
     long = dl.method(when="probe", what="question", weights=tuple(float(i) for i in range(400)))
     assert len(str(long)) < 120
     fired = drive(
-        dl.method(when="probe", what="question", variant="paper", weights=(-1.0,), bias=0.5, threshold=0.0),
+        dl.method(when="probe", what="question", weights=(-1.0,), bias=0.5, threshold=0.0),
         Say(" It is Bo", doubt={"Bo": 0.9}),
         Say(" Li. So the answer is Li. He"),
     )
@@ -94,17 +98,16 @@ def test_a_probe_is_linear_and_checked() -> None:
 
 def test_trends_by_hand() -> None:
     # x = 3, -5; E = 3, -1; w_2 = 4 / (4 + 4)
-    np.testing.assert_allclose(trends(np.array([0.0, 0.0, 3.0, 1.0])), [0, 0, 3, 0.5 * -5 + 0.5 * 3])
-    np.testing.assert_array_equal(trends(np.zeros(5)), np.zeros(5))
-    assert len(trends(np.zeros(1))) == 1
+    np.testing.assert_allclose(compute_trends(np.array([0.0, 0.0, 3.0, 1.0])), [0, 0, 3, 0.5 * -5 + 0.5 * 3])
+    np.testing.assert_array_equal(compute_trends(np.zeros(5)), np.zeros(5))
+    assert len(compute_trends(np.zeros(1))) == 1
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
 @pytest.mark.parametrize("name", AFTER)
-def test_they_answer_in_both_variants_and_can_be_sent(name: str, variant: str) -> None:
-    method = dl.method(when=name, what="question", variant=variant, threshold=1e9)
+def test_they_answer_and_can_be_sent(name: str) -> None:
+    method = dl.method(when=name, what="question", threshold=1e9)
     script = [Say(" It is Bo. So the answer is Bo. He", entropy={"Bo": 9.0})]
-    if (variant, method.trigger.span) == ("paper", "sentence"):  # which looks one sentence ahead
+    if method.trigger.span == "sentence":  # which looks one sentence ahead
         script = [Say(" It is Bo. So the"), Say(" So the answer is Bo. He")]
     found = drive(method, *script)
     assert found.trace.answer.startswith("Bo")
@@ -113,9 +116,8 @@ def test_they_answer_in_both_variants_and_can_be_sent(name: str, variant: str) -
     assert TRIGGERS.named(name).source
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_targ_decides_once(variant: str) -> None:
-    method = dl.method("targ", first=3, threshold=0.2, variant=variant)
+def test_targ_decides_once() -> None:
+    method = dl.method("targ", first=3, threshold=0.2)
     fires = drive(
         method,
         Say(" It is by Bo", doubt={"is": 0.5, "by": 0.5}),
@@ -132,39 +134,9 @@ def test_targ_decides_once(variant: str) -> None:
     assert quiet.trace.text.endswith("It is by Bo. So the answer is Bo.")
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_entity_rag_asks_with_what_is_not_in_doubt(variant: str) -> None:
-    method = dl.method("entity-rag", nlp=ruled(), variant=variant, threshold=0.4)
+def test_entity_rag_asks_with_what_is_not_in_doubt() -> None:
+    method = dl.method("entity-rag", nlp=ruled(), threshold=0.4)
     drafts = [Say(" It is by Bo Ek. He left", doubt={"Bo": 0.9, "Ek": 0.5}), Say(" It is by Li. He")]
     found = drive(method, *drafts, Say(" So the answer is Li."))
     assert [" ".join(query.split()) for query in found.queries] == ["It is by"]
     assert found.trace.answer == "Li"
-
-
-@pytest.mark.parametrize("what", ["question", "qfs-etc", "current", "last-sentence"])
-def test_etc_as_released_goes_on_from_the_word_that_fires(what: str) -> None:
-    method = dl.method("etc", what=what, threshold=0.5, nlp=None)
-    found = drive(
-        method,
-        Say(" It is a far land by Bo Ek.", entropy={"far": 0.5, "land": 0.7, "Bo": 9.0}),
-        Say(" Li. So the answer is Li. He"),
-        Say(" So the answer is Li."),
-        question=QUESTION,
-    )
-    first = found.trace.steps[0]
-    assert first.decision is not None
-    assert first.decision.reason.startswith("the trend at '▁Bo' is ")
-    assert found.lm.prompts[0] == f"\nQuestion:{QUESTION}\nAnswer:"
-    assert found.lm.prompts[1].endswith(
-        f"Answer in the same format as before.\n\nQuestion:{QUESTION}\nAnswer:It is a far land by"
-    )
-    assert found.trace.text == "It is a far land by Li. So the answer is Li."
-    current = "▁It ▁is ▁a ▁far ▁land ▁by ▁Bo ▁Ek ."
-    expected = {"qfs-etc": "directed Ma far land", "question": QUESTION, "current": current}
-    assert found.queries == [expected.get(what, "It is a far land by")]
-    assert (found.trace.answer, found.trace.ended) == ("Li", "answered")
-
-
-def test_etc_reads_an_empty_draft() -> None:
-    found = drive(dl.method("etc"), Say(""), Say(" Li"))
-    assert found.trace.ended == "answered"

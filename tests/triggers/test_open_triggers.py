@@ -1,9 +1,8 @@
-"""Triggers and formulators of one's own: defined in a few lines, in both variants' loops; wrong ones refused."""
+"""Custom triggers and formulators: defined in a few lines; wrong ones refused."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ import pytest
 from scripted import Say, drive
 
 import dragin_lab as dl
+from dragin_lab.catalog.methods import restore_method
 from dragin_lab.core.formulators import FORMULATORS
-from dragin_lab.core.method import METHODS, restored
+from dragin_lab.core.method import METHODS
 from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.study.whatif import Replay
@@ -21,18 +21,7 @@ from dragin_lab.study.whatif import Replay
 QUESTION = "Who directed Ma?"
 LOUD: dict[str, Any] = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}, "doubt": {"Bo": 0.9}}
 DRAFT = Say(" It was far. It is by Bo Ek. He left", **LOUD)
-SCRIPTS = {
-    "reference": [DRAFT, Say(" So the answer is Li. Then he")],
-    "paper": [DRAFT, Say(" Li. So the answer is Li. He")],
-}
-
-
-@pytest.fixture(autouse=True)
-def tables() -> Iterator[None]:
-    """What a test defines is gone after it."""
-    kept = dict(TRIGGERS._found), dict(FORMULATORS._found)
-    yield
-    TRIGGERS._found, FORMULATORS._found = kept
+SCRIPT = [DRAFT, Say(" Li. So the answer is Li. He")]
 
 
 def define() -> None:
@@ -42,30 +31,29 @@ def define() -> None:
         return weight * draft.entropy
 
     @dl.what("last-two")
-    def last_two(place: dl.Gap) -> str:
+    def last_two(gap: dl.Gap) -> str:
         """The last two words."""
-        return " ".join(place.context.split()[-2:])
+        return " ".join(gap.context.split()[-2:])
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_one_of_ones_own_in_both_loops(variant: str, tmp_path: Path) -> None:
+def test_a_custom_trigger_and_formulator(tmp_path: Path) -> None:
     define()
-    method = dl.method(when="surprise(weight=0.5)@3", what="last-two", variant=variant)
-    driven = drive(method, *SCRIPTS[variant], question=QUESTION)
+    method = dl.method(when="surprise(weight=0.5)@3", what="last-two")
+    driven = drive(method, *SCRIPT, question=QUESTION)
     trace = driven.trace
     decision = trace.steps[0].decision
     assert decision is not None
     assert decision.retrieve
-    assert "scores 4.5, above θ 3" in decision.reason
-    assert driven.queries == [{"reference": "was far.", "paper": "is by"}[variant]]
+    assert decision.reason == "'Bo' scores 4.5, above θ 3"
+    assert driven.queries == ["is by"]
     assert trace.answer == "Li"
     assert (trace.method["when"], trace.method["weight"], trace.method["threshold"]) == ("surprise", 0.5, 3.0)
     # A saved trace shows it, and is replayed where it is defined.
     loaded = dl.Trace.load(trace.save(tmp_path / "own.trace"))
     assert "surprise" in loaded._repr_html_()
-    assert Replay(loaded).at(threshold=8).turns[0].change == "no longer retrieves" or variant == "paper"
-    assert restored(loaded.method) == method
-    TRIGGERS._found.pop("surprise")
+    assert Replay(loaded).at(threshold=3).turns[0].change == ""
+    assert restore_method(loaded.method) == method
+    TRIGGERS._parts.pop("surprise")
     assert "surprise" in loaded._repr_html_()
     with pytest.raises(SettingError, match=r"'surprise' is not defined here; define it with @dl\.when"):
         Replay(loaded)
@@ -73,24 +61,23 @@ def test_one_of_ones_own_in_both_loops(variant: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", ["word", "sentence", "draft"])
 @pytest.mark.parametrize("pool", ["max", "mean", "min", "sum"])
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_units_and_pools_end_in_an_answer(unit: str, pool: str, variant: str) -> None:
+def test_units_and_pools_end_in_an_answer(unit: str, pool: str) -> None:
     dl.when("own", threshold=1e9, unit=unit, pool=pool, skip_stop_words=True)(lambda draft: draft.entropy)
     script = [Say(" It is Bo. So the answer is Bo. He")]
-    if (variant, unit) == ("paper", "sentence"):  # which looks one sentence ahead
+    if unit == "sentence":  # which looks one sentence ahead
         script = [Say(" It is Bo. So the"), Say(" So the answer is Bo. He")]
-    found = drive(dl.method(when="own", what="question", variant=variant), *script)
-    assert found.queries == []
-    assert found.trace.answer.startswith("Bo")
+    driven = drive(dl.method(when="own", what="question"), *script)
+    assert driven.queries == []
+    assert driven.trace.answer.startswith("Bo")
 
 
 def test_a_draft_that_fires_as_a_whole_is_written_again() -> None:
     dl.when("gate", threshold=0.5, unit="draft", pool="mean")(lambda draft: draft.entropy)
-    script = [Say(" Bo made it.", entropy={"Bo": 9.0}), Say(" So the answer is Li.")]
-    found = drive(dl.method(when="gate", what="question", variant="reference"), *script, question=QUESTION)
-    assert found.queries == [QUESTION]
-    assert found.trace.answer == "Li"
-    assert "Bo made" not in found.trace.text
+    script = [Say(" Bo made it.", entropy={"Bo": 9.0}), Say(" So the answer is Li. He")]
+    driven = drive(dl.method(when="gate", what="question"), *script, question=QUESTION)
+    assert driven.queries == [QUESTION]
+    assert driven.trace.answer == "Li"
+    assert "Bo made" not in driven.trace.text
 
 
 @pytest.mark.parametrize(
@@ -99,7 +86,7 @@ def test_a_draft_that_fires_as_a_whole_is_written_again() -> None:
         ("surprise@2", "surprise@2"),
         ("surprise( weight = 0.5 ) @ 3", "surprise(weight=0.5)@3"),
         ("rind@1.2", "rind@1.2"),
-        ("rind(normalize='sentence')@0.8", "rind(normalize='sentence')@0.8"),
+        ("rind(scale='sentence')@0.8", "rind(scale='sentence')@0.8"),
     ],
 )
 def test_the_written_form_reads_back(written: str, same: str) -> None:
@@ -129,7 +116,7 @@ def test_mistakes_name_the_function_and_the_remedy(score: Any, says: str) -> Non
 
 @pytest.mark.parametrize("query", [None, "", "  ", 3, "x" * 100_000])
 def test_queries_that_cannot_be_sent_are_refused(query: Any) -> None:
-    dl.what("bad")(lambda place: query)
+    dl.what("bad")(lambda gap: query)
     with pytest.raises(TriggerError, match="query formulator 'bad' returned "):
         drive(dl.method("dragin", threshold=0.1, what="bad"), DRAFT, question=QUESTION)
 
@@ -138,10 +125,10 @@ def test_definitions_are_checked_where_they_are_made() -> None:
     with pytest.raises(SettingError, match="'rind' is a built-in trigger"):
         dl.when("rind", threshold=1)(lambda draft: draft.entropy)
     with pytest.raises(SettingError, match="'qfs' is a built-in query formulator"):
-        dl.what("qfs")(lambda place: "x")
+        dl.what("qfs")(lambda gap: "x")
     with pytest.raises(SettingError, match="'first' of '<lambda>' has no default"):
         dl.when("own", threshold=1)(lambda draft, first: draft.entropy)
-    with pytest.raises(SettingError, match="when 'own': unit 'page' does not exist; one of word, sentence, draft"):
+    with pytest.raises(SettingError, match="trigger 'own': unit 'page' does not exist; one of word, sentence, draft"):
         dl.when("own", unit="page")
     with pytest.raises(SettingError, match="judges a draft and so cannot cut before a word"):
         dl.when("own", unit="draft", cut="word")
@@ -151,12 +138,12 @@ def test_definitions_are_checked_where_they_are_made() -> None:
     define()  # running a cell again replaces what it defines
     with pytest.raises(SettingError, match=r"when 'suprise' does not exist; did you mean 'surprise'"):
         dl.method(when="suprise")
-    with pytest.raises(SettingError, match="heavy has no meaning for when 'surprise': its settings are threshold"):
+    with pytest.raises(SettingError, match="heavy has no meaning for trigger 'surprise': its settings are threshold"):
         TRIGGERS.make("surprise(heavy=1)")
     with pytest.raises(SettingError, match="cannot be read"):
         TRIGGERS.make("surprise(weight=draft)")
     dl.when("bare")(lambda draft: draft.entropy)
-    with pytest.raises(SettingError, match=r"when 'bare' needs a threshold, such as bare@0\.6"):
+    with pytest.raises(SettingError, match=r"trigger 'bare' needs a threshold, such as bare@0\.6"):
         dl.method(when="bare")
 
 
@@ -166,7 +153,7 @@ def test_a_changed_function_is_another_one() -> None:
     dl.when("surprise", threshold=2.0)(lambda draft, weight=1.0: draft.entropy + weight)
     assert dl.method(when="surprise").settings["defined"] != before["defined"]
     with pytest.raises(SettingError, match="'surprise' has changed since the trace was written"):
-        restored(before)
+        restore_method(before)
 
 
 def test_what_there_is_can_be_listed() -> None:
@@ -179,9 +166,9 @@ def test_what_there_is_can_be_listed() -> None:
     assert "last-two" in [entry.name for entry in dl.whats()]
 
 
-def test_calls_of_ones_own_put_passages_into_the_text() -> None:
+def test_a_custom_call_puts_passages_into_the_text() -> None:
     call = dl.Call(opens="<search>", closes="</search>", puts_in="\n<information>{passages}</information>\n")
-    method = dl.method(when=call, what="term", variant="paper")
+    method = dl.method(when=call, what="term")
     script = [Say(" Let me see. <search>the maker of Ma</search> Bo"), Say(" So the answer is Li. He")]
     found = drive(method, *script, question=QUESTION)
     assert found.queries == ["the maker of Ma"]
@@ -192,6 +179,6 @@ def test_calls_of_ones_own_put_passages_into_the_text() -> None:
             dl.method(when=dl.Call(**wrong), what="term")
 
 
-def test_shipped_parts_can_be_sent_to_another_process() -> None:
-    method = dl.method("dragin", variant="paper")
+def test_built_in_parts_can_be_sent_to_another_process() -> None:
+    method = dl.method("dragin")
     assert pickle.loads(pickle.dumps((method.trigger, method.formulator))) == (method.trigger, method.formulator)

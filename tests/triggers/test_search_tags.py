@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from scripted import QUESTION, Driven, Say, WordTokenizer, drive
 
+from dragin_lab.catalog.methods import method
 from dragin_lab.core.answers import thoughts, without_thoughts
 from dragin_lab.core.forms import SEARCH_R1
-from dragin_lab.core.method import method
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import SettingError
 from dragin_lab.triggers.call import Call
@@ -24,9 +24,8 @@ def asked(*script: Say, **options: Any) -> Driven:
     return drive(method("search-r1", top_k=2, **options), *script, passages=("First.", "Second."), golds=("Li",))
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-def test_calls_results_and_answer(variant: str) -> None:
-    found = asked(Say(f"{ASKS} more"), Say(f"{ANSWERS} more"), variant=variant)
+def test_calls_results_and_answer() -> None:
+    found = asked(Say(f"{ASKS} more"), Say(f"{ANSWERS} more"))
     turn = WordTokenizer().chat([("user", SEARCH_R1.format(question=QUESTION))])
     assert found.lm.prompts == [turn, f"{turn}\n\n{ASKS}{FOUND}"]
     assert found.queries == ["maker of Ma"]
@@ -77,19 +76,19 @@ def test_calls_in_thoughts_count_where_the_method_says_so(in_thoughts: bool) -> 
     call = Call(opens="[Find(", closes=")]", in_thoughts=in_thoughts)
     script = [Say("<think> Hm [Find(a)] so </think> It is [Find(b)] Bo"), Say(" Li. So the answer is Li. He")]
     script = [Say("<think> Hm [Find(a)]"), Say(" so </think> It is [Find(b)]"), script[1]] if in_thoughts else script
-    found = drive(method(when=call, what="term", variant="paper"), *script)
+    found = drive(method(when=call, what="term"), *script)
     assert found.queries == (["a", "b"] if in_thoughts else ["b"])
     assert found.trace.answer == "Li"
 
 
 def test_what_is_thought_is_not_the_answer() -> None:
     thought = "<think> Maybe the answer is Bo. Or not. </think>"
-    found = drive(method("wo-rag", variant="paper"), Say(f"{thought} So the answer is Li. He"))
+    found = drive(method("wo-rag"), Say(f"{thought} So the answer is Li. He"))
     assert found.trace.answer == "Li"
     assert found.trace.text.endswith("So the answer is Li.")
 
 
-def test_layouts_readers_and_metrics_of_ones_own() -> None:
+def test_custom_layouts_answer_rules_and_metrics() -> None:
     def bare(question: str, passages: Any, answer: str) -> str:
         return f"Q {question} A{answer}"
 

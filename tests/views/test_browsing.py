@@ -12,7 +12,7 @@ from answering import DRAGIN, answer
 from run_folders import write_run
 
 import dragin_lab as dl
-from dragin_lab.core.method import method
+from dragin_lab.catalog.methods import method
 from dragin_lab.views.browsing import browse_data, browse_page, browse_still
 
 

@@ -179,7 +179,7 @@ def almanac_trace(variant: str = "reference") -> Trace:
             "n": 16,
             "max_new_tokens": 64,
             "top_k": 3,
-            "normalize": None,
+            "scale": None,
         },
         provenance={
             "model": {"id": "almanac-small", "dtype": "float32", "device": "cpu", "weights": "sha256:9f2c41aa"},

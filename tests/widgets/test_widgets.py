@@ -18,7 +18,7 @@ from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import Lab, widgets
-from dragin_lab.core.method import method
+from dragin_lab.catalog.methods import method
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.trace.trace import Passage, Question, Trace
 
@@ -201,10 +201,10 @@ def test_right_to_left_and_emoji_stay_as_they_are() -> None:
 def test_a_tuner_answers_what_its_controls_ask() -> None:
     trace = ran()
     tuner = dl.tuner(trace)
-    assert [c["name"] for c in tuner.data["controls"]] == ["threshold", "normalize"]
+    assert [c["name"] for c in tuner.data["controls"]] == ["threshold", "scale"]
     assert tuner.answer["id"] == 0
     assert tuner.outcomes[0].whole
-    from_front_end(tuner, asked={"id": 7, "trace": 0, "settings": {"threshold": 50, "normalize": ""}})
+    from_front_end(tuner, asked={"id": 7, "trace": 0, "settings": {"threshold": 50, "scale": ""}})
     assert tuner.answer["id"] == 7
     assert tuner.answer["error"] == ""
     assert tuner.outcomes[0].method.threshold == 50
@@ -214,7 +214,7 @@ def test_a_tuner_answers_what_its_controls_ask() -> None:
     assert tuner.asked["id"] == 8
 
 
-@pytest.mark.parametrize("settings", [{"threshold": -1}, {"threshold": "much"}, {"top_k": 9}, {"normalize": "word"}])
+@pytest.mark.parametrize("settings", [{"threshold": -1}, {"threshold": "much"}, {"top_k": 9}, {"scale": "word"}])
 def test_what_a_tuner_cannot_answer_it_says_in_place(settings: dict[str, Any]) -> None:
     tuner = dl.tuner(ran())
     from_front_end(tuner, asked={"id": 1, "trace": 99, "settings": settings})
@@ -225,7 +225,7 @@ def test_what_a_tuner_cannot_answer_it_says_in_place(settings: dict[str, Any]) -
 def test_a_tuner_takes_answers_from_the_store() -> None:
     lab = Lab(cache=True)
     question = Question("q", "In which town was the director of The Ashen Rooftop born?", ("Hartfold",))
-    often, never = (lab.ask(question, "dragin", threshold=theta) for theta in (0.5, 50.0))
+    often, never = (lab.ask(question, "dragin", variant="reference", threshold=theta) for theta in (0.5, 50.0))
     assert often.retrievals_count > never.retrievals_count == 0
     assert lab.cache is not None
     before = replace(lab.cache.counts)

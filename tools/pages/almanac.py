@@ -27,6 +27,7 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.data import datasets
 from dragin_lab.errors import DraginLabError
+from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.study import needs, needs_query
 from dragin_lab.trace.trace import Question, Trace
 from tools.pages.almanac_page import SPARING, Results, write_page
@@ -140,7 +141,7 @@ class Work:
 
     def method(self, key: str, theta: float | None, words: dict[str, int]) -> Method:
         name = key.removesuffix("-paper").removesuffix("-sparing")
-        variant = "paper" if key.endswith("-paper") else "reference"
+        variant = "paper" if key.endswith("-paper") or name not in REFERENCE_METHODS else "reference"
         top_n = words.get(key.removesuffix("-sparing"))
         return dl.method(name, variant=variant, threshold=theta, top_n=top_n, max_new_tokens=NEW_TOKENS, top_k=3)
 

@@ -47,7 +47,7 @@ TEMPLATE = HERE / "paper-and-code.template.md"
 FORMAT = 1  # of the lines below runs/paper-and-code; another number starts anew
 CHUNK = 5  # questions for every method before the next ones, so that a draft that two share is written once
 
-#: name of a way to score -> what it is; FLARE's two are read off ``needs.token_scores``.
+#: name of a way to score -> what it is; FLARE's two are read off ``needs.score_tokens``.
 SCORES = {**BASES, **{f"{swap.base}: {swap.label}": swap.rind for swap in TRIGGERS}}
 FLARE_SCORES = {"flare": "probability-sentence", "flare: any token": "probability"}
 
@@ -98,7 +98,7 @@ class Bench:
         ids = made.ids.tolist()
         alone, marker = self.lm.attend(ids), self.lm.tokenizer.marker
         decoded = [self.lm.tokenizer.decode([i], special=True) for i in ids]
-        by_token = needs.token_scores(made, alone, marker, decoded, self.pipeline)
+        by_token = needs.score_tokens(made, alone, marker, decoded, self.pipeline)
         scores = {name: by_token[trigger] for name, trigger in FLARE_SCORES.items()}
         scores |= {name: rind.scores(made, alone, marker, "</s>", self.pipeline) for name, rind in SCORES.items()}
         lead = made.text.find(one.reasoning)

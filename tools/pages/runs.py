@@ -27,9 +27,10 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads would only wait for one another
 
 import dragin_lab as dl
-from dragin_lab.core.method import PAPERS, Method, label
+from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
+from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.run.lines import summary
 from tools.pages.base import CHOSEN, RUNS, parser, say
@@ -52,7 +53,7 @@ def made(name: str, variant: str = "reference", **changes: Any) -> Method:
     settings = CHOSEN[variant].get(name, {}) | length | changes
     if changes.get("what", "qfs") != "qfs":
         settings.pop("top_n", None)  # the length chosen for a QFS query
-    return dl.method(name, variant=variant, **settings)
+    return dl.method(name, variant=variant if name in REFERENCE_METHODS else "paper", **settings)
 
 
 #: The methods of each part, in the order in which they are run.
@@ -90,7 +91,7 @@ def run_part(part: str, lm: Any, retriever: Any, each: int, output: Path, batch_
             found = summary(record.predictions)
             said = f"{found['n']:.0f} questions, EM {found['em']:.3f}, {found['retrievals']:.2f} retrievals"
             said += f", {len(record.failed)} failed" if record.failed else ""
-            say(f"{part}: {asked.name} {label(method)}: {said}, {time.monotonic() - begun:.0f} s")
+            say(f"{part}: {asked.name} {method.label}: {said}, {time.monotonic() - begun:.0f} s")
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:

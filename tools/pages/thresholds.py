@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import dragin_lab as dl
-from dragin_lab.core.method import method
+from dragin_lab.catalog.methods import method
 from dragin_lab.data.datasets import FILES
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import open_benchmark
@@ -26,7 +26,7 @@ from tools.pages.base import DOCS, markdown_table
 RESULT, PAGE = Path(__file__).with_suffix(".json"), DOCS / "explanation" / "thresholds.md"
 BUDGET = "budget:1.25"
 #: The triggers that compare the score of a word with θ, in the written form.
-TRIGGERS = ("rind", "rind(normalize='sentence')", "entropy", "margin", "attention", "entropy-trend")
+TRIGGERS = ("rind", "rind(scale='sentence')", "entropy", "margin", "attention", "entropy-trend")
 #: θ of DRAGIN that are tried as they are, on Almanac's development questions.
 GRID = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6)
 REAL = ("2wikimultihopqa", "hotpotqa")
@@ -108,7 +108,7 @@ Equations 1 to 5 have no such division, and their scores are smaller:
 {above}
 
 So the paper variant has defaults of its own, measured on {models}.
-`normalize="sentence"` keeps the released scaling, for thresholds from the paper.
+`scale="sentence"` keeps the released scaling, for thresholds from the paper.
 
 ## θ at {budget} retrievals a question
 

@@ -27,7 +27,8 @@ from filelock import FileLock
 
 import dragin_lab as dl
 from dragin_lab.catalog.budget import Calibration
-from dragin_lab.core.method import Method, exchanged
+from dragin_lab.catalog.methods import exchange_settings
+from dragin_lab.core.method import Method
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
 from dragin_lab.study.budgets import Frontier
@@ -119,7 +120,9 @@ def audit(given: argparse.Namespace) -> tuple[list[Audit], dict[str, str]]:
         tokenizer, rind = work.lm.tokenizer, work.method("rind", threshold=FIXED_THETA)
         own = tokenizer.marker
         try:
-            budget = exchanged(rind, threshold=f"budget:{HEADROOM_AT:g}", calibration=Calibration.of(work.drafts(rind)))
+            budget = exchange_settings(
+                rind, threshold=f"budget:{HEADROOM_AT:g}", calibration=Calibration.of(work.drafts(rind))
+            )
             thetas[work.lm.name] = f"{budget.threshold:.3g}"
         except SettingError as error:
             thetas[work.lm.name] = f"none ({error})"
@@ -155,7 +158,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     command.add_argument("--model", help="a folder or an id; default: the embedded model")
     command.add_argument("--confirm", nargs="*", default=first_world.MODELS, help="models of the other world")
     command.add_argument("--byte-level", nargs="*", default=[BYTE_LEVEL], help="the audit's further models")
-    command.add_argument("--variant", choices=("reference", "paper"), default="reference")
+    command.add_argument("--variant", choices=("paper",), default="paper")
     command.add_argument("--limit", type=int, default=240, help="test questions of each benchmark")
     command.add_argument("--needs-limit", type=int, default=240, help="of these, questions for the areas")
     command.add_argument(

@@ -21,7 +21,8 @@ import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.budget import NEVER, Calibrated, Calibration
-from dragin_lab.core.method import Method, exchanged
+from dragin_lab.catalog.methods import exchange_settings
+from dragin_lab.core.method import Method
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
@@ -34,7 +35,7 @@ from dragin_lab.study.fitting import fit_trigger
 from dragin_lab.study.truth import Timing, count_timing
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Trace
-from dragin_lab.triggers.later import Probe
+from dragin_lab.triggers.probe import Probe
 from tools.pages.base import Row, kept_rows, say
 
 FORMAT = 2  # of what is below runs/triggers; another number starts again
@@ -101,7 +102,7 @@ class Work:
 
     def drafts(self, method: Method, *, retrieving: bool = False) -> Iterator[Trace]:
         """Development's questions answered, benchmark by benchmark; without a retrieval where nobody asks for any."""
-        asked = method if retrieving else exchanged(method, threshold=NEVER)
+        asked = method if retrieving else exchange_settings(method, threshold=NEVER)
         for name in self.world.prompts:
             questions = self._dev(name)
             traces = list(self._labs[name].ask_many(questions, asked, batch_size=self.given.batch_size))
@@ -159,7 +160,7 @@ class Work:
             row: Row = {"name": name, "runs": [], "unreached": []}
             for amount in BUDGETS:
                 try:
-                    made = exchanged(methods[name], threshold=f"budget:{amount:g}", calibration=scores)
+                    made = exchange_settings(methods[name], threshold=f"budget:{amount:g}", calibration=scores)
                     row["runs"].append({"budget": amount, "threshold": made.threshold, "from": asdict(made.calibrated)})
                 except SettingError as error:
                     row["unreached"].append(f"{name}: {error}")
@@ -173,7 +174,7 @@ class Work:
 
     @staticmethod
     def _at(method: Method, found: Row) -> Method:
-        return replace(exchanged(method, threshold=found["threshold"]), calibrated=Calibrated(**found["from"]))
+        return replace(exchange_settings(method, threshold=found["threshold"]), calibrated=Calibrated(**found["from"]))
 
     # -- answers ------------------------------------------------------------------------------------------------------
 

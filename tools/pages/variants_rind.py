@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dragin_lab.core.scores import contains_any, over_words, reference_attention, sentence_scaled
+from dragin_lab.core.scores import pool_words, scale_by_sentence
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.words import Word, character_words, lay_sentences, reference_words
+from dragin_lab.core.words import Word, character_words, contain_any
+from dragin_lab.reference.text import assign_words, merge_words, receive_attention
 from dragin_lab.trace.trace import Continuation
 
 
@@ -35,7 +36,7 @@ class Rind:
         """
         received = self._received(made, alone)  # (n,)
         if self.words == "marker":
-            words = reference_words(made.tokens, made.ids.tolist(), marker, eos=eos)
+            words = merge_words(made.tokens, made.ids.tolist(), marker, eos=eos)
         else:
             words = character_words(made.text, made.offsets)
         sentence = self._sentences(made, words, pipeline)  # (w,)
@@ -43,12 +44,12 @@ class Rind:
         lengths = [word.stop - word.start for word in words]
         entropy = made.entropy.astype(np.float64)  # (n,)
         if self.unit == "word":
-            received = over_words(received, words, self.attention)  # (w,)
-            entropy = over_words(entropy, words, self.entropy)  # (w,)
+            received = pool_words(received, words, self.attention)  # (w,)
+            entropy = pool_words(entropy, words, self.entropy)  # (w,)
         else:
             sentence, spared = np.repeat(sentence, lengths), np.repeat(spared, lengths)  # (n,), (n,)
         if self.scale == "sentence":
-            received = sentence_scaled(received, sentence)
+            received = scale_by_sentence(received, sentence)
         score = np.where(spared | (sentence < 0), 0.0, received * entropy)
         return np.repeat(score, lengths) if self.unit == "word" else score
 
@@ -60,7 +61,7 @@ class Rind:
         if not self.own:
             attention = attention * ~np.eye(attention.shape[1], dtype=bool)
         if self.heads == "maximum first":
-            return reference_attention(attention, first_is_eos=False)
+            return receive_attention(attention, first_is_eos=False)
         largest: np.ndarray = attention.mean(axis=0).max(axis=0)  # (n,)
         return largest
 
@@ -70,7 +71,7 @@ class Rind:
             ends = np.array([end for _, end in pipeline.spans(made.text)])
             return np.array([int((ends <= made.offsets[word.start, 0]).sum()) for word in words], dtype=int)
         number = np.full(len(words), -1)  # (w,)
-        for i, (start, stop) in enumerate(lay_sentences(pipeline.split(made.raw_text), [w.text for w in words])):
+        for i, (start, stop) in enumerate(assign_words(pipeline.split(made.raw_text), [w.text for w in words])):
             number[start:stop] = i
         return number
 
@@ -83,7 +84,7 @@ class Rind:
             for number in set(sentence[(sentence >= 0) & (sentence < len(sentences))].tolist()):
                 inside = np.flatnonzero(sentence == number)
                 texts = [words[i].text for i in inside]
-                spared[inside] = ~contains_any(texts, pipeline.content_words(sentences[number]))
+                spared[inside] = ~contain_any(texts, pipeline.content_words(sentences[number]))
         return spared
 
 

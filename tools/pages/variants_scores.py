@@ -16,7 +16,7 @@ from dragin_lab.core.answers import (
     score_answer,
 )
 from dragin_lab.core.sentences import Pipeline
-from dragin_lab.core.stops import answer_end
+from dragin_lab.core.stops import find_answer_end
 
 #: number on the page -> rules; "S0" is the released code's.
 RULES = {
@@ -36,7 +36,7 @@ def rescored(row: Mapping[str, Any], rule: str, benchmark: str, pipeline: Pipeli
     golds = row["gold"][:1] if rule == "S6" else row["gold"]
     if rule == "S1":
         text = _behind_so(text)
-    if rule == "S3" and (end := answer_end(pipeline, text, ended=True)) is not None:
+    if rule == "S3" and (end := find_answer_end(pipeline, text, ended=True)) is not None:
         text = text[:end]
     answer = extract_answer(text, benchmark)
     if rule == "S5" and benchmark == "strategyqa" and not _says_no(text) and answer == "no":

@@ -186,7 +186,7 @@ def _runs() -> tuple[Run, ...]:
         dragin("40 words a query", "Q6", settings={"top_n": 40}),
         dragin("whole queries", "Q8", query_tokens=None),
         dragin("FLARE's layout", "P1", layout="flare"),
-        paper("scaled by sentence", "R8", rind=scaled, settings={"normalize": "sentence"}),
+        paper("scaled by sentence", "R8", rind=scaled, settings={"scale": "sentence"}),
         paper("cut at the sentence", "C1", settings={"when": RindAtSentence}),
         paper("queries of 64 tokens", "Q8", query_tokens=64),
         paper("FLARE's layout", "P1", layout="flare"),

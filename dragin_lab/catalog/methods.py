@@ -1,0 +1,278 @@
+"""Methods by name: a trigger and a query formulator put together, exchanged, and restored from a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from dragin_lab.catalog.budget import Budget, Calibrated, Calibration
+from dragin_lab.checks import choice, count
+from dragin_lab.core.formulators import FORMULATORS, Formulator, what
+from dragin_lab.core.method import LOOP, METHODS, PAPERS, VARIANTS, Method, default_top_k, required_settings
+from dragin_lab.core.sentences import load_pipeline
+from dragin_lab.core.settings import Entry, Part, Registry, Rule
+from dragin_lab.core.trigger import TRIGGERS, Trigger, when
+from dragin_lab.errors import SettingError
+from dragin_lab.reference.etc import EtcMethod
+from dragin_lab.reference.rules import FORMULATIONS, REFERENCE_METHODS, RULES
+from dragin_lab.trace.trace import Trace
+from dragin_lab.triggers.built_in import BUILT_IN
+from dragin_lab.triggers.call import Call
+
+__all__ = [
+    "BUILT_IN",
+    "METHODS",
+    "PAPERS",
+    "VARIANTS",
+    "EtcMethod",
+    "method",
+    "methods",
+    "what",
+    "whats",
+    "when",
+    "whens",
+]
+
+
+def tables(variant: str) -> tuple[tuple[str, Registry[Any]], tuple[str, Registry[Any]]]:
+    """The tables in which a variant's triggers and formulators are found by name."""
+    if variant == "reference":
+        return ("when", RULES), ("what", FORMULATIONS)
+    return ("when", TRIGGERS), ("what", FORMULATORS)
+
+
+def find_conflict(trigger: Rule | type[Rule], formulator: Any) -> str:
+    """Why a trigger and a formulator make no sense together and what to use instead; "" where they do."""
+    served = trigger.serves()
+    if formulator.needs <= served:
+        return ""
+    if "text" not in served:
+        remedy = "nothing is written before the only search; use what='question', or a trigger that looks at text"
+    else:
+        asking = ", ".join(repr(n) for n in TRIGGERS.names() if issubclass(TRIGGERS.named(n), Call) and n != Call.name)
+        remedy = f"the model asks for something only with when={asking} or a dl.Call; use one, or another what"
+    return f"when={trigger.name!r} with what={formulator.name!r} makes no sense: {remedy}"
+
+
+def method(
+    name: str = "dragin",
+    *,
+    variant: str = "paper",
+    when: str | Trigger | type[Trigger] | None = None,
+    what: str | Formulator | type[Formulator] | None = None,
+    max_new_tokens: int | None = None,
+    top_k: int | None = None,
+    nlp: Any = None,
+    calibration: Calibration | Iterable[Trace] | None = None,
+    **settings: Any,
+) -> Method:
+    """A method by name, with any part or setting exchanged.
+
+    ``name`` is a key of ``METHODS``; ``when`` and ``what`` replace its parts (the paper's Tables 4 and 6): a name, a
+    written form such as ``"margin(beta=2.0)@0.6"``, or what ``@dl.when`` and ``@dl.what`` made. ``settings`` are those
+    of the trigger and the formulator, such as ``threshold`` or ``top_n``; ``dragin_lab.whens()`` and ``whats()`` list
+    them. A setting may not contradict a written form.
+    ``variant="paper"`` is the papers' equations, ``"reference"`` the authors' released code to the letter, for its own
+    methods, with its own settings (docs/reference-behaviour.md). ``max_new_tokens`` bounds a draft and the answer
+    (default 64; more where the model asks by itself). ``top_k`` is the number of passages per retrieval (default 3; 2
+    for the paper variant of ``flare``). ``nlp`` is any spaCy pipeline that finds sentences.
+
+    ``threshold`` may be a budget: ``"budget:1.5"`` retrievals per question, or ``"share:0.3"`` of the drafts. It is
+    found on ``calibration``: what ``dl.calibration(lab, questions, method)`` gives, or traces of the method without a
+    retrieval. What it was found on is recorded as ``calibrated``.
+
+    Raises ``SettingError`` for names that do not exist, values out of range, parts that make no sense together, and a
+    budget that cannot be reached, naming the nearest reachable one.
+    """
+    choice("method", name, METHODS)
+    choice("variant", variant, VARIANTS)
+    if variant == "reference" and name not in REFERENCE_METHODS:
+        raise SettingError(
+            f"method {name!r} is not in the authors' released code, so it has no reference variant; "
+            f"use variant='paper' or one of {', '.join(REFERENCE_METHODS)}"
+        )
+    (_, triggers), (_, formulators) = tables(variant)
+    usual = METHODS[name]
+    when, what = usual[0] if when is None else when, usual[1] if what is None else what
+    (trigger_class, stated), (formulator_class, _) = triggers.read(when), formulators.read(what)
+    released = REFERENCE_METHODS[name] if variant == "reference" else None
+    if released is not None and not issubclass(trigger_class, released.rules):
+        theirs = ", ".join(rule for rule in RULES.names() if issubclass(RULES.named(rule), released.rules))
+        raise SettingError(
+            f"when={trigger_class.name!r} is not in the released code of method {name!r}, which has {theirs}; "
+            "use one of these, or variant='paper'"
+        )
+    _check_settings(trigger_class, formulator_class, settings, variant)
+    of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
+    of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
+    trigger, calibrated = _make_trigger(triggers, when, of_trigger, stated, variant, calibration)
+    formulator = formulators.make(what, **of_formulator)
+    if message := find_conflict(trigger, formulator):
+        raise SettingError(message)
+    if "threshold" in setting_names(trigger_class) and trigger.theta is None:
+        raise SettingError(f"trigger {trigger.name!r} needs a threshold, such as {trigger.name}@0.6")
+    return (released or Method)(
+        name=name,
+        variant=variant,
+        trigger=trigger,
+        formulator=formulator,
+        max_new_tokens=count("max_new_tokens", trigger.length if max_new_tokens is None else max_new_tokens),
+        top_k=count("top_k", default_top_k(name, variant) if top_k is None else top_k),
+        pipeline=load_pipeline(nlp),
+        calibrated=calibrated,
+    )
+
+
+def _make_trigger(
+    table: Registry[Any],
+    when: Any,
+    settings: dict[str, Any],
+    stated: dict[str, Any],
+    variant: str,
+    calibration: Calibration | Iterable[Trace] | None,
+) -> tuple[Any, Calibrated | None]:
+    """The trigger, with the threshold that a budget asks for, and where that is from."""
+    asked = stated.get("threshold") if isinstance(when, str) and "threshold" in stated else settings.get("threshold")
+    if not (isinstance(asked, str) and ":" in asked):
+        if calibration is not None:
+            raise SettingError(f"calibration has no meaning for threshold={asked!r}; ask for a budget: 'budget:1.5'")
+        return table.make(when, **settings), None
+    if settings.get("threshold") not in (None, asked):
+        raise SettingError(f"threshold={settings['threshold']!r} contradicts when={when!r}; give one of the two")
+    budget = Budget.read(asked)
+    if calibration is None:
+        raise SettingError(
+            f"threshold={asked!r} is found on a calibration set; give calibration=dl.calibration(lab, questions, …)"
+        )
+    scores = calibration if isinstance(calibration, Calibration) else Calibration.of(calibration)
+    part, _ = table.read(when)
+    trigger = table.make(part, **{**stated, **settings, "threshold": 0.0})
+    theta, calibrated = scores.threshold(trigger, variant, budget)
+    return replace(trigger, threshold=theta), calibrated
+
+
+def setting_names(part: type[Part]) -> tuple[str, ...]:
+    """The names of a part's settings."""
+    return tuple(f.name for f in fields(part))
+
+
+def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mapping[str, Any], variant: str) -> None:
+    """Raise ``SettingError`` for a setting that belongs to both parts, or to neither."""
+    of_trigger, of_formulator = setting_names(trigger), setting_names(formulator)
+    if both := set(of_trigger) & set(of_formulator):
+        raise SettingError(
+            f"trigger {trigger.name!r} and query formulator {formulator.name!r} both have a setting "
+            f"{sorted(both)[0]!r}; rename one of them"
+        )
+    for key, value in settings.items():
+        if key in of_trigger or key in of_formulator:
+            continue
+        if not any(table.any_has(key) for kind in VARIANTS for _, table in tables(kind)):
+            choice("setting", key, (*of_trigger, *of_formulator, *LOOP))
+        # How much a query holds may stay in a preset while the formulator is exchanged.
+        if value is not None and key in ("top_n", "n"):
+            count(key, value)
+        elif value is not None:
+            where = f"when={trigger.name!r} and what={formulator.name!r}"
+            elsewhere = any(table.any_has(key) for _, table in tables(_other_variant(variant)))
+            kind = f" of the {variant} variant" if elsewhere else ""
+            raise SettingError(f"{key}={value!r} has no meaning for {where}{kind}")
+
+
+def _other_variant(variant: str) -> str:
+    return next(name for name in VARIANTS if name != variant)
+
+
+def whens() -> list[Entry]:
+    """Every trigger: the built-in ones, your own, and those of installed packages."""
+    return TRIGGERS.listing()
+
+
+def whats() -> list[Entry]:
+    """Every query formulator: the built-in ones, your own, and those of installed packages."""
+    return FORMULATORS.listing()
+
+
+def methods() -> list[Entry]:
+    """Every method with the settings of its trigger and its formulator (DRAGIN, Table 1)."""
+    return [
+        Entry(
+            name,
+            TRIGGERS.settings_of(when) | FORMULATORS.settings_of(what),
+            TRIGGERS.named(when).source,
+            f"{when} x {what}",
+        )
+        for name, (when, what) in METHODS.items()
+    ]
+
+
+# -- other settings, and a trace's ------------------------------------------------------------------------------------
+
+
+def exchange_settings(old: Method, **settings: Any) -> Method:
+    """The same method with other settings. Raises ``SettingError`` as ``method`` does."""
+    required = required_settings(old.trigger) + required_settings(old.formulator)
+    before = {key: old.settings[key] for key in required} | old.changed
+    before |= {"when": type(old.trigger), "what": type(old.formulator), "variant": old.variant, "nlp": old.pipeline}
+    new = method(old.name, **merge_settings(before, old.name, settings))
+    return replace(new, calibrated=old.calibrated) if new.trigger == old.trigger else new
+
+
+def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """``before`` with ``changes`` over it, both arguments of the method ``name``.
+
+    A trigger or formulator among the changes brings its own settings: those that it states, and those of its kind where
+    it is of another kind, as θ is on another scale there. Only ``top_n`` stays, which means the same for all.
+    """
+    merged = dict(before)
+    variant = changes.get("variant") or before.get("variant") or VARIANTS[0]
+    for (kind, registry), usual in zip(tables(variant), METHODS[name], strict=True):
+        if changes.get(kind) is None:
+            continue
+        part, stated = registry.read(changes[kind])
+        old, _ = registry.read(before.get(kind) or usual)
+        gone = set(stated)
+        if part is not old:
+            gone |= set(setting_names(old)) - {"top_n"}
+        merged = {key: value for key, value in merged.items() if key not in gone}
+    return {**merged, **changes}
+
+
+def restore_method(settings: Mapping[str, Any], nlp: Any = None) -> Method:
+    """The method of a trace, from the settings recorded there (``Method.settings``).
+
+    Raises ``SettingError`` where they are not a method's, where a custom trigger or formulator is not defined here or
+    has changed since, or where ``nlp`` (None: the default) is another pipeline than the one recorded, as other
+    sentences and stop words are other decisions.
+    """
+    needed = ("name", "variant", "when", "what", "max_new_tokens", "top_k")
+    missing = [key for key in needed if key not in settings]
+    if missing or settings["name"] not in METHODS:
+        wrong = f"has no {missing[0]!r}" if missing else f"is called {settings['name']!r}"
+        raise SettingError(f"the trace's method {wrong}, so dragin_lab did not make it; take a trace of lab.ask")
+    pipeline, recorded = load_pipeline(nlp), settings.get("pipeline")
+    if recorded not in (None, pipeline.name):
+        raise SettingError(
+            f"the trace's sentences were found by {recorded!r}, here by {pipeline.name!r}; give the first as nlp"
+        )
+    parts: dict[str, Any] = {}
+    for kind, registry in tables(settings["variant"]):
+        name = settings[kind]
+        if name not in registry.names():
+            raise SettingError(
+                f"the trace's {registry.noun} {name!r} is not defined here; "
+                f"define it with @dl.{kind} to replay the trace"
+            )
+        part = registry.named(name)
+        recorded_settings = {key: settings[key] for key in setting_names(part) if key in settings}
+        parts[kind] = registry.make(part, **recorded_settings)
+        then = (settings.get("defined") or {}).get(name)
+        if then is not None and then != parts[kind].fingerprint:
+            raise SettingError(
+                f"{registry.noun} {name!r} has changed since the trace was written; define it as it was to replay it"
+            )
+    loop = {key: settings[key] for key in LOOP if key in settings}
+    restored = method(settings["name"], variant=settings["variant"], nlp=pipeline, **parts, **loop)
+    calibrated = settings.get("calibrated")
+    return restored if calibrated is None else replace(restored, calibrated=Calibrated(**calibrated))

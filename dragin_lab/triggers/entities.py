@@ -1,0 +1,69 @@
+"""DRAD: an improbable entity (github.com/oneal2000/sigir25-tutorial-dynamic, EntityRAG)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dragin_lab.core.draft import Draft
+from dragin_lab.core.scores import doubts
+from dragin_lab.core.settings import setting
+from dragin_lab.core.trigger import TRIGGERS, Trigger
+
+_SOURCE = "DRAD (github.com/oneal2000/sigir25-tutorial-dynamic, EntityRAG)"
+_SOLVERS: dict[str, Callable[[np.ndarray], float]] = {
+    "avg": lambda values: float(values.mean()),
+    "max": lambda values: float(values.max()),
+    "min": lambda values: float(values.min()),
+    "first": lambda values: float(values[0]),
+}
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class Entity(Trigger):
+    """An entity is improbable (DRAD): 1 - exp of its tokens' pooled log-probabilities, by sentence above θ."""
+
+    name, source, unit, cut = "entity", _SOURCE, "sentence", "sentence"
+    needs: ClassVar[tuple[str, ...]] = ("entities",)
+    threshold: float = setting(0.5, label="1 − entity probability", top=1.0)
+    entity_solver: str = setting("avg", choices=tuple(_SOLVERS), label="pooling over an entity's log-probabilities")
+    sentence_solver: str = setting("max", choices=("avg", "max", "min"), label="pooling over a sentence's entities")
+
+    def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
+        """Half-open characters of the draft's entities."""
+        return draft.pipeline.entities(draft.text)
+
+    def _entities(self, draft: Draft) -> list[tuple[np.ndarray, float]]:
+        """The tokens (m,) of each entity, and how improbable it is."""
+        starts, stops = draft.offsets.T  # (n,), (n,)
+        groups = [np.flatnonzero((starts < b) & (stops > a)) for a, b in self.spans(draft)]
+        solve = _SOLVERS[self.entity_solver]
+        return [
+            (tokens, float(doubts(np.array([solve(draft.logprob[tokens])]))[0])) for tokens in groups if len(tokens)
+        ]
+
+    def score(self, draft: Draft) -> np.ndarray:
+        scores = np.zeros(len(draft))  # (n,)
+        for tokens, doubt in self._entities(draft):
+            scores[tokens] = doubt
+        return scores
+
+    def score_unit(self, draft: Draft) -> float:
+        doubt = np.array([doubt for _, doubt in self._entities(draft)])
+        return _SOLVERS[self.sentence_solver](doubt) if len(doubt) else -np.inf
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class Capitalised(Entity):
+    """As ``entity``, for runs of capitalised words and numbers: where the spaCy pipeline finds no entities."""
+
+    name, source = "capitalised", f"{_SOURCE}, with a stand-in for named entities"
+    needs: ClassVar[tuple[str, ...]] = ()
+
+    def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
+        return draft.pipeline.names(draft.text)

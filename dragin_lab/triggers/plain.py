@@ -1,0 +1,46 @@
+"""Plain triggers: one measured number by itself, and a bound.
+
+The default thresholds of ``entropy``, ``margin`` and ``attention`` lie between those that give one budget of retrievals
+on two models (docs/explanation/thresholds.md); ``random`` is a round number. None holds for another model: ask for a
+budget instead (``catalog.budget``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+
+from dragin_lab.core.draft import Draft
+from dragin_lab.core.trigger import when
+from dragin_lab.errors import SettingError
+
+
+@when("entropy", threshold=3.0, source="DRAGIN Eq. 1, by itself")
+def entropy(draft: Draft) -> np.ndarray:
+    """A token is drawn from a distribution of high entropy (nats)."""
+    return draft.entropy
+
+
+@when("margin", threshold=0.95, source="TARG (arXiv 2511.09803), for each token")
+def margin(draft: Draft, beta: float = 1.0) -> np.ndarray:
+    """The second-likeliest token is nearly as likely as the likeliest: exp(-(l1 - l2) / β)."""
+    if draft.alternative_probs.shape[1] < 2:
+        raise SettingError("the margin takes two alternatives; load the model with alternatives=2 or more")
+    first, second = draft.alternative_probs[:, :2].T  # (n,), (n,)
+    return (second / first) ** (1 / beta)  # (n,), as l1 - l2 = log p1 - log p2
+
+
+@when("attention", threshold=0.2, skip_stop_words=True, source="DRAGIN Eq. 2-4, without the entropy")
+def attention(draft: Draft) -> np.ndarray:
+    """A later token attends strongly to a word that is not a stop word."""
+    return draft.received
+
+
+@when("random", threshold=0.9, source="a bound: what a rate of retrievals gives without looking")
+def random(draft: Draft, seed: int = 0) -> np.ndarray:
+    """Words drawn at random: θ = 0.9 fires at a tenth of them, the same ones whenever the text is the same."""
+    before = f"{seed}\n{draft.question}\n{draft.answer_so_far}"
+    texts = [before + draft.text[: draft.offsets[word.start, 0]].rstrip() for word in draft.word_list]
+    shares = [int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / 2**64 for text in texts]
+    return np.array(shares, dtype=float)[draft.word_of_token]

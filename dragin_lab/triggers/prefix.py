@@ -1,0 +1,82 @@
+"""TARG: one decision before the answer, on its first tokens (arXiv 2511.09803)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dragin_lab.core.draft import Draft
+from dragin_lab.core.episode import Episode
+from dragin_lab.core.paper import PaperLoop
+from dragin_lab.core.settings import setting
+from dragin_lab.core.trigger import TRIGGERS, Trigger
+from dragin_lab.triggers.plain import margin
+
+_SOURCE = "TARG (arXiv 2511.09803)"
+
+
+@dataclass(frozen=True)
+class Prefix(Trigger):
+    """One decision before the answer, on its first tokens: their mean score above θ fetches passages for all of it."""
+
+    loop, unit, pool, cut = "prefix", "draft", "mean", "draft"
+    threshold: float = setting(0.0)
+    first: int = setting(20, label="tokens judged", unit="tokens")
+
+    @classmethod
+    def serves(cls) -> frozenset[str]:
+        return frozenset({"nothing", "text"})
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class PrefixEntropy(Prefix):
+    """The first tokens have a high mean entropy (TARG)."""
+
+    name, source = "prefix-entropy", _SOURCE
+    threshold: float = setting(1.0, label="entropy")
+
+    def score(self, draft: Draft) -> np.ndarray:
+        return draft.entropy
+
+
+@TRIGGERS.add
+@dataclass(frozen=True)
+class PrefixMargin(Prefix):
+    """The first tokens have near rivals (TARG): the mean of exp(-(l1 - l2) / β)."""
+
+    name, source = "prefix-margin", _SOURCE
+    threshold: float = setting(0.3, label="margin", top=1.0)
+    beta: float = setting(1.0)
+
+    def score(self, draft: Draft) -> np.ndarray:
+        return margin.function(draft, self.beta)  # type: ignore[attr-defined]
+
+
+@dataclass
+class PrefixLoop(PaperLoop):
+    """Write the first tokens and judge them.
+
+    Above θ they are thrown away, and the answer is written with passages; else the model goes on after them.
+    """
+
+    writes_on = True
+
+    def run(self) -> Episode[None]:
+        trigger, step = self.trigger, self.new_step()
+        assert isinstance(trigger, Prefix)
+        draft = yield from self.write_draft(step, None, trigger.first)
+        assert step.prompt is not None
+        verdict, step.decision, gap = self.judge(draft, step.prompt, resumed=False)
+        step.words = verdict.words
+        if gap is None:
+            step.decision.certain = True  # no longer draft would be looked at
+            self.keep(step, draft, len(draft.text), ended=draft.closed)
+        else:
+            step.discarded = draft.text
+            yield from self.fetch(step, self.method.formulator.query(gap))
+        while self.running:
+            turn = self.new_step() if gap is None else step
+            continuation = yield from self.write_on(turn, None)
+            self.keep(turn, continuation, len(continuation.text))

@@ -1,0 +1,268 @@
+"""The released code's pure functions, by hand and by a literal reading of reference-behaviour §2, §3 and §5."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vocabularies import cut
+
+from dragin_lab.core.words import Word, character_words
+from dragin_lab.reference.text import (
+    assign_tokens,
+    assign_words,
+    drop_doubtful,
+    merge_words,
+    pay_words,
+    pool_doubt,
+    receive_attention,
+    score_words,
+)
+
+
+def causal(seed: int, heads: int, n: int) -> np.ndarray:
+    """(h, n, n) float32 rows of a softmax over the positions up to their own."""
+    weights = np.exp(np.random.default_rng(seed).normal(0, 3, (heads, n, n))) * np.tril(np.ones((n, n)))
+    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+
+
+# -- words ------------------------------------------------------------------------------------------------------------
+
+
+def test_reference_words_follow_the_marker() -> None:
+    tokens = ["▁The", "▁fil", "m", ",", "<0x0A>", "▁b▁y", "</s>", "x", "▁", "▁"]
+    ids = [100, 101, 102, 103, 13, 104, 2, 105, 106, 106]
+    assert merge_words(tokens, ids, "▁") == [
+        Word("The", 0, 1),
+        Word("film,", 1, 4),
+        Word("<0x0A>", 4, 5),
+        Word("by</s>", 5, 7),
+        Word("x", 7, 8),
+        Word("", 8, 9),
+        Word("", 9, 10),
+    ]
+
+
+def test_reference_words_of_a_query_know_no_end_of_sequence() -> None:
+    tokens, ids = ["</s>", "x", "▁y"], [2, 105, 106]
+    assert [w.text for w in merge_words(tokens, ids, "▁")] == ["</s>", "x", "y"]
+    assert [w.text for w in merge_words(tokens, ids, "▁", eos=None)] == ["</s>x", "y"]
+
+
+def test_id_13_opens_a_word_whatever_it_is() -> None:
+    assert [w.text for w in merge_words(["ab", "c", "d"], [5, 13, 6], "▁")] == ["ab", "cd"]
+
+
+def test_without_a_marker_everything_is_one_word() -> None:
+    assert merge_words(["a", " b"], [5, 6], "") == [Word("a b", 0, 2)]
+
+
+def test_no_tokens_have_no_reference_words() -> None:
+    assert merge_words([], [], "▁") == []
+
+
+def test_llama_3_answer_is_one_word_in_the_released_code_and_not_in_ours() -> None:
+    answer = "The director is the film by wro."
+    made = cut("byte-level", answer)
+    released = merge_words(made.tokens, made.ids, "▁")  # the marker it assumes for every model_type "llama"
+    assert len(released) == 1
+    ours = merge_words(made.tokens, made.ids, "Ġ")  # the tokenizer's own
+    assert [w.text for w in ours] == answer.split()
+    assert [w.text for w in character_words(made.text, made.offsets)] == answer.split()
+
+
+# -- the words of sentences -------------------------------------------------------------------------------------------
+
+
+def laid_literally(sentences: list[str], words: list[str]) -> list[tuple[int, int]]:
+    """reference-behaviour §2.4 read word by word."""
+    owned, a = [], 0
+    for k, sentence in enumerate(sentences):
+        if k == len(sentences) - 1:
+            owned.append((a, len(words)))
+            continue
+        candidates = []
+        for i in range(len(words)):
+            if a < i < len(words):
+                joined = ""
+                for word in words[a:i]:
+                    joined = word if joined == "" and word is words[a] else joined + " " + word
+                if joined.find(sentence) != -1:
+                    candidates.append(i)
+        if candidates:
+            owned.append((a, min(candidates)))
+            a = min(candidates)
+        else:
+            owned.append((a, a))
+    return owned
+
+
+letters = st.text("ab.", min_size=1, max_size=3)
+
+
+@given(
+    st.lists(st.lists(letters, min_size=1, max_size=3).map(" ".join), max_size=4),
+    st.lists(letters, min_size=0, max_size=8),
+)
+def test_sentences_are_laid_over_words_as_the_page_says(sentences: list[str], words: list[str]) -> None:
+    assert assign_words(sentences, words) == laid_literally(sentences, words)
+
+
+def test_sentences_of_a_text_own_its_words() -> None:
+    words = ["One", "two.", "Three.", "Four", "five."]
+    assert assign_words(["One two.", "Three.", "Four five."], words) == [(0, 2), (2, 3), (3, 5)]
+
+
+def test_last_word_closes_no_sentence_and_a_sentence_not_found_owns_nothing() -> None:
+    words = ["One", "two.", "Three."]
+    assert assign_words(["Never.", "One two.", "Three."], words) == [(0, 0), (0, 2), (2, 3)]
+    assert assign_words(["One two. Three.", "x"], words) == [(0, 0), (0, 3)]
+    assert assign_words([], words) == []
+
+
+# -- scores: RIND -----------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 6), st.booleans())
+def test_reference_attention_as_the_page_says(seed: int, heads: int, n: int, first_is_eos: bool) -> None:
+    attention = causal(seed, heads, n)
+    expected = []
+    for key in range(n):
+        per_head = [max(float(attention[head, query, key]) for query in range(n)) for head in range(heads)]
+        expected.append(sum(per_head) / heads)
+    assert expected[0] == pytest.approx(1.0, rel=1e-6)  # the first position pays all to itself
+    if n > 1 and first_is_eos:
+        total = sum(expected[1:])
+        expected = [value / total for value in expected]
+    np.testing.assert_allclose(receive_attention(attention, first_is_eos=first_is_eos), expected, rtol=1e-5)
+
+
+positive = st.lists(st.floats(0.01, 5), min_size=1, max_size=8)
+
+
+@given(positive, st.data())
+def test_reference_scores_as_the_page_says(attention: list[float], data: st.DataObject) -> None:
+    w = len(attention)
+    entropy = data.draw(st.lists(st.floats(0, 4), min_size=w, max_size=w))
+    cuts = sorted(data.draw(st.lists(st.integers(0, w), max_size=3)))
+    ranges = list(zip([0, *cuts], [*cuts, w], strict=True))
+    made = score_words(np.array(attention), np.array(entropy), ranges)
+    for (start, stop), scores in zip(ranges, made, strict=True):
+        m = stop - start
+        total = sum(attention[start:stop])
+        assert scores.tolist() == pytest.approx([attention[i] / total * entropy[i] * m for i in range(start, stop)])
+
+
+def test_reference_score_of_nothing_attended_is_zero() -> None:
+    (scores,) = score_words(np.zeros(2), np.ones(2), [(0, 2)])
+    assert scores.tolist() == [0, 0]
+
+
+# -- queries: QFS -----------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def words_of_tokens(draw: st.DrawFn) -> list[Word]:
+    sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=6))
+    stops = np.cumsum(sizes).tolist()
+    return [Word(f"w{k}", stop - size, stop) for k, (size, stop) in enumerate(zip(sizes, stops, strict=True))]
+
+
+@given(words_of_tokens(), st.integers(0, 10**6), st.integers(1, 3))
+def test_reference_word_attention_as_the_page_says(words: list[Word], seed: int, heads: int) -> None:
+    n = words[-1].stop
+    maps = causal(seed, heads, n)
+    made = pay_words(maps, words)
+    assert made.shape == (len(words), len(words))
+    for w, word in enumerate(words):
+        columns = [0.0] * n
+        for i in range(word.start, word.stop):
+            if i == 0:
+                continue  # adds nothing but is counted
+            row = [sum(float(maps[h, i - 1, k]) for h in range(heads)) / heads for k in range(word.start)]
+            total = sum(row)
+            for k, value in enumerate(row):
+                columns[k] += value / total if word.start else 0.0
+        columns = [value / (word.stop - word.start) for value in columns]
+        expected = [math.fsum(columns[other.start : other.stop]) for other in words]
+        assert made[w].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+# -- FLARE ------------------------------------------------------------------------------------------------------------
+
+
+def test_solvers() -> None:
+    values = np.array([0.1, 0.5, 0.3])
+    assert [pool_doubt(values, s) for s in ("avg", "max", "min")] == pytest.approx([0.3, 0.5, 0.1])
+    assert all(math.isnan(pool_doubt(values[:0], s)) for s in ("avg", "max", "min"))
+    assert not pool_doubt(values[:0], "avg") > 0
+
+
+def ranges_literally(sentences: list[str], tokens: list[str]) -> list[tuple[int, int]]:
+    owned, first = [], 0
+    for sentence in sentences:
+        pos, i = 0, first
+        for i in range(first, len(tokens) + 1):
+            if i == len(tokens):
+                break
+            rest = sentence[pos:]
+            a = rest.find(tokens[i])
+            if a == -1:
+                i += 1  # the token that was not found belongs to it too
+                break
+            pos = a + len(tokens[i])
+        owned.append((first, i))
+        first = i
+    return owned
+
+
+short = st.text("ab ", min_size=1, max_size=3)
+
+
+@given(st.lists(st.text("ab .", min_size=1, max_size=8), max_size=3), st.lists(short, max_size=8))
+def test_tokens_are_laid_as_the_page_says(sentences: list[str], tokens: list[str]) -> None:
+    assert assign_tokens(sentences, tokens) == ranges_literally(sentences, tokens)
+
+
+def test_a_sentence_owns_the_token_that_was_not_found() -> None:
+    sentences = ["It is.", "Bo ran."]
+    assert assign_tokens(sentences, ["It", "is", ".", "Bo", "ran", "."]) == [(0, 4), (4, 6)]
+
+
+def test_place_is_relative_to_the_last_slice() -> None:
+    # After "b" (offset 1 of the whole) the place is 2; "c" is found at offset 0 of the slice, so the place becomes 1,
+    # and "b" is found again though the sentence has only one.
+    assert assign_tokens(["abc"], ["b", "c", "b", "c"]) == [(0, 4)]
+
+
+def edited_literally(sentence: str, tokens: list[str], doubt: list[float], theta: float) -> str:
+    pos = 0
+    for token, value in zip(tokens, doubt, strict=True):
+        here = pos + sentence[pos:].find(token)
+        if value > theta:
+            sentence = sentence[:here] + "[xxx]" + sentence[here + len(token) :]
+            pos = here + len("[xxx]")
+        else:
+            pos = here + len(token)
+    return sentence.replace("[xxx]", "")
+
+
+@given(st.text("ab ", max_size=8), st.lists(st.tuples(short, st.sampled_from([0.0, 0.5])), max_size=6))
+def test_doubtful_tokens_are_edited_out_as_the_page_says(sentence: str, pairs: list[tuple[str, float]]) -> None:
+    tokens, doubt = [p for p, _ in pairs], [d for _, d in pairs]
+    expected = edited_literally(sentence, tokens, doubt, 0.1)
+    assert drop_doubtful(sentence, tokens, np.array(doubt), 0.1) == expected
+
+
+def test_confident_sentence_keeps_its_spaces() -> None:
+    tokens = ["It", "is", "Bo", "."]
+    assert drop_doubtful("It is Bo.", tokens, np.array([0, 0, 0.9, 0]), 0.1) == "It is ."
+    assert drop_doubtful("It is Bo.", tokens, np.array([0, 0, 0.1, 0]), 0.1) == "It is Bo."
+
+
+def test_a_token_not_found_counts_as_one_before() -> None:
+    # "x" is not in the slice after "It": its place is 2 - 1, so "[xxx]" replaces "t".
+    assert drop_doubtful("It is", ["It", "x"], np.array([0, 0.9]), 0.1) == "I is"
