@@ -96,13 +96,8 @@ def method(
     usual = METHODS[name]
     when, what = usual[0] if when is None else when, usual[1] if what is None else what
     (trigger_class, stated), (formulator_class, _) = triggers.read(when), formulators.read(what)
-    released = REFERENCE_METHODS[name] if variant == "reference" else None
-    if released is not None and not issubclass(trigger_class, released.rules):
-        theirs = ", ".join(rule for rule in RULES.names() if issubclass(RULES.named(rule), released.rules))
-        raise SettingError(
-            f"when={trigger_class.name!r} is not in the released code of method {name!r}, which has {theirs}; "
-            "use one of these, or variant='paper'"
-        )
+    if variant == "reference":
+        _check_rule(name, trigger_class)
     _check_settings(trigger_class, formulator_class, settings, variant)
     of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
     of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
@@ -112,7 +107,8 @@ def method(
         raise SettingError(message)
     if "threshold" in setting_names(trigger_class) and trigger.theta is None:
         raise SettingError(f"trigger {trigger.name!r} needs a threshold, such as {trigger.name}@0.6")
-    return (released or Method)(
+    make = Method if variant == "paper" else REFERENCE_METHODS[name]
+    return make(
         name=name,
         variant=variant,
         trigger=trigger,
@@ -122,6 +118,17 @@ def method(
         pipeline=load_pipeline(nlp),
         calibrated=calibrated,
     )
+
+
+def _check_rule(name: str, rule: type[Rule]) -> None:
+    """Raise ``SettingError`` for a rule that the released code of the method ``name`` cannot run."""
+    runnable = REFERENCE_METHODS[name].rules
+    if not issubclass(rule, runnable):
+        names = ", ".join(other for other in RULES.names() if issubclass(RULES.named(other), runnable))
+        raise SettingError(
+            f"when={rule.name!r} is not in the released code of method {name!r}, which has {names}; "
+            "use one of these, or variant='paper'"
+        )
 
 
 def _make_trigger(
