@@ -112,7 +112,7 @@ class Worker:
         except Exception as error:
             raise ClusterError(f"{worker}: {describe_error(error)}") from error
         model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
-        recorded = {"library": library(), "model": model, "retriever": describe_retriever(retriever)}
+        recorded = {"library": describe_library(), "model": model, "retriever": describe_retriever(retriever)}
         return Identity(worker, recorded, lm.embedded, (repr(lm), repr(retriever)))
 
     def answer(
@@ -123,7 +123,7 @@ class Worker:
 
 
 @cache
-def library() -> dict[str, str]:
+def describe_library() -> dict[str, str]:
     """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
     digest, root = hashlib.sha256(), Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
@@ -203,9 +203,8 @@ class Cluster(AbstractContextManager["Cluster"]):
                 self._ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
             except Exception as error:  # whatever Ray raises here, it has no class of its own
                 self.close()
-                raise ClusterError(
-                    f"no connection to Ray at {address!r}: {' '.join(str(error).split())[:600]}"
-                ) from error
+                why = " ".join(str(error).split())[:600]
+                raise ClusterError(f"no connection to Ray at {address!r}: {why}") from error
         total = self._ray.cluster_resources()
         if gpus_per_actor is None:
             gpus_per_actor = 0.0 if self.recipe.device == "cpu" else min(1.0, total.get("GPU", 0.0))
@@ -213,9 +212,8 @@ class Cluster(AbstractContextManager["Cluster"]):
         room = min(int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount)
         if not room:
             self.close()
-            raise SettingError(
-                f"a worker takes {_write_amounts(self._need)}, and the cluster has {_write_amounts(total)}"
-            )
+            need = _write_amounts(self._need)
+            raise SettingError(f"a worker takes {need}, and the cluster has {_write_amounts(total)}")
         self._wanted = actors or room
         self._new = self._ray.remote(Worker).options(num_cpus=cpus_per_actor, num_gpus=gpus_per_actor)
 
@@ -227,7 +225,10 @@ class Cluster(AbstractContextManager["Cluster"]):
         while self._first is None:
             self._start_workers(self._wanted)
             for actor in self._wait():
-                self._admit(actor)
+                try:
+                    self._admit(actor)
+                except self._ray.exceptions.RayError as error:
+                    self._drop(actor, error)
         return self._first
 
     @property
@@ -256,24 +257,34 @@ class Cluster(AbstractContextManager["Cluster"]):
         for module in {type(part).__module__ for part in (method.trigger, method.formulator) if part.fingerprint}:
             if module != "__main__":  # which Ray sends whole as it is
                 self._ray.cloudpickle.register_pickle_by_value(sys.modules[module])
-        todo, losses = deque(questions), Counter[str]()
-        batch_size = options["batch_size"]
+        waiting, losses = deque(questions), Counter[str]()
         try:
-            while todo or any(actor.questions for actor in self._actors):
-                self._start_workers(len(todo) + sum(len(actor.questions) for actor in self._actors))
+            while waiting or any(actor.questions for actor in self._actors):
+                self._start_workers(len(waiting) + sum(len(actor.questions) for actor in self._actors))
                 for actor in self._actors:
-                    if todo and actor.task is None:
-                        # A question that lost its worker is asked alone, as it may be to blame.
-                        alone = batch_size == 1 or losses[todo[0].id]
-                        share = 1 if alone else min(AHEAD * batch_size, math.ceil(len(todo) / len(self._actors)))
-                        actor.questions = {question.id: question for question in (todo.popleft() for _ in range(share))}
-                        batch = list(actor.questions.values())
-                        actor.task = actor.handle.answer.remote(batch, method, asked_with, options)
+                    if waiting and actor.task is None:
+                        share = self._take_share(waiting, losses, options["batch_size"])
+                        actor.questions = {question.id: question for question in share}
+                        actor.task = actor.handle.answer.remote(share, method, asked_with, options)
                 for actor in self._wait():
-                    if actor.identity is None:
-                        self._admit(actor)
-                    else:
-                        yield from self._collect(actor, method, todo, losses)
+                    try:
+                        if actor.identity is None:
+                            self._admit(actor)
+                        elif (reference := next(actor.task, None)) is None:  # it has sent all of them
+                            actor.task = None
+                        else:
+                            answer: Finished = self._get(reference)
+                            del actor.questions[answer.line["qid"]]
+                            yield answer
+                    except self._ray.exceptions.RayError as error:
+                        self._drop(actor, error)
+                        losses.update(actor.questions.keys())
+                        for question in reversed(actor.questions.values()):
+                            if losses[question.id] < TRIES:
+                                waiting.appendleft(question)
+                            else:
+                                why = f"the worker that answered it was lost {TRIES} times: {_reason_of_loss(error)}"
+                                yield record_of(refuse_question(question, method, ClusterError(why)))
         finally:
             for actor in [actor for actor in self._actors if actor.questions]:
                 self._end(actor)
@@ -300,6 +311,12 @@ class Cluster(AbstractContextManager["Cluster"]):
             handle = self._new.remote(self.recipe, max(1, int(self._need["CPU"])))
             self._actors.append(_Actor(handle, handle.load.remote()))
 
+    def _take_share(self, waiting: deque[Question], losses: Counter[str], batch_size: int) -> list[Question]:
+        """The next questions for one worker. One that lost its worker is asked alone, as it may be to blame."""
+        alone = batch_size == 1 or losses[waiting[0].id]
+        count = 1 if alone else min(AHEAD * batch_size, math.ceil(len(waiting) / len(self._actors)))
+        return [waiting.popleft() for _ in range(count)]
+
     def _wait(self) -> list[_Actor]:
         """The workers that have something to report, at most one second later."""
         tasks = {actor.task: actor for actor in self._actors if actor.task is not None}
@@ -316,18 +333,8 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     def _admit(self, actor: _Actor) -> None:
         """A worker has loaded: it must have this process's library and the first worker's model and passages."""
-        try:
-            identity: Identity = self._get(actor.task)
-        except self._ray.exceptions.RayError as error:
-            self._end(actor)
-            self._lost_loading += 1
-            if self._lost_loading == TRIES:
-                raise ClusterError(
-                    f"{TRIES} workers in a row were lost before they were ready: {_reason_of_loss(error)}"
-                ) from error
-            warnings.warn(f"a worker was lost before it was ready ({_reason_of_loss(error)})", stacklevel=2)
-            return
-        expected = (self._first or identity).recorded | {"library": library()}
+        identity: Identity = self._get(actor.task)
+        expected = (self._first or identity).recorded | {"library": describe_library()}
         if unlike := differences(expected, identity.recorded):
             raise ClusterError(
                 f"{identity.worker} differs from the others (expected → its own): {'; '.join(unlike[:5])}. "
@@ -336,32 +343,17 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._first, self._lost_loading = self._first or identity, 0
         actor.identity, actor.task = identity, None
 
-    def _collect(
-        self, actor: _Actor, method: Method, todo: deque[Question], losses: Counter[str]
-    ) -> Iterator[Finished]:
-        """The next answer of a worker. Where the worker is gone, its questions go back to the front of the queue."""
-        try:
-            reference = next(actor.task, None)
-            if reference is None:  # it has sent all of them
-                actor.task = None
-                return
-            answer: Finished = self._get(reference)
-        except self._ray.exceptions.RayError as error:
-            assert actor.identity is not None
-            self._end(actor)
-            warnings.warn(
-                f"{actor.identity.worker} was lost ({_reason_of_loss(error)}); what it had is asked again", stacklevel=2
-            )
-            losses.update(actor.questions.keys())
-            for question in reversed(actor.questions.values()):
-                if losses[question.id] < TRIES:
-                    todo.appendleft(question)
-                else:
-                    why = ClusterError(f"the worker that answered it was lost {TRIES} times: {_reason_of_loss(error)}")
-                    yield record_of(refuse_question(question, method, why))
-        else:
-            del actor.questions[answer.line["qid"]]
-            yield answer
+    def _drop(self, actor: _Actor, error: Exception) -> None:
+        """Let a lost worker go, with a warning. Raises ``ClusterError`` where ``TRIES`` in a row were lost loading."""
+        self._end(actor)
+        reason = _reason_of_loss(error)
+        if actor.identity is not None:
+            warnings.warn(f"{actor.identity.worker} was lost ({reason}); its questions are asked again", stacklevel=3)
+            return
+        self._lost_loading += 1
+        if self._lost_loading == TRIES:
+            raise ClusterError(f"{TRIES} workers in a row were lost before they were ready: {reason}") from error
+        warnings.warn(f"a worker was lost before it was ready ({reason})", stacklevel=3)
 
     def _end(self, actor: _Actor) -> None:
         self._actors.remove(actor)

@@ -331,7 +331,7 @@ class Lab:
         others: Mapping[str, Lab] | None = None,
         **settings: Any,
     ) -> Any:
-        """Type a question in the notebook and watch it being answered piece by piece; a button stops it.
+        """Type a question in the notebook and watch the answer token by token; a button stops it.
 
         ``others`` are labs to choose from beside this one, by name. The trace is in ``.trace`` at any moment. Without
         widgets: ``ask`` and ``stream``. Raises ``MissingPackageError`` without anywidget.

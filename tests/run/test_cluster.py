@@ -20,7 +20,7 @@ from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.errors import SettingError
 from dragin_lab.run import cluster as cluster_module
 from dragin_lab.run.benchmark import Asking
-from dragin_lab.run.cluster import Cluster, ClusterError, library
+from dragin_lab.run.cluster import Cluster, ClusterError, describe_library
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import read_run
 
@@ -120,7 +120,9 @@ def test_a_lost_worker_is_replaced_and_its_question_asked_again(head: Nodes, who
     recipe = ScriptedRecipe(deadly=(2, 5), once=str(tmp_path / "once"), seconds=0.02)
     with (
         Cluster(head.address, recipe, actors=2) as cluster,
-        pytest.warns(UserWarning, match=r"the worker on .*, process \d+ was lost \(.*\); what it had is asked again"),
+        pytest.warns(
+            UserWarning, match=r"the worker on .*, process \d+ was lost \(.*\); its questions are asked again"
+        ),
     ):
         answer_on(cluster, tmp_path / "run", COUNT)
     assert predictions(tmp_path / "run") == whole
@@ -222,7 +224,7 @@ def test_workers_that_differ_are_refused(head: Nodes, tmp_path: Path, monkeypatc
         Cluster(head.address, ScriptedRecipe(seconds=0.3, names=str(tmp_path / "names")), actors=2) as cluster,
     ):
         answer_on(cluster, tmp_path / "run", COUNT)
-    monkeypatch.setattr(cluster_module, "library", lambda: library() | {"version": "9.9"})
+    monkeypatch.setattr(cluster_module, "describe_library", lambda: describe_library() | {"version": "9.9"})
     with (
         pytest.raises(ClusterError, match=r"the worker on .* differs .*library\.version: '9\.9' → '0"),
         Cluster(head.address, ScriptedRecipe(), actors=1) as cluster,
