@@ -1,4 +1,4 @@
-"""What all parts of one view share: the trace, its scale of colours, room for tokens, and what was already shown."""
+"""State that the parts of one view share: the trace, its scale of colours, room for tokens, passages already shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Canvas:
     twice: bool = False  # whether the answer's tokens carry their figures too, or only the steps'
     gold: frozenset[str] = frozenset()  # ids of the passages that hold what was needed, where they are known
     _looks: dict[tuple[int, int], Look] = field(default_factory=dict)
-    _passages: dict[str, int] = field(default_factory=dict)  # passage id -> number of the step that found it
+    _passages: dict[str, int] = field(default_factory=dict)  # passage id -> number of the step that first retrieved it
     _exemplars: dict[str, int] = field(default_factory=dict)  # text -> number of the step that showed it
 
     @classmethod
@@ -46,7 +46,7 @@ class Canvas:
         return cls(trace, scale_of(trace), id_prefix(trace, view), room, gold=gold)
 
     def look(self, continuation: Continuation, step: Step) -> Look:
-        """The look of what a step wrote, made once; only a draft is judged."""
+        """The look of a text that a step wrote, built once; only a draft is judged."""
         key = (id(step), id(continuation))
         if key not in self._looks:
             judged = continuation is step.draft
@@ -82,7 +82,7 @@ class Canvas:
         yield 0, trace.text[place:], None, None
 
     def left_out(self) -> str:
-        """What to say about tokens that are not drawn one by one; "" where all are."""
+        """The remark on tokens that are not drawn one by one; "" where all are."""
         whole, shown = sum(len(c) for _, _, c in written(self.trace.steps)), sum(self.room.values())
         if shown == whole:
             return ""
@@ -95,7 +95,7 @@ class Canvas:
         return names, rows
 
     def first_found(self, passage: Passage, step: Step) -> int:
-        """The number of the earlier step that found a passage; 0 where it is new."""
+        """The number of the earlier step that retrieved a passage; 0 where it is new."""
         number = step.index + 1
         before = self._passages.setdefault(passage.id, number)
         return before if before != number else 0

@@ -1,4 +1,4 @@
-"""What the static views share: the frame around a card, and a message where there is nothing to show."""
+"""The frame around a view's card, and a message where there is nothing to show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dragin_lab.views.rendering import load_export_script, load_stylesheet, rend
 
 @dataclass(frozen=True, repr=False)
 class View:
-    """A drawn view. A notebook shows ``html`` with an export button, ``print`` gives ``text``.
+    """A view. A notebook shows ``html`` with an export button, ``print`` gives ``text``.
 
     ``save`` writes a page that opens offline.
     """
@@ -60,7 +60,7 @@ def frame_card(
     """A card's HTML in its frame, and the text that stands in for it.
 
     The text comes first in the HTML: where a notebook is not trusted and its styles are dropped, it is what shows.
-    What fails in ``card`` or ``text`` shows its error in place. ``css`` names style sheets beside the common one.
+    An error in ``card`` or ``text`` is shown in its place. ``css`` names style sheets beside the common one.
     """
     plain: list[str] = []
 
@@ -93,7 +93,7 @@ def open_trace(source: Trace | str | Path) -> Trace:
 
 
 def open_traces(sources: Iterable[Trace | str | Path]) -> list[Trace]:
-    """Several traces, themselves or from files; errors as for ``opened``."""
+    """Several traces, themselves or from files; errors as for ``open_trace``."""
     return [
         open_trace(one) for one in several("traces", sources, Trace | str | Path, "give a list of traces or of paths")
     ]
@@ -111,7 +111,7 @@ def draw_trace(
 
 
 def make_message(title: str, text: str) -> View:
-    """A view that holds a message alone."""
+    """A view that shows only a message."""
     html, _ = frame_card("The message", partial(render_macro, "parts.html", "message", text), lambda: text)
     return View(title, html, text)
 

@@ -71,7 +71,7 @@ def token_words(continuation: Continuation, words: Words) -> np.ndarray:
 
 
 def score_tokens(continuation: Continuation, words: Words) -> np.ndarray:
-    """(n,) float64: the words' scores laid onto their tokens; NaN where a token has none."""
+    """(n,) float64: the score of each token's word; NaN where it has none."""
     owner = token_words(continuation, words)
     scores = np.append(np.asarray(words.score, np.float64), np.nan)
     return scores[owner]

@@ -1,4 +1,4 @@
-"""The RIND heatmap: everything the model wrote, piece by piece, with what the trigger measured on it."""
+"""The RIND heatmap: everything the model wrote, token by token, with what the trigger measured on it."""
 
 from __future__ import annotations
 

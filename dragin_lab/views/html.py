@@ -1,4 +1,4 @@
-"""Text that is safe to show: printable, escaped, numbers for people, visible cuts, failures said in place."""
+"""Text that is safe to show: printable and escaped, readable numbers, visible cuts, errors shown in place."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def class_attribute(*names: str, **flags: object) -> Markup:
 
 
 def show_or_explain(what: str, render: Callable[[], str], fallback: Callable[[], str]) -> Markup:
-    """What ``render`` makes; where it fails, the visible error, the HTML of ``fallback``, and a warning.
+    """The HTML of ``render``; where it fails, a visible error, the HTML of ``fallback``, and a warning.
 
-    A picture that cannot be drawn must neither take a notebook cell down nor hide what went wrong.
+    A broken view must neither fail its notebook cell nor hide the error.
     """
     try:
         return Markup(render())

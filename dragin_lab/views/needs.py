@@ -232,9 +232,11 @@ def _check_items(
     """The thresholds, the triggers to show, and (m,) bool: which items are positive."""
     from dragin_lab.study.needs import Item
 
-    several("items", items, Item, "give what needs.forced_items or needs.free_items made")
+    several("items", items, Item, "give the items of needs.forced_items or needs.free_items")
     if not callable(positive):
-        raise SettingError(f"positive={shown(positive)}: give a function that says of an Item whether it is missing")
+        raise SettingError(
+            f"positive={shown(positive)}: give a function that takes an Item and returns True where its fact is missing"
+        )
     given = {} if thresholds is None else thresholds
     by_trigger = instance("thresholds", given, Mapping, "give a number for each trigger: {'rind': 0.25}")
     thetas = {str(name): checks.number(f"the threshold of {name}", at, -math.inf) for name, at in by_trigger.items()}

@@ -66,11 +66,11 @@ def render_template(template: str, **context: Any) -> str:
 
 
 def render_macro(template: str, name: str, *values: Any, **options: Any) -> str:
-    """One macro of a template, for what is drawn by itself, such as a widget's part."""
+    """One macro of a template, for a part that is shown by itself, as in a widget."""
     return str(getattr(load_environment().get_template(template).module, name)(*values, **options))
 
 
-# What is drawn once per token is drawn here: as loops of a template these would take twice as long.
+# HTML of single tokens is built here, because loops of a template take twice as long.
 
 
 def _cell_class(cell: Cell, **flags: bool) -> str:

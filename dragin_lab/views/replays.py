@@ -37,7 +37,7 @@ def replayed(
     """One or many stored traces under other settings, without the model: what ``widgets.tuner`` shows for one value.
 
     ``settings`` are ``threshold``, ``top_n``, ``scale`` and ``doubt_limit``, those not named as they were; the rest
-    as for ``replay.Replay``. The first trace is drawn in full, the others are lines of a table. Raises ``SettingError``
+    as for ``dl.Replay``. The first trace is drawn in full, the others are lines of a table. Raises ``SettingError``
     for settings that cannot be replayed, ``TraceFileError`` for a path that holds no trace.
     """
     opened = open_traces([traces] if isinstance(traces, Trace | str | Path) else traces)
@@ -85,7 +85,7 @@ def _fill_template(template: str, outcomes: Sequence[Outcome], one: Outcome, **c
     return render_template(template, outcomes=outcomes, one=one, **tools, **sizes, **context)
 
 
-# -- what is said -----------------------------------------------------------------------------------------------------
+# -- texts ------------------------------------------------------------------------------------------------------------
 
 
 def changes_of(outcome: Outcome) -> str:
@@ -97,7 +97,7 @@ def changes_of(outcome: Outcome) -> str:
 
 
 def known_until(outcome: Outcome) -> str:
-    """How far a stored trace says what would happen."""
+    """How far a stored trace shows what would happen."""
     return "to its end" if outcome.since is None else f"to step {outcome.since + 1}"
 
 
@@ -135,12 +135,12 @@ def sort_outcomes(outcomes: Sequence[Outcome]) -> list[tuple[int, Outcome]]:
 
 
 def first_change(outcome: Outcome) -> str:
-    """What first happens otherwise than in the trace."""
+    """The first difference from the trace."""
     return "nothing" if outcome.since is None else outcome.turns[outcome.since].change or outcome.why
 
 
 def step_headline(step: Step, turn: Turn) -> str:
-    """What a step comes to under these settings."""
+    """What happens in a step under these settings."""
     if step.draft is None:
         return "searches whatever is written" if step.query is not None else "nothing is compared with θ"
     if not turn.told:
@@ -149,7 +149,7 @@ def step_headline(step: Step, turn: Turn) -> str:
 
 
 def judge_decision(counted: Count) -> str:
-    """What the ground truth says of a decision; "" where it says nothing."""
+    """The ground truth on a decision, in a sentence; "" where there is none."""
     remarks = []
     if counted.right:
         remarks.append("a fact is missing here, so this retrieval was needed")
@@ -160,7 +160,7 @@ def judge_decision(counted: Count) -> str:
     return f"Ground truth: {'; '.join(remarks)}." if remarks else ""
 
 
-# -- what is drawn ----------------------------------------------------------------------------------------------------
+# -- the drafts -------------------------------------------------------------------------------------------------------
 
 
 def scale_at(outcome: Outcome) -> Scale:

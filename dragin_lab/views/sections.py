@@ -1,6 +1,6 @@
-"""What a trace's view says, apart from how it looks: its parts and their order, lines of facts, remarks.
+"""The content of a trace's view: its parts and their order, lines of facts, remarks.
 
-The HTML view and the text view both read these, so they tell the same story.
+The HTML view and the text view both read it, so they say the same.
 """
 
 from __future__ import annotations
@@ -46,6 +46,8 @@ _SETTINGS = {
     "call_bonus": "+{} on the logit of a call",
     "call_pause": "no call for {} tokens after a search",
 }
+#: How a trace's record calls the two halves of its method, and how people do.
+_ROLES = {"when": "trigger", "what": "query formulator"}
 #: What names a model or a retriever in its provenance.
 _NAMING = ("id", "name", "kind", "dtype", "device", "corpus")
 #: Words too common to be worth marking in a passage; the query itself keeps them.
@@ -87,7 +89,7 @@ def step_notes(step: Step) -> list[str]:
 
 
 def step_outcome(trace: Trace, step: Step) -> tuple[str, str]:
-    """What happened in a step: a word for its badge ("retrieved", "kept", "open") and a line for its heading."""
+    """The outcome of a step: a word for its badge ("retrieved", "kept", "open") and a line for its heading."""
     if step.decision is not None and not step.decision.retrieve and step.query is None:
         return "kept", "kept as written" if step.draft is not None else "no retrieval"
     if step.query is not None:
@@ -128,16 +130,16 @@ def judge_answer(trace: Trace) -> tuple[str, str]:
 
 
 def sign_verdict(kind: str, line: str) -> str:
-    """A verdict's line with a sign, so that it is told by more than colour."""
+    """A verdict's line with a sign, so that it does not rely on colour alone."""
     return {"right": "✓ ", "wrong": "✗ ", "partly": "≈ "}.get(kind, "") + line
 
 
 def method_line(trace: Trace) -> str:
-    """``dragin, reference variant · when rind × what qfs · θ 1.2 · …``: what a reader needs at once."""
+    """``dragin, reference variant · trigger rind × query formulator qfs · θ 1.2 · …``."""
     method = trace.method
     variant = f", {method['variant']} variant" if method.get("variant") else ""
     parts = [f"{method.get('name', 'unnamed method')}{variant}"]
-    halves = [f"{half} {setting_text(method[half])}" for half in ("when", "what") if method.get(half)]
+    halves = [f"{role} {setting_text(method[key])}" for key, role in _ROLES.items() if method.get(key)]
     if halves:
         parts.append(" × ".join(halves))
     for key, form in _SETTINGS.items():
@@ -159,12 +161,12 @@ def header_facts(trace: Trace) -> list[tuple[str, str]]:
 
 
 def error_line(trace: Trace) -> str:
-    """What went wrong, where an episode ended by an error."""
+    """The error that an episode ended by."""
     return trace.error or "ended by an error that left no message"
 
 
 def no_answer(trace: Trace) -> str:
-    """What stands in the place of an answer that is empty."""
+    """The text in place of an empty answer."""
     return "no answer yet" if trace.ended == "running" else "no answer"
 
 
@@ -260,7 +262,7 @@ def mark_words(text: str, words: frozenset[str]) -> Iterator[tuple[str, bool]]:
 
 
 def query_pool(query: Query) -> list[tuple[str, float, bool, float]]:
-    """What a query could be made of: word, weight, whether it was chosen, and its share of the largest weight."""
+    """The candidates of a query: word, weight, whether it was chosen, and its share of the largest weight."""
     weights = np.nan_to_num(np.asarray(query.weights, np.float64))
     top = float(weights.max(initial=0.0)) or 1.0
     values = zip(query.words, weights.tolist(), query.chosen.tolist(), strict=True)
@@ -336,7 +338,7 @@ def part_title(step: Step, part: str) -> tuple[str, str]:
 
 
 def part_text(step: Step, part: str) -> str:
-    """A part of a step as bare text, for where it cannot be drawn."""
+    """A part of a step as bare text, shown where drawing it fails."""
     continuation = {"draft": step.draft, "continuation": step.continuation}.get(part)
     return clip(
         continuation.text if continuation is not None else str(getattr(step, part, None) or step.passages_prompt), 4000

@@ -68,7 +68,7 @@ def _fill_template(template: str, gold: Labelled | Iterable[str] | None, trace: 
 
 @dataclass(frozen=True)
 class LookedAt:
-    """What a query could be made of: each part's name, words and how many of them are left out before these."""
+    """The candidates of a query: each part's name, its words, and how many earlier ones are left out."""
 
     parts: list[tuple[str, list[Token], int]]
     top: float  # the largest weight
@@ -76,7 +76,7 @@ class LookedAt:
 
 
 def list_candidates(trace: Trace, step: Step) -> LookedAt:
-    """The words that a step's query could be made of; a long text is cut at its start, as its end is near the hit."""
+    """The candidates of a step's query; a long text is cut at its start, because its end is near the hit."""
     words, lost = source_tokens(trace, step)
     top = max((t.weight for t in words if t.weighed and math.isfinite(t.weight)), default=0.0)
     parts, shown = [], 0
@@ -88,20 +88,20 @@ def list_candidates(trace: Trace, step: Step) -> LookedAt:
     remarks = []
     if not any(t.weighed for t in words):
         what = trace.method.get("what", "?")
-        remarks.append(f"This query was not made by attention (what: {what}), so no word has a weight.")
+        remarks.append(f"Query formulator {what!r} does not use attention, so no word has a weight.")
     if lost:
         remarks.append(f"Not found in the text: {clip(' '.join(lost), 300)[0]}.")
     return LookedAt(parts, top, remarks)
 
 
 def rank_gold(step: Step, need: dict[str, str]) -> list[tuple[str, int, str]]:
-    """Each gold passage: its id, its rank among those found (0: not found), what it states."""
+    """Each gold passage: its id, its rank among the retrieved ones (0: not retrieved), what it states."""
     ranks = {p.id: rank for rank, p in enumerate(step.passages, 1)}
     return [(name, ranks.get(name, 0), states) for name, states in need.items()]
 
 
 def describe_unlabelled(trace: Trace, step: Step) -> str:
-    """What is known of a retrieval's worth where no passage is labelled."""
+    """The remark on a retrieval's worth where no passage is labelled."""
     golds = trace.question.golds
     holding = [str(rank) for rank, p in enumerate(step.passages, 1) if sections.holds_gold(p, golds)]
     if holding:
@@ -113,7 +113,7 @@ def describe_unlabelled(trace: Trace, step: Step) -> str:
 
 @dataclass(frozen=True)
 class Token:
-    """A stretch of the text that a query was made from. ``weight`` is NaN where it was not a candidate."""
+    """A word of the text behind a query. ``weight`` is NaN where it was not a candidate."""
 
     text: str
     part: str  # "question", "answer" or "draft"
@@ -121,7 +121,7 @@ class Token:
     weighed: bool = False  # whether it was a candidate
     chosen: bool = False
     hit: bool = False
-    fired: bool = False  # the word with the token that spoke for the draft
+    fired: bool = False  # the word with the token that fired
     opens: bool = False  # whether it begins the sentence or the draft that fired
     closes: str = ""  # where it ends it: the score of that unit against θ
 
@@ -218,7 +218,7 @@ def source_tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
 
 
 def find_gold(trace: Trace, gold: Labelled | Iterable[str] | None) -> dict[str, str]:
-    """Gold passages: id -> what it states ("" where only the id is known). Empty where nobody knows them.
+    """Gold passages: id -> what it states ("" where only the id is known). Empty where they are not known.
 
     Raises ``SettingError`` for the labels of another question, or for one text where ids belong.
     """
@@ -230,7 +230,7 @@ def find_gold(trace: Trace, gold: Labelled | Iterable[str] | None) -> dict[str, 
         return {str(i): "" for i in gold}
     if gold.question.strip() != trace.question.text.strip():
         raise SettingError(
-            f"the labels are of {gold.question!r}, the trace of {trace.question.text!r}; take those of its own question"
+            f"the labels are of {gold.question!r}, the trace of {trace.question.text!r}; give its own labels"
         )
     known: dict[str, str] = {}
     for fact in gold.facts:

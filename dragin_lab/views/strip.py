@@ -1,7 +1,7 @@
 """Tokens as columns on one axis: the text on top, under it rows for entropy, attention, stop flag and score with θ.
 
 A page breaks the columns into as many lines as its width needs, and repeats the labels for each. Bars are heights,
-flags are signs, θ is a line: nothing is told by colour alone.
+flags are signs, θ is a line: nothing relies on colour alone.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Column:
 
 
 def attention_of(look: Look) -> np.ndarray:
-    """What the attention row shows of each token, (n,) float64: what its trigger held against it, where it had that.
+    """(n,) float64 the attention row of each token: what its trigger read, where that is recorded.
 
-    Otherwise, what the token received while the text was written (Eq. 3).
+    Otherwise what the token received while the text was written (Eq. 3).
     """
     if look.second_reading:
         return np.append(np.asarray(look.words.attention, np.float64), np.nan)[look.owner]

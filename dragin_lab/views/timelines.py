@@ -34,7 +34,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a step took: tokens of each fate, tokens read and served from cache, calls, searches, seconds."""
+    """The cost of a step: tokens of each fate, tokens read and served from cache, calls, searches, seconds."""
 
     kept: int = 0
     gone: int = 0
@@ -84,7 +84,7 @@ def _split_by_fate(step: int, what: str, continuation: Continuation, end: int | 
 
 
 def cost_of(trace: Trace, step: Step) -> Cost:
-    """What one step took."""
+    """The cost of one step."""
     texts = [c for c in (step.draft, step.continuation) if c is not None]
     spans = [s for s in spans_of(Trace(trace.question, trace.method, [step])) if s.step == step.index]
     return Cost(
@@ -123,7 +123,7 @@ def _fill_template(template: str, trace: Trace) -> str:
 
 
 def _passage_titles(step: Step) -> str:
-    """The titles of the first passages that a step found."""
+    """The titles of the first passages that a step retrieved."""
     return ", ".join(p.title or p.id for p in step.passages[:5]) or "nothing"
 
 

@@ -1,4 +1,4 @@
-"""A continuation piece by piece: what each shows, its colour and its figures, and which find room in a view."""
+"""A continuation token by token: text, colour and figures of each, and which ones a view has room for."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ Run = tuple[int, list[tuple[str, Cell]]]
 
 @dataclass
 class Look:
-    """A continuation with everything that a view says about its tokens."""
+    """A continuation with everything that a view shows of its tokens."""
 
     continuation: Continuation
     words: Words
@@ -203,7 +203,7 @@ class Look:
         flagged = groupby(spaced, key=lambda pair: pair[1].word if pair[1].hit else -1)
         return [(word, list(inside)) for word, inside in flagged], self.continuation.text[place:stop]
 
-    def spoke(self, cell: Cell) -> int:
+    def most_uncertain(self, cell: Cell) -> int:
         """The token whose figures stand for a cell: the most uncertain of its tokens."""
         if cell.last - cell.first == 1:
             return cell.first
@@ -233,7 +233,7 @@ class Look:
 
     def about(self, cell: Cell) -> str:
         """The lines of a cell's tooltip."""
-        i = self.spoke(cell)
+        i = self.most_uncertain(cell)
         entropy, received, p = self.measured[i]
         several = f" ({cell.last - cell.first} tokens make this character)" if cell.last - cell.first > 1 else ""
         lines = [
@@ -250,7 +250,7 @@ class Look:
         return "\n".join([*lines, f"likeliest: {other}"] if other else lines)
 
     def judgement(self, word: int) -> str:
-        """What the trigger measured on a word, and its flags."""
+        """The trigger's figures of a word, and its flags."""
         if word not in self._judgements:
             w = self.words
             hit = w.hit[word] and self.scale.unit == "word"

@@ -174,7 +174,7 @@ def _part_lines(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
         yield from [[(query.note, "")]] if query.note else []
     elif part == "passages":
         if not step.passages:
-            yield [("nothing was found", _DIM)]
+            yield [("no passage was found", _DIM)]
         for rank, p in enumerate(step.passages, 1):
             gold = " ★ holds a gold answer" if sections.holds_gold(p, canvas.trace.question.golds) else ""
             yield [(f"{rank}. {p.title or '(no title)'}", _BOLD), (f"  score {num(p.score, 2)}{gold}", "")]

@@ -28,7 +28,7 @@ __all__ = ["browse", "compare", "explore", "tuner"]
 
 
 def explore(trace: Trace | str | Path) -> Explore:
-    """Step through an episode piece by piece, by mouse or keyboard, and see everything known about each token.
+    """Step through an episode token by token, by mouse or keyboard, and see everything known about each token.
 
     A path that holds no readable trace gives its message in place. Without widgets: ``trace.heatmap()``.
     Raises ``MissingPackageError`` without anywidget.

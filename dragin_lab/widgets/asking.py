@@ -76,7 +76,7 @@ class AskLive(Running):
         }
         super().__init__(data=data)
 
-    # -- what the controls say -----------------------------------------------------------------------------------------
+    # -- the controls -------- -----------------------------------------------------------------------------------------
 
     def _heard(self, _: Any, content: Any, __: Any) -> None:
         kind = content.get("kind") if isinstance(content, dict) else None
@@ -98,7 +98,7 @@ class AskLive(Running):
         variant: str | None = None,
         threshold: float | None = None,
     ) -> None:
-        """Begin to answer, as the button does; what is left out is as it was given. Returns at once; see ``wait``.
+        """Begin to answer, as the button does; what is left out keeps its initial value. Returns at once; see ``wait``.
 
         Raises ``SettingError`` for settings that make no method, an empty question, or while another is being answered.
         """
@@ -127,7 +127,7 @@ class AskLive(Running):
     # -- the worker ----------------------------------------------------------------------------------------------------
 
     def _work(self, events: Any, run: int) -> None:
-        """Stream the events; whatever goes wrong is said in the widget."""
+        """Stream the events; an error is shown in the widget."""
         post = _Post(lambda news: self.send({"kind": "news", "run": run, "news": news}))
         error = ""
         try:

@@ -1,4 +1,4 @@
-"""What all widgets share: scripts, styles, a thread for the model, a static view where no front end runs."""
+"""The base of all widgets: scripts, styles, a thread for the model, a static view where no front end runs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Running(Card):
         self.on_msg(self._heard)
 
     def _heard(self, _: Any, content: Any, __: Any) -> None:
-        """What a button of the front end says: ``{"kind": …}``."""
+        """Handle a message of the front end: ``{"kind": …}``."""
         raise NotImplementedError
 
     @property

@@ -1,4 +1,4 @@
-// Step through an episode piece by piece. All data is here; nothing is asked of Python.
+// Step through an episode token by token. All data is here; nothing is asked of Python.
 const PART = { question: "question", answer: "answer so far", passages: "passages", exemplars: "exemplars", draft: "this text" };
 
 const bar = (label, value, top, shown, css) =>

@@ -1,4 +1,4 @@
-"""``explore``: an episode piece by piece, all its data sent once, so that nothing waits for Python."""
+"""``explore``: an episode token by token; all its data is sent once, so nothing waits for Python."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _text_data(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> 
 
 def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any]:
     """One cell: text, level of colour, figures, its word, the alternatives. Short names, as there are many."""
-    continuation, words, i = look.continuation, look.words, look.spoke(cell)
+    continuation, words, i = look.continuation, look.words, look.most_uncertain(cell)
     about, written_id = None, int(continuation.ids[i])
     if cell.word >= 0:
         about = {

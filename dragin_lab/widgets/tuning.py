@@ -35,7 +35,7 @@ LOOK_UP = 0.03  # seconds of a picture that may go into answers from the cache
 
 
 class Tuner(Running):
-    """The widget. ``asked`` is what the controls say, ``answer`` what follows; ``outcomes`` are the replays it shows.
+    """The widget. ``asked`` holds the controls' values, ``answer`` what they lead to, ``outcomes`` the replays.
 
     ``traces`` are the stored traces, ``ran`` those that the button had the model make.
     """

@@ -320,7 +320,7 @@ def test_gold_of_another_question_is_refused():
 def test_a_query_without_weights_says_so(name):
     trace = samples.baseline_trace(name)
     text = Reader(views.selections(trace).html).text
-    assert ("was not made by attention" in text) == (name != "wo-rag")
+    assert ("does not use attention" in text) == (name != "wo-rag")
     assert ("retrieved nothing" in text) == (name == "wo-rag")
 
 

@@ -178,7 +178,7 @@ const browse = (root, data) => {
       el("div", { class: "head" }, el("div", { class: "eye" }, `${one.set} · ${one.id}${one.type ? ` · ${one.type}` : ""}`), el("h3", { class: "q", dir: "auto" }, one.q), el("p", {}, el("span", { class: "soft" }, "gold: "), one.gold.join(" or ") || "nobody knows")),
       el("div", { class: "two" }, [[a, 0], [b, 1]].map(([x, k]) => el("div", {}, chooser(k), about(x)))),
       one.needs.length ? el("div", { class: "head wide needs" }, el("table", { class: "need" }, el("thead", {}, el("tr", {}, ["needed", methods[i], methods[j]].map((name) => el("th", { scope: "col" }, name)))),
-        el("tbody", {}, one.needs.map((need) => el("tr", {}, el("td", {}, need[0]), el("td", {}, rankOf(a, need)), el("td", {}, found(b, need))))))) : "",
+        el("tbody", {}, one.needs.map((need) => el("tr", {}, el("td", {}, need[0]), el("td", {}, rankOf(a, need)), el("td", {}, rankOf(b, need))))))) : "",
       ...lines);
     detail.hidden = false;
     list.hidden = true;
