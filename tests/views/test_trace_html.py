@@ -144,7 +144,7 @@ def test_answer_tokens_are_where_they_were_written():
     for trace in (samples.almanac_trace(), samples.almanac_trace("paper"), *map(samples.baseline_trace, BASELINES)):
         place = 0
         for origin in kept.origins(trace):
-            written = origin.made.text[origin.at : origin.at + origin.stop - origin.start]
+            written = origin.continuation.text[origin.at : origin.at + origin.stop - origin.start]
             assert written == trace.text[origin.start : origin.stop]
             assert trace.text[place : origin.start].strip() == ""
             place = origin.stop
