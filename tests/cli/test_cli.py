@@ -29,6 +29,7 @@ from dragin_lab.cli.options import load_model
 from dragin_lab.core.method import PAPERS
 from dragin_lab.data.datasets import template
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.run.lines import prediction
 from dragin_lab.run.rundir import find_runs
 from dragin_lab.study.runs import Runs
@@ -94,7 +95,7 @@ def test_help_lists_the_commands_and_their_defaults(command: Command) -> None:
         assert f"\n  {name}" in ran.out
     assert "..." not in ran.out.partition("Commands")[2]  # no description is cut
     said = " ".join(command("ask", "--help").out.split())
-    for part in ("1.2 (reference) or 0.25 (paper)", "default: dragin", "default 64", "default 3"):
+    for part in ("0.25 (paper) or 1.2 (reference)", "default: dragin", "default 64", "default 3"):
         assert part in said
 
 
@@ -132,7 +133,7 @@ def test_ask_answers_saves_and_shows_again(command: Command, tmp_path: Path) -> 
     assert copy.read_text(encoding="utf-8") == page.read_text(encoding="utf-8")
 
 
-EVERY = [*((name, "reference") for name in (*PAPERS, "etc", "targ")), ("dragin", "paper")]
+EVERY = [*((name, "paper") for name in (*PAPERS, "targ")), *((name, "reference") for name in REFERENCE_METHODS)]
 
 
 @pytest.mark.parametrize(("method", "variant"), EVERY)
@@ -344,7 +345,7 @@ def test_a_question_longer_than_the_window_is_refused_by_the_paper_variant(comma
 
 def test_a_question_longer_than_the_window_is_warned_of_in_the_reference_variant(command: Command) -> None:
     long = longer_than(1)
-    ran = command("ask", long, "--method", "wo-rag", "--max-new-tokens", 2)
+    ran = command("ask", long, "--method", "wo-rag", "--variant", "reference", "--max-new-tokens", 2)
     assert ran.code == cli.DONE
     assert f"more than the model's window of {WINDOW}" in ran.out
     assert ran.err.startswith("warning: ")
@@ -353,7 +354,8 @@ def test_a_question_longer_than_the_window_is_warned_of_in_the_reference_variant
 
 def test_a_question_of_many_windows_is_refused_by_both(command: Command) -> None:
     long = longer_than(8)
-    ran = command.refused("ask", long, "--method", "wo-rag", code=cli.FAILED, says=("more than 8 times", f"{WINDOW:,}"))
+    asked = ("ask", long, "--method", "wo-rag", "--variant", "reference")
+    ran = command.refused(*asked, code=cli.FAILED, says=("more than 8 times", f"{WINDOW:,}"))
     assert len(ran.err) < 600
 
 
@@ -451,7 +453,9 @@ def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monke
         raise RuntimeError("CUDA out of memory. Tried to allocate 52.00 GiB.\nand so on")
 
     monkeypatch.setattr(LanguageModel, "stream", full)
-    command.refused("ask", QUESTION, code=cli.FAILED, says=("memory", "--top-k", "--variant paper"))
+    command.refused(
+        "ask", QUESTION, "--variant", "reference", code=cli.FAILED, says=("memory", "--top-k", "--variant paper")
+    )
 
 
 def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -613,7 +617,7 @@ def test_methods_are_listed_with_their_defaults_on_one_line_each(
     names = [name for title, entries in parts.items() for name in (title, *(entry.name for entry in entries))]
     (dragin,) = [line for line in listed.splitlines() if line.startswith("dragin ")]
     assert f"threshold={dl.method('dragin').threshold}" in dragin
-    assert "threshold=0.1 (reference) or 0.2 (paper)" in listed
+    assert "threshold=0.2 (paper) or 0.1 (reference)" in listed
     assert "threshold=None" not in listed
     assert r"\n\n'" in listed  # of what search-r1 puts into the text
     assert [line.split()[0] for line in listed.splitlines() if line[:1].isalnum()] == names
@@ -624,9 +628,9 @@ def test_on_a_terminal_each_text_has_its_own_line_and_what_is_kept_is_said(
 ) -> None:
     monkeypatch.setattr(type(sys.stderr), "isatty", lambda self: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
-    ran = command("ask", QUESTION, "--threshold", 0.3, "--max-new-tokens", 24)
+    ran = command("ask", QUESTION, "--variant", "reference", "--threshold", 0.3, "--max-new-tokens", 24)
     assert ran.code == cli.DONE
-    trace = dl.Lab().ask(QUESTION, "dragin", threshold=0.3, max_new_tokens=24)
+    trace = dl.Lab().ask(QUESTION, "dragin", variant="reference", threshold=0.3, max_new_tokens=24)
     written = [step.draft.text for step in trace.steps]
     written += [step.continuation.text for step in trace.steps if step.continuation is not None]
     assert len(written) > len(trace.steps)

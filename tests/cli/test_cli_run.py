@@ -66,9 +66,9 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
         ["dragin", "1.000", "1.000", "1.00"], ["wo-rag", "0.000", "0.500", "0.00"],
     ] * 3  # fmt: skip
     assert {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)} == {
-        f"{data}/{name}" for data in ("one", "two", "three") for name in ("dragin-paper-what=question", "wo-rag-paper")
+        f"{data}/{name}" for data in ("one", "two", "three") for name in ("dragin-what=question", "wo-rag")
     }
-    assert "one dragin-paper-what=question: 3 of 3, " in ran.err
+    assert "one dragin-what=question: 3 of 3, " in ran.err
     assert "EM 1.000" in ran.err
     assert "the embedded passages" not in ran.err  # nobody knows what these questions are about
 
@@ -144,23 +144,24 @@ def made(
     ("given", "labels"),
     [
         (["--method", "dragin,flare"], ["dragin", "flare"]),
-        (["--method", "wo-rag,dragin", "--threshold", "0.8,1.2"], ["wo-rag", "dragin-threshold=0.8", "dragin"]),
+        (["--method", "wo-rag,dragin", "--threshold", "0.8,1.2"],
+         ["wo-rag", "dragin-threshold=0.8", "dragin-threshold=1.2"]),
         (["--method", "dragin,flare", "--threshold", "flare=0.3", "--threshold", "dragin=1,2"],
          ["dragin-threshold=1.0", "dragin-threshold=2.0", "flare-threshold=0.3"]),
         (["--method", "dragin,flare", "--threshold", "flare=0.3"], ["dragin", "flare-threshold=0.3"]),
         (["--method", "dragin,sr-rag", "--top-n", "5"], ["dragin-top_n=5", "sr-rag"]),
         (["--method", "dragin,fl-rag", "--top-n", "fl-rag=5"], ["dragin", "fl-rag-top_n=5"]),
         (["--variant", "reference,paper", "--what", "qfs,question"],
-         ["dragin", "dragin-what=question", "dragin-paper", "dragin-paper-what=question"]),
+         ["dragin-reference", "dragin-reference-what=question", "dragin", "dragin-what=question"]),
         (["--when", "rind,every-sentence", "--threshold", "1"],
          ["dragin-threshold=1.0", "dragin-when=every-sentence"]),
         (["--top-k", "5", "--max-new-tokens", "100"], ["dragin-max_new_tokens=100-top_k=5"]),
         (["--when", "rind@0.5"], ["dragin-threshold=0.5"]),
-        (["--what", "qfs(top_n=5)", "--variant", "paper"], ["dragin-paper-top_n=5"]),
+        (["--what", "qfs(top_n=5)", "--variant", "paper"], ["dragin-top_n=5"]),
         (["--when", "rind@0.5,margin", "--what", "question"],
          ["dragin-what=question-threshold=0.5", "dragin-when=margin-what=question"]),
-        (["--set", "check_content_words=no", "--method", "dragin,flare"],
-         ["dragin-check_content_words=False", "flare"]),
+        (["--set", "check_content_words=no", "--method", "dragin,flare", "--variant", "reference"],
+         ["dragin-reference-check_content_words=False", "flare-reference"]),
         (["--set", "threshold=1.1", "--set", "top_k=2"], ["dragin-threshold=1.1-top_k=2"]),
     ],
 )  # fmt: skip
@@ -173,21 +174,23 @@ def test_settings_are_combined(
 @pytest.mark.parametrize(
     ("given", "data", "labels"),
     [
-        (["--preset", "llama2-7b-chat:paper"], "2wikimultihopqa", ["dragin-top_n=40"]),
+        (["--preset", "llama2-7b-chat:paper"], "2wikimultihopqa", ["dragin-reference-top_n=40"]),
         (["--preset", "released", "--model", "meta-llama/Llama-2-7b-chat-hf"], "2wikimultihopqa",
-         ["dragin-threshold=1.0"]),
+         ["dragin-reference-threshold=1.0"]),
         (["--preset", "llama2-7b-chat:paper", "--threshold", "0.5,1.2"], "hotpotqa",
-         ["dragin-threshold=0.5-top_n=35-max_new_tokens=100", "dragin-top_n=35-max_new_tokens=100"]),
+         ["dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100",
+          "dragin-reference-top_n=35-max_new_tokens=100"]),
         (["--preset", "llama2-7b-chat:paper", "--when", "every-sentence"], "2wikimultihopqa",
-         ["dragin-when=every-sentence-top_n=40"]),
+         ["dragin-reference-when=every-sentence-top_n=40"]),
         (["--preset", "llama2-7b-chat:released", "--when", "rind@0.5"], "hotpotqa",
-         ["dragin-threshold=0.5-top_n=35-max_new_tokens=100"]),
+         ["dragin-reference-threshold=0.5-top_n=35-max_new_tokens=100"]),
         (["--preset", "llama2-7b-chat:paper", "--what", "qfs(top_n=5)"], "hotpotqa",
-         ["dragin-threshold=1.3-top_n=5-max_new_tokens=100"]),
-        (["--preset", "llama2-7b-chat:released", "--when", "margin"], "hotpotqa",
+         ["dragin-reference-threshold=1.3-top_n=5-max_new_tokens=100"]),
+        (["--preset", "llama2-7b-chat:released", "--when", "margin", "--variant", "paper"], "hotpotqa",
          ["dragin-when=margin-top_n=35-max_new_tokens=100"]),
         (["--preset", "llama2-7b-chat:paper,released", "--method", "flare,dragin"], "iirc",
-         ["flare-threshold=0.08-max_new_tokens=128", "dragin-threshold=1.3-top_n=35-max_new_tokens=128"]),
+         ["flare-reference-threshold=0.08-max_new_tokens=128",
+          "dragin-reference-threshold=1.3-top_n=35-max_new_tokens=128"]),
     ],
 )  # fmt: skip
 def test_presets_differ_by_data_set_and_give_way_to_options(
@@ -280,11 +283,11 @@ def test_a_trigger_without_a_default_threshold(command: Command, tmp_path: Path,
     ran = command("sweep", *asked, "--threshold", "5,6")
     assert ran.code == cli.DONE, ran.err
     assert {record.folder.name for record in find_runs(tmp_path / "runs")} == {
-        f"dragin-paper-when=bare-what=question-threshold={rest}" for rest in ("5.0-doubled=True", "5.0", "6.0")
+        f"dragin-when=bare-what=question-threshold={rest}" for rest in ("5.0-doubled=True", "5.0", "6.0")
     }
     refused = command("run", *asked)
     assert refused.code == cli.USAGE
-    assert "when 'bare' needs a threshold, such as bare@0.6" in refused.err
+    assert "trigger 'bare' needs a threshold, such as bare@0.6" in refused.err
 
 
 # -- one folder, from Python and from the command line ----------------------------------------------------------------
@@ -396,7 +399,10 @@ def test_a_run_that_is_given_twice_counts_once(
         (["--what", "qfs(top_n=5)", "--top-n", "7"], ("top_n=7 contradicts",)),
         (["--threshold", "1", "--set", "threshold=2"], ("--threshold threshold=1.0 and --set threshold=2",)),
         (["--set", "n=2", "--set", "n=3", "--method", "fl-rag"], ("--set n=2 and --set n=3: give one of the two",)),
-        (["--set", "check_content_words=maybe"], ("--set check_content_words=maybe: give true or false",)),
+        (
+            ["--variant", "reference", "--set", "check_content_words=maybe"],
+            ("--set check_content_words=maybe: give true or false",),
+        ),
         (["--set", "when=margin"], ("give --when",)),
         (["--set", "keep_passage=no"], ("none of the methods takes it",)),
     ],

@@ -67,7 +67,9 @@ def test_what_is_refused(command: Command, runs: Path) -> None:
     command.refused("table", 2, runs, "--compare", "drgin", says=("'drgin' does not exist; did you mean 'dragin'?",))
     command.refused("table", 2, runs, "--columns", "EM,mein", says=("column 'mein' does not exist",))
     command.refused("table", 2, runs, "--format", "tex", says=("'tex' is not one of",))
-    command.refused("table", 2, runs, "--variant", "paper", says=("none of the 2 runs is of the paper variant",))
+    command.refused(
+        "table", 2, runs, "--variant", "reference", says=("none of the 2 runs is of the reference variant",)
+    )
     command.refused("table", 2, runs, "--dataset", "iirc", says=("Table 2 is not on one benchmark",))
     command.refused("table", 1, "--compare", "dragin", says=("Table 1 is about settings",))
     command.refused("table", 5, runs, says=("Table 5 has no cell for the runs given",))

@@ -149,4 +149,4 @@ def test_an_installed_trigger_that_is_broken_is_named_with_its_package(
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-pack\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[dragin_lab.whens]\nmine = no_such_module:Mine\n")
     monkeypatch.syspath_prepend(tmp_path)
-    run.refused("methods", says=("when 'mine' of the package broken-pack cannot be loaded (ModuleNotFoundError",))
+    run.refused("methods", says=("trigger 'mine' of the package broken-pack cannot be loaded (ModuleNotFoundError",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import Any
 
 import lm_tiny
@@ -173,8 +174,10 @@ def test_forms_with_labels_open_the_turn_of_the_assistant_with_them(kind: str) -
 
 
 @ALL
-@pytest.mark.parametrize("variant", ["reference", "paper"])
-@pytest.mark.parametrize("name", ["dragin", "flare-instruct", "fs-rag"])
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [*product(["dragin", "fs-rag"], ["reference", "paper"]), ("flare-instruct", "paper")],
+)
 def test_every_step_records_the_prompt_that_was_sent(kind: str, variant: str, name: str) -> None:
     lm = model(kind)
     chosen = dl.method(name, variant=variant, max_new_tokens=6)

@@ -84,9 +84,8 @@ def test_a_layer_that_is_not_there_is_refused() -> None:
         LanguageModel(build("llama"), byte_level()).generate(asked(9))
 
 
-@pytest.mark.parametrize("variant", ["reference", "paper"])
 @pytest.mark.parametrize("caching", [False, True])
-def test_a_trigger_of_ones_own_reads_them(variant: str, caching: bool, tmp_path: Path) -> None:
+def test_a_trigger_of_ones_own_reads_them(caching: bool, tmp_path: Path) -> None:
     seen: list[tuple[int, ...]] = []
 
     @dl.when("norm", threshold=1e9, needs=("hidden:1", "attention"))
@@ -98,7 +97,7 @@ def test_a_trigger_of_ones_own_reads_them(variant: str, caching: bool, tmp_path:
 
     model: Any = LanguageModel(build("llama"), byte_level())
     model = cached(model, Cache()) if caching else model
-    method = dl.method(when="norm", what="question", variant=variant, max_new_tokens=8)
+    method = dl.method(when="norm", what="question", max_new_tokens=8)
     for _ in range(2):
         trace = Lab(model, retriever=Nothing()).ask("Who?", method)
     made = trace.steps[0].draft
@@ -113,4 +112,4 @@ def test_a_trigger_of_ones_own_reads_them(variant: str, caching: bool, tmp_path:
     np.testing.assert_array_equal(whole.hidden, made.hidden)
     dl.when("silent", threshold=1e9)(lambda draft: draft.hidden[:, 0])
     with pytest.raises(TriggerError, match=r"'silent' .*draft\.hidden was not captured; .*needs=\('hidden',\)"):
-        Lab(model, retriever=Nothing()).ask("Who?", dl.method(when="silent", what="question", variant=variant))
+        Lab(model, retriever=Nothing()).ask("Who?", dl.method(when="silent", what="question"))

@@ -591,7 +591,7 @@ def test_each_benchmark_has_a_folder_of_its_own(tmp_path: Path) -> None:
     lab.run([q.text for q in questions(2)], "wo-rag", output=tmp_path, progress=False)
     lab.sweep(Benchmark("one", tuple(questions(2))), DRAGIN, threshold=[1, 9], output=tmp_path, progress=False)
     folders = {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)}
-    name = "dragin-paper-what=question-threshold"
+    name = "dragin-what=question-threshold"
     assert folders == {
         f"one/{name}=1.0", f"one/{name}=9.0", "one/wo-rag", f"two/dev/{name}=1.0", "two/dev/wo-rag", "questions/wo-rag",
     }  # fmt: skip

@@ -101,14 +101,14 @@ def test_a_trigger_of_ones_own_is_sent_by_value(head: Nodes, command: Command, t
         "    return weight * draft.entropy\n",
         encoding="utf-8",
     )
-    before = dict(TRIGGERS._found)
+    before = dict(TRIGGERS._parts)
     args = ("run", "--with", mine, "--when", "surprise", "--variant", "paper", "--limit", 2, "--max-new-tokens", 24)
     try:
         for name, more in (("alone", ()), ("many", ("--ray", head.address, "--actors", 1))):
             ran = command(*args, "--device", "cpu", "--output", tmp_path / name, *more)
             assert ran.code == cli.DONE, ran.err
     finally:
-        TRIGGERS._found = before
+        TRIGGERS._parts = before
     alone, many = (next((tmp_path / name).rglob("predictions.jsonl")).read_bytes() for name in ("alone", "many"))
     assert alone == many
 

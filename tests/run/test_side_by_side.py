@@ -19,6 +19,7 @@ from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import PAPERS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.lab import Lab
@@ -30,6 +31,7 @@ CELLS = [
     pytest.param(name, variant, marks=() if variant == "paper" or name == "dragin" else pytest.mark.slow)
     for name in PAPERS
     for variant in VARIANTS
+    if variant == "paper" or name in REFERENCE_METHODS
 ]
 
 

@@ -47,8 +47,8 @@ def test_a_table_with_a_row_a_value() -> None:
 def test_a_folder_keeps_each_value_and_is_taken_up_again(tmp_path: Path) -> None:
     found = over(threshold=[1, 9], output=tmp_path)
     assert [record.folder.name for record in find_runs(tmp_path)] == [
-        "dragin-paper-what=question-threshold=1.0",
-        "dragin-paper-what=question-threshold=9.0",
+        "dragin-what=question-threshold=1.0",
+        "dragin-what=question-threshold=9.0",
     ]
     lm = AnsweringModel()
     again = over(lm, threshold=[1, 5, 9], output=tmp_path)
@@ -72,7 +72,7 @@ def test_values_of_other_settings() -> None:
         ("dragin", {"threshold": [1], "top_n": [1]}, "threshold, top_n has a list"),
         ("dragin", {"threshold": []}, "threshold has no values"),
         ("dragin", {"threshold": [1, -1]}, "threshold=-1 is out of range"),
-        ("sr-rag", {"threshold": [1]}, "no meaning for when='once'"),
+        ("sr-rag", {"threshold": [1]}, "no meaning for trigger='once'"),
         ("sr-rag", {"top_n": [1]}, "top_n has no meaning for method 'sr-rag'"),
     ],
 )

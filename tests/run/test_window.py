@@ -42,10 +42,10 @@ def test_the_paper_variant_counts_what_it_drops(lab: dl.Lab) -> None:
 
 
 def test_the_reference_variant_counts_what_outgrows_the_window(lab: dl.Lab) -> None:
-    trace = lab.ask("Who is Ann Lee?", "sr-rag", max_new_tokens=8)
+    trace = lab.ask("Who is Ann Lee?", "sr-rag", variant="reference", max_new_tokens=8)
     assert trace.lost == {"beyond": len(trace.continuations)}
     lab.model.context_window = 100_000
-    assert lab.ask("Who is Ann Lee?", "sr-rag", max_new_tokens=8).lost == {}
+    assert lab.ask("Who is Ann Lee?", "sr-rag", variant="reference", max_new_tokens=8).lost == {}
 
 
 def test_a_run_counts_it_and_says_so_once_with_the_remedy(lab: dl.Lab, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,14 +16,6 @@ from tools.pages import first_world, triggers, triggers_work
 from tools.pages.triggers_page import FORMULAS, READING
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    """What the script defines is gone after it."""
-    before = dict(TRIGGERS._found)
-    yield
-    TRIGGERS._found = before
 
 
 def test_every_trigger_of_the_page_has_its_formula_and_its_place() -> None:
