@@ -204,7 +204,7 @@ def method_options(*, named: bool = True, length: int = TRIGGERS.base.length) ->
         *([choose] if named else []),
         click.option(
             "--variant", type=Names(VARIANTS), panel="Method",
-            help="The papers' equations (the default), or the authors' released code to the letter (that of a preset).",
+            help="The papers' equations (the default), or the authors' released code (that of presets).",
         ),
         with_option,
         click.option(
