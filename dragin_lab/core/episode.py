@@ -46,6 +46,14 @@ class Stop(Protocol):
         ...
 
 
+class Certainty(Protocol):
+    """Says which entropies have to be exact, of a model that gives bounds of them; see ``stops.Certainty``."""
+
+    def lacking(self, so_far: SoFar, low: np.ndarray, high: np.ndarray, *, ended: bool) -> np.ndarray:
+        """The tokens, by number, of those with bounds from ``low`` to ``high`` (n,), nats."""
+        ...
+
+
 @dataclass(frozen=True)
 class Never:
     """Only the end-of-sequence token and the length limit end the draft."""
@@ -79,6 +87,7 @@ class Write:
     attention: bool = False  # keep Continuation.attention
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
+    certainty: Certainty | None = field(default=None, compare=False)  # which entropies have to be exact, if any
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class Method:
     @property
     def reads_attention(self) -> bool:
         """Whether it needs a model with attention; other methods need only probabilities."""
-        return self.keeps_attention
+        return self.keeps_attention or "received" in self.trigger.needs
 
     @property
     def changed(self) -> dict[str, Any]:

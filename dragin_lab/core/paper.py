@@ -19,7 +19,16 @@ from dragin_lab.core.gap import Gap
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts
-from dragin_lab.core.stops import AnswerSentence, AnyOf, NextExample, Watch, find_answer_end, find_next_example, lead
+from dragin_lab.core.stops import (
+    AnswerSentence,
+    AnyOf,
+    Certainty,
+    NextExample,
+    Watch,
+    find_answer_end,
+    find_next_example,
+    lead,
+)
 from dragin_lab.core.trigger import Trigger, Verdict
 from dragin_lab.core.words import character_words
 from dragin_lab.trace.trace import Continuation, Decision, Passage, Prompt, Query, Step
@@ -62,6 +71,8 @@ class PaperLoop(Loop):
         """Write what the trigger judges."""
         step.prompt = self._prompt(step)
         options |= {"hidden": self.trigger.hidden}
+        if self.trigger.theta is not None:
+            options["certainty"] = Certainty(self.trigger, self.method.pipeline, self.question, self.text)
         draft = step.draft = yield from self._write_until(step, stop, limit, **options)
         return draft
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from dragin_lab.core.answers import thoughts
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.episode import SoFar, Stop, Tokenizer
 from dragin_lab.core.forms import FORMS, Form
+from dragin_lab.core.scores import pool_values
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.trigger import Trigger
 
@@ -59,6 +62,47 @@ class Watch:
     def draft(self, so_far: SoFar) -> Draft:
         """What the trigger looks at."""
         return Draft(so_far, self.pipeline, self.question, self.answer, ended=False)
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """Which entropies have to be exact so that a trigger decides as it would on the whole distributions.
+
+    For a model that gives bounds of entropy (``served``). A trigger that does not read entropy needs none of them; one
+    whose scores are the entropies needs those whose bounds lie on both sides of θ; any other needs all.
+    """
+
+    trigger: Trigger
+    pipeline: Pipeline
+    question: str = field(default="", compare=False)
+    answer: str = field(default="", compare=False)
+
+    def lacking(self, so_far: SoFar, low: np.ndarray, high: np.ndarray, *, ended: bool) -> np.ndarray:
+        """The tokens whose entropy has to be exact, of those with bounds from ``low`` to ``high`` (n,), nats.
+
+        ``ended``: nothing is added to the draft. Before that, only a trigger that judges while it is written needs any.
+        """
+        if not ended and self.trigger.span != "word":
+            return np.zeros(0, int)
+        trigger = self.trigger
+        least, greatest = self._scores(so_far, low, ended), self._scores(so_far, high, ended)
+        theta, open_ = trigger.theta, high > low  # (n,)
+        assert theta is not None
+        if least is None or greatest is None:
+            open_ &= type(trigger).judge is not Trigger.judge  # it may read more than its score does
+        elif not (np.array_equal(least, low) and np.array_equal(greatest, high)):
+            return np.flatnonzero(open_)
+        elif (trigger.unit, trigger.pool) == ("word", "max"):
+            open_ &= (least <= theta) & (greatest > theta)
+        elif trigger.unit == "draft":
+            open_ &= pool_values(least, trigger.pool) <= theta < pool_values(greatest, trigger.pool)
+        return np.flatnonzero(open_)
+
+    def _scores(self, so_far: SoFar, entropy: np.ndarray, ended: bool) -> np.ndarray | None:
+        """(n,) the scores with these entropies (n,); None where they do not depend on them."""
+        draft = Draft(replace(so_far, entropy=entropy.tolist()), self.pipeline, self.question, self.answer, ended)
+        scores = self.trigger.check_score(draft)
+        return scores if "entropy" in vars(draft) else None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dragin_lab.trace.trace import Words
 
 UNITS, POOLS = ("word", "sentence", "draft"), ("max", "mean", "min", "sum")
 #: What a trigger may ask to have captured: attention, the last layer's hidden states, or those of a numbered one.
-_NEED = re.compile(r"attention|hidden(:-?\d+)?")
+_NEED = re.compile(r"attention|received|hidden(:-?\d+)?")
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,8 @@ def when(
         pool: how the tokens' scores make a unit's: "max", "mean", "min" or "sum".
         cut: where a draft that fires is cut, before its "word", its "sentence" or all of the "draft"; default the unit.
         skip_stop_words: stop words score 0.
-        needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``.
+        needs: "attention" to have ``draft.attention``; "hidden" or "hidden:12" to have ``draft.hidden``; "received"
+            where it reads ``draft.received``, so that models without attention are refused.
         source: where the idea is from.
 
     Raises ``SettingError`` for values that do not exist, a built-in name, and a parameter without default.
@@ -242,7 +243,7 @@ def when(
         choice(f"trigger {name!r}: {label}", value, known)
     if UNITS.index(cut) < UNITS.index(unit):
         raise SettingError(f"trigger {name!r} judges a {unit} and so cannot cut before a {cut}; use cut={unit!r}")
-    remedy = "give a tuple of 'attention', 'hidden' or 'hidden:12'"
+    remedy = "give a tuple of 'attention', 'received', 'hidden' or 'hidden:12'"
     if wrong := [need for need in several(f"trigger {name!r}: needs", needs, str, remedy) if not _NEED.fullmatch(need)]:
         raise SettingError(f"needs={wrong!r} of trigger {name!r}: {remedy}")
     theta = None if threshold is None else number("threshold", threshold)

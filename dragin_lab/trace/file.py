@@ -41,7 +41,8 @@ _SHAPES = {
     "Continuation": {
         "ids": "n", "tokens": "n", "prompt_ids": "p", "prompt_offsets": "p 2", "offsets": "n 2", "entropy": "n",
         "logprob": "n", "alternative_ids": "n k", "alternative_probs": "n k", "received": "n",
-        "entropy_processed": "n", "attention": "h n+1 p+n", "hidden": "n d", "alternative_tokens": "n",
+        "entropy_processed": "n", "entropy_width": "n", "attention": "h n+1 p+n", "hidden": "n d",
+        "alternative_tokens": "n",
     },
     "Words": {
         "text": "w", "spans": "w 2", "sentence": "w", "attention": "w", "entropy": "w", "stop": "w", "score": "w",

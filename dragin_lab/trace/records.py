@@ -129,6 +129,9 @@ class Continuation:
     stored: bool = False  # served from a store
     cut: str = ""  # text written after ``text`` and cut off: the beginning of another example (``prompts.until``)
     cut_tokens: int = 0  # how many tokens that took; none of them is among ``ids``
+    # Of a model behind a server, which says bounds of entropy; `entropy` is the middle:
+    entropy_width: np.ndarray | None = None  # (n,) float32, nats from bound to bound, 0 where it is exact
+    asked_again: int = 0  # tokens whose whole distribution was asked for, as a decision depended on it
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -154,8 +157,8 @@ class Continuation:
 
 
 _PER_TOKEN = (
-    "ids", "tokens", "offsets", "entropy", "entropy_processed", "logprob", "received", "hidden", "alternative_ids",
-    "alternative_probs", "alternative_tokens",
+    "ids", "tokens", "offsets", "entropy", "entropy_width", "entropy_processed", "logprob", "received", "hidden",
+    "alternative_ids", "alternative_probs", "alternative_tokens",
 )  # fmt: skip
 
 

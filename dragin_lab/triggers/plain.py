@@ -31,7 +31,10 @@ def margin(draft: Draft, beta: float = 1.0) -> np.ndarray:
     return (second / first) ** (1 / beta)  # (n,), as l1 - l2 = log p1 - log p2
 
 
-@when("attention", threshold=0.2, skip_stop_words=True, source="DRAGIN Eq. 2-4, without the entropy")
+_WITHOUT = "DRAGIN Eq. 2-4, without the entropy"
+
+
+@when("attention", threshold=0.2, skip_stop_words=True, needs=("received",), source=_WITHOUT)
 def attention(draft: Draft) -> np.ndarray:
     """A later token attends strongly to a word that is not a stop word."""
     return draft.received

@@ -174,6 +174,7 @@ continuations = st.tuples(small, small, small).flatmap(
             array(n, k),
             array(n),
             entropy_processed=st.none() | array(n),
+            entropy_width=st.none() | array(n),
             attention=st.none() | array(2, n + 1, p + n),
             alternative_tokens=listed(n, listed(k)),
             seconds=st.floats(),
