@@ -13,6 +13,7 @@ import re
 import shutil
 import struct
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from dragin_lab.model.sources import first_line, hash_weights, load_weights, loa
 
 _MAGIC = b"GGUF"
 _MANIFEST = "converted.json"
+_BEGINNING = 2**25  # bytes of a file that hold its vocabulary
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 #: What transformers and gguf raise for a file that ends early or states what cannot be.
 _DAMAGE = (
@@ -73,17 +75,34 @@ def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
     """
     digest = hash_weights(None, [file])
     folder = user_cache() / "models" / f"{digest[:32]}-{str(dtype).removeprefix('torch.')}"
+    _convert_once(file, folder, lambda: _read_gguf(file, dtype))
+    return folder, digest
+
+
+def convert_tokenizer(file: Path) -> Path:
+    """The folder with the file's tokenizer alone; otherwise as ``convert_gguf``.
+
+    It is known by the file's beginning, where the vocabulary stands: a large file takes long to read.
+    """
+    with file.open("rb") as opened:
+        digest = hashlib.sha256(opened.read(_BEGINNING)).hexdigest()
+    folder = user_cache() / "tokenizers" / digest[:32]
+    _convert_once(file, folder, lambda: (_read_tokenizer(file),))
+    return folder
+
+
+def _convert_once(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]]) -> None:
+    """Save what ``read`` gives into ``folder``, where that is not there and sound."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             if not _is_sound(folder):
-                _convert_into(file, dtype, folder)
+                _convert_into(file, folder, read)
     except (OSError, SafetensorError) as error:
         raise ModelError(
             f"{file.name}: its conversion cannot be saved in {folder.parent} ({first_line(error)}); "
             "make room there, or set XDG_CACHE_HOME to another folder"
         ) from error
-    return folder, digest
 
 
 def _is_sound(folder: Path) -> bool:
@@ -109,20 +128,20 @@ def _describe_files(folder: Path) -> dict[str, Any]:
     }
 
 
-def _convert_into(file: Path, dtype: torch.dtype, folder: Path) -> None:
+def _convert_into(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]]) -> None:
     """Convert a file into ``folder``, which appears whole or not at all; the caller holds the lock."""
     missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
     if missing:
         raise ModelError(f"{file.name} needs {' and '.join(missing)}; run pip install 'dragin-lab[gguf]'")
     print(f"{file.name}: converting it once, into {folder}", file=sys.stderr, flush=True)
-    model, tokenizer = _read_gguf(file, dtype)
+    parts = read()
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
         with silence():
-            model.save_pretrained(partial)
-            tokenizer.save_pretrained(partial)
+            for part in parts:
+                part.save_pretrained(partial)
         (partial / _MANIFEST).write_text(json.dumps(_describe_files(partial)), encoding="utf-8")
         if folder.exists():
             shutil.rmtree(folder)
@@ -131,13 +150,13 @@ def _convert_into(file: Path, dtype: torch.dtype, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _read_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
-    """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
+def _read_tokenizer(file: Path) -> Any:
+    """A file's tokenizer."""
     folder, name = str(file.parent.resolve()), file.name
     with loading_errors(file.name, "causal language model"):
         try:
             AutoConfig.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
-            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
+            return AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
         except _DAMAGE as error:
             if "not supported" in str(error):
                 raise ModelError(
@@ -148,6 +167,13 @@ def _read_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
                 f"{file.name} cannot be read as GGUF ({first_line(error)}); it may be cut short: "
                 "compare its size, or fetch it again"
             ) from error
+
+
+def _read_gguf(file: Path, dtype: torch.dtype) -> tuple[Any, Any]:
+    """A file's model in ``dtype``, its weights unpacked, and its tokenizer."""
+    folder, name = str(file.parent.resolve()), file.name
+    tokenizer = _read_tokenizer(file)
+    with loading_errors(file.name, "causal language model"):
         # Where there are kernels for it, newer versions of transformers would leave the weights packed.
         newer = hasattr(transformers, "GgufConfig")
         unpack = {"quantization_config": transformers.GgufConfig(dequantize=True)} if newer else {}

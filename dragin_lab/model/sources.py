@@ -6,16 +6,24 @@ import hashlib
 import os
 import pickle
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub import HfApi, constants, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+    GenerationConfig,
+)
 from transformers.utils import cached_file
 from transformers.utils import logging as hf_logging
 
@@ -114,6 +122,24 @@ def load_pair(
             ) from error
         model = load_weights(AutoModelForCausalLM, name, "causal language model", dtype=dtype, **given)
     return (model if given else model.to(device)).eval(), HFTokenizer(tokenizer)
+
+
+def load_tokenizer(source: str | os.PathLike[str]) -> HFTokenizer:
+    """The tokenizer of a folder or Hugging Face id, with the end marks of the model beside it.
+
+    Raises ``ModelError`` where there is none that is sound.
+    """
+    path, name = as_path(source, ModelError), str(source)
+    if path.is_file() or (path.is_dir() and not (path / "tokenizer.json").is_file()):
+        raise ModelError(f"{path} is no tokenizer; give a folder with a tokenizer.json, or a Hugging Face id")
+    if not path.exists():
+        name, _ = find_source(source)
+    with loading_errors(name, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    ends: Any = None
+    with suppress(OSError), silence():
+        ends = GenerationConfig.from_pretrained(name).eos_token_id
+    return HFTokenizer(tokenizer, [] if ends is None else np.ravel(ends))
 
 
 def load_encoder(name: str, device: torch.device) -> tuple[Any, Any]:

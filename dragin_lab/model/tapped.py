@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import itertools
 import platform
 import threading
 from collections.abc import Collection, Sequence
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 import transformers
 
-from dragin_lab.checks import instance, shown, text
+from dragin_lab.checks import shown
 from dragin_lab.errors import ModelError
 from dragin_lab.model.prefixes import PARTS, Prefixes, batch_obstacle
 from dragin_lab.model.sources import hash_weights
@@ -104,17 +103,7 @@ class TappedModel:
 
     def prompt(self, prompt: Prompt) -> tuple[list[int], np.ndarray]:
         """Ids (p,) and character spans (p, 2) of a prompt; BOS stands in for an empty one."""
-        text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
-        ids, offsets = self.tokenizer.encode_with_offsets(prompt.text[: (*prompt.apart, None)[0]], prompt.special)
-        for a, b in itertools.pairwise((*prompt.apart, len(prompt.text))):
-            more, spans = self.tokenizer.encode_with_offsets(prompt.text[a:b], special=False)
-            ids, offsets = ids + more, np.concatenate([offsets, spans + a])
-        if ids:
-            return ids, offsets
-        bos = self.tokenizer.hf.bos_token_id
-        if bos is None:
-            raise ModelError(f"the prompt is empty and {self.name} has no BOS to start from; write something")
-        return [int(bos)], np.zeros((1, 2), np.int32)
+        return self.tokenizer.encode_prompt(prompt, self.name)
 
     def refuse_overrun(self, p: int, new: int) -> None:
         """Raise ``ModelError`` where p + new tokens do not fit into a table of positions, or are far too many.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -10,8 +11,11 @@ from typing import Any
 import jinja2
 import numpy as np
 
+from dragin_lab.checks import instance
+from dragin_lab.checks import text as as_text
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model.spans import Spans
+from dragin_lab.trace.trace import Prompt
 
 
 class HFTokenizer:
@@ -57,6 +61,20 @@ class HFTokenizer:
         )  # fmt: skip
         offsets = np.asarray(encoding["offset_mapping"], np.int32).reshape(-1, 2)  # (p, 2)
         return [int(i) for i in encoding["input_ids"]], offsets
+
+    def encode_prompt(self, prompt: Prompt, model: str) -> tuple[list[int], np.ndarray]:
+        """Ids (p,) and character spans (p, 2) int32 of a prompt for a model of that name; BOS stands in for no text."""
+        as_text("prompt", instance("prompt", prompt, Prompt, "give a Prompt, such as Prompt('Question: …')").text)
+        ids, offsets = self.encode_with_offsets(prompt.text[: (*prompt.apart, None)[0]], prompt.special)
+        for a, b in itertools.pairwise((*prompt.apart, len(prompt.text))):
+            more, spans = self.encode_with_offsets(prompt.text[a:b], special=False)
+            ids, offsets = ids + more, np.concatenate([offsets, spans + a])
+        if ids:
+            return ids, offsets
+        bos = self.hf.bos_token_id
+        if bos is None:
+            raise ModelError(f"the prompt is empty and {model} has no BOS to start from; write something")
+        return [int(bos)], np.zeros((1, 2), np.int32)
 
     def decode(self, ids: Sequence[int], special: bool) -> str:
         """Text of ids, with special tokens and end marks written out or skipped."""

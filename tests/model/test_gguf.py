@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import gguf_files
 import lm_tiny
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError
 from dragin_lab.model import gguf
 from dragin_lab.model.load import LanguageModel
+from tools.gguf_files import write_gguf
 
 pytest.importorskip("gguf")
 pytest.importorskip("accelerate")
@@ -40,7 +40,7 @@ def source() -> LanguageModel:
 @pytest.fixture(scope="module")
 def written(source: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    return gguf_files.write_gguf(path, source.model, source.tokenizer.hf.backend_tokenizer)
+    return write_gguf(path, source.model, source.tokenizer.hf.backend_tokenizer)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_a_truncated_file_says_what_to_do(file: Path, cache: Path, share: float)
 
 def test_an_architecture_that_is_not_converted(source: LanguageModel, tmp_path: Path) -> None:
     tokenizer = source.tokenizer.hf.backend_tokenizer
-    path = gguf_files.write_gguf(tmp_path / "new.gguf", source.model, tokenizer, architecture="of-tomorrow")
+    path = write_gguf(tmp_path / "new.gguf", source.model, tokenizer, architecture="of-tomorrow")
     refused(path, "architecture of-tomorrow is not supported yet by transformers .*; give the folder or Hugging Face")
 
 
