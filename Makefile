@@ -1,7 +1,7 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Each sets up .venv as far as it needs, and only then.
 PYTHON ?= python3
 BIN := .venv/bin
-EXTRAS := notebooks,corpora,dense,cluster,gguf,large,docs,dev
+EXTRAS := notebooks,corpora,dense,cluster,gguf,large,llama,docs,dev
 # How far .venv is set up: empty, what the demo runs, what the notebooks need beside it, everything.
 MADE := .venv/.made
 CORE := .venv/.core
@@ -97,6 +97,7 @@ bench: $(FULL)
 	$(BIN)/python benchmarks/cluster.py --out benchmarks/results/cluster.json
 	$(BIN)/python benchmarks/search_clusters.py
 	$(BIN)/python benchmarks/sweep.py
+	$(BIN)/python benchmarks/served.py
 	$(BIN)/python benchmarks/gpu.py
 	$(BIN)/python -m tools.pages.performance
 	$(BIN)/python -m tools.pages.scaling

@@ -11,6 +11,10 @@ class ModelError(DraginLabError):
     """A model or tokenizer that cannot be loaded or cannot be captured."""
 
 
+class ModelServerError(ModelError):
+    """A model server that cannot be reached or fails, or that is not what it should be."""
+
+
 class DataError(DraginLabError):
     """A source of questions or passages that is missing, is not what it should be, or lacks a field."""
 

@@ -25,6 +25,7 @@ ROOMS = (
     "almanac",
     "data",
     "model",
+    "served",
     "retrieval",
     "run",
     "study",
@@ -36,7 +37,7 @@ ROOMS = (
 SHARED = ("text", "errors", "checks", "files", "progress")
 DOORS = ("dragin_lab", "dragin_lab.__main__")
 #: What may import torch or transformers at any depth.
-TORCH = ("model/", "retrieval/dense")
+TORCH = ("model/", "served/endpoint", "retrieval/dense")
 
 
 def module_name(path: Path) -> str:

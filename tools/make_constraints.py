@@ -29,7 +29,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 CONSTRAINTS, ENVIRONMENT = ROOT / "constraints.txt", ROOT / "environment.yml"
 #: The extras of a full installation, in the order of environment.yml.
-EXTRAS = ("notebooks", "corpora", "dense", "cluster", "gguf", "large", "docs", "dev")
+EXTRAS = ("notebooks", "corpora", "dense", "cluster", "gguf", "large", "llama", "docs", "dev")
 #: torch's CPU build, which the tests run on, often comes from an index of its own. With 4.25 or later of jsonschema
 #: Jupyter's servers and Ray's workers take two seconds longer to start: its new check of addresses builds a parser.
 HELD = ("torch", "jsonschema")

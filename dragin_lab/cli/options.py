@@ -95,17 +95,28 @@ layout_option = click.option(
 )  # fmt: skip
 decoding_option = click.option(
     "--decoding", type=Name(("greedy", "sample")), default="greedy", show_default=True, panel="Model",
-    help="Take the likeliest token, or sample.",
+    help="The likeliest, or sample.",
 )  # fmt: skip
 model_options = join_options(
-    click.option("--model", panel="Model", help="A folder, GGUF file or Hugging Face id; default the embedded model."),
+    click.option(
+        "--model", panel="Model",
+        help="A folder, GGUF file, Hugging Face id or server's address; default the embedded model.",
+    ),
+    click.option(
+        "--engine", type=Name(("transformers", "llama.cpp")), panel="Model",
+        help="llama.cpp serves a GGUF file.",
+    ),
+    click.option(
+        "--tokenizer", panel="Model",
+        help="A folder or Hugging Face id, for a model server.",
+    ),
     click.option("--device", panel="Model", help="cpu or cuda; default the first GPU, else the CPU."),
     click.option(
         "--dtype", panel="Model", help="float32, bfloat16 or float16; default float32 on a CPU, bfloat16 on a GPU."
     ),
     click.option(
         "--device-map", metavar="MAP", panel="Model",
-        help="auto: over all GPUs, then the CPU, instead of --device; needs accelerate.",
+        help="auto: all GPUs, then the CPU; needs accelerate.",
     ),
     click.option(
         "--quantization", type=Name(tuple(QUANTIZATIONS)), panel="Model",
@@ -213,12 +224,12 @@ def use_one_thread() -> None:
 
 
 def load_model(options: dict[str, Any], check: bool = True) -> Any:
-    from dragin_lab.model.load import LanguageModel
+    from dragin_lab.served.opening import open_model
 
-    wanted = {key: options[key] for key in ("device", "dtype", "device_map", "layer", "heads")}
+    wanted = {key: options[key] for key in ("device", "dtype", "device_map", "layer", "heads", "engine", "tokenizer")}
     wanted["quantization"] = QUANTIZATIONS.get(options["quantization"])
     sample = options.get("decoding") == "sample"
-    return LanguageModel.load(options["model"], sample=sample, check=check, **wanted)
+    return open_model(options["model"], sample=sample, check=check, **wanted)
 
 
 def load_retriever(corpus: str | None, spec: str | None = None, fields: str | None = None) -> Any:

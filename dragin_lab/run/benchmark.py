@@ -149,12 +149,15 @@ def open_run(
     """
     asking = lab.replace(exemplars=lab.template(method, asked.template))
     qids = [q.id for q in asked.questions]
+    interface = getattr(lab.model, "interface", None)
+    server = None if interface is None else interface.server.address
 
     def answer(upto: int | None) -> list[Line]:
         todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
         earlier = list(run.done.values())
         ended = record_episodes(asking, method, todo, traces=traces, batch_size=batch_size)
-        for one in _show_progress(_while_searches_answer(ended, len(todo)), title if todo else "", len(qids), earlier):
+        answered = _while_servers_answer(ended, len(todo), server)
+        for one in _show_progress(answered, title if todo else "", len(qids), earlier):
             run.add(*one)
         run.finish()
         return [run.done[qid] for qid in qids if qid in run.done]
@@ -172,18 +175,23 @@ def open_run(
             raise
 
 
-def _while_searches_answer(ended: Iterable[Finished], count: int) -> Iterator[Finished]:
-    """The ``count`` episodes; ``RunStoppedError`` once ``EQUAL_FAILURES`` in a row failed in a search, all alike."""
+def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | None) -> Iterator[Finished]:
+    """The ``count`` episodes; ``RunStoppedError`` once ``EQUAL_FAILURES`` in a row failed alike.
+
+    That is in a search, or by an error that names the address of the model ``server``.
+    """
     alike, before = 0, None
     for number, one in enumerate(ended, 1):
         yield one
         error = search_error(one.line)
+        if error is None and server is not None and server in one.line.get("error", ""):
+            error = one.line["error"]
         alike = 0 if error is None else alike + 1 if error == before else 1
         before = error
         if alike >= EQUAL_FAILURES and number < count:
             raise RunStoppedError(
                 f"stopped, as the last {alike} questions failed with the same error: {error}\n"
-                "What was answered is kept; run it again when the search answers"
+                "What was answered is kept; run it again when the server answers"
             )
 
 

@@ -37,7 +37,8 @@ class Lab:
     """What every question is asked with. Immutable; ``replace`` makes another.
 
     Args:
-        model: a folder, GGUF file or Hugging Face id, a ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
+        model: a folder, GGUF file, Hugging Face id or the address of a server (``served.open_model``), a
+            ``LanguageModel``, or a ``Cluster``; None is Almanac's model.
         corpus: passages (a ``Corpus``, or what ``Corpus.load`` takes); None is Almanac's, or the cluster's.
         exemplars: worked examples: a ``PromptTemplate``, a list of ``Exemplar``, a YAML file, a benchmark's name for
             this package's own set, or "published:NAME". None is the benchmark's own, else the model's default.
@@ -48,9 +49,11 @@ class Lab:
             memory. A sweep makes its own where there is none; False forbids that too.
         layout: "dragin", "flare" or "chat" (the model's own chat template); None is that of the prompt.
         fields: columns of ``corpus``, where they are not id, title and text: "id=doc_id,text=contents" or a mapping.
-        loading: as for ``LanguageModel.load``, where ``model`` is not an object: ``dtype``, ``device``, ``layer`` …
+        loading: as for ``served.open_model``, where ``model`` is not an object: ``dtype``, ``device``, ``layer``,
+            ``tokenizer``, ``engine="llama.cpp"`` …
 
-    A model or passages given by name are opened when they are first needed.
+    A model or passages given by name are opened when they are first needed. ``close``, or leaving a ``with``, ends a
+    model server that was started for the lab.
 
     Raises ``SettingError`` for a seed, cache, prompt or retriever that cannot be one, and for an unknown argument.
     """
@@ -131,12 +134,24 @@ class Lab:
 
     @cached_property
     def model(self) -> Any:
-        """The ``LanguageModel`` (or ``Cluster``). Raises as ``LanguageModel.load``."""
+        """The ``LanguageModel``, ``ServedModel`` or ``Cluster``. Raises as ``served.open_model``."""
         given = self._given["model"]
         if given is not None and not isinstance(given, str | Path):
             return given
-        load = import_module("dragin_lab.model.load").LanguageModel.load  # brings torch, which a lab can do without
-        return load(None if given is None else str(given), **self._loading)
+        opening = import_module("dragin_lab.served.opening")  # brings torch, which a lab can do without
+        return opening.open_model(None if given is None else str(given), **self._loading)
+
+    def close(self) -> None:
+        """Close the connections of a model behind a server, and the server where it runs in this process."""
+        model: Any = self.__dict__.get("model")
+        if hasattr(model, "serving"):
+            model.close()
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def elsewhere(self) -> bool:
@@ -178,6 +193,11 @@ class Lab:
             raise SettingError(
                 f"method {method.name!r} looks at attention, and {self.model.name} has none; these need only "
                 f"probabilities: {', '.join(free)}"
+            )
+        if method.trigger.hidden is not None and not getattr(self.model, "has_hidden", True):
+            raise SettingError(
+                f"trigger {method.trigger.name!r} reads hidden states, and {self.model.name} gives none; load the "
+                "model in transformers for it"
             )
         if "entities" in method.trigger.needs:
             method.pipeline.require_entities()
@@ -354,9 +374,9 @@ def _is_open(corpus: Any) -> bool:
 
 
 def _loading_arguments() -> list[str]:
-    """What ``LanguageModel.load`` takes beside the model; looked up where something is given, as it brings torch."""
-    load = import_module("dragin_lab.model.load").LanguageModel.load
-    return [name for name in inspect.signature(load).parameters if name != "source"]
+    """What ``open_model`` takes beside the model; looked up where something is given, as it brings torch."""
+    names: list[str] = import_module("dragin_lab.served.opening").loading_arguments()
+    return names
 
 
 def _as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:

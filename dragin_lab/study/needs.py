@@ -27,7 +27,7 @@ from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.core.triggers import EveryN, EverySentence
 from dragin_lab.core.words import Word
 from dragin_lab.errors import DraginLabError
-from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words, receive_attention, score_words
+from dragin_lab.reference.text import assign_tokens, assign_words, merge_words, receive_attention, score_words
 from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic

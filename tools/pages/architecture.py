@@ -15,8 +15,8 @@ from tools.pages.base import DOCS
 PACKAGE = Path(dragin_lab.__file__).parent
 #: From the ground up, as `tests/test_house.py` holds them.
 ROOMS = (
-    "trace", "core", "triggers", "reference", "catalog", "almanac", "data", "model", "retrieval", "run", "study",
-    "views", "widgets", "cli",
+    "trace", "core", "triggers", "reference", "catalog", "almanac", "data", "model", "served", "retrieval", "run",
+    "study", "views", "widgets", "cli",
 )  # fmt: skip
 PICTURE = DOCS / "pictures" / "rooms.svg"
 CELL, LEFT, TOP = 44, 190, 96
@@ -72,7 +72,7 @@ def drawing() -> str:
     text(8, height - 12, "Each number: files of the row’s room that import from the column’s room.", "small")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        'role="img" aria-label="The ten rooms of the package; each imports only from rooms above it">'
+        'role="img" aria-label="The rooms of the package; each imports only from rooms above it">'
         f"<style>{STYLE}</style>{''.join(parts)}</svg>\n"
     )
 

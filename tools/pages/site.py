@@ -28,8 +28,7 @@ HERE = "<!-- written from the code -->"
 #: What stands under which heading: rooms of the package.
 HEADINGS = {
     "run": "Ask",
-    "catalog": "Methods",
-    "core": "Triggers, query formulators and prompts",
+    "core": "Methods and prompts",
     "triggers": "Models that ask by themselves",
     "trace": "Traces",
     "model": "Models and capture",
