@@ -1,4 +1,4 @@
-"""Write the figures that README.md, docs/measured.md and docs/corpora.md show.
+"""Write the figures that README.md, docs/measured.md, docs/corpora.md and docs/how-to/served.md show.
 
     python -m tools.pages.figures [--measured]
 
@@ -18,6 +18,7 @@ from dragin_lab.cli.app import status
 from dragin_lab.core.method import PAPERS
 from dragin_lab.study.runs import Runs
 from tools.pages.base import DOCS, RESULTS, ROOT, bracketed, markdown_table
+from tools.pages.performance_sections import show_served
 
 
 def put_between(path: Path, name: str, text: str) -> None:
@@ -106,6 +107,23 @@ def corpora_figures() -> str:
     )
 
 
+def served_figures() -> str:
+    """What docs/how-to/served.md says of how long llama.cpp and transformers take, and why."""
+    found = json.loads((RESULTS / "served.json").read_text(encoding="utf-8"))
+    ratios = {
+        method: engines["llama.cpp Q4_1"]["cpu_s"] / engines["transformers float32"]["cpu_s"]
+        for method, engines in found["methods"].items()
+    }
+    less = " It gains less where passages have to be read than where text is only written."
+    lines = show_served(found)
+    lines.append(
+        "Of the processor time in float32, llama.cpp takes "
+        + " and ".join(f"{ratio:.2f} for `{method}`" for method, ratio in ratios.items())
+        + f".{less * (ratios['flare'] > ratios['wo-rag'])}\n"
+    )
+    return "\n".join(lines)
+
+
 SECTIONS = {"real_questions": real_questions_section}
 
 
@@ -130,6 +148,7 @@ def main() -> None:
         (DOCS / "measured.md").write_text(measured(), encoding="utf-8")
         print(DOCS / "measured.md")
         put_between(DOCS / "corpora.md", "figures", corpora_figures())
+        put_between(DOCS / "how-to" / "served.md", "figures", served_figures())
 
 
 def put_demo_table() -> None:

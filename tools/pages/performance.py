@@ -28,6 +28,7 @@ from tools.pages.performance_sections import (
     show_latency,
     show_memory,
     show_same,
+    show_served,
     show_sweep,
     show_views,
     table,
@@ -99,6 +100,12 @@ BENCHMARKS = (
             ("a query of 25 words / bare tantivy's, median", "2 x"),
         ),
         show_corpus,
+    ),
+    Benchmark(
+        "served",
+        "Behind a server",
+        (("questions by FLARE, llama.cpp Q4_1 / transformers float32, processor time", "0.2 x"),),
+        show_served,
     ),
     Benchmark("gpu", "On a GPU", (("16 episodes side by side / one after another, on a GPU", "0.1 x"),), show_gpu),
 )

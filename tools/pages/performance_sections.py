@@ -28,6 +28,38 @@ def show_capture(found: Found) -> list[str]:
     return [*table(head, rows), "In brackets: processor time.", ""]
 
 
+def show_served(found: Found) -> list[str]:
+    head = (
+        "method",
+        "engine",
+        "processor s / question",
+        "tokens / processor s",
+        "tokens",
+        "retrievals",
+        "drafts alike",
+    )
+    rows = [
+        (
+            method,
+            engine,
+            f"{one['cpu_s'] / found['questions']:.1f}",
+            f"{one['tokens_per_cpu_s']:.1f}",
+            one["tokens"],
+            one["retrievals"],
+            f"{one['drafts_alike']} of {one['drafts']}",
+        )
+        for method, engines in found["methods"].items()
+        for engine, one in engines.items()
+    ]
+    return [
+        *table(head, rows),
+        f"{found['model']}, {found['questions']} questions of HotpotQA, paper variant, as many threads each "
+        f"({found['threads']}). *Drafts alike*: of the drafts after the same prompt as in float32, those with the same "
+        "text and decision. llama.cpp rounds activations too, so it is another model in the last digits.",
+        "",
+    ]
+
+
 def show_episode(found: Found) -> list[str]:
     head = (
         "variant",
