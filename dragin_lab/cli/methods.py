@@ -133,7 +133,8 @@ def default_settings(
     name: str, when: str | None = None, what: str | None = None, variant: str | None = None
 ) -> dict[str, Any]:
     """Setting -> default of the method ``name``, where its parts may be others in their written form."""
-    forms = zip(tables(variant or VARIANTS[0]), (when, what), METHODS[name], strict=True)
+    known = variant if name in REFERENCE_METHODS else VARIANTS[0]  # any other is refused when it is made
+    forms = zip(tables(known or VARIANTS[0]), (when, what), METHODS[name], strict=True)
     parts = [registry.read(form or own)[0] for (_, registry), form, own in forms]
     # The default of a threshold that has none is None; ``defaults`` leaves it out.
     return dict.fromkeys(LOOP) | {f.name: part.defaults().get(f.name) for part in parts for f in fields(part)}
