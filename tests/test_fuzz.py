@@ -91,7 +91,7 @@ def kinds(tmp_path: Path) -> list[Kind]:
         return trace.tokens, trace.retrievals, repr(trace), trace._repr_html_(), str(trace.timeline())
 
     terms = [{"feature": "entropy", "weight": 1.0, "mean": 0.5, "scale": 1.0}]
-    fitted = {"format": 1, "name": "fuzzed", "threshold": 0.5, "bias": 0.1, "terms": terms, "fitted_on": {}}
+    fitted = {"format": 1, "name": "fuzzed", "threshold": 0.5, "bias": 0.1, "terms": terms}
     worked = [{"question": "Who?", "rationale": "It is Bo.", "answer": "Bo"}] * 2
     passages = [{"id": str(i), "title": "Ann", "text": f"Ann {i} was born in Ulm."} for i in range(3)]
     asked = [{"id": str(i), "question": "Who?", "answer": ["Bo", "Li"]} for i in range(3)]

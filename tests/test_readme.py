@@ -82,7 +82,7 @@ def test_the_page_on_extending_runs_from_top_to_bottom() -> None:
     from dragin_lab.core.formulators import FORMULATORS
     from dragin_lab.core.trigger import TRIGGERS
 
-    before = dict(TRIGGERS._found), dict(FORMULATORS._found)
+    before = dict(TRIGGERS._parts), dict(FORMULATORS._parts)
     page = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
     names: dict = {}
     try:
@@ -90,7 +90,7 @@ def test_the_page_on_extending_runs_from_top_to_bottom() -> None:
             exec(block, names)
             assert names["trace"].ended in ("answered", "length")
     finally:
-        TRIGGERS._found, FORMULATORS._found = before
+        TRIGGERS._parts, FORMULATORS._parts = before
     assert names["traces"][0].scores.keys() >= {"em", "within_ten_years"}
 
 

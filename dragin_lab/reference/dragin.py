@@ -12,8 +12,8 @@ from dragin_lab.core.episode import Episode, Stop, attend
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.stops import FirstSentence
+from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words
 from dragin_lab.reference.rules import Reader, ReferenceMethod, ReleasedDraft, ReleasedGap, Schedule
-from dragin_lab.reference.text import assign_tokens, assign_words, merge_words
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Words
 
 #: The note of a query whose rule flags no words.

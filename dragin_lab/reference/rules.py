@@ -17,7 +17,7 @@ from dragin_lab.core.scores import pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, Registry, Rule, setting
 from dragin_lab.core.words import Word, contain_any
-from dragin_lab.reference.text import (
+from dragin_lab.reference.measures import (
     drop_doubtful,
     merge_words,
     pay_words,

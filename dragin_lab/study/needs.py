@@ -27,7 +27,7 @@ from dragin_lab.core.trigger import TRIGGERS, Trigger
 from dragin_lab.core.triggers import EveryN, EverySentence
 from dragin_lab.core.words import Word
 from dragin_lab.errors import DraginLabError
-from dragin_lab.reference.text import assign_tokens, assign_words, merge_words, receive_attention, score_words
+from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words, receive_attention, score_words
 from dragin_lab.run.lab import Lab
 from dragin_lab.study import ranking
 from dragin_lab.study.comparisons import bootstrap_statistic
@@ -76,7 +76,7 @@ class Item:
 def score_triggers(pipeline: Pipeline) -> list[Trigger]:
     """The registered triggers that score tokens by what is captured by default, custom and fitted ones too."""
     parts = [TRIGGERS.named(name) for name in TRIGGERS.names()]
-    captured = {"entities"} if pipeline.finds_entities else set()
+    captured = {"received"} | ({"entities"} if pipeline.finds_entities else set())
     usable = [part for part in parts if part.judges_drafts() and captured.issuperset(part.needs)]
     return [TRIGGERS.make(part, threshold=0.0) for part in usable]
 
@@ -87,8 +87,9 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
     reasons = {}
     for name in TRIGGERS.names():
         part = TRIGGERS.named(name)
-        if part.judges_drafts() and name not in scored and part.needs:
-            reasons[name] = f"reads {'hidden states' if 'hidden' in part.needs[0] else part.needs[0]}"
+        missing = [need for need in part.needs if need != "received"]
+        if part.judges_drafts() and name not in scored and missing:
+            reasons[name] = f"reads {'hidden states' if 'hidden' in missing[0] else missing[0]}"
     return reasons
 
 

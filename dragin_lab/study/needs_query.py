@@ -27,8 +27,8 @@ from dragin_lab.core.settings import Registry
 from dragin_lab.core.stops import FirstSentence
 from dragin_lab.core.triggers import Rind
 from dragin_lab.reference.dragin import ReferenceLoop
+from dragin_lab.reference.measures import assign_tokens
 from dragin_lab.reference.rules import FORMULATIONS, ReleasedGap
-from dragin_lab.reference.text import assign_tokens
 from dragin_lab.run.lab import Lab
 from dragin_lab.trace.trace import Continuation, Prompt, Query, Step, Trace
 from dragin_lab.trace.trace import Question as AskedQuestion

@@ -233,7 +233,7 @@ def _map_figure(words: WordMap, head: int | None, title: str, about: str) -> Vie
             words.rest.mean(axis=0),
             f"mean of {count(len(words.heads), 'head')}",
         )
-    elif head in words.heads:
+    elif isinstance(head, int) and head in words.heads:
         number = words.heads.index(head)
         paid, rest, name = words.paid[number], words.rest[number], f"head {head}"
     else:

@@ -453,9 +453,7 @@ def test_a_model_that_runs_out_of_memory_says_what_to_do(command: Command, monke
         raise RuntimeError("CUDA out of memory. Tried to allocate 52.00 GiB.\nand so on")
 
     monkeypatch.setattr(LanguageModel, "stream", full)
-    command.refused(
-        "ask", QUESTION, "--variant", "reference", code=cli.FAILED, says=("memory", "--top-k", "--variant paper")
-    )
+    command.refused("ask", QUESTION, code=cli.FAILED, says=("memory", "--top-k", "paper variant"))
 
 
 def test_warnings_of_libraries_are_for_debugging(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -617,7 +615,7 @@ def test_methods_are_listed_with_their_defaults_on_one_line_each(
     names = [name for title, entries in parts.items() for name in (title, *(entry.name for entry in entries))]
     (dragin,) = [line for line in listed.splitlines() if line.startswith("dragin ")]
     assert f"threshold={dl.method('dragin').threshold}" in dragin
-    assert "threshold=0.2 (paper) or 0.1 (reference)" in listed
+    assert f"threshold={dl.method('flare').threshold}, doubt_limit=0.6" in listed
     assert "threshold=None" not in listed
     assert r"\n\n'" in listed  # of what search-r1 puts into the text
     assert [line.split()[0] for line in listed.splitlines() if line[:1].isalnum()] == names

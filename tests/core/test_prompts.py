@@ -111,8 +111,11 @@ def test_exemplars_from_a_file(tmp_path: Path) -> None:
     [
         ("question: x", "holds no list"),
         ("", "holds no list"),
-        ("- question: x\n  rationale: y\n  answer: yes", r"exemplar 1 has no text 'answer' \(quote"),
-        ("- question: x\n  rationale: y\n  answer: z\n- 5", "exemplar 2 has no text 'question', 'rationale', 'answer'"),
+        (
+            "- question: x\n  rationale: y\n  answer: yes",
+            "exemplar 1: Expected `str`, got `bool` - at `answer`",
+        ),
+        ("- question: x\n  rationale: y\n  answer: z\n- 5", "exemplar 2: Expected `object`, got `int`"),
         ("- [", "is not YAML"),
         ("\x00", "is not YAML"),
     ],

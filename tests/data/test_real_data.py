@@ -15,7 +15,7 @@ from command import Command
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import ask
-from dragin_lab.core.method import PAPERS
+from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.retrieval.analysis import terms
 from dragin_lab.retrieval.bm25 import BM25
 from dragin_lab.retrieval.corpus import Corpus
@@ -43,7 +43,11 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize(
-    ("model", "method", "variant"), list(product(MODELS, (*PAPERS, "etc", "targ"), ("reference", "paper")))
+    ("model", "method", "variant"),
+    [
+        *product(MODELS, REFERENCE_METHODS, ("reference", "paper")),
+        *product(MODELS, ("flare-instruct", "self-ask", "targ"), ("paper",)),
+    ],
 )
 def test_a_real_question(command: Command, tmp_path: Path, model: str, method: str, variant: str) -> None:
     if not MODELS[model].is_dir():

@@ -72,7 +72,7 @@ def test_values_of_other_settings() -> None:
         ("dragin", {"threshold": [1], "top_n": [1]}, "threshold, top_n has a list"),
         ("dragin", {"threshold": []}, "threshold has no values"),
         ("dragin", {"threshold": [1, -1]}, "threshold=-1 is out of range"),
-        ("sr-rag", {"threshold": [1]}, "no meaning for trigger='once'"),
+        ("sr-rag", {"threshold": [1]}, "no meaning for when='once'"),
         ("sr-rag", {"top_n": [1]}, "top_n has no meaning for method 'sr-rag'"),
     ],
 )

@@ -69,7 +69,8 @@ def claims() -> dict[str, list[str]]:
             f"a passage of more than {sources.LONGEST:,} characters, and a line of more than {LONGEST_LINE // MIB} MiB",
             f"k1 {default(dl.BM25, 'k1')}, b {default(dl.BM25, 'b')} and tie breaker {default(dl.BM25, 'tie_breaker')}",
         ],
-        "search-clusters.md": [
+        "how-to/served.md": ["r = 1 − Σp", "drawn at temperature 1"],
+    "search-clusters.md": [
             f"ends after {TIMEOUT} seconds at the latest",
             f"at most {milvus.LONGEST:,} bytes, a search at most {milvus.MOST_HITS:,} passages",
             "With a tie breaker c of 0 to 1",
@@ -106,6 +107,7 @@ QUOTED = {
         "without Lucene's 33 stop words", "for 749 of 749 real questions", "lengths of fields above 40 words",
         "4 bytes times the dimension",
     ],
+    "how-to/served.md": ["r = 1 − Σp", "drawn at temperature 1"],
     "search-clusters.md": ["They ask for 1,000 hits", "tie breaker 0.5"],
     "explanation/runs.md": [
         "well under 2 KB each", "the paper's are 16 times FL-RAG's retrievals", "Wilson's where a value is 0 or 1",

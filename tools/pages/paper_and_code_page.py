@@ -256,7 +256,7 @@ def _when_table(found: Results) -> str:
     number, base, score, label = FLARE_WHEN
     rows += [_when_line(found, "", base, "**FLARE, the sentence's mean 1 − p**", None)]
     rows += [_when_line(found, number, score, label, base)]
-    facts, sentences = ([item for row in found.trigger for item in row[of]] for of in _ITEMS)
+    facts, sentences = ([item for row in found.when for item in row[of]] for of in _ITEMS)
     counts = [f"{of}, {sum(i['missing'] for i in items)} of {len(items)} missing" for of, items in
               (("facts", facts), ("sentences", sentences))]  # fmt: skip
     head = ("", "score", f"ROC area ({counts[0]})", f"ROC area ({counts[1]})", "sentences, against its base")
@@ -279,13 +279,13 @@ def _what_table(found: Results) -> str:
         return f"Not measured: {NO_LABELS}."
     rows = []
     for swap in whats():
-        asked = found.formulator[swap.key]
+        asked = found.what[swap.key]
         mrr = fmean(row["rr"] for row in asked) if asked else math.nan
         difference = "" if swap.base is None else _signed(found.recall_difference(swap.key, swap.base))
         rows.append(
             [swap.difference, swap.key, bracketed(*found.recall(swap.key)), rounded(mrr), difference, swap.base or ""]
         )
-    n = len(found.formulator[whats()[0].key])
+    n = len(found.what[whats()[0].key])
     return markdown_table(("", "query", f"recall@3 (n = {n})", "MRR", "recall@3 against", "this"), rows)
 
 

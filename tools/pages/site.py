@@ -28,7 +28,8 @@ HERE = "<!-- written from the code -->"
 #: What stands under which heading: rooms of the package.
 HEADINGS = {
     "run": "Ask",
-    "core": "Methods and prompts",
+    "catalog": "Methods",
+    "core": "Triggers, query formulators and prompts",
     "triggers": "Models that ask by themselves",
     "trace": "Traces",
     "model": "Models and capture",

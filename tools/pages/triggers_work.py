@@ -26,7 +26,6 @@ from dragin_lab.core.method import Method
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
-from dragin_lab.reference.etc import EntropyTrend
 from dragin_lab.run.benchmark import Benchmark, open_run
 from dragin_lab.run.lines import Line
 from dragin_lab.study import needs
@@ -35,6 +34,7 @@ from dragin_lab.study.fitting import fit_trigger
 from dragin_lab.study.truth import Timing, count_timing
 from dragin_lab.trace.records import fingerprint
 from dragin_lab.trace.trace import Trace
+from dragin_lab.triggers.etc import EntropyTrend
 from dragin_lab.triggers.probe import Probe
 from tools.pages.base import Row, kept_rows, say
 

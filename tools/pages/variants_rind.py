@@ -9,7 +9,7 @@ import numpy as np
 from dragin_lab.core.scores import pool_words, scale_by_sentence
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.words import Word, character_words, contain_any
-from dragin_lab.reference.text import assign_words, merge_words, receive_attention
+from dragin_lab.reference.measures import assign_words, merge_words, receive_attention
 from dragin_lab.trace.trace import Continuation
 
 

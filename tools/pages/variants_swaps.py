@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.triggers import Rind as OurRind
 from dragin_lab.core.words import character_words
+from dragin_lab.reference.rules import ReferenceMethod
 from dragin_lab.study.needs_query import DEPTH, Gap
 from dragin_lab.trace.trace import Continuation, Prompt
 from tools.pages.variants_rind import PAPER, REFERENCE, Rind
@@ -94,19 +95,15 @@ def every_word() -> Pipeline:
 
 
 @dataclass(frozen=True)
-class OtherCut(Method):
-    """A method whose queries are cut to another length than its variant's."""
+class WholeQueries(ReferenceMethod):
+    """A method of the released code whose queries are not cut."""
 
-    tokens: int | None = None
-
-    @property
-    def query_tokens(self) -> int | None:
-        return self.tokens
+    query_tokens: ClassVar[int | None] = None
 
 
-def cut_to(made: Method, tokens: int | None) -> Method:
-    """The method with its queries cut to their last ``tokens``, or whole."""
-    return OtherCut(**{one.name: getattr(made, one.name) for one in fields(made)}, tokens=tokens)
+def with_whole_queries(method: Method) -> Method:
+    """The same method of the released code, with whole queries."""
+    return WholeQueries(**{one.name: getattr(method, one.name) for one in fields(method)})
 
 
 # -- whole episodes -----------------------------------------------------------------------------------------------
@@ -127,7 +124,7 @@ class Run:
     settings: Mapping[str, Any] = field(default_factory=dict)
     threshold: float | None = None
     rind: Rind | None = None
-    query_tokens: int | str | None = "as it is"
+    whole_queries: bool = False
     layout: str = "dragin"
     model: Callable[[Any], Any] | None = None
 
@@ -135,7 +132,7 @@ class Run:
         made = dl.method(
             self.name, variant=self.variant, threshold=theta, max_new_tokens=max_new_tokens, **self.settings
         )
-        return made if isinstance(self.query_tokens, str) else cut_to(made, self.query_tokens)
+        return with_whole_queries(made) if self.whole_queries else made
 
     def template(self, template: PromptTemplate) -> PromptTemplate:
         return replace(template, layout=self.layout)
@@ -184,11 +181,10 @@ def _runs() -> tuple[Run, ...]:
         dragin("θ 1.0", "R14", rind=None, threshold=1.0),
         dragin("single spaces", "C3", model=_single_spaces),
         dragin("40 words a query", "Q6", settings={"top_n": 40}),
-        dragin("whole queries", "Q8", query_tokens=None),
+        dragin("whole queries", "Q8", whole_queries=True),
         dragin("FLARE's layout", "P1", layout="flare"),
         paper("scaled by sentence", "R8", rind=scaled, settings={"scale": "sentence"}),
         paper("cut at the sentence", "C1", settings={"when": RindAtSentence}),
-        paper("queries of 64 tokens", "Q8", query_tokens=64),
         paper("FLARE's layout", "P1", layout="flare"),
         Run("fl-rag, no stray space", "fl-rag", base="fl-rag", difference="P2", model=_without_stray_space),
         Run("fs-rag, no stray space", "fs-rag", base="fs-rag", difference="P2", model=_without_stray_space),
@@ -274,8 +270,7 @@ def whats() -> tuple[WhatSwap, ...]:
         WhatSwap("reference qfs, 5 words", made("reference", top_n=5), "reference qfs", "Q6"),
         WhatSwap("paper qfs, 40 words", made("paper", top_n=40), "paper qfs", "Q6"),
         WhatSwap("paper qfs, 5 words", made("paper", top_n=5), "paper qfs", "Q6"),
-        WhatSwap("reference qfs, whole queries", cut_to(reference, None), "reference qfs", "Q8"),
-        WhatSwap("paper qfs, queries of 64 tokens", cut_to(paper, 64), "paper qfs", "Q8"),
+        WhatSwap("reference qfs, whole queries", with_whole_queries(reference), "reference qfs", "Q8"),
         *(
             swap
             for what in shared

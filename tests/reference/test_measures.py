@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vocabularies import cut
 
 from dragin_lab.core.words import Word, character_words
-from dragin_lab.reference.text import (
+from dragin_lab.reference.measures import (
     assign_tokens,
     assign_words,
     drop_doubtful,
