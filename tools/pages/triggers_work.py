@@ -23,6 +23,7 @@ from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.budget import NEVER, Calibrated, Calibration
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.core.method import Method
+from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
@@ -67,6 +68,17 @@ def trend_in_one_loop() -> type[dl.Trigger]:
         return EntropyTrend().score(draft)
 
     return trend
+
+
+def probability_in_one_loop() -> type[dl.Trigger]:
+    """FLARE's score as a trigger of DRAGIN's loop, where ``probability`` brings FLARE's own."""
+
+    @dl.when("improbable", threshold=0.2, source="FLARE §3.2, in DRAGIN's loop")
+    def improbable(draft: dl.Draft) -> Any:
+        """A token is improbable: 1 - p."""
+        return doubts(draft.logprob)
+
+    return improbable
 
 
 @dataclass(frozen=True)
@@ -145,8 +157,9 @@ class Work:
     def methods(self, fitted: dl.Trigger, probe: dl.Trigger) -> dict[str, Method]:
         """Every trigger that has a threshold, by its name on the page."""
         trend_in_one_loop()
-        in_one_loop = ("rind", "entropy", "margin", "attention", "trend", "probability", "capitalised", "random")
+        in_one_loop = ("rind", "entropy", "margin", "attention", "trend", "capitalised", "random")
         found = {name: self.method(name) for name in in_one_loop}
+        found |= {"probability": self.method(probability_in_one_loop())}
         found |= {"probe": self.method(probe), "fitted": self.method(fitted)}
         found |= {name: self.method(name, "question", "targ") for name in ("prefix-margin", "prefix-entropy")}
         return found | {"etc": self.method("entropy-trend", "qfs-etc", "etc")}
