@@ -83,6 +83,10 @@ class Address:
         return f"milvus:{self.uri}" + (f"#{self.collection}" if self.collection != "passages" else "")
 
 
+#: gRPC waits at most two seconds before it connects again; by default that grows to two minutes.
+_CHANNEL = {"grpc.use_local_subchannel_pool": 1, "grpc.max_reconnect_backoff_ms": 2000}
+
+
 class Collection:
     """A connection to the collection at an address, through ``pymilvus.MilvusClient``.
 
@@ -106,8 +110,8 @@ class Collection:
             raise SearchServerError(f"{file}: no such database; fill one: {_HOW} milvus:{file}")
         if file is not None and (file.is_file() or (any(file.glob("*")) and not (file / "collections").is_dir())):
             raise SearchServerError(f"{file}: is not a database of this Milvus Lite; give another path")
-        seconds = min(CONNECT, self.timeout)
-        self.client = self.call(pymilvus.MilvusClient, address.uri, token=address.token, timeout=seconds)
+        options = {"token": address.token, "timeout": min(CONNECT, self.timeout), "grpc_options": _CHANNEL}
+        self.client = self.call(pymilvus.MilvusClient, address.uri, **options)
         self.close = self.client.close
 
     def ask(self, method: str, *arguments: Any, **options: Any) -> Any:
