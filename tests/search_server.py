@@ -89,9 +89,9 @@ def serve(index: Index) -> Iterator[Index]:
                 self.wfile.write(b'{"half')
             elif trouble == "silence":
                 index.over.wait(5)
-            elif trouble == "dripping body":
+            elif trouble in ("dripping headers", "dripping body"):
                 with suppress(OSError):  # the client goes away
-                    self.drip()
+                    self.drip(b"X: y\r\n" if trouble == "dripping headers" else b"Content-Length: 1000\r\n\r\n")
             elif isinstance(trouble, tuple):
                 self.send(trouble[0], trouble[2], trouble[1])
             elif (answer := index.answer(self.path, body)) is None:
@@ -101,9 +101,9 @@ def serve(index: Index) -> Iterator[Index]:
 
         do_POST = do_GET  # noqa: N815
 
-        def drip(self) -> None:
-            """Send a space of the body every 20 ms, for five seconds in all."""
-            self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        def drip(self, headers: bytes) -> None:
+            """Send a space of what comes next every 20 ms, for five seconds in all."""
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n" + headers)
             for _ in range(250):
                 self.wfile.write(b" ")
                 if index.over.wait(0.02):

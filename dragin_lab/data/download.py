@@ -103,7 +103,7 @@ def _transfer(url: str, credentials: str, part: Path, checked: bool, advance: Ad
     if credentials:
         asked |= urllib3.make_headers(basic_auth=":".join(web.parse_credentials(credentials)))
     try:
-        response, _ = web.request("GET", url, asked, redirects=5, stream=True)
+        response = web.request("GET", url, asked, redirects=5, stream=True)
     except ValueError as error:  # a port that is not a number, half an IPv6 address
         raise FetchError(f"{url}: is not a web address ({error})") from None
     except urllib3.exceptions.HTTPError as error:

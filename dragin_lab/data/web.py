@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 import urllib.request
-from functools import lru_cache
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -33,11 +36,11 @@ class DeadlineError(urllib3.exceptions.HTTPError):
 def request(
     method: str, url: str, headers: dict[str, str], *, redirects: int = 0, seconds: float = math.inf,
     body: str | None = None, stream: bool = False,
-) -> tuple[urllib3.BaseHTTPResponse, bytes]:  # fmt: skip
-    """The answer to a request, whatever its status, through the proxy that the environment names, and its body.
+) -> urllib3.BaseHTTPResponse:  # fmt: skip
+    """The answer to a request, whatever its status, through the proxy that the environment names.
 
     A request that is lost or meets one of ``PASSING`` is repeated. ``seconds`` limits all of it: repetitions, pauses,
-    and the body, however slowly it comes. With ``stream`` the caller reads the body and closes the response.
+    headers and body, however slowly they come. With ``stream`` the caller reads the body and closes the response.
 
     Raises ``urllib3.exceptions.HTTPError`` where there is no answer; ``DeadlineError`` where time ran out.
     """
@@ -46,14 +49,14 @@ def request(
     for attempt in range(TRIES):
         pause = PAUSE * 2**attempt if attempt else 0.0
         error: Exception | None = None
-        patience = min(TIMEOUT, max(ends - time.monotonic(), 0.001))
+        send = partial(
+            _pool(_proxy(url)).request, method, url, body=body, retries=once, redirect=bool(redirects),
+            headers={"User-Agent": f"dragin-lab/{__version__}"} | headers, timeout=TIMEOUT, preload_content=not stream,
+        )  # fmt: skip
         try:
-            response = _pool(_proxy(url)).request(
-                method, url, body=body, headers={"User-Agent": f"dragin-lab/{__version__}"} | headers, retries=once,
-                redirect=bool(redirects), timeout=patience, preload_content=False,
-            )  # fmt: skip
+            response = _finish_by(ends, send)
             if response.status not in PASSING or attempt == TRIES - 1:
-                return response, b"" if stream else _read_body(response, ends)
+                return response
             pause = min(once.get_retry_after(response) or pause, LONGEST_PAUSE)
             response.close()
         except urllib3.exceptions.HTTPError as lost:
@@ -66,19 +69,27 @@ def request(
     raise AssertionError("the last try returns or raises")
 
 
-def _read_body(response: urllib3.BaseHTTPResponse, ends: float) -> bytes:
-    """The whole body, by ``ends``: a socket's own timeout begins again with every byte."""
-    chunks: list[bytes] = []
-    with response:
-        while True:
-            left = ends - time.monotonic()
-            if left <= 0:
-                raise urllib3.exceptions.TimeoutError("timed out")
-            if (sock := getattr(response.connection, "sock", None)) is not None:
-                sock.settimeout(min(TIMEOUT, left))
-            if not (chunk := response.read1(1 << 16)):
-                return b"".join(chunks)
-            chunks.append(chunk)
+def _finish_by(ends: float, send: Callable[[], urllib3.BaseHTTPResponse]) -> urllib3.BaseHTTPResponse:
+    """What ``send`` returns, by ``ends``.
+
+    A socket's timeout begins again with every byte, and looking up a name has none. So a thread waits for them, which
+    ends with the process where the server never does.
+    """
+    if ends == math.inf:
+        return send()
+    outcome: Future[urllib3.BaseHTTPResponse] = Future()
+
+    def wait() -> None:
+        try:
+            outcome.set_result(send())
+        except Exception as error:  # noqa: BLE001 - raised again where the answer is waited for
+            outcome.set_exception(error)
+
+    threading.Thread(target=wait, name="request", daemon=True).start()
+    try:
+        return outcome.result(max(ends - time.monotonic(), 0))
+    except TimeoutError as error:
+        raise urllib3.exceptions.TimeoutError("timed out") from error
 
 
 def _proxy(url: str) -> str | None:

@@ -217,7 +217,7 @@ class Elasticsearch:
         where = self.address.server if of_server else f"{self.address}/{path}".rstrip("/")
         try:
             method = "POST" if lines else "GET"
-            response, data = web.request(method, where, headers, seconds=self.timeout, body=body or None)
+            response = web.request(method, where, headers, seconds=self.timeout, body=body or None)
             lost = f"it answers {response.status}" if response.status in web.PASSING else ""
         except web.DeadlineError as error:
             because = f" ({web.reason(error.__cause__)})" if error.__cause__ else ""
@@ -232,7 +232,7 @@ class Elasticsearch:
                 f"{self.address}: gives no answer, {web.TRIES} times ({lost}); check that it runs and try again"
             )
         try:
-            answer = json.loads(data)
+            answer = json.loads(response.data)
         except (ValueError, RecursionError):
             answer = None
         if response.status >= 300:

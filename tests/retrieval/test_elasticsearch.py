@@ -210,7 +210,7 @@ def test_a_slow_server_counts_as_lost(index: Index, monkeypatch: pytest.MonkeyPa
         retriever.search("mat", 1)
 
 
-@pytest.mark.parametrize("trouble", ["silence", "dripping body"])
+@pytest.mark.parametrize("trouble", ["silence", "dripping headers", "dripping body"])
 def test_a_search_ends_whatever_the_server_does(index: Index, trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
     retriever = Elasticsearch(index.url, timeout=0.3)
     says = rf"{index.url}: gives no answer within 0.3 s \(.*timed out.*\); .* DRAGIN_LAB_SEARCH_TIMEOUT"
