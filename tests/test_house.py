@@ -1,4 +1,4 @@
-"""The rooms of the house: each imports from those before it, `import dragin_lab` stays light, torch has its places."""
+"""The rooms of the house: one order of imports, a light ``import dragin_lab``, torch in its places, and a size each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ast
 import graphlib
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,27 +16,40 @@ import dragin_lab
 PACKAGE = Path(dragin_lab.__file__).parent
 HEAVY = {"torch", "transformers", "spacy", "pandas", "matplotlib"}
 
-#: From the ground up: a room imports from the rooms before it, type hints included.
-ROOMS = (
-    "trace",
-    "core",
-    "triggers",
-    "reference",
-    "catalog",
-    "almanac",
-    "data",
-    "model",
-    "served",
-    "retrieval",
-    "run",
-    "study",
-    "views",
-    "widgets",
-    "cli",
-)
+#: From the ground up, a room imports from the rooms before it alone: room -> lines and files that it may have.
+BUDGETS = {
+    "trace": (1200, 6),
+    "core": (3100, 21),
+    "triggers": (900, 10),
+    "reference": (1200, 5),
+    "catalog": (500, 4),
+    "almanac": (300, 3),
+    "data": (1750, 13),
+    "model": (3600, 21),
+    "served": (1300, 9),
+    "retrieval": (2700, 13),
+    "run": (3400, 15),
+    "study": (4250, 22),
+    "views": (4050, 22),
+    "widgets": (1050, 7),
+    "cli": (2100, 12),
+}
+ROOMS = tuple(BUDGETS)
+ROOT = (650, 7)  # the same for the modules of the root
+LINES, FILE_LINES = 31_500, 405  # of the package, and of one file
+ONE_WORD = 0.3  # the share of module-level functions whose name is one word
+#: Names that say nothing of the thing they hold, and how many variables may be called so.
+VAGUE, VAGUE_MOST = frozenset({"found", "made", "told", "said", "taken", "laid", "drawn"}), 60
+
 #: What any room may use; `__init__` and `__main__` open the doors and stand outside the order.
 SHARED = ("text", "errors", "checks", "files", "progress")
 DOORS = ("dragin_lab", "dragin_lab.__main__")
+#: Imports by name, when a user calls for it, that go up: pictures of a trace, and what `Lab` gives to look at.
+UPWARD = {
+    ("trace.trace", "views"),
+    ("run.lab", "study.runs"),
+    ("run.lab", "widgets"),
+}
 #: What may import torch or transformers at any depth.
 TORCH = ("model/", "served/endpoint", "retrieval/dense")
 
@@ -45,25 +59,37 @@ def module_name(path: Path) -> str:
 
 
 MODULES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
-def imports(path: Path) -> set[str]:
-    """Every module that a file imports, at any depth, under TYPE_CHECKING too."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def list_imports(tree: ast.Module) -> set[str]:
+    """Every module that a file's import statements name, at any depth, under TYPE_CHECKING too."""
+    imported = set()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= whole & MODULES.keys() or {node.module}
-    return found
+            imported |= whole & MODULES.keys() or {node.module}
+    return imported
 
 
-IMPORTS = {name: imports(path) for name, path in MODULES.items()}
+def list_named(tree: ast.Module) -> set[str]:
+    """Every module that a text in a file is the name of, or of something in it: of ``import_module`` and type hints."""
+    texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return {
+        max(modules, key=len) for text in texts if (modules := [m for m in MODULES if f"{text}.".startswith(f"{m}.")])
+    }
+
+
+IMPORTS = {name: list_imports(tree) for name, tree in TREES.items()}
 
 
 def room(module: str) -> str:
     return module.split(".")[1]
+
+
+# -- the order --------------------------------------------------------------------------------------------------------
 
 
 def test_every_module_lives_in_a_room() -> None:
@@ -73,17 +99,32 @@ def test_every_module_lives_in_a_room() -> None:
 
 def test_rooms_import_from_the_rooms_before_them() -> None:
     height = {name: place for place, name in enumerate((*SHARED, *ROOMS))}
-    wrong = [
-        f"{name} imports {target}"
+    upward = {
+        (name.removeprefix("dragin_lab."), target.removeprefix("dragin_lab."))
         for name in MODULES.keys() - set(DOORS)
-        for target in IMPORTS[name] & MODULES.keys() - set(DOORS)
+        for target in (IMPORTS[name] | list_named(TREES[name])) & MODULES.keys() - set(DOORS)
         if room(target) not in SHARED and height[room(target)] > height[room(name)]
-    ]
-    assert sorted(set(wrong)) == []
+    }
+    assert upward == UPWARD
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from dragin_lab.views.html import escape",
+        "from dragin_lab.views import html",
+        "if TYPE_CHECKING:\n    import dragin_lab.views.html",
+        "def draw():\n    return import_module('dragin_lab.views.html')",
+        "def draw(page: 'dragin_lab.views.html.Page'): ...",
+    ],
+)
+def test_every_way_to_import_is_seen(source: str) -> None:
+    tree = ast.parse(source)
+    assert "dragin_lab.views.html" in list_imports(tree) | list_named(tree)
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """``core.trace`` finds the views by name, and so is not in one."""
+    """By statements; what is imported by name when it is called for is not in one."""
     try:
         graphlib.TopologicalSorter({name: IMPORTS[name] & MODULES.keys() for name in MODULES}).prepare()
     except graphlib.CycleError as error:
@@ -128,3 +169,36 @@ def test_the_method_needs_numpy_and_spacy_alone() -> None:
         target.split(".")[0] for name in MODULES if name.startswith("dragin_lab.core.") for target in IMPORTS[name]
     }
     assert outside - set(sys.stdlib_module_names) - {"dragin_lab"} <= {"numpy", "spacy", "pandas", "safetensors"}
+
+
+# -- the size ---------------------------------------------------------------------------------------------------------
+
+
+def count_lines(*modules: str) -> int:
+    return sum(len(MODULES[name].read_text(encoding="utf-8").splitlines()) for name in modules)
+
+
+@pytest.mark.parametrize(("name", "lines", "files"), [("", *ROOT), *((name, *most) for name, most in BUDGETS.items())])
+def test_rooms_stay_in_their_budgets(name: str, lines: int, files: int) -> None:
+    inside = [module for module in MODULES if module not in DOORS and room(module) == name]
+    if not name:
+        inside = [module for module in MODULES if module in DOORS or room(module) in SHARED]
+    assert (count_lines(*inside) <= lines, len(inside) <= files) == (True, True), (count_lines(*inside), len(inside))
+
+
+def test_no_file_is_long_and_the_whole_is_small() -> None:
+    assert [name for name in MODULES if count_lines(name) > FILE_LINES] == []
+    assert count_lines(*MODULES) <= LINES
+
+
+def test_names_of_functions_and_variables_say_what_they_are() -> None:
+    functions = [
+        node.name.strip("_") for tree in TREES.values() for node in tree.body if isinstance(node, ast.FunctionDef)
+    ]
+    assert sum("_" not in name for name in functions) <= ONE_WORD * len(functions)
+    nodes = [node for tree in TREES.values() for node in ast.walk(tree)]
+    stored = [n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    stored += [n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Store)]
+    stored += [n.arg for n in nodes if isinstance(n, ast.arg)]
+    vague = Counter(name for name in stored if name in VAGUE)
+    assert vague.total() <= VAGUE_MOST, vague
