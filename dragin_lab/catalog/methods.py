@@ -35,11 +35,19 @@ __all__ = [
 ]
 
 
+#: Variant -> the tables of its triggers and formulators, and the classes of its methods.
+_TABLES: dict[str, tuple[Registry[Any], Registry[Any]]] = dict(
+    zip(VARIANTS, ((TRIGGERS, FORMULATORS), (RULES, FORMULATIONS)), strict=True)
+)
+_CLASSES: dict[str, Mapping[str, type[Method]]] = dict(
+    zip(VARIANTS, (dict.fromkeys(METHODS, Method), REFERENCE_METHODS), strict=True)
+)
+
+
 def tables(variant: str) -> tuple[tuple[str, Registry[Any]], tuple[str, Registry[Any]]]:
-    """The tables in which a variant's triggers and formulators are found by name."""
-    if variant == "reference":
-        return ("when", RULES), ("what", FORMULATIONS)
-    return ("when", TRIGGERS), ("what", FORMULATORS)
+    """The tables in which a variant's triggers and formulators are found by name, each after its ``kind``."""
+    triggers, formulators = _TABLES[variant]
+    return (triggers.kind, triggers), (formulators.kind, formulators)
 
 
 def find_conflict(trigger: Rule | type[Rule], formulator: Any) -> str:
@@ -87,17 +95,15 @@ def method(
     """
     choice("method", name, METHODS)
     choice("variant", variant, VARIANTS)
-    if variant == "reference" and name not in REFERENCE_METHODS:
+    if name not in _CLASSES[variant]:
         raise SettingError(
             f"method {name!r} is not in the authors' released code, so it has no reference variant; "
-            f"use variant='paper' or one of {', '.join(REFERENCE_METHODS)}"
+            f"use variant='paper' or one of {', '.join(_CLASSES[variant])}"
         )
-    (_, triggers), (_, formulators) = tables(variant)
-    usual = METHODS[name]
+    make, (triggers, formulators), usual = _CLASSES[variant][name], _TABLES[variant], METHODS[name]
     when, what = usual[0] if when is None else when, usual[1] if what is None else what
     (trigger_class, stated), (formulator_class, _) = triggers.read(when), formulators.read(what)
-    if variant == "reference":
-        _check_rule(name, trigger_class)
+    _check_rule(name, make, triggers, trigger_class)
     _check_settings(trigger_class, formulator_class, settings, variant)
     of_trigger = {key: value for key, value in settings.items() if key in setting_names(trigger_class)}
     of_formulator = {key: value for key, value in settings.items() if key in setting_names(formulator_class)}
@@ -107,7 +113,6 @@ def method(
         raise SettingError(message)
     if "threshold" in setting_names(trigger_class) and trigger.theta is None:
         raise SettingError(f"trigger {trigger.name!r} needs a threshold, such as {trigger.name}@0.6")
-    make = Method if variant == "paper" else REFERENCE_METHODS[name]
     return make(
         name=name,
         variant=variant,
@@ -120,11 +125,10 @@ def method(
     )
 
 
-def _check_rule(name: str, rule: type[Rule]) -> None:
+def _check_rule(name: str, make: type[Method], rules: Registry[Any], rule: type[Rule]) -> None:
     """Raise ``SettingError`` for a rule that the released code of the method ``name`` cannot run."""
-    runnable = REFERENCE_METHODS[name].rules
-    if not issubclass(rule, runnable):
-        names = ", ".join(other for other in RULES.names() if issubclass(RULES.named(other), runnable))
+    if not issubclass(rule, make.rules):
+        names = ", ".join(other for other in rules.names() if issubclass(rules.named(other), make.rules))
         raise SettingError(
             f"when={rule.name!r} is not in the released code of method {name!r}, which has {names}; "
             "use one of these, or variant='paper'"
@@ -175,20 +179,16 @@ def _check_settings(trigger: type[Part], formulator: type[Part], settings: Mappi
     for key, value in settings.items():
         if key in of_trigger or key in of_formulator:
             continue
-        if not any(table.any_has(key) for kind in VARIANTS for _, table in tables(kind)):
+        having = {kind for kind in VARIANTS if any(table.any_has(key) for table in _TABLES[kind])}
+        if not having:
             choice("setting", key, (*of_trigger, *of_formulator, *LOOP))
         # How much a query holds may stay in a preset while the formulator is exchanged.
-        if value is not None and key in ("top_n", "n"):
+        if value is not None and any(table.has_shorthand(key) for table in _TABLES[variant]):
             count(key, value)
         elif value is not None:
             where = f"when={trigger.name!r} and what={formulator.name!r}"
-            elsewhere = any(table.any_has(key) for _, table in tables(_other_variant(variant)))
-            kind = f" of the {variant} variant" if elsewhere else ""
+            kind = f" of the {variant} variant" if having - {variant} else ""
             raise SettingError(f"{key}={value!r} has no meaning for {where}{kind}")
-
-
-def _other_variant(variant: str) -> str:
-    return next(name for name in VARIANTS if name != variant)
 
 
 def whens() -> list[Entry]:
@@ -230,7 +230,7 @@ def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, A
     """``before`` with ``changes`` over it, both arguments of the method ``name``.
 
     A trigger or formulator among the changes brings its own settings: those that it states, and those of its kind where
-    it is of another kind, as θ is on another scale there. Only ``top_n`` stays, which means the same for all.
+    it is of another kind, as θ is on another scale there. What ``n`` is short for stays, as it means the same for all.
     """
     merged = dict(before)
     variant = changes.get("variant") or before.get("variant") or VARIANTS[0]
@@ -241,7 +241,7 @@ def merge_settings(before: Mapping[str, Any], name: str, changes: Mapping[str, A
         old, _ = registry.read(before.get(kind) or usual)
         gone = set(stated)
         if part is not old:
-            gone |= set(setting_names(old)) - {"top_n"}
+            gone |= set(setting_names(old)) - {old.shorthand}
         merged = {key: value for key, value in merged.items() if key not in gone}
     return {**merged, **changes}
 

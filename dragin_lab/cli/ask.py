@@ -158,7 +158,7 @@ def check_length(question: str, lm: Any, method: Method) -> None:
     """Refuse a question that alone fills the context window; the reference variant, which never drops, goes on."""
     window = lm.context_window
     tokens = len(lm.tokenizer.encode(question, special=True))
-    if window is None or tokens + method.max_new_tokens <= window or method.variant == "reference":
+    if window is None or tokens + method.max_new_tokens <= window or not method.fits_window:
         return
     raise SettingError(
         f"the question has {tokens:,} tokens, which with {method.max_new_tokens} new ones do not fit into the context "

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dragin_lab.core.gap import Gap
 from dragin_lab.core.queries import choose_top, keep_confident, weigh_words
-from dragin_lab.core.settings import Part, Registry, part_of_function, setting
+from dragin_lab.core.settings import Part, Registry, setting
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.trace.trace import Query
@@ -51,30 +51,22 @@ def what(name: str, *, source: str = "") -> Callable[[Callable[..., str]], type[
     settings. Raises ``SettingError`` for a built-in name and for a parameter without a default.
     """
 
-    def define(function: Callable[..., str]) -> type[Formulator]:
-        return FORMULATORS.add(part_of_function(function, Custom, name, settings={}, source=source))
-
-    return define
+    return FORMULATORS.define(Written, name, source=source)
 
 
 @dataclass(frozen=True)
-class Plain(Formulator):
-    """A formulator around a function of a gap."""
+class Written(Formulator):
+    """A formulator around a function of a gap; what a custom function gives is checked."""
 
     function = staticmethod(lambda gap: gap.sentence)
     parameters: ClassVar[tuple[str, ...]] = ()
 
     def text(self, gap: Gap) -> str:
-        return self.function(gap, **{key: getattr(self, key) for key in self.parameters})
-
-
-@dataclass(frozen=True)
-class Custom(Plain):
-    """A custom formulator, as ``@dl.what`` makes it; its function's result is checked."""
-
-    def text(self, gap: Gap) -> str:
+        settings = {key: getattr(self, key) for key in self.parameters}
+        if self.built_in:
+            return self.function(gap, **settings)
         try:
-            text = super().text(gap)
+            text = self.function(gap, **settings)
         except MemoryError:
             raise
         except Exception as error:
@@ -93,40 +85,33 @@ class Custom(Plain):
         return text
 
 
-def _built_in(name: str, source: str, **attributes: Any) -> Callable[[Callable[..., str]], type[Formulator]]:
-    """``what`` for those of the package, whose queries need no check."""
-
-    def define(function: Callable[..., str]) -> type[Formulator]:
-        return FORMULATORS.add(part_of_function(function, Plain, name, settings={}, source=source, **attributes))
-
-    return define
-
-
-@_built_in("question", "DRAGIN Table 1 (SR-RAG)", needs=frozenset())
+@FORMULATORS.define(Written, "question", source="DRAGIN Table 1 (SR-RAG)", needs=frozenset())
 def question(gap: Gap) -> str:
     """The question."""
     return gap.question
 
 
-@_built_in("last-sentence", "DRAGIN Table 6")
+@FORMULATORS.define(Written, "last-sentence", source="DRAGIN Table 6")
 def last_sentence(gap: Gap) -> str:
     """The sentence written last."""
     return (gap.pipeline.split(gap.answer) or [gap.question])[-1]
 
 
-@_built_in("full-context", "DRAGIN Table 6")
+@FORMULATORS.define(Written, "full-context", source="DRAGIN Table 6")
 def full_context(gap: Gap) -> str:
     """Question and answer so far."""
     return gap.context
 
 
-@_built_in("current", "DRAGIN Table 6")
+@FORMULATORS.define(Written, "current", source="DRAGIN Table 6")
 def current(gap: Gap) -> str:
     """The sentence that lacks information, as far as it was written."""
     return gap.sentence
 
 
-@_built_in("current-without-hits", "DRAGIN's released code (reference-behaviour §3)", reads_hits=True)
+@FORMULATORS.define(
+    Written, "current-without-hits", source="DRAGIN's released code (reference-behaviour §3)", reads_hits=True
+)
 def current_without_hits(gap: Gap) -> str:
     """The same sentence without the words that were flagged."""
     text, start = gap.sentence, gap.span[0]
@@ -135,7 +120,7 @@ def current_without_hits(gap: Gap) -> str:
     return " ".join(text.split())
 
 
-@_built_in("term", "FLARE Prompts D.2, D.3", needs=frozenset({"text", "call"}))
+@FORMULATORS.define(Written, "term", source="FLARE Prompts D.2, D.3", needs=frozenset({"text", "call"}))
 def term(gap: Gap) -> str:
     """What the model itself asked for."""
     return gap.term

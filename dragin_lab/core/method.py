@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import MISSING, dataclass, field, fields
 from hashlib import sha256
-from typing import Any
+from typing import Any, ClassVar
 
 from dragin_lab.core.sentences import Pipeline, load_pipeline
+from dragin_lab.core.settings import Rule
 from dragin_lab.text import without_secrets
 
 VARIANTS = ("paper", "reference")
@@ -57,6 +58,9 @@ class Method:
     top_k: int  # passages per retrieval
     pipeline: Pipeline = field(default_factory=load_pipeline)
     calibrated: Any = field(default=None, compare=False)  # a ``budget.Calibrated``: where θ is from, if from a budget
+
+    rules: ClassVar[tuple[type[Rule], ...]] = (Rule,)  # the classes of triggers that its loop can run
+    fits_window: ClassVar[bool] = True  # whether its prompts drop what does not fit into the model's window
 
     @property
     def settings(self) -> dict[str, Any]:

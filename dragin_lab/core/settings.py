@@ -100,11 +100,6 @@ class Part:
         """Setting -> default; one that must be given is missing."""
         return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
 
-    @classmethod
-    def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings, with those added whose default depends on another one."""
-        return settings
-
     @property
     def changed(self) -> dict[str, Any]:
         """The settings that do not have their default."""
@@ -207,6 +202,12 @@ class Registry(Generic[P]):
         self._parts[part.name] = part
         return part
 
+    def define(
+        self, base: type[P], name: str, *, settings: dict[str, Field[Any]] | None = None, **attributes: Any
+    ) -> Callable[[Callable[..., Any]], type[P]]:
+        """Enter what a function makes: a subclass of ``base`` (``part_of_function``)."""
+        return lambda function: self.add(part_of_function(function, base, name, settings=settings or {}, **attributes))
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
@@ -288,7 +289,7 @@ class Registry(Generic[P]):
         for f in every:
             if f.default is MISSING and f.default_factory is MISSING and f.name not in settings:
                 raise SettingError(f"{self.noun} {part.name!r} needs {f.name}; write {part.name}({f.name}=…)")
-        return part(**part.completed(settings))
+        return part(**settings)
 
     def settings_of(self, name: str) -> dict[str, Any]:
         """Setting -> default of the part of that name."""
@@ -303,6 +304,10 @@ class Registry(Generic[P]):
     def any_has(self, setting: str) -> bool:
         """Whether some part has a setting of that name."""
         return any(setting in {f.name for f in fields(part)} for part in self._parts.values())
+
+    def has_shorthand(self, setting: str) -> bool:
+        """Whether a setting is ``n``, or what ``n`` is short for in some part."""
+        return setting in {"n", *(part.shorthand for part in self._parts.values())}
 
 
 def read_form(text: str) -> tuple[str, dict[str, Any]]:

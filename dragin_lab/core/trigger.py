@@ -17,7 +17,7 @@ import numpy as np
 from dragin_lab.checks import choice, number, several
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.scores import pool_values, pool_words
-from dragin_lab.core.settings import Registry, Rule, part_of_function, setting
+from dragin_lab.core.settings import Registry, Rule, setting
 from dragin_lab.errors import SettingError, TriggerError
 from dragin_lab.trace.trace import Words
 
@@ -248,23 +248,17 @@ def when(
         raise SettingError(f"needs={wrong!r} of trigger {name!r}: {remedy}")
     theta = None if threshold is None else number("threshold", threshold)
 
-    def define(function: Callable[..., np.ndarray]) -> type[Trigger]:
-        return TRIGGERS.add(
-            part_of_function(
-                function,
-                Scored,
-                name,
-                settings={"threshold": setting(theta, kind=float, label=f"{name} score")},
-                unit=unit,
-                pool=pool,
-                cut=cut,
-                skip_stop_words=skip_stop_words,
-                needs=tuple(needs),
-                source=source,
-            )
-        )
-
-    return define
+    return TRIGGERS.define(
+        Scored,
+        name,
+        settings={"threshold": setting(theta, kind=float, label=f"{name} score")},
+        unit=unit,
+        pool=pool,
+        cut=cut,
+        skip_stop_words=skip_stop_words,
+        needs=tuple(needs),
+        source=source,
+    )
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
@@ -114,10 +114,11 @@ class Rind(Trigger):
     threshold: float = setting(0.25, label="RIND score")
     scale: str | None = setting(None, choices=("sentence",), label="scale of attention")
 
-    @classmethod
-    def completed(cls, settings: dict[str, Any]) -> dict[str, Any]:
-        of_table_9 = {"threshold": 1.2} if settings.get("scale") == "sentence" else {}
-        return of_table_9 | settings
+    def __init__(self, threshold: Any = MISSING, scale: str | None = None) -> None:
+        usual = type(self).threshold if scale is None else 1.2
+        object.__setattr__(self, "threshold", usual if threshold is MISSING else threshold)
+        object.__setattr__(self, "scale", scale)
+        self.__post_init__()
 
     @property
     def judges_ended_sentences(self) -> bool:

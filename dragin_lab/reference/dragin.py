@@ -12,8 +12,9 @@ from dragin_lab.core.episode import Episode, Stop, attend
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.stops import FirstSentence
+from dragin_lab.core.triggers import Clock
 from dragin_lab.reference.measures import assign_tokens, assign_words, merge_words
-from dragin_lab.reference.rules import Reader, ReferenceMethod, ReleasedDraft, ReleasedGap, Schedule
+from dragin_lab.reference.rules import Reader, ReferenceMethod, ReleasedDraft, ReleasedGap
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step, Words
 
 #: The note of a query whose rule flags no words.
@@ -46,7 +47,7 @@ class ReferenceLoop(ReleasedLoop):
 
     def run(self) -> Episode[None]:
         rule = self.method.trigger
-        if not isinstance(rule, Schedule):
+        if not isinstance(rule, Clock):
             yield from self._look_ahead(rule)
         elif rule.searches == "always":
             yield from self._search_first(rule)
@@ -55,7 +56,7 @@ class ReferenceLoop(ReleasedLoop):
 
     # -- the three loops (§1, §4, §5) --------------------------------------------------------------------------------
 
-    def _write_once(self, rule: Schedule) -> Episode[None]:
+    def _write_once(self, rule: Clock) -> Episode[None]:
         """wo-RAG and SR-RAG: one generation, not stripped, no loop."""
         step = self.new_step()
         if rule.searches == "once":
@@ -71,7 +72,7 @@ class ReferenceLoop(ReleasedLoop):
         answered = written.stopped == "eos" or ANSWER_PHRASE in written.raw_text
         self.trace.ended = "answered" if answered else "length"
 
-    def _search_first(self, rule: Schedule) -> Episode[None]:
+    def _search_first(self, rule: Clock) -> Episode[None]:
         """FL-RAG and FS-RAG: search, write a chunk or a sentence with the passages in view, search again."""
         text, chunk, last = "", "", None
         stop = FirstSentence(self.method.pipeline, self.tokenizer) if rule.sentences else None

@@ -11,11 +11,13 @@ from typing import ClassVar
 import numpy as np
 
 from dragin_lab.core.episode import Episode, Tokenizer, attend
+from dragin_lab.core.formulators import DEFAULT_TOP_N
 from dragin_lab.core.method import Method
 from dragin_lab.core.queries import choose_top
 from dragin_lab.core.scores import pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, Registry, Rule, setting
+from dragin_lab.core.triggers import Clock, EveryN, EverySentence, Never, Once
 from dragin_lab.core.words import Word, contain_any
 from dragin_lab.reference.measures import (
     drop_doubtful,
@@ -32,7 +34,6 @@ _CLOSED = (
     "use variant='paper' for any other"
 )
 RULES: Registry[Rule] = Registry("when", Rule, closed=_CLOSED)
-DEFAULT_TOP_N = 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,67 +79,8 @@ class Scores:
 # -- when -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Schedule(Rule):
-    """A rule that does not read the draft."""
-
-    searches = "always"  # "never", "once", or "always": before each turn
-    sentences = False  # whether a turn writes one sentence
-    reason = ""
-
-    @property
-    def tokens(self) -> int | None:
-        """How many tokens a turn writes; None: to the end of its sentence or of the answer."""
-        return None
-
-    @classmethod
-    def serves(cls) -> frozenset[str]:
-        return frozenset({"text"} if cls.searches == "always" else {"nothing"})
-
-    @property
-    def retrieves(self) -> bool:
-        return self.searches != "never"
-
-
-@RULES.add
-@dataclass(frozen=True)
-class Never(Schedule):
-    """No retrieval (wo-RAG)."""
-
-    name, source, searches, reason = "never", "BasicRAG", "never", "this method never retrieves"
-
-
-@RULES.add
-@dataclass(frozen=True)
-class Once(Schedule):
-    """Once, before anything is written (SR-RAG)."""
-
-    name, source, searches, reason = "once", "SingleRAG", "once", "once, before anything is written"
-
-
-@RULES.add
-@dataclass(frozen=True)
-class EveryN(Schedule):
-    """Every n tokens, and at the start (FL-RAG)."""
-
-    name, source = "every-n", "FixLengthRAG"
-    n: int = setting(16, label="tokens between searches", unit="tokens")
-
-    @property
-    def tokens(self) -> int:
-        return self.n
-
-    @property
-    def reason(self) -> str:  # type: ignore[override]
-        return f"every {self.n} tokens"
-
-
-@RULES.add
-@dataclass(frozen=True)
-class EverySentence(Schedule):
-    """Every sentence, and at the start (FS-RAG)."""
-
-    name, source, sentences, reason = "every-sentence", "FixSentenceRAG", True, "every sentence"
+for _clock in (Never, Once, EveryN, EverySentence):
+    RULES.add(_clock)
 
 
 @dataclass(frozen=True)
@@ -256,9 +198,11 @@ class Formulation(Part):
     reads_attention: ClassVar[bool] = False
     reads_hits: ClassVar[bool] = False
 
+    function = staticmethod(lambda gap: gap.sentence)
+
     def text(self, gap: ReleasedGap) -> str:
         """The query for a gap, as a text."""
-        raise NotImplementedError
+        return self.function(gap)
 
     def query(self, gap: ReleasedGap) -> Episode[Query]:
         """The query for a gap, as an episode: a formulation may ask for an attention map."""
@@ -270,59 +214,34 @@ class Formulation(Part):
 FORMULATIONS: Registry[Formulation] = Registry("what", Formulation, closed=_CLOSED)
 
 
-@FORMULATIONS.add
-@dataclass(frozen=True)
-class QuestionQuery(Formulation):
-    """The question (``direct``)."""
-
-    name, source, needs = "question", "direct", frozenset()
-
-    def text(self, gap: ReleasedGap) -> str:
-        return gap.question
+@FORMULATIONS.define(Formulation, "question", source="direct", needs=frozenset())
+def question(gap: ReleasedGap) -> str:
+    """The question."""
+    return gap.question
 
 
-@FORMULATIONS.add
-@dataclass(frozen=True)
-class LastSentence(Formulation):
+@FORMULATIONS.define(Formulation, "last-sentence", source="last_sentence")
+def last_sentence(gap: ReleasedGap) -> str:
     """The last sentence of question, answer and kept sentences."""
-
-    name, source = "last-sentence", "last_sentence"
-
-    def text(self, gap: ReleasedGap) -> str:
-        return gap.chunk if gap.chunk is not None else (gap.pipeline.split(gap.context) or [""])[-1]
+    return gap.chunk if gap.chunk is not None else (gap.pipeline.split(gap.context) or [""])[-1]
 
 
-@FORMULATIONS.add
-@dataclass(frozen=True)
-class FullContext(Formulation):
+@FORMULATIONS.define(Formulation, "full-context", source="forward_all")
+def full_context(gap: ReleasedGap) -> str:
     """Question, answer and kept sentences."""
-
-    name, source = "full-context", "forward_all"
-
-    def text(self, gap: ReleasedGap) -> str:
-        return gap.context
+    return gap.context
 
 
-@FORMULATIONS.add
-@dataclass(frozen=True)
-class Current(Formulation):
+@FORMULATIONS.define(Formulation, "current", source="current")
+def current(gap: ReleasedGap) -> str:
     """The words of the sentence that fired."""
-
-    name, source = "current", "current"
-
-    def text(self, gap: ReleasedGap) -> str:
-        return " ".join(gap.words) if gap.chunk is None else gap.sentence
+    return " ".join(gap.words) if gap.chunk is None else gap.sentence
 
 
-@FORMULATIONS.add
-@dataclass(frozen=True)
-class CurrentWithoutHits(Formulation):
+@FORMULATIONS.define(Formulation, "current-without-hits", source="current_wo_wrong", reads_hits=True)
+def current_without_hits(gap: ReleasedGap) -> str:
     """The words of the sentence that fired, those that were flagged left empty."""
-
-    name, source, reads_hits = "current-without-hits", "current_wo_wrong", True
-
-    def text(self, gap: ReleasedGap) -> str:
-        return " ".join("" if hit else word for word, hit in zip(gap.words, gap.hits, strict=True))
+    return " ".join("" if hit else word for word, hit in zip(gap.words, gap.hits, strict=True))
 
 
 @FORMULATIONS.add
@@ -388,7 +307,8 @@ class ReferenceMethod(Method):
     """A method of the released code."""
 
     query_tokens: ClassVar[int | None] = 64  # a query is cut to its last tokens (reference-behaviour §4)
-    rules: ClassVar[tuple[type[Rule], ...]] = (Schedule, Reader)  # those that its code can run
+    rules: ClassVar[tuple[type[Rule], ...]] = (Clock, Reader)
+    fits_window: ClassVar[bool] = False
 
     @property
     def keeps_attention(self) -> bool:
