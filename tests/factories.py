@@ -77,6 +77,7 @@ def make_continuation(
         entropy_width=rng.gamma(1.0, 0.1, n).astype(np.float32) if sampled else None,
         asked_again=2 * sampled,
         attention=rows.astype(np.float16) if attention else None,
+        among=mean[1:, p:][np.tril_indices(n)].astype(np.float32) if attention else None,
         alternative_tokens=tuple((token, "▁the", "<0x0A>") for token in tokens),
         seconds=0.125,
         reused=p - 1,

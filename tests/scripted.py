@@ -177,6 +177,7 @@ class ScriptedModel:
         rows = self.rows([*prompt_ids, *ids])[p - 1 :]  # (n + 1, p + n)
         seen = [say.received.get(b, 0.2) if i < rows_known - 1 else 0.0 for i, b in enumerate(bare)]
         probability = 1 - np.array([say.doubt.get(b, 0.01) for b in bare])
+        among = np.diag([say.received.get(b, 0.2) for b in bare[:-1]], -1)  # each token looks at the one before it
         return Continuation(
             prompt_ids=np.array(prompt_ids, np.int32),
             prompt_offsets=prompt_offsets,
@@ -191,6 +192,7 @@ class ScriptedModel:
             alternative_probs=np.stack([probability, 1 - probability], 1).astype(np.float32),
             received=np.array(seen, np.float32),
             attention=rows[None].astype(np.float16) if draft.attention else None,
+            among=among[np.tril_indices(n)].astype(np.float32) if draft.among else None,
             hidden=probability.astype(np.float32)[:, None] if draft.hidden is not None else None,
         )
 

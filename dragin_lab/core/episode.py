@@ -85,6 +85,7 @@ class Write:
     max_new_tokens: int
     stop: Stop = Never()
     attention: bool = False  # keep Continuation.attention
+    among: bool = False  # keep Continuation.among
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
     certainty: Certainty | None = field(default=None, compare=False)  # which entropies have to be exact, if any

@@ -55,10 +55,6 @@ class Watch:
             return None
         return self.trigger.name
 
-    def peak(self, so_far: SoFar) -> float:
-        """The highest score of a judged word so far, whatever the threshold; -inf without one."""
-        return self.trigger.judge(self.draft(so_far), resumed=self.resumed).peak
-
     def draft(self, so_far: SoFar) -> Draft:
         """What the trigger looks at."""
         return Draft(so_far, self.pipeline, self.question, self.answer, ended=False)

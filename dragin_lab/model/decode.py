@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -183,7 +183,7 @@ class Writing:
         self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
         self.recorder = Recorder(
             p, draft.max_new_tokens, lm.alternatives, draft.attention and capture, device or lm.device,
-            means=keep is not None,
+            among=draft.among or keep is not None,
         )  # fmt: skip
         self._keep, self._beside = keep, beside
         self._looks: set[bool] = set()  # whether the `Stop` looked at rows, after each token
@@ -305,7 +305,7 @@ class Writing:
         )
         if self._keep is not None:
             self._keep(self.way, self.recorder.to_keep(continuation))
-        return continuation
+        return continuation if self.draft.among else replace(continuation, among=None)
 
 
 def stream(

@@ -14,10 +14,10 @@ from dragin_lab.trace.trace import Continuation
 
 _AT_ONCE = 16  # distributions measured together, where they are not needed one by one
 
-#: Fields of a continuation that the others follow from, beside the attention among the tokens.
+#: Fields of a continuation that the others follow from.
 _KEPT = (
     *("ids", "entropy", "logprob", "alternative_ids", "alternative_probs"),
-    *("entropy_processed", "attention", "hidden"),
+    *("entropy_processed", "attention", "hidden", "among"),
 )
 
 #: What is kept of c distributions: entropy (c,), logprob (c,), the k likeliest ids (c, k), their probabilities (c, k).
@@ -42,11 +42,11 @@ class Recorder:
         room: tokens to make room for; more may come.
         alternatives: how many of the likeliest tokens to keep.
         keep: keep every row in full, else only ``received``.
-        means: keep the rows among the tokens too, as means over the heads (``to_keep``).
+        among: keep the rows among the tokens too, as means over the heads (``Continuation.among``).
     """
 
     def __init__(
-        self, p: int, room: int, alternatives: int, keep: bool, device: torch.device, *, means: bool = False
+        self, p: int, room: int, alternatives: int, keep: bool, device: torch.device, *, among: bool = False
     ) -> None:
         self.p = p
         self.ids: list[int] = []
@@ -59,7 +59,7 @@ class Recorder:
         self.stored: np.ndarray | None = None  # (h, rows, columns) attention that a cache served
         self._received = torch.zeros(room, device=device)  # (room,)
         self._waiting: list[tuple[Tensor, Tensor]] = []  # tokens () and logits (V,) not measured yet
-        self._means: list[Tensor] | None = [] if means else None  # (c, columns) each, as long as the last row is
+        self._among = torch.zeros(room + 1, room, device=device) if among else None  # (room + 1, room)
         self._measured: list[Measured] = []
         self._processed: list[Tensor] = []  # (1,) each
         self.states: list[Tensor] = []  # (d,) the hidden state that gave each token, and the one after them
@@ -128,11 +128,11 @@ class Recorder:
         while self.rows > self._room + 1:
             self._grow()
         start = max(self.p, begin)
-        if self.rows > 2 or self._means is not None:
+        if self.rows > 2 or self._among is not None:
             # The heads innermost, so that the order of the sum is the same however many rows come together.
             mean = rows[:, :, start - begin :].permute(1, 2, 0).contiguous().mean(-1)  # (c, end - start)
-            if self._means is not None:
-                self._means.append(torch.nn.functional.pad(mean, (start - self.p, 0)))
+            if self._among is not None:
+                self._among[first : self.rows, start - self.p : end - self.p] = mean
         if self.rows > 2:
             # Row r is token r - 1 looking back at the tokens before it (Eq. 2); the maximum of Eq. 3 runs on.
             highest = received(mean, first - 1 - (start - self.p), torch)
@@ -147,6 +147,8 @@ class Recorder:
     def _grow(self) -> None:
         more, self._room = self._room, 2 * self._room
         self._received = torch.nn.functional.pad(self._received, (0, more))
+        if self._among is not None:
+            self._among = torch.nn.functional.pad(self._among, (0, more, 0, more))
         if self._attention is not None:
             self._attention = torch.nn.functional.pad(self._attention, (0, more, 0, more))
 
@@ -186,6 +188,16 @@ class Recorder:
         while n > self._room:
             self._grow()
         return self._attention[:, : n + 1, : self.p + n].cpu().numpy()
+
+    def among(self) -> np.ndarray | None:
+        """``Continuation.among``; None where it is not kept, and of a model without attention."""
+        if self._among is None or not self.rows:
+            return None
+        n = len(self.ids)
+        while n > self._room:
+            self._grow()
+        rows = self._among[: n + 1, :n].cpu().numpy()
+        return rows[np.tril_indices(n + 1, -1, n)]
 
     def hidden(self) -> np.ndarray | None:
         """(n, d) float32 hidden states that gave the tokens; None where they are not captured."""
@@ -250,23 +262,12 @@ class Recorder:
             received=self.received(),
             entropy_processed=torch.cat(self._processed).cpu().numpy() if self._processed else None,
             attention=None if attention is None else attention.copy(),  # not a view of the whole buffer
+            among=self.among(),
             hidden=self.hidden(),
             **rest,
         )
 
     def to_keep(self, continuation: Continuation) -> dict[str, np.ndarray]:
-        """The arrays that ``continuation`` and each of its beginnings follow from; for a recorder with ``means``.
-
-        Those of its fields that are measured, and ``among`` (n (n + 1) / 2,) float32: row after row what each query
-        position pays to the tokens up to itself, the mean over the heads; row r, of p - 1 + r, has r entries.
-        """
-        n = len(continuation)
-        among = np.full((n + 1, n), 0.0 if self.rows else np.nan, np.float32)
-        first = 0
-        for mean in self._means or ():
-            rows = mean.cpu().numpy()  # (c, columns)
-            among[first : first + len(rows), : rows.shape[1]] = rows
-            first += len(rows)
+        """The arrays that ``continuation`` and each of its beginnings follow from, where it has ``among``."""
         arrays = {name: getattr(continuation, name) for name in _KEPT}
-        kept = {name: array for name, array in arrays.items() if array is not None}
-        return kept | {"among": among[np.tril_indices(n + 1, -1, n)]}
+        return {name: array for name, array in arrays.items() if array is not None}

@@ -29,9 +29,9 @@ def replay(
         cached: arrays of ``Recorder.to_keep``, after the same prompt with the same bias.
     """
     n = len(cached["ids"])
+    blind = "among" not in cached  # a model without attention has no rows
     rows = np.zeros((n + 1, n), np.float32)  # what each query position pays to the tokens; row r has r entries
-    rows[np.tril_indices(n + 1, -1, n)] = cached["among"]
-    blind = bool(np.isnan(rows).any())  # a model without attention has no rows
+    rows[np.tril_indices(n + 1, -1, n)] = 0.0 if blind else cached["among"]
 
     def look_back() -> None:
         """Hand over the rows that the model would have known by now."""

@@ -88,40 +88,31 @@ def as_judged(trace: Trace, step: Step, method: Method) -> Draft:
 
 
 class StoredDraft:
-    """A draft of a trace that can be asked where it would have ended under other settings.
+    """A draft of a trace that can be asked where it would have ended under other settings."""
 
-    ``written_under`` is the trigger that it was written with: where a stored draft did not fire then, what was recorded
-    overrules what attention rounded to float16 says.
-    """
-
-    def __init__(self, made: Continuation, written_under: Trigger) -> None:
+    def __init__(self, made: Continuation) -> None:
         self.made = made
         #: After how many tokens the outcome was known, and by what.
         self.known, self.reason = len(made), made.stopped
         self.whole = made.closed or made.stopped == "length"
-        #: Whether the order in which scores grew is known, not only where they ended.
-        self.timed = made.attention is not None
-        self._written = written_under
-        self._rows = self._paid()
+        #: Whether a score read the attention received so far where the trace only has what it was in the end.
+        self.guessed = False
+        self._rows = None if made.among is None else self._grow_received(made.among)
         self._peaks: dict[tuple[Trigger, int], float] = {}
         self._closed: dict[Stop, tuple[int, str] | None] = {}
 
-    def _paid(self) -> np.ndarray | None:
+    def _grow_received(self, among: np.ndarray) -> np.ndarray:
         """(n + 1, n) float32: row r holds the largest attention that tokens 0 … r - 1 pay to each token before them."""
-        made, n = self.made, len(self.made)
-        if made.attention is None:
-            return None
-        p = len(made.prompt_ids)
-        mean = made.attention[:, 1:, p:].astype(np.float32).mean(axis=0)  # (n, n)
-        grown = np.zeros((n + 1, n), np.float32)
-        np.maximum.accumulate(np.tril(mean, k=-1), axis=0, out=grown[1:])
-        # Where a maximum is reached its float32 value is known; on the way to it float16 has to do.
-        return np.where(grown >= grown[-1], made.received, np.minimum(grown, made.received)).astype(np.float32)
+        n = len(self.made)
+        rows, grown = np.zeros((n, n), np.float32), np.zeros((n + 1, n), np.float32)
+        rows[np.tril_indices(n)] = among
+        np.maximum.accumulate(np.tril(rows, -1), axis=0, out=grown[1:])
+        return grown
 
     def received(self, n: int, *, ended: bool = False) -> np.ndarray:
         """(n,) float32, the attention received once n tokens are made; ``ended``: the last one has looked back too.
 
-        Without stored attention it is what was received in the end: at least as much.
+        Where its growth is not stored, it is what was received in the end: at least as much.
         """
         if ended and n == self.known:
             return self.made.received[:n]
@@ -131,15 +122,17 @@ class StoredDraft:
             return seen
         return self._rows[n if ended else n - 1][:n]
 
-    def so_far(self, n: int) -> SoFar:
-        """The draft as a ``Stop`` saw it after its token n - 1."""
+    def so_far(self, n: int, *, attention: bool = False) -> SoFar:
+        """The draft as a ``Stop`` saw it after its token n - 1, whose row of ``attention`` was not there yet."""
         made, end = self.made, int(self.made.offsets[n - 1, 1])
+        rows = None
+        if attention and made.attention is not None:
+            rows = made.attention[:, : n + 1, : len(made.prompt_ids) + n].copy()
+            rows[:, n] = 0
         return SoFar(
             made.ids[:n].tolist(), made.text[:end], [(int(a), int(b)) for a, b in made.offsets[:n]],
             made.entropy[:n].tolist(), made.logprob[:n].tolist(), self.received(n), made.alternative_ids[:n],
-            made.alternative_probs[:n],
-            None if made.attention is None else made.attention[:, : n + 1, : len(made.prompt_ids) + n],
-            None if made.hidden is None else made.hidden[:n],
+            made.alternative_probs[:n], rows, None if made.hidden is None else made.hidden[:n],
         )  # fmt: skip
 
     def fires(self, watch: Watch) -> int | None:
@@ -147,27 +140,17 @@ class StoredDraft:
         theta = watch.trigger.theta
         assert theta is not None
         for n in range(1, len(self.made) + 1):
-            watched = self._recorded(watch, n) or not watch.trigger.is_silent(watch.draft(self.so_far(n)))
-            if watched and self._peak(watch, n) > theta:
+            draft = watch.draft(self.so_far(n, attention="attention" in watch.trigger.needs))
+            fired = not watch.trigger.is_silent(draft) and self._peak(watch, n, draft) > theta
+            self.guessed |= self._rows is None and "received" in vars(draft)
+            if fired:
                 return n
         return None
 
-    def _same_score(self, watch: Watch) -> bool:
-        """Whether the draft was written under the same trigger, thresholds aside."""
-        return replace(self._written, threshold=0.0) == replace(watch.trigger, threshold=0.0)  # type: ignore[call-arg]
-
-    def _recorded(self, watch: Watch, n: int) -> bool:
-        """Whether the trigger that wrote the draft fired after n tokens."""
-        return self._same_score(watch) and n == self.known and self.reason == watch.trigger.name
-
-    def _peak(self, watch: Watch, n: int) -> float:
+    def _peak(self, watch: Watch, n: int, draft: Draft) -> float:
         key = (replace(watch.trigger, threshold=0.0), n)  # type: ignore[call-arg]
         if key not in self._peaks:
-            peak, threshold = watch.peak(self.so_far(n)), self._written.theta
-            if threshold is not None and self._same_score(watch) and n <= self.known:
-                fired = self._recorded(watch, n)
-                peak = max(peak, np.nextafter(threshold, np.inf)) if fired else min(peak, threshold)
-            self._peaks[key] = peak
+            self._peaks[key] = watch.trigger.judge(draft, resumed=watch.resumed).peak
         return self._peaks[key]
 
     def closes(self, stop: Stop) -> tuple[int, str] | None:

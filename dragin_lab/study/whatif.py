@@ -217,7 +217,7 @@ class Replay:
         loop = self._paper(method, place)
         resumed = bool(place) and self._resumes(place)
         if place not in self._drafts:
-            self._drafts[place] = StoredDraft(made, self.method.trigger)
+            self._drafts[place] = StoredDraft(made)
         stored = self._drafts[place]
         answer = AnswerSentence(method.pipeline, self._tokenizer, before, self._template.shape)
         assert step.prompt is not None
@@ -227,7 +227,7 @@ class Replay:
         if served is None:
             return None
         judged, decision, gap = loop.judge(served, step.prompt, resumed)
-        guessed = watch is not None and not stored.timed and served is not made and decision.retrieve
+        guessed = stored.guessed and served is not made and decision.retrieve
         return _Verdict(served, judged.words, decision, gap, not guessed)
 
     def _resumes(self, place: int) -> bool:
@@ -248,10 +248,8 @@ class Replay:
         try:
             assert verdict.place is not None
             reads = method.formulator.reads_attention
-            if method.variant == "reference" and reads:
+            if reads and (method.variant == "reference" or verdict.made.attention is None):
                 return _chosen_again(method, step, verdict)
-            if reads and verdict.made.attention is None:
-                return None, "the query cannot be told: the attention of this draft was not kept"
             if method.variant == "paper":
                 return method.formulator.query(verdict.place), ""
             query = _returned(method.formulator.query(verdict.place))
@@ -284,15 +282,14 @@ def _returned(episode: Generator[Any, Any, T]) -> T:
 
 
 def _chosen_again(method: Method, step: Step, verdict: _Verdict) -> tuple[Query | None, str]:
-    """QFS of the reference variant: the recorded weights, where they are those of the same flagged words."""
+    """QFS without rows of attention: the recorded weights, where they are those of the same flagged words."""
     query = step.query
     if query is None or not _same_place(step, verdict.decision) or not _same_hits(step, verdict):
-        return None, "the query cannot be told: the released code reads the text again, from other words"
+        return None, "the query cannot be told: it is weighed by the attention at another word, which was not kept"
     assert method.top_n is not None
-    chosen = choose_top(query.weights, method.top_n)  # (candidates,)
-    text = " ".join(word for word, yes in zip(query.words, chosen, strict=True) if yes)
-    sent = query.sent if text == query.text else text
-    return replace(query, text=text, sent=sent, chosen=chosen), ""
+    eligible = np.array([bool(word) for word in query.words], dtype=bool)  # (candidates,)
+    again = Query.of(query.words, query.weights, choose_top(query.weights, method.top_n, eligible), query.note)
+    return (replace(again, sent=query.sent) if again.text == query.text else again), ""
 
 
 def _same_place(step: Step, decision: Decision) -> bool:

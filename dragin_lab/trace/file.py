@@ -41,7 +41,7 @@ _SHAPES = {
     "Continuation": {
         "ids": "n", "tokens": "n", "prompt_ids": "p", "prompt_offsets": "p 2", "offsets": "n 2", "entropy": "n",
         "logprob": "n", "alternative_ids": "n k", "alternative_probs": "n k", "received": "n",
-        "entropy_processed": "n", "entropy_width": "n", "attention": "h n+1 p+n", "hidden": "n d",
+        "entropy_processed": "n", "entropy_width": "n", "attention": "h n+1 p+n", "among": "triangle", "hidden": "n d",
         "alternative_tokens": "n",
     },
     "Words": {
@@ -64,7 +64,8 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     """Write a trace to ``path`` and return that path. A file that was there is replaced whole or not at all.
 
     Without ``hidden`` the hidden states of its drafts are left out. ``slim`` leaves out attention maps, hidden states
-    and all but the ``ALTERNATIVES`` likeliest tokens, and compresses the rest: about a sixth of the size.
+    and all but the ``ALTERNATIVES`` likeliest tokens, and compresses the rest: about a sixth of the size. It still
+    replays exactly (``study.whatif``), unless a trigger reads attention or hidden states themselves.
 
     Raises ``TraceFileError`` where the trace holds something that is not data (naming the field) or where the file
     cannot be written (naming path and remedy); an old file then stays as it was.
@@ -181,12 +182,26 @@ def _drop_arrays(trace: Any, slim: bool) -> Any:
         names = ("alternative_ids", "alternative_probs")
         fewer = {name: getattr(continuation, name)[:, :ALTERNATIVES] for name in names}
         shown = tuple(tokens[:ALTERNATIVES] for tokens in continuation.alternative_tokens)
-        return replace(continuation, attention=None, hidden=None, alternative_tokens=shown, **fewer)
+        among = None if continuation.among is None else _keep_raising(continuation.among, len(continuation))
+        return replace(continuation, attention=None, hidden=None, among=among, alternative_tokens=shown, **fewer)
 
     def lean(step: Step) -> Step:
         return replace(step, draft=cut(step.draft), continuation=cut(step.continuation))
 
     return replace(trace, steps=[lean(step) for step in trace.steps], extraction=cut(trace.extraction))
+
+
+def _keep_raising(among: np.ndarray, n: int) -> np.ndarray:
+    """``Continuation.among`` with 0 where a token paid another one no more than those before it had: small when packed.
+
+    What each token has received after any number of tokens, which decides where a trigger fires, stays as it was.
+    """
+    rows = np.zeros((n + 1, n), np.float32)
+    rows[np.tril_indices(n + 1, -1, n)] = among
+    grown = np.maximum.accumulate(np.tril(rows, -2), axis=0)
+    rows[1:] = np.where(grown[1:] > grown[:-1], grown[1:], 0)
+    kept: np.ndarray = rows[np.tril_indices(n + 1, -1, n)]
+    return kept
 
 
 class _Arrays:
@@ -224,7 +239,8 @@ def checksum(text: str, tensors: Mapping[str, np.ndarray]) -> str:
 
 def _check_shapes(value: Any, where: str) -> None:
     """Raise ``TraceFileError`` where the arrays and lists of a record are not as long as one another."""
-    sizes: dict[str, int] = {}
+    n = len(value) if isinstance(value, Continuation) else 0
+    sizes = {"triangle": n * (n + 1) // 2}
     for name, wanted in _SHAPES.get(type(value).__name__, {}).items():
         held = getattr(value, name)
         if held is None or (name in _MAYBE_EMPTY and not len(held)):

@@ -122,6 +122,9 @@ class Continuation:
     stopped: str = "length"  # "eos", "length", or the reason the draft's Stop gave
     entropy_processed: np.ndarray | None = None  # (n,) float32, nats, after the warpers; None under greedy decoding
     attention: np.ndarray | None = None  # (h, n + 1, p + n) float16, only when asked for
+    #: (n (n + 1) / 2,) float32, only when asked for: what the tokens pay to one another, the mean over the heads, row
+    #: after row of the lower triangle; the row of token t has t + 1 entries, the last for itself.
+    among: np.ndarray | None = None
     hidden: np.ndarray | None = None  # (n, d) float32, the state each token was drawn from, only when asked for
     alternative_tokens: tuple[tuple[str, ...], ...] = ()  # n tuples of k decoded strings, for people to read
     seconds: float = 0.0
@@ -141,7 +144,8 @@ class Continuation:
         cut = {name: getattr(self, name)[:n] for name in _PER_TOKEN if getattr(self, name) is not None}
         text = self.text[: int(self.offsets[n - 1, 1])] if n else ""
         attention = None if self.attention is None else self.attention[:, : n + 1, : len(self.prompt_ids) + n]
-        return replace(self, **cut, text=text, raw_text=text, attention=attention)
+        among = None if self.among is None else self.among[: n * (n + 1) // 2]
+        return replace(self, **cut, text=text, raw_text=text, attention=attention, among=among)
 
     @property
     def closed(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from dragin_lab.reference.rules import REFERENCE_METHODS
 from dragin_lab.study.stored_drafts import NotStoredError, StoredTokenizer
 from dragin_lab.study.truth import Count, Truth, find_labels, read_truths
 from dragin_lab.study.whatif import Outcome, Replay
+from dragin_lab.trace.file import save_trace
 from dragin_lab.trace.trace import Decision, Question, Step, Trace, Words
 from dragin_lab.views import replayed
 
@@ -87,11 +89,19 @@ def alike(told: Decision | None, made: Decision | None) -> None:
 # -- against the methods ----------------------------------------------------------------------------------------------
 
 
+def reload_slim(trace: Trace, folder: Path) -> Trace:
+    return Trace.load(save_trace(trace, folder / "slim", slim=True))
+
+
 @pytest.mark.parametrize(
     ("name", "variant"), [(n, v) for n in [*PAPERS, "targ"] for v in VARIANTS if v == "paper" or n in REFERENCE_METHODS]
 )
-def test_unchanged_settings_give_the_trace_itself(world: World, name: str, variant: str) -> None:
+@pytest.mark.parametrize("slim", [False, True])
+def test_unchanged_settings_give_the_trace_itself(
+    world: World, name: str, variant: str, slim: bool, tmp_path: Path
+) -> None:
     trace = world.run(method(name, variant=variant, max_new_tokens=40), QUESTIONS[0])
+    trace = reload_slim(trace, tmp_path) if slim else trace
     outcome = Replay(trace).at()
     assert outcome.whole
     assert outcome.retrievals == trace.retrievals_count
@@ -133,6 +143,28 @@ def test_changed_settings_give_what_a_run_does(
     assert_agrees(outcome, world.run(exchange_settings(found, **settings), question))
 
 
+@pytest.mark.parametrize("when", ["rind@0.5", "rind(scale='sentence')@1.2", "attention@0.2"])
+@pytest.mark.parametrize("theta", [0.1, 0.3, 0.6, 1.0, 1.5])
+def test_a_slim_trace_decides_as_a_run_does(world: World, when: str, theta: float, tmp_path: Path) -> None:
+    found = paper(when=when, max_new_tokens=40)
+    slim = reload_slim(world.run(found, QUESTIONS[0]), tmp_path)
+    assert all(step.draft is None or step.draft.attention is None for step in slim.steps)
+    outcome = Replay(slim).at(threshold=theta)
+    assert all(turn.certain for turn in outcome.turns)
+    assert_agrees(outcome, world.run(exchange_settings(found, threshold=theta), QUESTIONS[0]))
+
+
+def test_the_rows_among_the_tokens_give_what_each_received(world: World) -> None:
+    lab = dl.Lab(world.lm, retriever=world.retriever)
+    for trace in [*lab.ask_many(QUESTIONS, paper(max_new_tokens=24), batch_size=2), lab.ask(QUESTIONS[0], paper())]:
+        for draft in (step.draft for step in trace.steps if step.draft is not None):
+            assert draft.among is not None
+            rows = np.zeros((len(draft), len(draft)), np.float32)
+            rows[np.tril_indices(len(draft))] = draft.among
+            assert np.array_equal(np.tril(rows, -1).max(axis=0, initial=0.0), draft.received)
+        assert trace.extraction is None or trace.extraction.among is None
+
+
 def test_a_tokenizer_forms_queries_that_a_trace_alone_cannot(world: World) -> None:
     found = reference(what="last-n", top_n=12)
     trace = world.run(found, QUESTIONS[0])
@@ -168,7 +200,7 @@ def test_a_trace_remembers_its_tokens(world: World) -> None:
 
 
 def without_attention(trace: Trace) -> Trace:
-    steps = [replace(s, draft=s.draft and replace(s.draft, attention=None)) for s in trace.steps]
+    steps = [replace(s, draft=s.draft and replace(s.draft, attention=None, among=None)) for s in trace.steps]
     return replace(trace, steps=steps)
 
 
