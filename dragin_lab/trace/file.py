@@ -1,9 +1,8 @@
 """Traces as files: one safetensors file, arrays as tensors, everything else as JSON in its metadata. No pickle.
 
-The code follows the type hints of ``records.py`` and ``trace.py``, so a new field is saved without a word here. In the
-JSON an array is ``{"$array": name of its tensor}`` and a float that JSON does not know is ``{"$float": "nan"}``. Where
-a hint says ``Any`` (settings, provenance) JSON's own types are kept, and tuples, as ``{"$tuple": [...]}``. A slim
-trace, as runs keep them, is ``SLIM`` and such a file compressed by zlib.
+The JSON has the fields of ``records.py`` and ``trace.py`` and is held to their type hints, so a new field is saved
+without a word here. An array is ``{"$array": name of its tensor}``, a tuple ``{"$tuple": [...]}``, and a float that is
+no JSON ``{"$float": "nan"}``. A slim trace, as runs keep them, is ``SLIM`` and such a file compressed by zlib.
 """
 
 from __future__ import annotations
@@ -11,14 +10,15 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import partial
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -50,11 +50,6 @@ _SHAPES = {
     },
     "Query": {"words": "w", "weights": "w", "chosen": "w"},
 }  # fmt: skip
-#: By the names that safetensors gives to the types that numpy has.
-_ITEM_BYTES = {
-    "BOOL": 1, "U8": 1, "I8": 1, "U16": 2, "I16": 2, "F16": 2, "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8,
-    "F64": 8,
-}  # fmt: skip
 _MAYBE_EMPTY = ("alternative_tokens",)
 
 T = TypeVar("T")
@@ -73,15 +68,12 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     path = as_path(path, TraceFileError)
     tensors: dict[str, np.ndarray] = {}
     trace = trace if hidden and not slim else _drop_arrays(trace, slim)
-    packed = _encode_value(trace, "trace", tensors)
+    # ASCII only, so that even half a surrogate pair survives.
+    text = json.dumps(_encode_value(trace, "trace", tensors), separators=(",", ":"), allow_nan=False)
     try:
-        _decode_value(
-            type(trace), packed, "trace", _Arrays(tensors, tensors.__getitem__, lambda name: tensors[name].nbytes)
-        )
+        _decode_trace(type(trace), text, _Arrays(tensors, tensors.__getitem__, lambda name: tensors[name].nbytes))
     except TraceFileError as error:
         raise TraceFileError(f"{path}: not saved, as it could not be read back: {error}") from None
-    # ASCII only, so that even half a surrogate pair survives.
-    text = json.dumps(packed, separators=(",", ":"), allow_nan=False)
     size = len(text) + sum(array.nbytes for array in tensors.values())
     most = LARGEST_SLIM if slim else LARGEST
     for what, takes, holds in (("trace's text", len(text), LONGEST_HEADER), ("trace", size, most)):
@@ -157,14 +149,14 @@ def _read_trace(kind: type[T], path: Path, metadata: Mapping[str, str], tensors:
         )
     try:
         text = metadata.get("trace", "")
-        trace: T = _decode_value(kind, json.loads(text), "trace", tensors)
+        trace = _decode_trace(kind, text, tensors)
         if unread := tensors.names - tensors.read.keys():
             raise TraceFileError(f"the trace does not name the array {min(unread)[:60]!r}")
     except TraceFileError as error:
         raise TraceFileError(f"{path}: {error}; it is damaged, or a newer dragin_lab wrote it: upgrade") from None
     except RecursionError:
         raise TraceFileError(f"{path}: the trace in it is nested too deeply; the file is damaged") from None
-    except (ValueError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise TraceFileError(f"{path}: the trace in it is not sound JSON ({error})") from error
     if metadata.get("sum") != checksum(text, tensors.read):
         raise TraceFileError(f"{path}: was changed or damaged after it was written (its checksum does not fit)")
@@ -211,21 +203,21 @@ class _Arrays:
         self.names, self._get, self._size = set(names), get, size
         self.read: dict[str, np.ndarray] = {}
 
-    def take(self, name: Any, where: str) -> np.ndarray:
+    def take(self, name: Any) -> np.ndarray:
         if not isinstance(name, str) or name not in self.names:
-            raise TraceFileError(f"{where}: its array is missing from the file")
+            raise TraceFileError(f"the array {str(name)[:60]!r} is missing from the file")
         if name in self.read:
-            raise TraceFileError(f"{where}: its array is another one's too")
+            raise TraceFileError(f"the array {name!r} stands at two places")
         if (size := self._size(name)) > LARGEST_ARRAY:
-            raise TraceFileError(f"{where}: its array has {size:,} bytes, and one has at most {LARGEST_ARRAY:,}")
+            raise TraceFileError(f"the array {name!r} has {size:,} bytes, and one has at most {LARGEST_ARRAY:,}")
         self.read[name] = array = self._get(name)
         return array
 
 
 def _array_bytes(file: Any, name: str) -> int:
-    """What an array of an open file takes, by its shape and type alone."""
+    """What an array of an open file takes, by its shape and the bits in its type's name ("F32"; "BOOL" has 8)."""
     header = file.get_slice(name)
-    return math.prod(header.get_shape()) * _ITEM_BYTES[header.get_dtype()]
+    return math.prod(header.get_shape()) * int(re.sub(r"\D", "", header.get_dtype()) or 8) // 8
 
 
 def checksum(text: str, tensors: Mapping[str, np.ndarray]) -> str:
@@ -258,15 +250,13 @@ def _check_shapes(value: Any, where: str) -> None:
 # -- to JSON and tensors, and back ------------------------------------------------------------------------------------
 
 
-def _encode_value(value: Any, where: str, tensors: dict[str, np.ndarray], free: bool = False) -> Any:
-    """``value`` as JSON; its arrays go to ``tensors`` under their path. No hint tells the types of what is ``free``."""
+def _encode_value(value: Any, where: str, tensors: dict[str, np.ndarray]) -> Any:
+    """``value`` as JSON; its arrays go to ``tensors`` under their path."""
     if isinstance(value, np.generic):
         value = value.item()
     if is_dataclass(value):
-        return {
-            name: _encode_value(getattr(value, name), f"{where}.{name}", tensors, Any in get_args(hint))
-            for name, hint in _field_types(cast(type, type(value))).items()
-        }
+        names = [part.name for part in fields(value)]
+        return {name: _encode_value(getattr(value, name), f"{where}.{name}", tensors) for name in names}
     if isinstance(value, np.ndarray):
         if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
             raise TraceFileError(f"{where}: an array of {value.dtype} cannot be saved; use numbers or booleans")
@@ -276,72 +266,45 @@ def _encode_value(value: Any, where: str, tensors: dict[str, np.ndarray], free: 
     if isinstance(value, float) and not math.isfinite(value):
         return {"$float": str(value)}
     if isinstance(value, list | tuple):
-        items = [_encode_value(item, f"{where}.{i}", tensors, free) for i, item in enumerate(value)]
-        return {"$tuple": items} if free and isinstance(value, tuple) else items
+        items = [_encode_value(item, f"{where}.{i}", tensors) for i, item in enumerate(value)]
+        return {"$tuple": items} if isinstance(value, tuple) else items
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str) or key.startswith("$"):
                 raise TraceFileError(f"{where}: the key {key!r} cannot be saved; keys are texts that start with no $")
-        return {key: _encode_value(item, f"{where}.{key}", tensors, free) for key, item in value.items()}
+        return {key: _encode_value(item, f"{where}.{key}", tensors) for key, item in value.items()}
     if value is None or isinstance(value, str | int | float):
         return value
     raise TraceFileError(f"{where}: a {type(value).__name__} cannot be saved; a trace holds plain data")
 
 
-def _decode_value(hint: Any, value: Any, where: str, tensors: _Arrays) -> Any:
-    """What ``_encode_value`` made JSON of, held to the type ``hint`` of its field."""
-    if get_origin(hint) in (Union, UnionType):  # X | None is the only one that a trace has
-        if value is None:
-            return None
-        (hint,) = (kind for kind in get_args(hint) if kind is not NoneType)
-    origin, inner = get_origin(hint), get_args(hint) or (Any, Any)
-    if isinstance(value, dict):
-        if "$array" in value and hint in (np.ndarray, Any):
-            return tensors.take(value["$array"], where)
-        if value.get("$float") in ("nan", "inf", "-inf") and hint in (float, Any):
-            return float(value["$float"])
-        if isinstance(value.get("$tuple"), list) and hint is Any:
-            return tuple(_decode_value(Any, item, f"{where}.{i}", tensors) for i, item in enumerate(value["$tuple"]))
-        if is_dataclass(hint):
-            return _decode_record(hint, value, where, tensors)
-        if (origin is dict or hint is Any) and not any(key.startswith("$") for key in value):
-            return {key: _decode_value(inner[1], item, f"{where}.{key}", tensors) for key, item in value.items()}
-    if isinstance(value, list) and (origin in (list, tuple) or hint is Any):
-        kinds = inner if origin is tuple and inner[-1] is not Ellipsis else inner[:1] * len(value)
-        if len(kinds) != len(value):
-            raise TraceFileError(f"{where}: holds {len(value)} items where {_type_name(hint)} belongs")
-        items = [
-            _decode_value(k, v, f"{where}.{i}", tensors) for i, (k, v) in enumerate(zip(kinds, value, strict=True))
-        ]
-        return tuple(items) if origin is tuple else items
-    if hint is float and type(value) is int:
-        return float(value)
-    if hint in (type(value), Any) and not isinstance(value, dict):
+def _decode_trace(kind: type[T], text: str, arrays: _Arrays) -> T:
+    """The trace that ``_encode_value`` made JSON of, with every field of its type and arrays as long as one another."""
+
+    def revive(entry: dict[str, Any]) -> Any:
+        if "$array" in entry:
+            return arrays.take(entry["$array"])
+        if "$float" in entry:
+            return float(entry["$float"])
+        return tuple(entry["$tuple"]) if "$tuple" in entry else entry
+
+    def check_array(hint: type, value: Any) -> Any:
+        if not isinstance(value, hint):
+            raise ValueError(f"Expected `ndarray`, got {value!r:.40}")
         return value
-    raise TraceFileError(f"{where}: holds {str(value)[:40]!r} where {_type_name(hint)} belongs")
+
+    try:
+        trace: T = msgspec.convert(json.loads(text, object_hook=revive), kind, dec_hook=check_array)
+    except msgspec.ValidationError as error:
+        raise TraceFileError(str(error).replace("`$", "`trace")) from None
+    for where, record in _list_records(trace):
+        _check_shapes(record, where)
+    return trace
 
 
-def _decode_record(hint: Any, value: dict[str, Any], where: str, tensors: _Arrays) -> Any:
-    """A dataclass from its fields; a field that has a default may be absent (an older file), an unknown one may not."""
-    hints = _field_types(hint)
-    if unknown := sorted(set(value) - set(hints)):
-        raise TraceFileError(f"{where}: has the unknown field {unknown[0]!r}")
-    for part in fields(hint):
-        if part.name not in value and part.default is MISSING and part.default_factory is MISSING:
-            raise TraceFileError(f"{where}: the field {part.name!r} is missing")
-    record = hint(
-        **{name: _decode_value(hints[name], item, f"{where}.{name}", tensors) for name, item in value.items()}
-    )
-    _check_shapes(record, where)
-    return record
-
-
-@cache
-def _field_types(kind: type) -> dict[str, Any]:
-    """The fields of a dataclass with their types."""
-    hints = get_type_hints(kind)
-    return {part.name: hints[part.name] for part in fields(kind)}
-
-
-def _type_name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint)
+def _list_records(trace: Any) -> Iterator[tuple[str, Any]]:
+    """Every record of a trace that holds arrays, after its path."""
+    yield "trace.extraction", trace.extraction
+    for number, step in enumerate(trace.steps):
+        for name in ("draft", "continuation", "words", "query"):
+            yield f"trace.steps.{number}.{name}", getattr(step, name)

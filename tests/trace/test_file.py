@@ -8,7 +8,6 @@ import math
 import os
 import random
 import tracemalloc
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from factories import make_trace
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from mounts import mounted
 
 from dragin_lab.errors import TraceFileError
 from dragin_lab.trace import file as tracefile
@@ -91,18 +89,6 @@ def test_the_format_keeps_its_name(tmp_path: Path) -> None:
         assert file.metadata()["format"] == "dragin_lab.trace"
 
 
-def test_an_empty_trace_comes_back(tmp_path: Path) -> None:
-    trace = Trace(Question("", ""), {}, steps=[Step(0)])
-    assert_same(trace, Trace.load(trace.save(tmp_path / "t")))
-
-
-def test_settings_keep_their_types(tmp_path: Path) -> None:
-    trace = make_trace()
-    trace.method = {"heads": (0, (1, "é")), "θ": [1, 1.0, True, None], "map": {}, "wide": 2**70, "nothing": math.nan}
-    trace.provenance = {"matrix": np.arange(6).reshape(2, 3).T, "infinite": [math.inf, -math.inf]}
-    assert_same(trace, Trace.load(trace.save(tmp_path / "t")))
-
-
 def test_arrays_of_any_layout_come_back(tmp_path: Path) -> None:
     trace = make_trace()
     draft = trace.steps[0].draft
@@ -129,8 +115,9 @@ def test_numpy_scalars_come_back_as_numbers(tmp_path: Path) -> None:
 
 
 texts = st.text(max_size=8)
+numbers = hnp.arrays(st.sampled_from(["bool", "int8", "int64", "uint16", "float16", "float32", "float64"]), (2, 1))
 plain = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | texts,
+    st.none() | st.booleans() | st.integers() | st.floats() | texts | numbers,
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.lists(inner, max_size=3).map(tuple)
@@ -220,17 +207,12 @@ def test_any_trace_comes_back_as_it_was(trace: Trace, tmp_path_factory: pytest.T
     ("change", "where"),
     [
         (lambda t: t.method.update(nlp=object()), "trace.method.nlp: a object"),
-        (lambda t: t.provenance.update(kinds={1, 2}), "trace.provenance.kinds: a set"),
         (lambda t: t.method.update(a={1: 2}), "trace.method.a: the key 1"),
         (lambda t: t.method.update(a={"$float": 2}), r"trace.method.a: the key '\$float'"),
-        (lambda t: setattr(t, "text", None), "trace.text: holds 'None' where str"),
-        (
-            lambda t: setattr(t.steps[0].draft, "entropy", [1.0]),
-            r"draft.entropy: holds .*1.0.* where ndarray",
-        ),
+        (lambda t: setattr(t, "text", None), "Expected `str`, got `null` - at `trace.text`"),
+        (lambda t: setattr(t.steps[0].draft, "entropy", [1.0]), r"Expected `ndarray`, got \[1.0\] - .*draft.entropy"),
         (lambda t: setattr(t.steps[0].draft, "ids", np.array(["a"])), "trace.steps.0.draft.ids: an array of <U1"),
-        (lambda t: setattr(t.steps[0], "index", True), "trace.steps.0.index: holds 'True' where int"),
-        (lambda t: t.steps[0].prompt.spans.update(question=(1, 2, 3)), "trace.steps.0.prompt.spans.question: holds 3"),
+        (lambda t: setattr(t.steps[0].draft, "ids", np.zeros(99)), "trace.steps.0.draft.tokens: has shape"),
     ],
 )
 def test_refuses_to_save_what_is_not_data(tmp_path: Path, change: Any, where: str) -> None:
@@ -264,34 +246,6 @@ def test_an_old_file_stays_when_writing_fails(tmp_path: Path, monkeypatch: pytes
                 Trace(Question("", "other"), {}).save(path)
         assert os.listdir(tmp_path) == ["t"]
         assert_same(old, Trace.load(path))
-
-
-def test_an_interrupted_save_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        make_trace().save(tmp_path / "t")
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.fixture
-def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    with mounted(tmp_path / "disk", "64k") as folder:
-        yield folder
-
-
-def test_no_space_left_on_a_real_device(tiny_disk: Path) -> None:
-    trace = make_trace()
-    path = trace.save(tiny_disk / "t")
-    large = make_trace()
-    large.notes.append("x" * 2**17)
-    with pytest.raises(TraceFileError, match=r"No space left on device; free some space.* is unchanged"):
-        large.save(path)
-    assert os.listdir(tiny_disk) == ["t"]
-    assert_same(trace, Trace.load(path))
 
 
 @pytest.mark.parametrize(
@@ -355,37 +309,48 @@ def test_refuses_every_truncation(saved: Path) -> None:
         refusal(saved, "only a part of one")
 
 
-def test_refuses_another_format_version(saved: Path) -> None:
-    rewrite(saved, lambda tensors, metadata, stored: metadata.update(version="99"))
-    refusal(saved, "another edition", "format 99, this one has 3")
-    for version in ("", "one"):
-        rewrite(saved, lambda tensors, metadata, stored, v=version: metadata.update(version=v))
-        refusal(saved, "no format version")
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("1", "is of an older edition of dragin_lab (format 1, this one has 3)"),
+        ("99", "is of another edition of dragin_lab (format 99, this one has 3)"),
+        ("1" * 5000, "another edition of dragin_lab (format 1111"),
+        ("one", "says no format version"),
+    ],
+)
+def test_refuses_another_format_version(saved: Path, version: str, message: str) -> None:
+    rewrite(saved, lambda tensors, metadata, stored: metadata.update(version=version))
+    refusal(saved, message)
+
+
+def draft_of(stored: dict[str, Any]) -> dict[str, Any]:
+    return stored["steps"][0]["draft"]
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda stored: stored.pop("question"), "trace: the field 'question' is missing"),
-        (lambda stored: stored["steps"][0]["draft"].pop("entropy"), "trace.steps.0.draft: the field 'entropy'"),
-        (lambda stored: stored.update(future=1), "unknown field 'future'"),
-        (lambda stored: stored.update(text=3), "trace.text: holds '3' where str belongs"),
-        (lambda stored: stored.update(steps={}), "trace.steps: holds '{}' where list[dragin_lab.trace.records.Step]"),
-        (lambda stored: stored["steps"][0].update(index="0"), "trace.steps.0.index: holds '0' where int"),
-        (lambda stored: stored["steps"][0]["draft"].update(ids={"$array": "gone"}), "its array is missing"),
-        (lambda stored: stored["steps"][0]["prompt"]["spans"].update(answer=[1]), "spans.answer: holds 1 items"),
+        (lambda t, m, s: s.pop("question"), "required field `question`"),
+        (lambda t, m, s: draft_of(s).pop("entropy"), "required field `entropy` - at `trace.steps[0].draft`"),
+        (lambda t, m, s: s.update(text=3), "Expected `str`, got `int` - at `trace.text`"),
+        (lambda t, m, s: s["steps"][0]["prompt"]["spans"].update(answer=[1]), "at `trace.steps[0].prompt.spans"),
+        (lambda t, m, s: draft_of(s).update(seconds=10**400), "at `trace.steps[0].draft.seconds`"),
+        (lambda t, m, s: draft_of(s).update(seconds={"$float": "x"}), "could not convert string to float"),
+        (lambda t, m, s: s["method"].update(nlp={"$tuple": 5}), "not sound JSON"),
+        (lambda t, m, s: m.pop("trace"), "not sound JSON"),
+        (lambda t, m, s: draft_of(s).update(ids={"$array": "gone"}), "the array 'gone' is missing"),
+        (lambda t, m, s: draft_of(s).update(ids={"$array": [1]}), "is missing from the file"),
+        (lambda t, m, s: draft_of(s).update(ids=draft_of(s)["entropy"]), "draft.entropy' stands at two places"),
+        (lambda t, m, s: t.pop("trace.steps.0.draft.entropy"), "'trace.steps.0.draft.entropy' is missing"),
+        (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros(99, np.int32)}), "draft.tokens: has shape"),
+        (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros((0, 2**62), np.int8)}), "draft.ids"),
+        (lambda t, m, s: t.update({"trace.steps.0.draft.among": np.zeros(3, np.float32)}), "draft.among: has shape"),
+        (lambda t, m, s: t.update(extra=np.zeros(4)), "the trace does not name the array 'extra'"),
     ],
 )
-def test_names_the_field_that_is_damaged(saved: Path, change: Any, message: str) -> None:
-    rewrite(saved, lambda tensors, metadata, stored: change(stored))
+def test_a_file_that_says_nonsense_is_refused_by_name(saved: Path, change: Any, message: str) -> None:
+    rewrite(saved, change)
     refusal(saved, message)
-
-
-def test_refuses_a_missing_text_and_a_missing_tensor(saved: Path) -> None:
-    rewrite(saved, lambda tensors, metadata, stored: tensors.pop("trace.steps.0.draft.entropy"))
-    refusal(saved, "trace.steps.0.draft.entropy: its array is missing")
-    rewrite(saved, lambda tensors, metadata, stored: metadata.pop("trace"))
-    refusal(saved, "not sound JSON")
 
 
 def test_a_field_with_a_default_may_be_absent(saved: Path) -> None:
@@ -417,26 +382,6 @@ def test_flips_and_cuts_are_found_or_change_nothing(tmp_path: Path, attention: b
         refusal(path)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros(99, np.int32)}), "draft.tokens: has shape"),
-        (lambda t, m, s: t.update({"trace.steps.0.draft.ids": np.zeros((0, 2**62), np.int8)}), "draft.ids"),
-        (lambda t, m, s: t.update(extra=np.zeros(4)), "the trace does not name the array 'extra'"),
-        (lambda t, m, s: s["steps"][0]["draft"].update(ids={"$array": [1]}), "its array is missing"),
-        (lambda t, m, s: s["steps"][0]["draft"].update(ids=s["steps"][0]["draft"]["entropy"]), "another one's too"),
-        (lambda t, m, s: s["steps"][0]["draft"].update(seconds={"$float": "x"}), "seconds: holds"),
-        (lambda t, m, s: s["steps"][0]["draft"].update(seconds=10**400), "not sound"),
-        (lambda t, m, s: s["method"].update(nlp={"$tuple": 5}), "method.nlp: holds"),
-        (lambda t, m, s: m.update(version="1" * 5000), r"another edition of dragin_lab \(format 1111"),
-    ],
-)
-def test_a_file_that_says_nonsense_is_refused_by_name(saved: Path, change: Any, message: str) -> None:
-    rewrite(saved, change)
-    with pytest.raises(TraceFileError, match=message):
-        Trace.load(saved)
-
-
 @pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 100_000, "1" * 5000, "NaN"])
 def test_json_that_is_not_a_trace_is_refused(saved: Path, text: str) -> None:
     with safetensors.safe_open(saved, framework="np") as file:
@@ -462,7 +407,7 @@ def test_no_array_is_allocated_before_its_size_is_held_to_the_limit(saved: Path)
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + start + 3 * 2**30)
     tracemalloc.start()
-    with pytest.raises(TraceFileError, match=r"entropy: its array has 3,221,225,472 bytes, and one has at most"):
+    with pytest.raises(TraceFileError, match=r"entropy' has 3,221,225,472 bytes, and one has at most"):
         Trace.load(saved)
     assert tracemalloc.get_traced_memory()[1] < 2**27
     tracemalloc.stop()
@@ -479,8 +424,3 @@ def test_a_slim_file_that_grows_without_end_is_not_unpressed(tmp_path: Path, mon
     path = save_trace(make_trace(attention=False), tmp_path / "t", slim=True)
     monkeypatch.setattr(tracefile, "LARGEST_SLIM", 1000)
     refusal(path, "fewer than 1,000 bytes")
-
-
-def test_a_file_of_an_older_edition_says_so(saved: Path) -> None:
-    rewrite(saved, lambda tensors, metadata, stored: metadata.update(version="1"))
-    refusal(saved, "is of an older edition of dragin_lab (format 1, this one has 3)", "the dragin_lab that wrote it")
