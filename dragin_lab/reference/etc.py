@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from dragin_lab.core.episode import Episode, SoFar, attend
-from dragin_lab.core.queries import choose_top
+from dragin_lab.core.formulators import choose_top
 from dragin_lab.core.scores import doubts, pool_words
 from dragin_lab.core.settings import Rule, setting
 from dragin_lab.core.words import Word, contain_any

@@ -11,9 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from dragin_lab.core.episode import Episode, Tokenizer, attend
-from dragin_lab.core.formulators import DEFAULT_TOP_N
+from dragin_lab.core.formulators import DEFAULT_TOP_N, choose_top
 from dragin_lab.core.method import Method
-from dragin_lab.core.queries import choose_top
 from dragin_lab.core.scores import pool_words
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import Part, Registry, Rule, setting

@@ -1,13 +1,16 @@
-"""QFS against the paper's four steps, read literally."""
+"""What queries are made of: QFS against the paper's four steps, FLARE's confident sentence by hand."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragin_lab.core.queries import choose_top, weigh_words
+from dragin_lab.core.formulators import choose_top, keep_confident, weigh_words
+from dragin_lab.core.scores import doubts
 from dragin_lab.core.words import Word
 
 
@@ -56,3 +59,14 @@ def test_weight_of_a_word_is_its_best_token() -> None:
     row = np.array([0.1, 0.3, 0.2, 0.4])
     words = [Word("a", 0, 3), Word("b", 3, 4), Word("", 4, 4)]
     assert weigh_words(row, words).tolist() == pytest.approx([0.3, 0.4, 0.0])
+
+
+def test_doubt_is_one_minus_p_exact_near_certainty() -> None:
+    assert doubts(np.array([0.0, math.log(0.25), -1e-9])).tolist() == pytest.approx([0.0, 0.75, 1e-9], rel=1e-6)
+
+
+def test_confident_text_drops_what_is_below_beta() -> None:
+    offsets = np.array([(0, 2), (2, 5), (5, 8), (8, 9)])
+    kept = keep_confident("It is Bo.", offsets, np.array([0.9, 0.39, 0.4, 0.1]), 0.4)
+    assert kept == "It Bo"
+    assert keep_confident("", np.zeros((0, 2), int), np.zeros(0), 0.4) == ""
