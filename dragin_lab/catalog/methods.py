@@ -206,7 +206,7 @@ def methods() -> list[Entry]:
     return [
         Entry(
             name,
-            TRIGGERS.settings_of(when) | FORMULATORS.settings_of(what),
+            TRIGGERS.named(when).defaults() | FORMULATORS.named(what).defaults(),
             TRIGGERS.named(when).source,
             f"{when} x {what}",
         )

@@ -291,10 +291,6 @@ class Registry(Generic[P]):
                 raise SettingError(f"{self.noun} {part.name!r} needs {f.name}; write {part.name}({f.name}=…)")
         return part(**settings)
 
-    def settings_of(self, name: str) -> dict[str, Any]:
-        """Setting -> default of the part of that name."""
-        return self.named(name).defaults()
-
     def listing(self) -> list[Entry]:
         """One entry per part, in the order of ``names``."""
         parts = {name: self.named(name) for name in self.names()}

@@ -43,31 +43,41 @@ for _variant in ("paper", "reference"):
     SCRIPTS[_variant, "every-sentence"] = [Say(" It was far. Then he"), ENDS]
 SCRIPTS |= {("paper", when): script for when, script in ASKED.items()}
 
-#: What is searched for where the model asks by itself, by trigger and formulator.
-QUERIES = {
-    "search-call": {
-        "question": QUESTION,
-        "last-n": "is by",
-        "last-sentence": "It is by",
-        "confident-sentence": "It is by",
-        "qfs": "directed far.",
-        "full-context": f"{QUESTION} It was far. It is by",
-        "current": "It is by",
-        "current-without-hits": "It is",
-        "term": "maker",
-    },
-    "follow-up": {
-        "question": QUESTION,
-        "last-n": "it?",
-        "last-sentence": "Follow up: Who is it?",
-        "confident-sentence": "Who is it?",
-        "qfs": "Who directed",
-        "full-context": f"{QUESTION} Yes.\nFollow up: Who is it?",
-        "current": "Who is it?",
-        "current-without-hits": "Who is it",
-        "term": "Who is it?",
-    },
+Q = QUESTION
+#: What is searched for after what was written, by formulator: by a clock, FLARE, RIND, a search call, a follow-up.
+PAPER = {
+    "question": (Q, Q, Q, Q, Q),
+    "last-n": ("far.", "is by", "is by", "is by", "it?"),
+    "last-sentence": ("It was far.", "It is by", "It is by", "It is by", "Follow up: Who is it?"),
+    "full-context": (
+        *(f"{Q} It was far.", f"{Q} It is by", f"{Q} It was far. It is by", f"{Q} It was far. It is by"),
+        f"{Q} Yes.\nFollow up: Who is it?",
+    ),
+    "current": ("It was far.", "It is by Bo Ek.", "It is by Bo Ek.", "It is by", "Who is it?"),
+    "current-without-hits": ("It was far", "It is by Ek.", "It is by Ek.", "It is", "Who is it"),
+    "confident-sentence": ("It was far.", "It is by Ek.", "It is by Ek.", "It is by", "Who is it?"),
+    "qfs": ("directed far", "Who directed", "directed far.", "directed far.", "Who directed"),
+    "term": ("", "", "", "maker", "Who is it?"),
 }
+#: The same of the released code: by a schedule, and by a rule that reads the draft.
+RELEASED_CODE = {
+    "question": (Q, Q),
+    "last-n": ("▁far .", "▁far ."),
+    "last-sentence": ("It was far.", "It was far."),
+    "full-context": (f"{Q}  It was far.", f"{Q} It was far."),
+    "current": ("It was far.", "It is by Bo Ek."),
+    "current-without-hits": ("It was ", "It is by  Ek."),
+    "confident-sentence": ("It was far.", "It is by  Ek."),
+    "qfs": ("directed Ma?", "directed far."),
+}
+COLUMNS = {
+    "paper": {"every-n": 0, "every-sentence": 0, "probability": 1, "rind": 2, "search-call": 3, "follow-up": 4},
+    "reference": {"every-n": 0, "every-sentence": 0, "probability": 1, "rind": 1},
+}
+#: Triggers that flag no words, and those that search for the question before anything is written.
+FLAGLESS = ("every-n", "every-sentence", "search-call", "follow-up")
+SEARCHES_FIRST = [("paper", "probability"), *(("paper", when) for when in FLAGLESS[:2])]
+SEARCHES_FIRST += [("reference", when) for when in FLAGLESS[:2]]
 
 
 def conflict(variant: str, when: str, what: str) -> str:
@@ -76,7 +86,7 @@ def conflict(variant: str, when: str, what: str) -> str:
 
 
 @pytest.mark.parametrize(("variant", "when", "what"), PAIRS)
-def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) -> None:
+def test_every_pair_asks_and_answers_or_is_refused(variant: str, when: str, what: str) -> None:
     settings: dict[str, Any] = {"variant": variant, "when": when, "what": what, "top_n": 2, "n": 4}
     if message := conflict(variant, when, what):
         with pytest.raises(SettingError) as caught:
@@ -85,18 +95,26 @@ def test_every_pair_answers_or_is_refused(variant: str, when: str, what: str) ->
         assert message.startswith(f"when={when!r} with what={what!r} makes no sense: ")
         assert "use " in message
         return
-    looks = {"directed": 5.0, "far": 4.0}
-    driven = drive(method("dragin", **settings), *SCRIPTS[variant, when], question=QUESTION, looks=looks)
-    assert driven.trace.ended == "answered"
-    assert "Li" in driven.trace.answer or (variant, when) == ("reference", "every-n")  # whose chunk ends before it
-    assert bool(driven.queries) == (when != "never")
-    assert all(query.strip() for query in driven.queries)
-    if when in QUERIES:
-        assert driven.queries == [QUERIES[when][what.removesuffix("-etc")]]  # which ranks as qfs does here
-        query = driven.trace.steps[0].query
-        assert query is not None
-        stands_in = "the last token stands in for the hits that this trigger does not give"
-        assert query.note == (stands_in if what in ("qfs", "qfs-etc", "current-without-hits") else "")
+    for marker in ("▁", "Ġ") if variant == "paper" else ("▁",):
+        looks = {"directed": 5.0, "far": 4.0}
+        script = SCRIPTS[variant, when]
+        driven = drive(method("dragin", **settings), *script, question=QUESTION, looks=looks, marker=marker)
+        assert driven.trace.ended == "answered"
+        assert "Li" in driven.trace.answer or (variant, when) == ("reference", "every-n")  # whose chunk ends before it
+        queries = [step.query for step in driven.trace.steps if step.query is not None]
+        if (variant, when) in SEARCHES_FIRST:
+            first = queries.pop(0)
+            assert first.text == QUESTION
+            quiet = what == "question" or when == "probability"
+            assert first.note == ("" if quiet else "the question: nothing is written yet")
+        if when in ("never", "once"):
+            assert [query.text for query in queries] == [QUESTION] * (when == "once")
+            continue
+        table = PAPER if variant == "paper" else RELEASED_CODE
+        assert queries[0].text == table[what.removesuffix("-etc")][COLUMNS[variant][when]]  # it ranks as qfs does here
+        stands_in = f"the last {'token' if variant == 'paper' else 'word'} stands in for the hits"
+        flags = what in ("qfs", "qfs-etc", "current-without-hits") and when in FLAGLESS
+        assert queries[0].note == (f"{stands_in} that this trigger does not give" if flags else "")
 
 
 def test_what_is_refused() -> None:

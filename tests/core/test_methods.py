@@ -15,6 +15,7 @@ from dragin_lab.catalog.methods import find_conflict, method, tables
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.core.trigger import TRIGGERS
+from dragin_lab.core.triggers import Rind
 from dragin_lab.errors import SettingError
 from dragin_lab.reference.rules import REFERENCE_METHODS, ReferenceMethod
 
@@ -42,69 +43,36 @@ def test_every_method_in_its_variants(name: str, variant: str) -> None:
     ("settings", "message"),
     [
         ({"threshold": "abc"}, "threshold='abc' is not a number"),
-        ({"threshold": []}, r"threshold=\[\] is not a number"),
-        ({"threshold": float("nan")}, "threshold=nan is out of range; it must be at least 0"),
-        ({"threshold": float("inf")}, "threshold=inf is out of range"),
-        ({"threshold": -0.1}, "threshold=-0.1 is out of range"),
         ({"top_n": 0}, "top_n=0 is out of range; it must be at least 1"),
-        ({"top_n": 1.5}, "top_n=1.5 must be a whole number"),
-        ({"top_n": -3}, "top_n=-3 is out of range"),
-        ({"top_n": "many"}, "top_n='many' is not a number"),
-        ({"n": 0, "when": "every-n"}, "n=0 is out of range"),
         ({"max_new_tokens": 0}, "max_new_tokens=0 is out of range"),
         ({"top_k": 0}, "top_k=0 is out of range"),
-        ({"doubt_limit": -1, "what": "confident-sentence"}, "doubt_limit=-1 is out of range"),
-        (
-            {"sentence_solver": "mean", "when": "probability", "variant": "reference"},
-            "sentence_solver 'mean' does not exist; one of avg, max, min",
-        ),
         (
             {"sentence_solver": "max", "when": "probability"},
             "sentence_solver='max' has no meaning for when='probability' and what='qfs' of the paper variant",
         ),
+        ({"name": "dragon"}, "method 'dragon' does not exist; did you mean 'dragin'\\? one of wo-rag"),
+        ({"name": "xyz"}, "method 'xyz' does not exist; one of wo-rag, sr-rag"),
         ({"variant": "papr"}, "variant 'papr' does not exist; did you mean 'paper'\\?"),
         ({"variant": None}, "variant None does not exist"),
         ({"when": "every"}, "when 'every' does not exist; did you mean 'every-n'"),
         ({"what": "qsf"}, "what 'qsf' does not exist; did you mean 'qfs'"),
-        ({"scale": "word"}, "scale 'word' does not exist"),
         (
             {"scale": "sentence", "variant": "reference"},
             "scale='sentence' has no meaning for when='rind' and what='qfs' of the reference variant",
         ),
-        ({"scale": "sentence", "when": "probability"}, "scale='sentence' has no meaning"),
         ({"when": "never"}, "when='never' with what='qfs' makes no sense.*use what='question'"),
-        ({"when": "once", "what": "last-sentence"}, "when='once' with what='last-sentence' makes no sense"),
-        ({"when": "once", "variant": "reference"}, "when='once' with what='qfs' makes no sense"),
         ({"when": "every-n", "threshold": 1.0}, "threshold=1.0 has no meaning for when='every-n'"),
         ({"what": "term"}, "when='rind' with what='term' makes no sense.*only with when='search-call'"),
         ({"call_bonus": 1.0}, "call_bonus=1.0 has no meaning for when='rind' and what='qfs'"),
         ({"treshold": 1.0}, "setting 'treshold' does not exist; did you mean 'threshold'"),
         ({"when": 3}, "when=3 is not a trigger; pass a name such as"),
-        ({"when": "search-call", "call_bonus": -1}, "call_bonus=-1 is out of range; it must be at least 0"),
-        ({"when": "search-call", "call_pause": 0}, "call_pause=0 is out of range; it must be at least 1"),
-        ({"when": "search-call", "threshold": 1}, "threshold=1 has no meaning for when='search-call'"),
         ({"nlp": spacy.blank("en")}, "finds no sentences"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(dl.DraginLabError, match=message) as caught:
-        method("dragin", **settings)
+        method(**{"name": "dragin", **settings})
     assert str(caught.value).count("\n") <= 1
-
-
-@pytest.mark.parametrize("name", ["wo-rag", "sr-rag", "fl-rag", "fs-rag"])
-def test_a_method_without_a_threshold_takes_none(name: str) -> None:
-    with pytest.raises(ValueError, match=r"threshold=1\.2 has no meaning"):
-        method(name, threshold=1.2)
-
-
-def test_unknown_methods_are_refused_with_the_nearest_name() -> None:
-    with pytest.raises(
-        dl.DraginLabError, match="method 'dragon' does not exist; did you mean 'dragin'\\? one of wo-rag"
-    ):
-        method("dragon")
-    with pytest.raises(dl.DraginLabError, match=re.escape("method 'xyz' does not exist; one of wo-rag, sr-rag")):
-        method("xyz")
 
 
 def test_numbers_may_be_texts_and_zero_is_a_threshold() -> None:
@@ -189,17 +157,10 @@ def test_a_pipeline_of_ones_own() -> None:
 
 
 def test_the_default_threshold_belongs_to_the_scale_of_the_scores() -> None:
-    assert method("dragin").threshold == 0.25  # measured (docs/explanation/thresholds.md)
-    assert method("dragin", scale="sentence").threshold == 1.2  # Table 9's scale
-    assert method("dragin", when="rind(scale='sentence')").threshold == 1.2
-    assert method("dragin", when="rind(scale='sentence')@0.8").threshold == 0.8
+    assert method("dragin").threshold == Rind().threshold == 0.25  # measured (docs/explanation/thresholds.md)
+    scaled = Rind(scale="sentence")
+    assert scaled.threshold == 1.2  # Table 9's scale
+    assert scaled == TRIGGERS.make("rind", scale="sentence") == TRIGGERS.make("rind(scale='sentence')")
+    assert method("dragin", scale="sentence").trigger == method("dragin", when=scaled).trigger == scaled
+    assert method("dragin", when="rind(scale='sentence')@0.8").trigger == Rind(0.8, "sentence")
     assert method("dragin", variant="reference").threshold == 1.2
-
-
-def test_a_default_threshold_is_the_declared_one() -> None:
-    for (kind, table), _ in (tables(variant) for variant in VARIANTS):
-        assert kind == "when"
-        for name in table:
-            default = table.settings_of(name).get("threshold")
-            if default is not None:
-                assert table.make(name).theta == default

@@ -1,4 +1,4 @@
-"""Episodes of the paper variant: every *when* with every *what*, and prompts that have to fit a window."""
+"""Episodes of the paper variant: what a query is made of, and prompts that have to fit a window."""
 
 from __future__ import annotations
 
@@ -21,32 +21,9 @@ def paper(name: str = "dragin", **settings: Any) -> Method:
     return method(name, variant="paper", **settings)
 
 
-# -- when x what ------------------------------------------------------------------------------------------------------
+# -- queries ----------------------------------------------------------------------------------------------------------
 
 DRAFT = Say(" It was far. It is by Bo Ek, a man. Then he", entropy={"Bo": 9.0}, received={"Bo": 0.5}, doubt={"Bo": 0.9})
-
-
-def rind_query(what: str, marker: str = "▁", **settings: Any) -> str:
-    driven = drive(paper(what=what, **settings), DRAFT, ANSWERED, marker=marker, looks={"far": 3.0, "it": 2.0})
-    return driven.queries[0]
-
-
-@MARKERS
-@pytest.mark.parametrize(
-    ("what", "settings", "query"),
-    [
-        ("question", {}, QUESTION),
-        ("full-context", {}, f"{QUESTION} It was far. It is by"),
-        ("last-sentence", {}, "It is by"),
-        ("last-n", {"top_n": 4}, ". It is by"),
-        ("current", {}, "It is by Bo Ek,"),
-        ("current-without-hits", {}, "It is by Ek,"),
-        ("confident-sentence", {}, "It is by Ek,"),
-        ("qfs", {"top_n": 2}, "it? far."),
-    ],
-)
-def test_what_rind_may_ask(what: str, settings: dict, query: str, marker: str) -> None:
-    assert rind_query(what, marker, **settings) == query
 
 
 @MARKERS
@@ -64,51 +41,6 @@ def test_a_hit_at_the_start_of_a_later_sentence_is_taken_out(what: str, marker: 
     say = dataclasses.replace(DRAFT, text=" It was far. Bo Ek made it, then he")
     driven = drive(paper(what=what), say, ANSWERED, marker=marker)
     assert driven.queries == ["Ek made"]
-
-
-FORMULATORS = ["question", "last-n", "last-sentence", "confident-sentence", "qfs", "full-context", "current"]
-
-
-@pytest.mark.parametrize("what", [*FORMULATORS, "current-without-hits"])
-@pytest.mark.parametrize("when", ["every-n", "every-sentence"])
-def test_a_clock_may_ask_everything(when: str, what: str) -> None:
-    script = [Say(" It was Bo. Then he"), Say(" So the answer is Li. Then he")]
-    if when == "every-n":
-        script = [Say(" It was Bo."), Say(" So the answer is"), Say(" Li. Then he")]
-    driven = drive(paper("fl-rag", n=4, when=when, what=what, top_n=2), *script, looks={"was": 9.0, "made": 8.0})
-    expected = {
-        "question": QUESTION,
-        "last-n": "Bo.",
-        "last-sentence": "It was Bo.",
-        "confident-sentence": "It was Bo.",
-        "qfs": "made was",
-        "full-context": f"{QUESTION} It was Bo.",
-        "current": "It was Bo.",
-        "current-without-hits": "It was Bo",
-    }
-    assert driven.queries[:2] == [QUESTION, expected[what]]
-    notes = [step.query.note for step in driven.trace.steps if step.query is not None]
-    assert notes[0] == ("" if what == "question" else "the question: nothing is written yet")
-    needs_hits = what in ("qfs", "current-without-hits")
-    assert notes[1] == ("the last token stands in for the hits that this trigger does not give" if needs_hits else "")
-
-
-@pytest.mark.parametrize("what", [*FORMULATORS, "current-without-hits"])
-def test_flare_may_ask_everything(what: str) -> None:
-    doubtful = Say(" It is by Bo Ek. Then he", doubt={"Bo": 0.9})
-    script = [doubtful, Say(" It is by Li. Then he"), Say(" So the answer is Li. Then he")]
-    driven = drive(paper("flare", what=what, top_n=2), *script, looks={"is": 9.0, "made": 8.0})
-    expected = {
-        "question": QUESTION,
-        "last-n": "is by",
-        "last-sentence": "It is by",
-        "confident-sentence": "It is by Ek.",
-        "qfs": "made is",
-        "full-context": f"{QUESTION} It is by",
-        "current": "It is by Bo Ek.",
-        "current-without-hits": "It is by Ek.",
-    }
-    assert driven.queries == [QUESTION, expected[what]]
 
 
 # -- the window -------------------------------------------------------------------------------------------------------

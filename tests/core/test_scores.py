@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dragin_lab.core.answers import cut_prediction, extract_answer, normalize_answer, score_answer
+from dragin_lab.core.answers import cut_prediction, extract_answer, is_readable, normalize_answer, score_answer
 from dragin_lab.data import datasets
+from dragin_lab.errors import SettingError
 
 WIKI, HOTPOT, STRATEGY, IIRC = datasets.BENCHMARKS
 SO = "So the answer is "
@@ -22,10 +23,7 @@ DATA = Path(os.environ.get("DRAGIN_LAB_DATA") or "data")
 CASES = {
     # articles
     "an article in front": (HOTPOT, f"{SO}The Beatles.", ["Beatles"], "The Beatles", 1, 1, 1, 1),
-    "an article in the gold": (HOTPOT, f"{SO}Beatles.", ["the Beatles"], "Beatles", 1, 1, 1, 1),
     "an article inside": (WIKI, f"{SO}Elm of the Road.", ["Elm of Road"], "Elm of the Road", 1, 1, 1, 1),
-    "a word that begins like one": (HOTPOT, f"{SO}Andes.", ["des"], "Andes", 0, 0, 0, 0),
-    "an initial is an article": (HOTPOT, f"{SO}A. Ek.", ["Ek"], "A. Ek", 1, 1, 1, 1),
     "an article joined by a hyphen does not count": (HOTPOT, f"{SO}A-Team.", ["Team"], "A-Team", 0, 0, 0, 0),
     "nothing but an article": (HOTPOT, f"{SO}the.", ["Ek"], "the", 0, 0, 0, 0),
     # punctuation and white space
@@ -33,39 +31,29 @@ CASES = {
     "initials": (HOTPOT, f"{SO}J.R.R. Tolkien.", ["JRR Tolkien"], "J.R.R. Tolkien", 1, 1, 1, 1),
     "initials apart": (HOTPOT, f"{SO}J. R. R. Tolkien.", ["JRR Tolkien"], "J. R. R. Tolkien", 0, 2 / 6, 1 / 4, 1 / 2),
     "a hyphen joins": (HOTPOT, f"{SO}Anne-Marie Ek.", ["Anne Marie Ek"], "Anne-Marie Ek", 0, 2 / 5, 1 / 2, 1 / 3),
-    "quotes": (HOTPOT, f'{SO}"Sinister" (2012).', ["Sinister 2012"], '"Sinister" (2012)', 1, 1, 1, 1),
     "an ASCII apostrophe goes": (HOTPOT, f"{SO}Ek's Road.", ["Eks Road"], "Ek's Road", 1, 1, 1, 1),
-    "space and lines": (WIKI, f"{SO} Bo \t\n Ek .", ["Bo Ek"], "Bo \t\n Ek", 1, 1, 1, 1),
     "punctuation alone": (HOTPOT, f"{SO}?!.", ["Ek"], "?!", 0, 0, 0, 0),
     # unicode
-    "upper case with a mark": (WIKI, f"{SO}ÖGEDEI KHAN.", ["Ögedei Khan"], "ÖGEDEI KHAN", 1, 1, 1, 1),
     "marks are not left out": (WIKI, f"{SO}Ogedei Khan.", ["Ögedei Khan"], "Ogedei Khan", 0, 2 / 4, 1 / 2, 1 / 2),
     "a typographic apostrophe stays": (HOTPOT, f"{SO}Ek’s Road.", ["Ek's Road"], "Ek’s Road", 0, 2 / 4, 1 / 2, 1 / 2),
     "an en dash stays": (WIKI, f"{SO}1945–46.", ["1945-46"], "1945–46", 0, 0, 0, 0),
-    "no spaces between words": (HOTPOT, f"{SO}東京都.", ["東京"], "東京都", 0, 0, 0, 0),
     "a no-break space parts words": (HOTPOT, f"{SO}Bo\u00a0Ek.", ["Bo Ek"], "Bo\u00a0Ek", 1, 1, 1, 1),
     # yes and no
     "yes": (HOTPOT, f"{SO}yes.", ["yes"], "yes", 1, 1, 1, 1),
-    "Yes in upper case": (WIKI, f"{SO}YES.", ["yes"], "YES", 1, 1, 1, 1),
     "no for yes": (HOTPOT, f"{SO}no.", ["yes"], "no", 0, 0, 0, 0),
     "yes and more": (HOTPOT, f"{SO}yes, both.", ["yes"], "yes, both", 0, 0, 0, 0),
-    "a gold that begins with no": (HOTPOT, f"{SO}no.", ["no man"], "no", 0, 0, 0, 0),
     "no inside an answer": (HOTPOT, f"{SO}Coolie No. 1.", ["Coolie No 1"], "Coolie No. 1", 1, 1, 1, 1),
-    "IIRC yes": (IIRC, f"{SO}Yes", ["yes"], "Yes", 1, 1, 1, 1),
     # StrategyQA: accuracy is the exact match of yes or no
     "StrategyQA yes": (STRATEGY, f"Pears float. {SO}yes.", ["yes"], "yes", 1, 1, 1, 1),
     "StrategyQA no": (STRATEGY, f"{SO}no.", ["no"], "no", 1, 1, 1, 1),
-    "StrategyQA wrong": (STRATEGY, f"{SO}Yes", ["no"], "yes", 0, 0, 0, 0),
     "StrategyQA without the phrase": (STRATEGY, "Yes, a pear floats.", ["yes"], "no", 0, 0, 0, 0),
     "StrategyQA with an answer that is neither": (STRATEGY, f"{SO}maybe.", ["no"], "no", 1, 1, 1, 1),
     "StrategyQA looks at three letters": (STRATEGY, f"{SO} Yessir.", ["yes"], "yes", 1, 1, 1, 1),
     "StrategyQA with a colon": (STRATEGY, "the answer is: yes", ["yes"], "yes", 1, 1, 1, 1),
-    "StrategyQA says yes too late": (STRATEGY, f"{SO}no. yes", ["no"], "no", 1, 1, 1, 1),
     "StrategyQA with a quote": (STRATEGY, f'{SO}"yes".', ["yes"], "no", 0, 0, 0, 0),
     # noanswer
     "noanswer": (IIRC, f"{SO}noanswer", ["noanswer"], "noanswer", 1, 1, 1, 1),
     "noanswer for a name": (IIRC, f"{SO}noanswer", ["Bo Ek"], "noanswer", 0, 0, 0, 0),
-    "two words are not noanswer": (IIRC, f"{SO}no answer", ["no"], "no answer", 0, 0, 0, 0),
     # several golds, aliases
     "the second gold": (IIRC, f"{SO}Li Wu", ["Bo Ek", "Li Wu"], "Li Wu", 1, 1, 1, 1),
     "half of either gold": (IIRC, f"{SO}Bo Wu", ["Bo Ek", "Li Wu"], "Bo Wu", 0, 2 / 4, 1 / 2, 1 / 2),
@@ -74,43 +62,30 @@ CASES = {
     ),
     "all spans in one answer": (IIRC, f"{SO}Bo and Li", ["Bo", "Li"], "Bo and Li", 0, 2 / 4, 1 / 3, 1),
     "an alias": (WIKI, f"{SO}USA.", ["America", "United States", "U.S.A."], "USA", 1, 1, 1, 1),
-    "an alias in part": (WIKI, f"{SO}States.", ["America", "United States"], "States", 0, 2 / 3, 1, 1 / 2),
-    "one gold is yes": (HOTPOT, f"{SO}Bo.", ["yes", "Bo Ek"], "Bo", 0, 2 / 3, 1, 1 / 2),
     # numbers and dates
     "a thousands comma": (IIRC, f"{SO}1,901", ["1901"], "1,901", 1, 1, 1, 1),
-    "a decimal point goes too": (IIRC, f"{SO}1.5", ["15"], "1.5", 1, 1, 1, 1),
     "a sign goes too": (IIRC, f"{SO}-5", ["5"], "-5", 1, 1, 1, 1),
-    "a number in words": (IIRC, f"{SO}fifteen", ["15"], "fifteen", 0, 0, 0, 0),
     "a unit that the gold has not": (IIRC, f"{SO}53 years", ["53"], "53 years", 0, 2 / 3, 1 / 2, 1),
     "a date in another order": (WIKI, f"{SO}June 19, 2013.", ["19 June 2013"], "June 19, 2013", 0, 1, 1, 1),
-    "a part of a date": (WIKI, f"{SO}2013.", ["19 June 2013"], "2013", 0, 2 / 4, 1, 1 / 3),
-    "a full stop after a number": (IIRC, f"{SO}1899.", ["1899"], "1899", 1, 1, 1, 1),
     # words counted
     "a word twice counts twice": (HOTPOT, f"{SO}Bo Bo Ek.", ["Bo Bo"], "Bo Bo Ek", 0, 4 / 5, 2 / 3, 1),
-    "a word twice for once": (HOTPOT, f"{SO}Bo Bo.", ["Bo Ek"], "Bo Bo", 0, 2 / 4, 1 / 2, 1 / 2),
-    "a full stop twice": (HOTPOT, f"{SO}Bo..", ["Bo"], "Bo.", 1, 1, 1, 1),
     "another order": (HOTPOT, f"{SO}Ek Bo.", ["Bo Ek"], "Ek Bo", 0, 1, 1, 1),
     # empty predictions
     "an empty gold": (HOTPOT, f"{SO}Bo.", [""], "Bo", 0, 0, 0, 0),
     "nothing written": (HOTPOT, "", ["Bo"], "", 0, 0, 0, 0),
-    "nothing written, 2Wiki": (WIKI, "", ["Bo"], "", 0, 0, 0, 0),
     "nothing written, StrategyQA": (STRATEGY, "", ["no"], "no", 1, 1, 1, 1),
     "nothing after the phrase": (IIRC, "So the answer is", ["Bo"], "", 0, 0, 0, 0),
     "nothing, and a gold of nothing but an article": (HOTPOT, "", ["The"], "", 1, 0, 0, 0),
     # the phrase
     "no phrase: 2Wiki takes the text": (WIKI, "Bo Ek.", ["Bo Ek"], "Bo Ek", 1, 1, 1, 1),
     "no phrase: HotpotQA takes nothing": (HOTPOT, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
-    "no phrase: IIRC takes nothing": (IIRC, "Bo Ek.", ["Bo Ek"], "", 0, 0, 0, 0),
     "a phrase in upper case does not count": (HOTPOT, "The Answer Is Bo", ["Bo"], "", 0, 0, 0, 0),
-    "a colon": (HOTPOT, "So the answer is: Bo", ["Bo"], "Bo", 1, 1, 1, 1),
     "the first phrase counts": (HOTPOT, f"{SO}Bo. {SO}Ek.", ["Ek"], "Bo. So the answer is Ek", 0, 2 / 6, 1 / 5, 1),
     "the text after the sentence belongs to it": (WIKI, f"{SO}Bo. It is.", ["Bo"], "Bo. It is", 0, 2 / 4, 1 / 3, 1),
     "another question is cut off": (HOTPOT, f"{SO}Bo.\nQuestion: Who?", ["Bo"], "Bo", 1, 1, 1, 1),
-    "a note is cut off": (IIRC, f"{SO}53 Note: years", ["53"], "53", 1, 1, 1, 1),
     # special tokens
     "the end of a sequence": (WIKI, f"{SO}Bo.</s>", ["Bo"], "Bo", 1, 1, 1, 1),
     "the end of a text, IIRC": (IIRC, f"{SO}Bo.\n<|endoftext|>", ["Bo"], "Bo", 1, 1, 1, 1),
-    "two ends": (HOTPOT, f"{SO}Bo.<|endoftext|></s>", ["Bo"], "Bo", 1, 1, 1, 1),
     "an end twice": (HOTPOT, f"{SO}Bo.</s></s>", ["Bo"], "Bo.</s>", 0, 0, 0, 0),
     "a line before the end": (HOTPOT, f"{SO}Bo.\n</s>", ["Bo"], "Bo.", 1, 1, 1, 1),
     "a line before the end, IIRC": (IIRC, f"{SO}Bo.\n</s>", ["Bo"], "Bo", 1, 1, 1, 1),
@@ -127,10 +102,6 @@ def test_text_to_scores(case: str) -> None:
     assert score_answer(read, golds) == pytest.approx(expected)
 
 
-def test_every_benchmark_has_cases() -> None:
-    assert {case[0] for case in CASES.values()} == set(datasets.BENCHMARKS)
-
-
 @pytest.mark.parametrize("source", [*datasets.BENCHMARKS, *(f"almanac/{name}" for name in datasets.BENCHMARKS)])
 def test_every_gold_answer_scores_in_full(source: str) -> None:
     benchmark = source.removeprefix("almanac/")
@@ -144,3 +115,47 @@ def test_every_gold_answer_scores_in_full(source: str) -> None:
             words = float(bool(normalize_answer(gold).split()))  # a gold of articles or signs alone shares no word
             assert scores["em"] == 1.0, (question.id, gold, read)
             assert scores["f1"] >= words, (question.id, gold, read)
+
+
+def test_no_golds_cannot_be_scored() -> None:
+    with pytest.raises(SettingError, match="without gold"):
+        score_answer("Bo", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "at_start"),
+    [
+        ("It is Bo.", "It is Bo.", "It is Bo."),
+        ("It is Bo.\nQuestion: Who?", "It is Bo.\n", "It is Bo.\n"),
+        ("It #10000000 Note: Question:", "It ", "It "),
+        ("Note: it", "Note: it", ""),
+        ("Question: x Note: it", "Question: x ", ""),
+        ("#1000000", "#1000000", "#1000000"),
+        ("question: note:", "question: note:", "question: note:"),
+        ("", "", ""),
+    ],
+)
+def test_predictions_are_cut_where_the_model_goes_on_to_something_else(text: str, cut: str, at_start: str) -> None:
+    assert cut_prediction(text) == cut
+    assert cut_prediction(text, at_start=True) == at_start
+
+
+def test_unknown_rule_is_refused_by_name() -> None:
+    with pytest.raises(SettingError, match="'squad' does not exist; one of 2wikimultihopqa, hotpotqa"):
+        extract_answer("x", "squad")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "there"),
+    [
+        ("So the answer is no.</s>", "strategyqa", True),
+        ("So the answer is Yes, as it is.", "strategyqa", True),
+        ("So the answer is nobody.", "strategyqa", False),
+        ("So the answer is Bo.</s>", "hotpotqa", True),
+        ("So the answer is </s>", "hotpotqa", False),
+        ("So the answer is <|endoftext|>", "iirc", False),
+        ("It is Bo.", "hotpotqa", False),
+    ],
+)
+def test_an_end_mark_is_no_part_of_an_answer(text: str, rule: str, there: bool) -> None:
+    assert is_readable(text, rule) == there

@@ -1,11 +1,11 @@
-"""Episodes of the reference variant: every rule with every query, a window overrun, how episodes end."""
+"""Episodes of the reference variant: what a query is made of, a window overrun, how episodes end."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from scripted import Driven, Say, drive
+from scripted import Say, drive
 
 from dragin_lab.catalog.methods import method
 from dragin_lab.core.method import Method
@@ -16,58 +16,10 @@ QUESTION = "Who directed Ma?"
 LOUD = {"Bo": 9.0}
 DRAFT = Say(" It was far. It is by Bo Ek. He left", entropy=LOUD, doubt={"Bo": 0.9})
 LAST = Say(" So the answer is Li. He")
-LOOKS = {"directed": 5.0, "far": 4.0}
-FORMULATORS = {
-    "question": QUESTION,
-    "full-context": f"{QUESTION} It was far.",
-    "last-sentence": "It was far.",
-    "last-n": "▁far .",
-    "current": "It is by Bo Ek.",
-    "current-without-hits": "It is by  Ek.",
-    "confident-sentence": "It is by  Ek.",
-    "qfs": "directed far.",
-}
 
 
 def reference(name: str = "dragin", **settings: Any) -> Method:
     return method(name, variant="reference", **settings)
-
-
-def ask(name: str, *script: Say, **settings: Any) -> Driven:
-    return drive(reference(name, top_n=2, **settings), *script, question=QUESTION, looks=LOOKS)
-
-
-@pytest.mark.parametrize("what", FORMULATORS)
-@pytest.mark.parametrize("when", ["rind", "probability"])
-def test_a_trigger_may_ask_everything(when: str, what: str) -> None:
-    driven = ask("dragin", DRAFT, LAST, when=when, what=what)
-    assert driven.queries == [FORMULATORS[what]]
-    assert driven.trace.method["when"] == when
-
-
-@pytest.mark.parametrize("what", FORMULATORS)
-@pytest.mark.parametrize("when", ["every-n", "every-sentence"])
-def test_a_clock_may_ask_everything(when: str, what: str) -> None:
-    script = [Say(" It was far. Then he"), Say(" By Bo Ek. Then he"), LAST]
-    if when == "every-n":
-        script = [Say(" It was far."), Say(" By Bo Ek."), Say(" So the answer is")]
-    driven = ask("fl-rag", *script, when=when, what=what, n=4)
-    expected = {
-        "question": QUESTION,
-        "full-context": f"{QUESTION} It was far. By Bo Ek.",
-        "last-sentence": "By Bo Ek.",
-        "last-n": "▁Ek .",
-        "current": "By Bo Ek.",
-        "current-without-hits": "By Bo ",
-        "confident-sentence": "By Bo Ek.",
-        "qfs": "directed far.",
-    }
-    assert driven.queries[0] == QUESTION
-    assert driven.queries[2] == expected[what]
-    notes = [step.query.note for step in driven.trace.steps if step.query is not None]
-    assert notes[0] == ("" if what == "question" else "the question: nothing is written yet")
-    needs_hits = what in ("qfs", "current-without-hits")
-    assert notes[2] == ("the last word stands in for the hits that this trigger does not give" if needs_hits else "")
 
 
 def test_qfs_asks_what_the_position_before_the_word_looked_at() -> None:
