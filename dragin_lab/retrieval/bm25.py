@@ -1,6 +1,7 @@
 """BM25 over title and text as Elasticsearch's ``best_fields`` scores them, in memory (rank-bm25) or on disk (tantivy).
 
-Both rank by the same scores: they share analysis, formula and statistics, and equal scores come in corpus order.
+They share analysis, formula and statistics, and equal scores come in corpus order. Field lengths are exact in memory;
+tantivy rounds those above 40 terms to one byte, as Lucene does, so close scores may change places there.
 
 For servers that search sparse vectors, BM25 is an inner product. With a tie breaker c of 0 to 1, the score of
 ``best_fields`` is
@@ -16,7 +17,6 @@ million may be in another order than ``BM25``'s.
 
 from __future__ import annotations
 
-import bisect
 import hashlib
 import math
 from array import array
@@ -33,30 +33,20 @@ from scipy.sparse import csc_array
 
 from dragin_lab.checks import instance, shown, text
 from dragin_lab.checks import number as as_number
-from dragin_lab.errors import CorpusError, SettingError
+from dragin_lab.errors import SettingError
 from dragin_lab.retrieval import analysis
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval.stored import TEXT, TITLE, Stored, remedy
+from dragin_lab.retrieval.stored import TEXT, TITLE, Stored
 from dragin_lab.trace.trace import Passage
 
 _CORPUS = "give a Corpus, such as Corpus.load(...)"
 #: The DRAGIN authors' settings (reference-behaviour §4): Elasticsearch's defaults, and their tie breaker.
 K1, B, TIE_BREAKER = 1.2, 0.75, 0.5
-#: tantivy rounds a field's length down by less than 1/8, so its score is at least ours and less than 8/7 of it.
-_ROUNDED = 7 / 8
-#: The error of tantivy's float32: relative to the score, and absolute for each query term, whose idf is ln(1 + x).
-_RELATIVE, _PER_TERM = 1e-5, 2.5e-7
 
 
 def idf(passages: int, df: int) -> float:
     """log(1 + (N - df + 0.5) / (df + 0.5)); N counts all passages, as in tantivy (Lucene: those with the field)."""
     return math.log1p((passages - df + 0.5) / (df + 0.5))
-
-
-def score_terms(terms: Sequence[str], mean: float, weights: Mapping[str, float]) -> dict[str, float]:
-    """What the terms that have a weight add to the score of a field with these terms, whose mean length is ``mean``."""
-    norm = K1 * (1 - B + B * len(terms) / (mean or 1))
-    return {term: weights[term] * tf / (tf + norm) for term, tf in Counter(terms).items() if term in weights}
 
 
 def check_number(k: int, most: int | None = None) -> int:
@@ -168,12 +158,7 @@ class _Field(rank_bm25.BM25):
 
 
 class Tantivy(_Lexical):
-    """A ``Retriever`` over a built corpus's own index, mapped from disk.
-
-    tantivy finds the candidates. Their scores are computed again from their text, with exact lengths and in float64,
-    until no other passage can be better. So scores equal ``BM25``'s whatever the index's segments are, and a score that
-    the index has wrong is an error.
-    """
+    """A ``Retriever`` over a built corpus's own index, mapped from disk; scores are tantivy's own, float32."""
 
     kind = library = "tantivy"
 
@@ -185,41 +170,23 @@ class Tantivy(_Lexical):
             )
         self.corpus = corpus
         self._stored = passages
-        self._mean = {name: float(self._stored.about["mean_length"][name]) for name in (TITLE, TEXT)}
 
     def _search(self, counts: Mapping[str, int], k: int) -> list[Passage]:
         self._stored.check_unchanged()
         if not counts:
             return []
-        searcher = self._stored.searcher
-        query, error = self._query(counts), _PER_TERM * sum(counts.values())
-        weights = {  # field -> term -> idf times the count in the query
-            name: {term: n * idf(len(self.corpus), searcher.doc_freq(name, term)) for term, n in counts.items()}
-            for name in (TITLE, TEXT)
-        }
-        best: list[tuple[float, int, Passage]] = []  # -score, row
-        limit, seen = 2 * k + 10, 0
-        while True:
-            hits = searcher.search(query, limit, count=False).hits
-            rows = self._stored.rows([address for _, address in hits])
-            for (indexed, address), row in zip(hits[seen:], rows[seen:], strict=True):
-                rough = indexed / (K1 + 1)  # the factor left out here
-                highest = rough * (1 + _RELATIVE) + error
-                if len(best) >= k and highest < -best[k - 1][0]:
-                    return [passage for _, _, passage in best[:k]]
-                passage = self._stored.passage(address)
-                score = self._score(passage, weights)
-                if not rough * _ROUNDED * (1 - _RELATIVE) - error <= score <= highest:
-                    folder = self._stored.folder
-                    raise CorpusError(
-                        f"{folder}: the index and passage {passage.id!r} contradict each other; {remedy(folder)}"
-                    )
-                bisect.insort(best, (-score, row, replace(passage, score=score)), key=lambda entry: entry[:2])
-            if len(hits) < limit:
-                return [passage for _, _, passage in best[:k]]
-            seen, limit = len(hits), 4 * limit
+        query, limit = self._build_query(counts), 2 * k + 10
+        while True:  # until no passage left out has the score of the k-th, so that equal ones are in corpus order
+            hits = self._stored.searcher.search(query, limit, count=False).hits
+            if len(hits) < limit or hits[-1][0] < hits[k - 1][0]:
+                break
+            limit *= 4
+        rows = self._stored.rows([address for _, address in hits])
+        best = sorted((-score, row, address) for (score, address), row in zip(hits, rows, strict=True))[:k]
+        # tantivy's scores have the constant factor k1 + 1, which Lucene and ``BM25`` leave out.
+        return [replace(self._stored.passage(address), score=-score / (K1 + 1)) for score, _, address in best]
 
-    def _query(self, counts: Mapping[str, int]) -> Any:
+    def _build_query(self, counts: Mapping[str, int]) -> Any:
         from tantivy import Occur, Query
 
         fields = []
@@ -228,13 +195,6 @@ class Tantivy(_Lexical):
             parts = [(Occur.Should, Query.boost_query(part, counts[term])) for term, part in terms.items()]
             fields.append(Query.boolean_query(parts))
         return Query.disjunction_max_query(fields, tie_breaker=TIE_BREAKER)
-
-    def _score(self, passage: Passage, weights: Mapping[str, Mapping[str, float]]) -> float:
-        scores = [
-            math.fsum(score_terms(analysis.terms(value), self._mean[name], weights[name]).values())
-            for name, value in ((TITLE, passage.title), (TEXT, passage.text))
-        ]
-        return max(scores) + TIE_BREAKER * min(scores)
 
 
 # -- as sparse vectors ------------------------------------------------------------------------------------------------
@@ -281,7 +241,7 @@ class Weigher:
         vector: Sparse = {}
         for field in PARTS:
             terms = analysis.terms(getattr(passage, field))
-            weights = {term: idf(self._count, self._holders[field][term]) for term in terms}
-            scores = score_terms(terms, self._length[field] / max(self._count, 1), weights)
-            vector |= {dimension(field, term): score for term, score in scores.items()}
+            norm = K1 * (1 - B + B * len(terms) * self._count / max(self._length[field], 1))
+            for term, tf in Counter(terms).items():
+                vector[dimension(field, term)] = idf(self._count, self._holders[field][term]) * tf / (tf + norm)
         return vector or {NOTHING: 1.0}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from array import array
 from collections.abc import Iterator, Mapping
@@ -129,7 +128,6 @@ def _write_corpus(source: Source, work: Path, expect: int | None, progress: bool
         "fingerprint": added.fingerprint.hexdigest(),
         "analysis": analysis.NAME,
         "analysis_sha256": analysis.fingerprint(),
-        "mean_length": {name: _mean_length(index, name, added.samples.get(name)) for name in (TITLE, TEXT)},
         "source": {"name": source.name, "kind": source.kind, "bytes": source.bytes},
         "cut": source.cut,
         "canaries": _choose_canaries(index, count),
@@ -161,7 +159,6 @@ class _Added:
         self._add, self._document = writer.add_document, Document
         self.ids = array("q")  # a hash of each
         self.fingerprint = hashlib.sha256()
-        self.samples: dict[str, str] = {}  # a term of each field
         self.long = 0
         self.first_long: Row | None = None
 
@@ -176,10 +173,6 @@ class _Added:
         document.add_text(TEXT, prepare_text(row.text))
         self._add(document)
         self.ids.append(hash(row.id))
-        if len(self.samples) < 2:
-            for name, value in ((TITLE, row.title), (TEXT, row.text)):
-                if terms := analysis.terms(value):
-                    self.samples.setdefault(name, terms[0])
         if long_passage(row):
             self.long += 1
             self.first_long = self.first_long or row
@@ -199,20 +192,6 @@ class _Added:
                 )
         if not seen:  # an iterator, which cannot be read again
             raise CorpusError(f"{source.name}: {len(twice):,} ids are used more than once; give every passage its own")
-
-
-def _mean_length(index: Any, field: str, term: str | None) -> float:
-    """Terms of a field per passage, from tantivy's explanation of a score; 0 where no passage has any."""
-    from tantivy import Query
-
-    if term is None:
-        return 0.0
-    searcher = index.searcher()
-    query = Query.term_query(index.schema, field, term, index_option="freq")
-    explanation = query.explain(searcher, searcher.search(query, 1, count=False).hits[0][1]).to_json()
-    match = re.search(r'"value": ([^,]+),\s+"description": "avgdl', explanation)
-    assert match is not None, explanation
-    return float(match[1])
 
 
 def _choose_canaries(index: Any, count: int) -> list[dict[str, str]]:
