@@ -15,15 +15,19 @@ import os
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import Any, TypeVar
 
+import msgspec
 import urllib3
+from msgspec import Raw, Struct, field
 
-from dragin_lab.checks import instance
+from dragin_lab.checks import Filled, instance
 from dragin_lab.data import web
 from dragin_lab.errors import SearchServerError, SettingError
-from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, require_value, search_timeout, value_at
+from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, check_ranking, search_timeout
 from dragin_lab.retrieval.bm25 import TIE_BREAKER, check_number
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.retrieval.stored import spread_rows
@@ -31,12 +35,13 @@ from dragin_lab.text import split_credentials
 from dragin_lab.trace.trace import Passage
 
 INDEX, TITLE, TEXT = "wiki", "title", "txt"
-FIELDS = Fields("_id", f"_source.{TITLE}", f"_source.{TEXT}", "_score")
 #: Most hits of one search (``index.max_result_window``), and queries per request.
 MOST_HITS, TOGETHER = 10_000, 64
 #: Passages of the given corpus, evenly spaced, that are compared with the index when it is opened.
 GLANCES = 20
 _DFS = "dfs_query_then_fetch"  # one set of statistics for all shards, so that scores do not depend on their number
+T = TypeVar("T")
+_CHECK = "check which server and version runs there"
 _FORM = "elasticsearch:http://host:9200/wiki"
 _REMEDIES = {
     401: "give a user in the address, or set ELASTICSEARCH_API_KEY",
@@ -45,13 +50,60 @@ _REMEDIES = {
 }
 
 
+class _Shards(Struct):
+    total: int = 0
+    failed: int = 0
+
+
+class _Source(Struct):
+    text: Filled = field(name=TEXT)
+    title: str | None = None
+
+
+class _Hit(Struct):
+    id: Filled = field(name="_id")
+    score: float = field(name="_score")
+    source: _Source = field(name="_source")
+
+
+class _Hits(Struct):
+    hits: list[_Hit]
+
+
+class _Answer(Struct):
+    """What an answer may hold, whatever was asked."""
+
+    error: Any = None
+    status: int = 200
+    timed_out: bool = False
+    shards: _Shards = field(name="_shards", default_factory=_Shards)
+    hits: _Hits | None = None
+    responses: list[Raw] = []
+    count: int = 0
+    docs: list[dict[str, Any]] = []
+    version: dict[str, Any] = {}
+
+
+class _Field(Struct):
+    analyzer: str = "standard"
+
+
+class _Mappings(Struct):
+    properties: dict[str, _Field] = {}
+
+
+class _Index(Struct):
+    mappings: _Mappings
+    settings: dict[str, dict[str, Any]] = {}
+
+
 @dataclass(frozen=True)
 class Address:
     """Where an index is. ``str`` leaves ``secret`` out, so it appears in no message, trace or record."""
 
     server: str
     index: str = INDEX
-    secret: str = field(default="", repr=False)  # the value of the header Authorization
+    secret: str = dataclass_field(default="", repr=False)  # the value of the header Authorization
 
     @classmethod
     def parse(cls, text: str) -> Address:
@@ -98,7 +150,7 @@ class Elasticsearch:
         self.address = address if isinstance(address, Address) else Address.parse(address)
         self.timeout = search_timeout(timeout)
         self._about = self._describe()
-        self._passages = require_value(self._ask("_count"), "count", int, str(self.address))
+        self._passages = self._ask("_count").count
         self._corpus = corpus
         if not self._passages:
             raise SearchServerError(f"{self.address}: the index is empty; fill it, or give another address")
@@ -108,7 +160,8 @@ class Elasticsearch:
     def search(self, query: str, k: int) -> list[Passage]:
         """At most k passages, best first, with their scores."""
         size = check_number(k, MOST_HITS)
-        return self._hits(self._ask(f"_search?search_type={_DFS}", _build_query(query, size)), size, query)
+        answer = self._ask(f"_search?search_type={_DFS}", _build_query(query, size))
+        return self._read_hits(answer, size, query)
 
     def search_many(self, queries: Sequence[str], k: int) -> list[list[Passage]]:
         """``search`` for each query, many in one request; those that a busy server refused go again alone."""
@@ -117,15 +170,13 @@ class Elasticsearch:
         for start in range(0, len(queries), TOGETHER):
             some = queries[start : start + TOGETHER]
             lines = [part for query in some for part in ({"search_type": _DFS}, _build_query(query, size))]
-            answers = require_value(self._ask("_msearch", *lines), "responses", list, str(self.address))
+            answers = self._ask("_msearch", *lines).responses
             if len(answers) != len(some):
                 raise SearchServerError(f"{self.address}: answers {len(answers)} of {len(some)} searches")
-            for query, each in zip(some, answers, strict=True):
-                if value_at(each, "status") in web.PASSING:
-                    results.append(self.search(query, size))
-                else:
-                    self._check_shards(each)
-                    results.append(self._hits(each, size, query))
+            for query, data in zip(some, answers, strict=True):
+                answer = self._decode(data, _Answer)
+                busy = answer.status in web.PASSING
+                results.append(self.search(query, size) if busy else self._read_hits(answer, size, query))
         return results
 
     def provenance(self) -> dict[str, Any]:
@@ -148,39 +199,38 @@ class Elasticsearch:
 
     def _describe(self) -> dict[str, Any]:
         """Facts about the index, which must have the fields."""
-        indexes = [each for each in self._ask("").values() if isinstance(each, dict) and "mappings" in each]
+        indexes = self._decode(self._request(str(self.address)), dict[str, _Index])
         if len(indexes) != 1:
             raise SearchServerError(f"{self.address}: names {len(indexes)} indexes; give the name of one")
-        properties = value_at(indexes[0], "mappings.properties")
-        fields = properties if isinstance(properties, dict) else {}
+        (index,) = indexes.values()
+        fields = index.mappings.properties
         if missing := [name for name in (TITLE, TEXT) if name not in fields]:
             raise SearchServerError(
                 f"{self.address}: the index has no field {' and no field '.join(missing)}, only {', '.join(fields)}; "
                 f"the released code's has {TITLE} and {TEXT}"
             )
-        analyzers = {name: str(value_at(fields, f"{name}.analyzer") or "standard") for name in (TITLE, TEXT)}
+        analyzers = {name: fields[name].analyzer for name in (TITLE, TEXT)}
         if set(analyzers.values()) != {"english"}:
             warnings.warn(
                 f"{self.address}: the fields are analysed by {analyzers}, the authors' by 'english': scores differ",
                 stacklevel=4,
             )
-        settings = value_at(indexes[0], "settings.index") or {}
+        settings = index.settings.get("index", {})
         return {
             "analysis": analyzers[TEXT] if len(set(analyzers.values())) == 1 else analyzers,
-            "similarity": value_at(settings, "similarity") or "default (BM25, k1 1.2, b 0.75)",
-            "index_uuid": value_at(settings, "uuid"),
-            "shards": value_at(settings, "number_of_shards"),
+            "similarity": settings.get("similarity") or "default (BM25, k1 1.2, b 0.75)",
+            "index_uuid": settings.get("uuid"),
+            "shards": settings.get("number_of_shards"),
             "server": self._version(),
         }
 
     def _version(self) -> str:
         """``elasticsearch 8.15.0`` or ``opensearch 2.11.0``; "unknown" where asking is not permitted."""
         try:
-            about = self._ask("", of_server=True)
+            version = self._decode(self._request(self.address.server), _Answer).version
         except SearchServerError:
             return "unknown"
-        name, number = value_at(about, "version.distribution"), value_at(about, "version.number")
-        return f"{name or 'elasticsearch'} {number or '?'}"
+        return f"{version.get('distribution', 'elasticsearch')} {version.get('number', '?')}"
 
     def _compare(self, corpus: Corpus) -> None:
         again = "give the corpus that was indexed, or index this one"
@@ -189,35 +239,40 @@ class Elasticsearch:
                 f"{self.address}: holds {self._passages:,} passages, and {corpus.name} has {len(corpus):,}; {again}"
             )
         some = [corpus[row] for row in spread_rows(len(corpus), GLANCES)]
-        documents = require_value(self._ask("_mget", {"ids": [p.id for p in some]}), "docs", list, str(self.address))
-        held = {
-            str(value_at(document, "_id")): (value_at(document, FIELDS.title) or "", value_at(document, FIELDS.text))
-            for document in documents
-            if value_at(document, "found") is True
-        }
+        documents = self._ask("_mget", {"ids": [p.id for p in some]}).docs
+        held = {document.get("_id"): document.get("_source") or {} for document in documents}
         for passage in some:
-            if held.get(passage.id) != (passage.title, passage.text):
+            fields = held.get(passage.id, {})
+            if (fields.get(TITLE) or "", fields.get(TEXT)) != (passage.title, passage.text):
                 raise SearchServerError(
                     f"{self.address}: passage {passage.id!r} of {corpus.name} is not there or has another text; {again}"
                 )
 
-    def _hits(self, answer: Any, size: int, query: str) -> list[Passage]:
-        hits = require_value(answer, "hits.hits", list, str(self.address))
-        return read_hits(hits, size, FIELDS, f"{self.address} answered {query[:80]!r}")
+    def _read_hits(self, answer: _Answer, size: int, query: str) -> list[Passage]:
+        self._check_whole(answer)
+        server = f"{self.address} answered {query[:80]!r}"
+        if answer.hits is None:
+            raise SearchServerError(f"{server} without hits; {_CHECK}")
+        hits = answer.hits.hits
+        passages = [Passage(hit.id, hit.source.title or "", hit.source.text, hit.score) for hit in hits]
+        return check_ranking(passages, size, server)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def _ask(self, path: str, *lines: dict[str, Any], of_server: bool = False) -> dict[str, Any]:
-        """The answer to a request with these lines of JSON; ``SearchServerError`` for none, or an error."""
+    def _ask(self, path: str, *lines: dict[str, Any]) -> _Answer:
+        """The answer of the index to a request with these lines of JSON, from the whole of it."""
+        return self._check_whole(self._decode(self._request(f"{self.address}/{path}", *lines), _Answer))
+
+    def _request(self, url: str, *lines: dict[str, Any]) -> bytes:
+        """The JSON that a server answers; ``SearchServerError`` for no answer, or an error."""
         headers = {"Accept": "application/json"}
-        headers["Content-Type"] = "application/x-ndjson" if path == "_msearch" else "application/json"
+        headers["Content-Type"] = "application/x-ndjson" if url.endswith("/_msearch") else "application/json"
         if self.address.secret:
             headers["Authorization"] = self.address.secret
         body = "".join(f"{json.dumps(line)}\n" for line in lines)
-        where = self.address.server if of_server else f"{self.address}/{path}".rstrip("/")
         try:
             method = "POST" if lines else "GET"
-            response = web.request(method, where, headers, seconds=self.timeout, body=body or None)
+            response = web.request(method, url, headers, seconds=self.timeout, body=body or None)
             lost = f"it answers {response.status}" if response.status in web.PASSING else ""
         except web.DeadlineError as error:
             because = f" ({web.reason(error.__cause__)})" if error.__cause__ else ""
@@ -231,31 +286,32 @@ class Elasticsearch:
             raise SearchServerError(
                 f"{self.address}: gives no answer, {web.TRIES} times ({lost}); check that it runs and try again"
             )
-        try:
-            answer = json.loads(response.data)
-        except (ValueError, RecursionError):
-            answer = None
         if response.status >= 300:
             points = "give the address that it points to" if response.status < 400 else "see the server's log"
-            cause = f" ({_error_reason(answer['error'])})" if isinstance(answer, dict) and answer.get("error") else ""
-            remedy = _REMEDIES.get(response.status, points)
+            remedy, cause = _REMEDIES.get(response.status, points), ""
+            with suppress(SearchServerError):
+                cause = _explain_error(self._decode(response.data, _Answer).error)
             raise SearchServerError(f"{self.address}: the server answers {response.status}{cause}; {remedy}")
-        if not isinstance(answer, dict):
-            raise SearchServerError(f"{self.address}: answers with something other than JSON; is this Elasticsearch?")
-        self._check_shards(answer)
-        return answer
+        return response.data
 
-    def _check_shards(self, answer: Any) -> None:
-        """Refuse an answer that covers only a part of the index."""
-        if error := value_at(answer, "error"):
-            raise SearchServerError(f"{self.address}: refuses the search ({_error_reason(error)})")
-        failed = value_at(answer, "_shards.failed")
-        if failed or value_at(answer, "timed_out"):
+    def _decode(self, data: bytes | Raw, kind: type[T]) -> T:
+        try:
+            return msgspec.json.decode(data, type=kind)
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise SearchServerError(
-                f"{self.address}: answers for a part of the index only ({failed or 0} of "
-                f"{value_at(answer, '_shards.total')} shards failed, or it timed out); check the cluster's health and "
-                "run it again"
+                f"{self.address}: answers otherwise than Elasticsearch ({error}); {_CHECK}"
+            ) from None
+
+    def _check_whole(self, answer: _Answer) -> _Answer:
+        """Refuse an answer that covers only a part of the index."""
+        if answer.error:
+            raise SearchServerError(f"{self.address}: refuses the search{_explain_error(answer.error)}")
+        if answer.shards.failed or answer.timed_out:
+            raise SearchServerError(
+                f"{self.address}: answers for a part of the index only ({answer.shards.failed} of "
+                f"{answer.shards.total} shards failed, or it timed out); check the cluster's health and run it again"
             )
+        return answer
 
 
 def _build_query(query: str, size: int) -> dict[str, Any]:
@@ -263,7 +319,9 @@ def _build_query(query: str, size: int) -> dict[str, Any]:
     return {"_source": True, "query": {"multi_match": match}, "size": size}
 
 
-def _error_reason(error: Any) -> str:
-    causes = value_at(error, "root_cause")
+def _explain_error(error: Any) -> str:
+    """The cause in an answer's ``error``, a mapping mostly, in brackets; empty where there is none."""
+    causes = error.get("root_cause") if isinstance(error, dict) else None
     cause = causes[0] if isinstance(causes, list) and causes else error
-    return (f"{cause.get('type')}: {cause.get('reason')}" if isinstance(cause, dict) else str(cause))[:300]
+    text = f"{cause.get('type')}: {cause.get('reason')}" if isinstance(cause, dict) else str(cause)
+    return f" ({text[:300]})" if cause else ""

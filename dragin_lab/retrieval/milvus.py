@@ -27,7 +27,7 @@ from dragin_lab.data import web
 from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SearchServerError, SettingError
 from dragin_lab.files import as_path
 from dragin_lab.retrieval import analysis
-from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, Fields, read_hits, require_value, search_timeout
+from dragin_lab.retrieval.answers import TIMEOUT_VARIABLE, check_ranking, search_timeout
 from dragin_lab.retrieval.bm25 import K1, TIE_BREAKER, B, Weigher, check_number, query_vectors
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.text import split_credentials
@@ -47,7 +47,6 @@ LONGEST, MOST_HITS = 65_535, 16_384
 FIELDS, VECTOR = ("id", "title", "text"), "vector"  # sparse or dense
 #: The property of a collection that says what it holds, as JSON.
 ABOUT = "dragin_lab"
-_HIT = Fields("entity.id", "entity.title", "entity.text", "distance")
 _HOW = "dragin-lab corpus index CORPUS --retriever"
 _SPARE, _TOGETHER = 5, 64  # hits asked for beyond k, so that ties are in corpus order; queries per request
 _FORMS = "milvus:./wiki.db or milvus:http://host:19530, with #collection if it is not 'passages'"
@@ -150,8 +149,7 @@ class Collection:
 
     def count(self) -> int:
         """The number of passages in the collection now."""
-        answer = self.ask("query", filter="", output_fields=["count(*)"])
-        return int(require_value(answer[0] if answer else None, "count(*)", int, str(self.address)))
+        return int(self.ask("query", filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def create(self, about: Mapping[str, Any], dimension: int | None) -> None:
         """Create the collection, for dense vectors of a dimension or sparse ones (None); replaces an old one."""
@@ -343,10 +341,10 @@ class Milvus:
             if len(answer) != len(batch):
                 raise SearchServerError(f"{self.address}: answers {len(answer)} of {len(batch)} searches; run it again")
             for (i, _), hits in zip(batch, answer, strict=True):
-                passages = read_hits(hits, limit, _HIT, f"{self.address} answered {queries[i][:80]!r}")
+                passages = [Passage(**hit["entity"], score=hit["distance"]) for hit in hits]
+                check_ranking(passages, limit, f"{self.address} answered {queries[i][:80]!r}")
                 for hit, passage in zip(hits, passages, strict=True):
-                    row = require_value(hit, "row", int, str(self.address))
-                    results[i][row] = max(results[i].get(row, passage), passage, key=lambda p: p.score)
+                    results[i][hit["row"]] = max(results[i].get(hit["row"], passage), passage, key=lambda p: p.score)
         return [[hits[row] for row in sorted(hits, key=lambda row: (-hits[row].score, row))[:k]] for hits in results]
 
     def _vectors(self, queries: list[str]) -> list[list[Any]]:

@@ -16,7 +16,7 @@ from dragin_lab.core.method import run_label
 from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.retrieval import choose
 from dragin_lab.retrieval.bm25 import BM25
-from dragin_lab.retrieval.choose import Spec, open_retriever, read_spec
+from dragin_lab.retrieval.choose import open_retriever, read_spec
 from dragin_lab.retrieval.corpus import Corpus
 from dragin_lab.run.runwriter import check_settings
 
@@ -24,12 +24,6 @@ from dragin_lab.run.runwriter import check_settings
 @pytest.fixture
 def passages(tmp_path: Path) -> str:
     return str(write_json_lines(tmp_path / "p.jsonl", some_passages(20)))
-
-
-def test_a_spec_is_a_kind_and_what_it_is_opened_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "_NEEDS", {})
-    assert read_spec("bm25") == Spec("bm25")
-    assert read_spec("dense:some/model:v2") == Spec("dense", "some/model:v2")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -69,15 +68,9 @@ def test_table(table: Path) -> None:
 
 
 def test_table_gzipped_with_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
-    text = "\ufeffid\ttext\ttitle\r\n7\tsome text\ta title\r\n\r\n"
-    path = tmp_path / "psgs.tsv.gz"
-    path.write_bytes(gzip.compress(text.encode()))
+    text = "\ufefftitle\tid\tyear\ttext\r\na title\t7\t1999\tsome text\r\n\r\n"
+    path = written(tmp_path / "psgs.tsv.gz", gzip.compress(text.encode()))
     assert plain(Corpus.load(path)) == [("7", "some text", "a title")]
-
-
-def test_table_columns_are_found_by_name(tmp_path: Path) -> None:
-    path = written(tmp_path / "c.tsv", 'title\tid\tyear\ttext\nT\t1\t1999\t5" gun\n')
-    assert plain(Corpus.load(path)) == [("1", '5" gun', "T")]
 
 
 def test_json_lines(tmp_path: Path) -> None:
@@ -202,34 +195,13 @@ def test_from_passages_and_fingerprint(table: Path) -> None:
         corpus.get("nowhere")
 
 
-@pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
-def test_a_passage_of_100_000_words_is_read_and_announced_once(tmp_path: Path, suffix: str) -> None:
+def test_a_passage_of_100_000_words_is_read_and_announced_once(tmp_path: Path) -> None:
     text = '"very" ' * 99_999 + "long"
-    path = tmp_path / f"c{suffix}"
-    if suffix == ".tsv":
-        write_table(path, [("1", "short", ""), ("2", text, "")])
-    else:
-        written(path, "".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in ((1, "short"), (2, text))))
-    with pytest.warns(UserWarning, match=r"will not fit into a prompt.*line (3|2) ") as caught:
+    path = write_table(tmp_path / "c.tsv", [("1", "w " * 9_999 + "w" * 30_000, ""), ("2", text, "")])
+    with pytest.warns(UserWarning, match=r"will not fit into a prompt; cut them: 1, the first .*line 3 ") as caught:
         corpus = Corpus.load(path)
     assert len(caught) == len(corpus.warnings) == 1
     assert corpus.get("2").text == text
-
-
-def test_passages_that_are_long_but_not_too_long_are_not_announced(tmp_path: Path) -> None:
-    path = write_table(tmp_path / "c.tsv", [("1", "w " * 9_999 + "w" * 30_000, "")])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert Corpus.load(path).warnings == ()
-
-
-def test_progress_bar_goes_to_the_error_output_when_asked(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Corpus.load(table)
-    assert capsys.readouterr().err == ""
-    Corpus.load(table, progress=True)
-    shown = capsys.readouterr()
-    assert "psgs" in shown.err
-    assert shown.out == ""
 
 
 field = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=20)

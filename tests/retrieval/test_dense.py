@@ -16,7 +16,7 @@ from command import Command, environment
 from encoding import WordEncoder
 from sources import some_passages, write_json_lines
 
-from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError, SettingError
+from dragin_lab.errors import BrokenOffError, CorpusError, MissingPackageError
 from dragin_lab.retrieval import dense
 from dragin_lab.retrieval.build import build_corpus
 from dragin_lab.retrieval.choose import open_retriever
@@ -78,12 +78,6 @@ def test_equal_passages_stand_in_corpus_order(tmp_path: Path) -> None:
     assert [p.id for p in Dense.build(corpus, WordEncoder(), tmp_path).search("same text", 20)] == [
         str(i) for i in range(20)
     ]
-
-
-@pytest.mark.parametrize("k", [0, -1, 1.5, True])
-def test_refuses_a_senseless_number_of_passages(corpus: Corpus, tmp_path: Path, k: object) -> None:
-    with pytest.raises(SettingError, match="at least 1"):
-        Dense.build(corpus, WordEncoder(), tmp_path).search("cat", k)  # type: ignore[arg-type]
 
 
 def test_provenance_says_what_was_searched(corpus: Corpus, tmp_path: Path) -> None:
@@ -292,11 +286,6 @@ def test_the_whole_path_on_the_embedded_model(
     assert (loose["id"], loose["score"]) == (found["id"], pytest.approx(found["score"], abs=1e-6))
     assert list((tmp_path / "cache").rglob(ABOUT))
     assert open_retriever("dense:almanac", str(source)).provenance()["model"] == "almanac"
-
-
-def test_what_has_no_index_of_its_own(command: Command, tmp_path: Path) -> None:
-    source = write_json_lines(tmp_path / "p.jsonl", some_passages(5))
-    command.refused("corpus", "index", source, "--retriever", "bm25", says=("bm25 needs no index of its own",))
 
 
 def test_both_halves_of_table_7_from_the_command_line(

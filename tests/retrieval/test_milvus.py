@@ -105,14 +105,17 @@ def refused(address: str, *parts: str, **options: Any) -> None:
 # -- what is found ----------------------------------------------------------------------------------------------------
 
 
-def test_finds_what_bm25_finds_but_for_the_order_of_equal_scores(filled: str, corpus: Corpus) -> None:
+def test_finds_what_bm25_finds_but_for_the_order_of_equal_scores(
+    filled: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(milvus, "_TOGETHER", 3)
     ours, theirs = Milvus(filled, corpus), BM25(corpus)
-    for k in (1, 3, 30, 300):
-        for query, found in zip(QUERIES, ours.search_many(QUERIES, k), strict=True):
+    for k in (1, 30):
+        for query, hits in zip(QUERIES, ours.search_many(QUERIES, k), strict=True):
             scores = {(p.id, p.title, p.text): p.score for p in theirs.search(query, len(corpus))}
             expected = list(scores.values())[:k]
-            assert [p.score for p in found] == pytest.approx(expected, rel=1e-6)
-            assert [scores[p.id, p.title, p.text] for p in found] == pytest.approx(expected, rel=1e-6)
+            assert [p.score for p in hits] == pytest.approx(expected, rel=1e-6)
+            assert [scores[p.id, p.title, p.text] for p in hits] == pytest.approx(expected, rel=1e-6)
     assert ours.search(QUERIES[1], 3) == ours.search_many(QUERIES, 3)[1]
     assert ours.search_many([], 3) == []
 
@@ -123,13 +126,6 @@ def test_equal_scores_are_in_corpus_order(filled: str) -> None:
 
 def test_the_canaries_are_found(filled: str, built: Path) -> None:
     assert [line for line, good in ask_canaries(Corpus.load(built), Milvus(filled)) if not good] == []
-
-
-def test_many_queries_go_in_several_requests(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    retriever = Milvus(filled)
-    expected = retriever.search_many(QUERIES, 3)
-    monkeypatch.setattr("dragin_lab.retrieval.milvus._TOGETHER", 3)
-    assert retriever.search_many(QUERIES, 3) == expected
 
 
 def test_provenance_says_what_was_searched(filled: str, corpus: Corpus) -> None:
@@ -146,29 +142,20 @@ HIT = {"row": 0, "distance": 1.0, "entity": {"id": "1", "title": "T", "text": "x
 
 
 @pytest.mark.parametrize(
-    ("hits", "says"),
-    [
-        ([HIT] * 7, "answers with 7 hits and was asked for 6"),
-        ([HIT, HIT], "with the id '1' twice"),
-        ([{**HIT, "distance": float("nan")}], "result 1 has the distance 'nan'; it must be a number"),
-        ([{"row": 0, "distance": 1.0}], "result 1 has the entity.text 'None'; it must be a text"),
-        ([{**HIT, "row": None}], "answers with row None, which must be a whole number"),
-        ([{**HIT, "entity": {**HIT["entity"], "id": ""}}], "result 1 has the entity.id ''"),  # type: ignore[dict-item]
-    ],
+    ("count", "says"), [(7, "answers with 7 hits and was asked for 6"), (2, "with the id '1' twice")]
 )
 def test_an_answer_that_cannot_be_right_is_refused(
-    filled: str, hits: list[Any], says: str, monkeypatch: pytest.MonkeyPatch
+    filled: str, count: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     retriever = Milvus(filled)
-    monkeypatch.setattr(pymilvus.MilvusClient, "search", lambda *args, data, **options: [hits for _ in data])
-    with pytest.raises(SearchServerError) as caught:
+    monkeypatch.setattr(pymilvus.MilvusClient, "search", lambda *args, data, **options: [[HIT] * count for _ in data])
+    with pytest.raises(SearchServerError, match=says) as caught:
         retriever.search("harbour", 1)
     assert str(caught.value).startswith(filled)
-    assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("k", [0, 16_385, True, 1.5])
-def test_k_has_limits(filled: str, k: Any) -> None:
+@pytest.mark.parametrize("k", [0, 16_385])
+def test_k_has_limits(filled: str, k: int) -> None:
     with pytest.raises(SettingError, match="from 1 to 16,384"):
         Milvus(filled).search("cat", k)
 
@@ -388,12 +375,6 @@ def test_a_collection_that_is_replaced_on_the_way_is_left_alone(file: Path, corp
     with pytest.raises(CorpusError, match="another 'corpus index --force' replaced it"):
         fill(address, corpus, progress=False)
     assert len(Milvus(address, other)) == 30
-
-
-def test_force_replaces_a_collection(file: Path, corpus: Corpus) -> None:
-    address, other = at(file, "forced"), Corpus.from_passages(some_passages(5), name="other")
-    fill(address, other, progress=False)
-    assert fill(address, corpus, force=True, progress=False) == 0
 
 
 def test_a_filling_killed_while_it_made_the_collection_begins_again(file: Path, corpus: Corpus) -> None:

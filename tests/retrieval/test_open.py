@@ -1,4 +1,4 @@
-"""Retrievers of one's own: what is taken, what is refused by name, and how a run knows them again."""
+"""Custom retrievers: what is accepted, what is refused by name, and how a run recognises them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from answering import DRAGIN, AnsweringModel, questions, recorded
 
@@ -19,9 +20,9 @@ from dragin_lab.run.rundir import RunError
 from dragin_lab.trace.trace import Passage
 
 
-def answering(found: Any) -> Opened:
+def answering(answer: Any) -> Opened:
     def mine(query: str, k: int) -> Any:
-        return found
+        return answer
 
     opened: Opened = as_retriever(mine)
     return opened
@@ -42,40 +43,42 @@ def test_an_object_with_search_or_a_function_is_a_retriever() -> None:
 
 
 def test_what_is_plainly_meant_is_taken() -> None:
-    found = answering(
-        ["one", ("T", "two"), {"id": 7, "text": "three", "score": 1, "more": None}, Passage("p", "", "x")]
+    retriever = answering(
+        ["one", ("T", "two"), {"id": 7, "text": "three", "score": np.float32(1), "more": None}, Passage("p", "", "x")]
     )
-    passages = found.search("q", 10)
+    passages = retriever.search("q", 10)
     assert [p.text for p in passages] == ["one", "two", "three", "x"]
     assert [p.title for p in passages] == ["", "T", "", ""]
     assert (passages[2].id, passages[2].score, passages[3].id) == ("7", 1.0, "p")
     assert math.isnan(passages[0].score)
     assert len({p.id for p in passages}) == 4
-    assert found.search("q", 10)[0].id == passages[0].id, "made from the text"
-    assert [p.text for p in found.search("q", 2)] == ["one", "two"], "of more than k the first k"
+    assert retriever.search("q", 10)[0].id == passages[0].id, "made from the text"
+    assert [p.text for p in retriever.search("q", 2)] == ["one", "two"], "of more than k the first k"
     assert [p.text for p in answering(text for text in ("a", "b")).search("q", 3)] == ["a", "b"]
     assert answering([]).search("q", 3) == []
 
 
 @pytest.mark.parametrize(
-    ("found", "says"),
+    ("answer", "says"),
     [
         ("a text", "with str 'a text'; it must be a list of dl.Passage"),
         (None, "with NoneType"),
         ({"text": "one"}, "with dict"),
         ([3], "result 1 is int '3'"),
         (["one", None], "result 2 is NoneType"),
-        ([{"title": "T"}], "result 1 has no text, only title"),
-        ([{"text": " "}], "result 1 has the text ' '; it must be a text that is not empty"),
-        ([{"text": "x", "title": 3}], "result 1 has the title '3'"),
-        ([{"text": "x", "id": 1.5}], "result 1 has the id '1.5'; it must be a text or a whole number"),
-        ([{"text": "x", "score": "high"}], "result 1 has the score 'high'; it must be a number"),
+        ([{"title": "T"}], "Object missing required field `text`"),
+        ([{"text": " "}], "{'text': ' '}\": Expected `str` that is not blank - at `text`; give a list of dl.Passage"),
+        ([{"text": "x", "title": 3}], "got `int` - at `title`"),
+        ([{"text": "x", "id": 1.5}], "Expected `int | str | null`, got `float` - at `id`"),
+        ([{"text": "x", "score": "high"}], "got `str` - at `score`"),
+        ([{"text": "x", "score": 10**400}], "Number out of range - at `score`"),
+        ([{"text": "half \ud800"}], "result 1: text='half \\ud800' holds half a character"),
         ([{"text": "x", "id": 1}, {"text": "y", "id": "1"}], "with the id '1' twice"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(found: Any, says: str) -> None:
+def test_what_cannot_be_read_is_refused_by_name(answer: Any, says: str) -> None:
     with pytest.raises(RetrieverError, match=r"^retriever mine answered 'who\?'") as caught:
-        answering(found).search("who?", 3)
+        answering(answer).search("who?", 3)
     assert says in str(caught.value)
 
 

@@ -13,16 +13,7 @@ from dragin_lab.run.cluster import Recipe
 from dragin_lab.run.lab import Lab
 from dragin_lab.text import split_credentials, without_secrets
 
-PASSWORDS = (
-    "s3cret",
-    "s3cret/more",
-    "s3cret@more",
-    "12/s3cret",
-    "s3cret//more",
-    "s3cret#more",
-    "s3cret?more",
-    "s3cret:more",
-)
+PASSWORDS = [f"s3cret{mark}more" for mark in ("", "/", "@", "//", "#", "?", ":")] + ["12/s3cret"]
 ADDRESSES = [f"{scheme}ann:{password}@host:9200/wiki" for scheme in ("http://", "") for password in PASSWORDS]
 
 
