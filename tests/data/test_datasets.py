@@ -100,12 +100,6 @@ def test_what_is_wrong_is_named(tmp_path: Path, name: str, value: Any, message: 
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_broken_line_of_aliases_is_named(tmp_path: Path) -> None:
-    write(tmp_path, "id_aliases.json", '{"Q_id": "Q1", "aliases": []}\n{"Q_id": "Q2"}\n')
-    with pytest.raises(DataError, match=r"id_aliases\.json, line 2: Object missing required field `aliases`"):
-        load(write(tmp_path, "dev.json", [TWOWIKI]))
-
-
 def test_names_that_do_not_exist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAGIN_LAB_DATA", str(tmp_path))
     with pytest.raises(DataError, match="neither a file, a folder nor a benchmark; did you mean 'hotpotqa'"):
@@ -181,11 +175,9 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         (["{"], r"own\.jsonl, line 1: is not JSON"),
-        (["", '{"question": "a"'], r"own\.jsonl, line 2: is not JSON"),
         (["", ""], "holds no question"),
         (["[1]"], "line 1: is a JSON list; every line is one JSON object"),
         ([{"question": "Who?", "answer": True}], "the answer is bool 'True'; it must be a text"),
-        ([{"question": "Who?", "answer": {}}], "the answer is dict"),
         ([{"question": "Who?", "answers": []}], "the answer is empty; give at least one"),
         ([{"question": "Who?", "answers": ["a", None]}], "the answer is NoneType"),
         ([{"question": "Who?", "answer": "a", "answers": ["a"]}], "both 'answer' and 'answers'"),
@@ -193,7 +185,6 @@ def test_questions_of_ones_own(tmp_path: Path) -> None:
         ([{"id": "2", "question": "Who?", "answer": "a"}, "", {"question": "Who?", "answer": "a"}],
          r"line 3: the id '2' was used before, at .*line 1; give every question its own"),
         (["[" * 100_000], "line 1: is not JSON \\(a number too long or lists too deep"),
-        (['{"question": ' + "9" * 5000 + "}"], "line 1: is not JSON \\(a number too long or lists too deep"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_questions_of_ones_own(tmp_path: Path, rows: list[Any], message: str) -> None:

@@ -96,11 +96,6 @@ def test_an_exemplar_reasons_in_sentences_to_its_answer(exemplar: Exemplar) -> N
     assert all(len(sentence.split()) <= 25 for sentence in sentences)
 
 
-def test_no_exemplar_is_used_twice() -> None:
-    questions = [e.question for e in whole_set()]
-    assert len(set(questions)) == len(questions)
-
-
 def test_a_file_of_a_sets_name_goes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("iirc").write_text(GOOD, encoding="utf-8")

@@ -49,16 +49,16 @@ FILES = {
 
 
 def zipped(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", method) as archive:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", method) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
-    return made.getvalue()
+    return packed.getvalue()
 
 
 def tarred(files: dict[str, bytes], links: dict[str, str] | None = None, method: str = "gz") -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode=f"w:{method}") as archive:  # type: ignore[call-overload]
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode=f"w:{method}") as archive:  # type: ignore[call-overload]
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
@@ -67,7 +67,7 @@ def tarred(files: dict[str, bytes], links: dict[str, str] | None = None, method:
             info = tarfile.TarInfo(name)
             info.type, info.linkname = tarfile.SYMTYPE, target
             archive.addfile(info)
-    return made.getvalue()
+    return packed.getvalue()
 
 
 def served(name: str) -> bytes:
@@ -161,23 +161,10 @@ def test_a_cut_goes_on_and_a_wrong_checksum_is_refused(web: Web, command: Comman
     right = hashlib.sha256(whole).hexdigest()
     folder = datasets.data_folder() / "hotpotqa"
     web.cuts = [90_000] + [0] * 9
-    command.refused(
-        "data",
-        "fetch",
-        "hotpotqa",
-        "--sha256",
-        right,
-        code=cli.FAILED,
-        says=("cut after", "so far are kept in", ".part"),
-    )
+    kept = ("cut after", "so far are kept in", ".part")
+    command.refused("data", "fetch", "hotpotqa", "--sha256", right, code=cli.FAILED, says=kept)
     web.cuts.clear()
-    command.refused(
-        "data",
-        "fetch",
-        "hotpotqa",
-        code=cli.FAILED,
-        says=(f"SHA-256 {right} and not", "--url"),
-    )
+    command.refused("data", "fetch", "hotpotqa", code=cli.FAILED, says=(f"SHA-256 {right} and not", "--url"))
     assert names(folder) == []
     ran = command("data", "fetch", "hotpotqa", "--sha256", right)
     assert ran.code == cli.DONE, ran.err
@@ -191,15 +178,6 @@ def test_another_address(web: Web, command: Command) -> None:
     command.refused("data", "fetch", "iirc", "--sha256", "abc", code=cli.FAILED, says=("'abc' is not a SHA-256",))
     ran = command("data", "fetch", "iirc", "--url", web.url("mirror"))
     assert ran.code == cli.DONE, ran.err
-
-
-def test_a_file_that_cannot_be_read_is_said_to_be_so(web: Web, command: Command) -> None:
-    data = b"[{}]"
-    web.files["hotpot_dev_distractor_v1.json"] = data
-    sha256 = hashlib.sha256(data).hexdigest()
-    ran = command("data", "fetch", "hotpotqa", "--sha256", sha256)
-    assert ran.code == cli.FAILED
-    assert "record 1: is of none of the formats" in ran.err
 
 
 def test_names_that_do_not_exist(web: Web, command: Command) -> None:
@@ -369,16 +347,12 @@ def test_a_source_that_changed_is_noticed(web: Web, command: Command) -> None:
         ("def (", "is not the source file"),
         ("x = 1", "class WikiMultiHopQA: is not there"),
         (source(count=5), "examplars holds 5 of them, and 6 are needed"),
-        (source(IIRC="examplars = []"), "class IIRC: examplars holds 0 of them, and 8 are needed"),
         (source(IIRC="examplars = None"), "class IIRC: examplars holds no list"),
-        (source(IIRC=""), "class IIRC: is not there"),
         (source(IIRC="examplars = [open('/etc/hostname').read()] * 9"), "not written out as plain values"),
-        (source(HotpotQA="examplars = [{'question': 'a', 'cot': 3, 'answer': ''}] * 9"), "not written out"),
         (
             source(HotpotQA=f"examplars = {[{'question': 'a', 'cot': 3, 'answer': ''}] * 9!r}"),
             "class HotpotQA, examplars 1: Expected `str | array`, got `int` - at `cot`",
         ),
-        ("\0", "is not the source file"),
         ("(" * 5000, "is not the source file"),
     ],
 )
