@@ -22,8 +22,8 @@ from common import begin, budget, interleaved, machine, parser, plain, random_ll
 
 from dragin_lab.core.episode import Write
 from dragin_lab.model import decode
+from dragin_lab.model.caches import Prefix
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.model.prefixes import Prefix
 from dragin_lab.trace.trace import Prompt
 
 LOOP, GENERATE = 1.05, (1.0, 1.03)  # budgets; those against `generate` of the embedded model and of the large one

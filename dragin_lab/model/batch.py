@@ -1,7 +1,7 @@
 """Drafts written side by side: one forward makes a token for each, and one that ends gives its place to the next.
 
 Prompts are read one by one, after what the cached prefixes already hold of them; then a draft's cache joins the others
-(``slots``). What is measured and how a draft ends is ``decode.Writing``, as for a draft by itself.
+(``caches.Slots``). What is measured and how a draft ends is ``writing.Writing``, as for a draft by itself.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import SettingError
-from dragin_lab.model.decode import ROWS_AT_ONCE, Keep, Writing, finish_stream, look_back, read_prompt, stream
+from dragin_lab.model.caches import MOST, Prefix, Slots
+from dragin_lab.model.decode import ROWS_AT_ONCE, finish_stream, look_back, read_prompt, stream
 from dragin_lab.model.layers import hidden_states
 from dragin_lab.model.measure import measure_distributions
-from dragin_lab.model.prefixes import MOST, Prefix
-from dragin_lab.model.slots import Slots, feed_batch
 from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.model.writing import Keep, Writing
 from dragin_lab.trace.trace import Continuation
 
 #: What torch says where it has no error class for a lack of memory.
@@ -55,6 +55,19 @@ class _Row:
     logits: Tensor  # (V,) of the position after the tokens so far
     reused: int
     prefix: Prefix | None  # the cache of its prompt, until it joins the others
+
+
+@torch.inference_mode()
+def feed_batch(lm: TappedModel, slots: Slots, tokens: Sequence[Tensor], pending: Pending | None) -> Tensor:
+    """Feed one token (1,) to every text; returns their logits (n, V) and puts their rows into ``pending``."""
+    inputs = {name: value for name, value in slots.inputs(tokens).items() if name in lm.takes}
+    with lm.lock:
+        if pending is None:
+            output, _ = lm.tap.forward(0, **inputs, **lm.only_last)
+        else:
+            output = lm.tap.step(pending, **inputs, **lm.only_last)
+    logits: Tensor = output.logits[:, -1]
+    return logits
 
 
 class Batch:

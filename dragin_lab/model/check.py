@@ -1,6 +1,6 @@
 """The checks of a model when it is loaded, before anything it shows is believed.
 
-Text is read and written here as drafts are (``decode.read_prompt``, ``decode.feed_tokens``, ``slots.feed_batch``) and
+Text is read and written here as drafts are (``decode.read_prompt``, ``decode.feed_tokens``, ``batch.feed_batch``) and
 compared with one pass over all of it, whose attention is compared with the model's own eager attention.
 """
 
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dragin_lab.model.batch import feed_batch
+from dragin_lab.model.caches import Slots
 from dragin_lab.model.decode import feed_tokens, read_prompt
-from dragin_lab.model.slots import Slots, feed_batch
 from dragin_lab.model.tap import Pending, Tap
 from dragin_lab.model.tapped import TappedModel
 from dragin_lab.model.taps import EagerTap, NoTap, read_maps, use_attention

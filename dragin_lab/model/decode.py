@@ -1,52 +1,33 @@
 """The decode loop: one forward per token on a key-value cache, with everything measured on the way.
 
 Forward t gives the distribution of token t and the attention row of the token before it, so n tokens take n forwards,
-and one more in which the last token looks back.
+and one more in which the last token looks back. A draft that a cache holds is replayed without a forward, and a text
+that is there already is measured in one (teacher forcing).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Generator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dragin_lab.core.episode import Never, SoFar, Write
+from dragin_lab.checks import text as as_text
+from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError
-from dragin_lab.model.choose import Chooser
+from dragin_lab.model.caches import Prefix
 from dragin_lab.model.layers import hidden_states
-from dragin_lab.model.measure import Fetched, Measured, Recorder
-from dragin_lab.model.prefixes import Prefix, find_ends
+from dragin_lab.model.measure import Recorder
 from dragin_lab.model.tap import Pending
 from dragin_lab.model.tapped import TappedModel
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.model.writing import Keep, TokenEvent, Writing
+from dragin_lab.trace.trace import Continuation, Prompt
 
 ROWS_AT_ONCE = 32  # attention rows computed together, where no ``Stop`` needs them earlier
-
-
-#: Called with how the rows of a draft were computed (``Writing.way``) and the arrays that ``replay`` needs.
-Keep = Callable[[str, dict[str, np.ndarray]], None]
-
-
-@dataclass(frozen=True)
-class TokenEvent:
-    """One token, just chosen.
-
-    ``text`` is the text so far and ``delta`` what this token added to it. Both leave out a character whose bytes are
-    not all there yet. ``entropy`` and ``logprob`` are in nats, of the raw distribution.
-    """
-
-    index: int
-    id: int
-    token: str
-    text: str
-    delta: str
-    entropy: float
-    logprob: float
+_MEASURED = ("entropy", "logprob", "alternative_ids", "alternative_probs")
 
 
 @torch.inference_mode()
@@ -114,200 +95,6 @@ def look_back(lm: TappedModel, recorder: Recorder, pending: Pending, block: int 
         recorder.looked_back(weights)
 
 
-class _Watched(SoFar):
-    """A ``SoFar`` whose measures are fetched from the device when a ``Stop`` looks at them; most never do."""
-
-    def __init__(self, recorder: Recorder, look_back: Callable[[], None]) -> None:
-        self.ids, self.text, self.offsets = [], "", []  # and no fields for what ``__getattr__`` gives
-        self.looked = False  # whether anybody looked at ``received`` since this was last set
-        self._source = (recorder, look_back)
-
-    def __getattr__(self, name: str) -> Any:
-        recorder, look_back = self._source
-        if name in ("received", "attention"):
-            self.looked = True
-            look_back()
-            return getattr(recorder, name)()
-        if name == "hidden":
-            return recorder.hidden()
-        if name in ("alternative_ids", "alternative_probs"):
-            return recorder.alternatives()[name == "alternative_probs"]
-        if name not in ("entropy", "logprob"):
-            raise AttributeError(name)
-        recorder.settle()
-        return getattr(recorder, name)
-
-
-class Writing:
-    """A draft under way: all of it but the forwards, which may serve one text or many side by side.
-
-    Once the prompt has been fed, in turn: ``take`` the logits after it (or ``chose``, where it was chosen
-    elsewhere), ``check``, feed ``last``, ``fed``, until ``stopped`` says why it ended. Then, with all rows handed over,
-    ``continuation``.
-
-    Args:
-        lm, draft, seed, capture: as for ``stream``.
-        look_back: hands the attention rows so far to ``recorder``.
-        followed: keep up with the text and the measures even where no ``Stop`` looks at them.
-        keep: called at the end with how the rows were computed and what a cache needs (``replay``).
-        beside: other drafts are written in the same forwards.
-        device: where the recorder works; the model's own by default.
-
-    Raises:
-        ModelError: as ``stream`` does.
-    """
-
-    def __init__(
-        self,
-        lm: TappedModel,
-        draft: Write,
-        seed: int | None,
-        look_back: Callable[[], None],
-        *,
-        followed: bool = False,
-        capture: bool = True,
-        keep: Keep | None = None,
-        beside: bool = False,
-        device: torch.device | None = None,
-    ) -> None:
-        self.began = time.perf_counter()
-        if draft.max_new_tokens < 1:
-            raise ModelError(f"max_new_tokens={draft.max_new_tokens}: give 1 or more")
-        self.lm = lm
-        self.draft = draft
-        self.look_back = look_back
-        self.prompt_ids, self.prompt_offsets = lm.prompt(draft.prompt)
-        self.prompt_ends = find_ends(draft.prompt, self.prompt_offsets, lm.parts)
-        p = len(self.prompt_ids)
-        lm.refuse_overrun(p, draft.max_new_tokens)
-        self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
-        self.recorder = Recorder(
-            p, draft.max_new_tokens, lm.alternatives, draft.attention and capture, device or lm.device,
-            among=draft.among or keep is not None,
-        )  # fmt: skip
-        self._keep, self._beside = keep, beside
-        self._looks: set[bool] = set()  # whether the `Stop` looked at rows, after each token
-        self.watched = not isinstance(draft.stop, Never)
-        self.stopped = ""  # why it ended; empty while it goes on
-        self.last: Tensor | None = None  # (1,) the last token, on the device
-        self._followed = followed
-        self._spans = lm.tokenizer.spans() if followed or self.watched else None
-        self._so_far = _Watched(self.recorder, look_back)
-        self._delta = ""  # what the last token added to the text
-        self._decided: int | None = None
-        self._decided_by = ""
-
-    @property
-    def ids(self) -> list[int]:
-        """The tokens so far."""
-        return self.recorder.ids
-
-    @property
-    def hidden(self) -> list[int | str]:
-        """The layer whose hidden states the draft asks for, if it does."""
-        return [] if self.draft.hidden is None else [self.draft.hidden]
-
-    def state(self, states: dict[int | str, Tensor], row: int) -> None:
-        """Take the hidden state at the last position of a forward, where the draft asks for it."""
-        for layer in self.hidden:
-            self.recorder.states.append(states[layer][row, -1].clone())
-
-    def take(self, logits: Tensor) -> None:
-        """Choose the next token from its raw logits (V,)."""
-        token, processed = self.chooser(logits)
-        self.last = token[None]
-        if self.looked:
-            self.look_back()
-        self.recorder.chose(token, logits, processed, at_once=self.looked or self._followed)
-        self._follow()
-
-    def chose(
-        self,
-        token: int,
-        measured: Measured,
-        processed: Tensor | None = None,
-        *,
-        warped: Tensor | None = None,
-        last: Tensor | None = None,
-        fetched: Fetched | None = None,
-    ) -> None:
-        """Take a token that was chosen and measured elsewhere; arguments as for ``Recorder.measured``.
-
-        ``last`` (1,) is the token on the device, where it will be fed from there.
-        """
-        self.last = last
-        self.recorder.measured(token, measured, processed, warped=warped, fetched=fetched)
-        self._follow()
-
-    @property
-    def looked(self) -> bool:
-        """Whether the draft's ``Stop`` looked at what tokens received the last time, and so will look again."""
-        return self._so_far.looked and self._decided is None
-
-    @property
-    def one_by_one(self) -> bool:
-        """Whether the draft's ``Stop`` looks at each row as it comes, or did until it decided."""
-        return self._so_far.looked or True in self._looks
-
-    def _follow(self) -> None:
-        if self._spans is not None:
-            self._delta = self._spans.push(self.ids[-1])
-
-    def event(self) -> TokenEvent:
-        """The last token, for people who watch."""
-        assert self._spans is not None
-        t, token = len(self.ids) - 1, self.ids[-1]
-        self.recorder.settle()
-        entropy, logprob = self.recorder.entropy[t], self.recorder.logprob[t]
-        vocabulary = self.lm.tokenizer.tokens([token])[0]
-        return TokenEvent(t, token, vocabulary, self._spans.text, self._delta, entropy, logprob)
-
-    def check(self) -> None:
-        """Ask the draft's ``Stop`` about the tokens so far, once after each."""
-        if not self.watched or self._decided is not None:
-            if self.one_by_one:
-                self.look_back()  # so that rows after the decision are computed as those before it
-            return
-        assert self._spans is not None
-        so_far = self._so_far
-        so_far.looked = False
-        so_far.ids, so_far.text, so_far.offsets = self.ids, self._spans.text, self._spans.provisional()
-        reason = self.draft.stop.reached(so_far)
-        self._looks.add(so_far.looked)
-        if reason is not None:
-            self._decided, self._decided_by = len(self.ids), reason
-
-    def fed(self) -> None:
-        """The last token was fed: decide whether it was the last of all."""
-        if self.ids[-1] in self.lm.eos:
-            self.stopped = "eos"
-        elif self._decided is not None:
-            self.stopped = self._decided_by
-        elif len(self.ids) == self.draft.max_new_tokens:
-            self.stopped = "length"
-
-    @property
-    def way(self) -> str:
-        """How the rows were computed: "looked" at one by one, "together", "beside" other drafts; else empty."""
-        if self._beside:
-            return "beside"
-        return {frozenset([True]): "looked", frozenset([True, False]): ""}.get(frozenset(self._looks), "together")
-
-    def continuation(self, reused: int) -> Continuation:
-        """What was written; ``reused`` tokens of its prompt were served from a cache."""
-        continuation = self.recorder.continuation(
-            self.lm.tokenizer,
-            self.prompt_ids,
-            self.prompt_offsets,
-            stopped=self.stopped,
-            seconds=time.perf_counter() - self.began,
-            reused=reused,
-        )
-        if self._keep is not None:
-            self._keep(self.way, self.recorder.to_keep(continuation))
-        return continuation if self.draft.among else replace(continuation, among=None)
-
-
 def stream(
     lm: TappedModel,
     draft: Write,
@@ -353,3 +140,105 @@ def stream(
         writing.fed()
     rows_so_far()
     return writing.continuation(reused)
+
+
+@torch.inference_mode()
+def replay(
+    lm: TappedModel, draft: Write, cached: Mapping[str, np.ndarray], way: str
+) -> tuple[list[TokenEvent], Continuation] | None:
+    """The events and the continuation of a draft, as the model would give them.
+
+    None where the cached tokens end before the draft does, and where its ``Stop`` does not look at attention as the one
+    did that they were computed for, ``way`` (``Writing.way``; "beside" serves any).
+
+    Args:
+        cached: arrays of ``Recorder.to_keep``, after the same prompt with the same bias.
+    """
+    n = len(cached["ids"])
+    blind = "among" not in cached  # a model without attention has no rows
+    rows = np.zeros((n + 1, n), np.float32)  # what each query position pays to the tokens; row r has r entries
+    rows[np.tril_indices(n + 1, -1, n)] = 0.0 if blind else cached["among"]
+
+    def look_back() -> None:
+        """Hand over the rows that the model would have known by now."""
+        first, known = writing.recorder.rows, fed + 1
+        if known > first and not blind:
+            writing.recorder.looked_back(torch.tensor(rows[None, None, first:known, : known - 1]))
+
+    fed = 0  # tokens
+    writing = Writing(lm, draft, None, look_back, followed=True, capture=False, device=torch.device("cpu"))
+    writing.recorder.stored = cached["attention"] if draft.attention else None
+    writing.recorder.states = list(torch.tensor(cached["hidden"])) if "hidden" in cached else []
+    measured = [torch.tensor(cached[name]) for name in _MEASURED]
+    warped = torch.tensor(cached["entropy_processed"]) if "entropy_processed" in cached else None
+    events = []
+    for t, token in enumerate(cached["ids"].tolist()):
+        entropy, logprob, which, best = (values[t : t + 1] for values in measured)
+        writing.chose(token, (entropy, logprob, which, best), warped=None if warped is None else warped[t : t + 1])
+        events.append(writing.event())
+        writing.check()
+        if way not in ("beside", writing.way):
+            return None
+        fed = t + 1
+        writing.fed()
+        if writing.stopped:
+            break
+    else:
+        return None
+    look_back()
+    return events, replace(writing.continuation(len(writing.prompt_ids)), stored=True)
+
+
+@torch.inference_mode()
+def score(
+    lm: TappedModel, prompt: Prompt, text: str, *, attention: bool = False, hidden: int | str | None = None
+) -> Continuation:
+    """``text`` measured after ``prompt``; ``stopped`` is "forced". See ``LanguageModel.score``."""
+    began = time.perf_counter()
+    prompt_ids, prompt_offsets = lm.prompt(prompt)
+    closing = _count_closing(lm) if prompt.special else 0
+    before = prompt_ids[: len(prompt_ids) - closing]
+    whole = lm.tokenizer.encode(prompt.text + as_text("text", text), special=prompt.special)
+    if whole[: len(before)] != before:
+        raise ModelError(
+            f"{text[:20]!r} merges with the end of the prompt into other tokens, so it cannot be scored after it; "
+            "begin the text with a space"
+        )
+    ids = whole[len(before) : len(whole) - closing]
+    if not ids:
+        raise ModelError(f"the text to score, {text!r}, has no tokens; give some text")
+    recorder = measure_text(lm, prompt_ids, ids, attention=attention, hidden=hidden)
+    return recorder.continuation(
+        lm.tokenizer, prompt_ids, prompt_offsets, stopped="forced", seconds=time.perf_counter() - began
+    )
+
+
+def _count_closing(lm: TappedModel) -> int:
+    """How many special tokens the tokenizer puts after a text (most put none)."""
+    ids = lm.tokenizer.encode("a", special=True)
+    return next(count for count, token in enumerate(reversed(ids)) if token not in lm.tokenizer.silent)
+
+
+@torch.inference_mode()
+def measure_text(
+    lm: TappedModel, prompt_ids: list[int], ids: list[int], *, attention: bool, hidden: int | str | None = None
+) -> Recorder:
+    """What the model would have measured had it written ``ids`` after a prompt: one forward over both.
+
+    It leaves the caches of the drafts alone. Raises ``ModelError`` for a text longer than the position table.
+    """
+    p, n = len(prompt_ids), len(ids)
+    lm.refuse_overrun(p, n)
+    inputs = {"input_ids": torch.tensor([prompt_ids + ids], device=lm.device), "use_cache": False}
+    if lm.only_last:
+        inputs["logits_to_keep"] = n + 1
+    with lm.lock, hidden_states(lm.model, [] if hidden is None else [hidden]) as states:
+        output, rows = lm.tap.forward(n + 1, **inputs)
+    recorder = Recorder(p, n, lm.alternatives, attention, lm.device)
+    for token, logits in zip(ids, output.logits[0, -(n + 1) : -1], strict=True):  # (V,) each
+        recorder.chose(token, logits)
+    if rows is not None:
+        recorder.looked_back(rows)
+    if hidden is not None:
+        recorder.states = list(states[hidden][0, -(n + 1) : -1])
+    return recorder

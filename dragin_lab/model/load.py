@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.checks import EMBEDDED, is_embedded, shown
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import DraginLabError, ModelError
-from dragin_lab.model import batch, decode, memory, replay, score
+from dragin_lab.model import batch, decode
 from dragin_lab.model.check import ALONE, WHOLE, Check, run_checks
 from dragin_lab.model.gguf import convert_gguf, find_gguf
 from dragin_lab.model.sources import find_source, first_line, load_pair, read_placing, weight_files
 from dragin_lab.model.tapped import TappedModel
+from dragin_lab.model.writing import Keep, TokenEvent
 from dragin_lab.trace.trace import Continuation, Prompt
+
+GIB = 2**30
 
 
 class LanguageModel(TappedModel):
@@ -84,9 +88,8 @@ class LanguageModel(TappedModel):
             source, digest = convert_gguf(file, getattr(torch, kind))
         name, folder = find_source(source)
         placing = read_placing(device_map, quantization)
-        expected = None if title else memory.estimate_memory(name, getattr(torch, kind), where, *placing)
-        if expected is not None and (expected.weights > memory.GIB or not expected.fits):
-            print(f"{name}: {expected}", file=sys.stderr, flush=True)
+        if not title and (line := describe_memory(name, getattr(torch, kind), where, *placing)):
+            print(f"{name}: {line}", file=sys.stderr, flush=True)
         model, tokenizer = load_pair(name, getattr(torch, kind), where, *placing)
         loaded = cls(
             model,
@@ -106,20 +109,20 @@ class LanguageModel(TappedModel):
     # -- drafts and maps ------------------------------------------------------------------------------------------
 
     def stream(
-        self, draft: Write, seed: int | None = None, *, keep: decode.Keep | None = None
-    ) -> Generator[decode.TokenEvent, None, Continuation]:
+        self, draft: Write, seed: int | None = None, *, keep: Keep | None = None
+    ) -> Generator[TokenEvent, None, Continuation]:
         """Tokens of a draft as they come; returns the ``Continuation``. See ``decode.stream``."""
         return decode.stream(self, draft, seed, keep=keep)
 
-    def generate(self, draft: Write, seed: int | None = None, *, keep: decode.Keep | None = None) -> Continuation:
+    def generate(self, draft: Write, seed: int | None = None, *, keep: Keep | None = None) -> Continuation:
         """The continuation of a draft. See ``decode.stream`` for what is measured and what is raised."""
         return decode.finish_stream(decode.stream(self, draft, seed, every=False, keep=keep))
 
     def replay(
         self, draft: Write, cached: Mapping[str, np.ndarray], way: str
-    ) -> tuple[list[decode.TokenEvent], Continuation] | None:
-        """The draft from what was cached after its prompt, or None. See ``replay.replay``."""
-        return replay.replay(self, draft, cached, way)
+    ) -> tuple[list[TokenEvent], Continuation] | None:
+        """The draft from what was cached after its prompt, or None. See ``decode.replay``."""
+        return decode.replay(self, draft, cached, way)
 
     def batch(self, size: int) -> batch.Batch:
         """Drafts written side by side, at most ``size`` at once; see ``batch.Batch``."""
@@ -137,7 +140,7 @@ class LanguageModel(TappedModel):
         Raises:
             ModelError: no text; a text that merges with the prompt's last token; one longer than the position table.
         """
-        return score.score(self, prompt, text, attention=attention, hidden=hidden)
+        return decode.score(self, prompt, text, attention=attention, hidden=hidden)
 
     def check(self) -> list[Check]:
         """The named checks that ``load`` makes: see ``check.run_checks``.
@@ -178,3 +181,45 @@ def choose_device(device: str | None) -> torch.device:
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ModelError(f'device={device!r}: torch finds no GPU here; give "cpu"')
     return where
+
+
+def describe_memory(name: str, dtype: torch.dtype, device: torch.device, device_map: Any, quantization: Any) -> str:
+    """The memory that a model's weights will take and what is free, in a line; empty where they are small and fit.
+
+    Caches and activations come on top: they grow with the prompt, and are small beside the weights of a large model.
+    """
+    weights = estimate_weights(name, dtype, quantization)
+    free = find_free_memory(device, spread=device_map is not None)
+    fits = weights is None or free is None or weights <= free
+    if weights is None or (weights <= GIB and fits):
+        return ""
+    there = (
+        "" if free is None else f"; {free / GIB:.1f} GiB are free on {device if device_map is None else 'all devices'}"
+    )
+    remedy = "" if fits else (
+        ', which is less: spread it (device_map="auto"), quantize it, or take a smaller dtype or model'
+    )  # fmt: skip
+    return f"its weights take about {weights / GIB:.1f} GiB{there}{remedy}"
+
+
+def estimate_weights(name: str, dtype: torch.dtype, quantization: Any) -> int | None:
+    """Bytes of a model's weights, from its configuration alone; None where that does not say."""
+    try:
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False))
+    except Exception:  # noqa: BLE001 - whatever a configuration makes the library raise; loading it says what is wrong
+        return None
+    bits = 8 * dtype.itemsize
+    inner_bits = bits if quantization is None else 4 if getattr(quantization, "load_in_4bit", False) else 8
+    inner = {id(m.weight) for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and "head" not in n}
+    return sum(p.numel() * (inner_bits if id(p) in inner else bits) // 8 for p in model.parameters())
+
+
+def find_free_memory(device: torch.device, *, spread: bool) -> int | None:
+    """Free bytes of a device, or with ``spread`` of all GPUs and the machine together; None where that is unknown."""
+    cards = range(torch.cuda.device_count()) if spread else [device.index or 0] * (device.type == "cuda")
+    free = sum(torch.cuda.mem_get_info(card)[0] for card in cards)
+    if not spread and device.type != "cpu":
+        return free if device.type == "cuda" else None
+    known = {"SC_AVPHYS_PAGES", "SC_PAGE_SIZE"} <= getattr(os, "sysconf_names", {}).keys()
+    return free + os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if known else None

@@ -16,7 +16,7 @@ import transformers
 
 from dragin_lab.checks import shown
 from dragin_lab.errors import ModelError
-from dragin_lab.model.prefixes import PARTS, Prefixes, batch_obstacle
+from dragin_lab.model.caches import PARTS, Prefixes, batch_obstacle
 from dragin_lab.model.sources import hash_weights
 from dragin_lab.model.taps import NoTap, attach_tap
 from dragin_lab.model.tokenizer import HFTokenizer, generation_ends
@@ -36,7 +36,7 @@ class TappedModel:
         context_window: tokens the model was trained for, or None where its config does not say.
         hard_window: True where a text longer than that is impossible (a table of positions), not just unwise.
         layer: index of the captured layer; None for a model without attention.
-        prefixes: the key-value caches of earlier prompts (``prefixes.Prefixes``).
+        prefixes: the key-value caches of earlier prompts (``caches.Prefixes``).
         embedded: whether this is the package's own model.
         parts: the named spans of a prompt whose ends decide in what forwards it is read; none where it is read whole.
         alone: why drafts of this model cannot be written side by side; empty where they can.

@@ -3,7 +3,7 @@
 With greedy decoding a prompt has one continuation, so five thresholds only pay for the drafts in which they differ.
 
 A draft is cached as its tokens, what was measured on them and the attention among them. To serve it, its ``Stop`` is
-asked about those tokens in order by the code that generates (``model.replay``), so it ends where it would have ended
+asked about those tokens in order by the code that generates (``decode.replay``), so it ends where it would have ended
 and is the same to the bit. A draft that needs more tokens than are cached is generated from its beginning and replaces
 them: going on after them would read them in one forward instead of one by one, which sums in another order.
 

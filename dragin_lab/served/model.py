@@ -11,7 +11,8 @@ import numpy as np
 
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.model.decode import Keep, TokenEvent, finish_stream
+from dragin_lab.model.decode import finish_stream
+from dragin_lab.model.writing import Keep, TokenEvent
 from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.writing import Writing, replayed
 from dragin_lab.trace.trace import Continuation

@@ -17,7 +17,7 @@ import numpy as np
 
 from dragin_lab.core.episode import SoFar, Write
 from dragin_lab.core.stops import AnyOf, NextExample
-from dragin_lab.model.decode import Keep, TokenEvent
+from dragin_lab.model.writing import Keep, TokenEvent
 from dragin_lab.served.bounds import Token, entropy_bounds
 from dragin_lab.served.endpoint import ServedEndpoint
 from dragin_lab.served.protocols import Asked, forced

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -14,8 +13,8 @@ import torch
 import transformers as tf
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from dragin_lab.model.decode import TokenEvent
 from dragin_lab.model.load import LanguageModel
+from dragin_lab.model.writing import TokenEvent
 from dragin_lab.trace.trace import Continuation
 
 PARITY = Path(__file__).parents[1] / "parity" / "models"
@@ -255,17 +254,3 @@ def build(kind: str, seed: int = 0, **options: Any) -> Any:
         if name.endswith("sinks"):
             torch.nn.init.normal_(weight)
     return model
-
-
-def stories() -> Path:
-    """The folder of stories260K, or a skip that says where it was looked for."""
-    data = os.environ.get("DRAGIN_LAB_DATA", "")
-    places = [
-        os.environ.get("DRAGIN_LAB_MODELS", ""),
-        os.path.join(data, "models"),
-        os.path.join(data, os.pardir, "models"),
-    ]
-    for place in places if data or places[0] else []:
-        if place and Path(place, "stories260K", "config.json").is_file():
-            return Path(place, "stories260K")
-    pytest.skip("stories260K is not in DRAGIN_LAB_MODELS, DRAGIN_LAB_DATA/models or DRAGIN_LAB_DATA/../models")

@@ -105,7 +105,7 @@ def test_another_file_of_the_same_name_size_and_date_is_converted_anew(file: Pat
     assert any(not torch.equal(a, b) for a, b in zip(before.model.parameters(), after.model.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("damage", ["weights", "tokenizer", "config", "missing", "manifest", "killed", "version"])
+@pytest.mark.parametrize("damage", ["weights", "tokenizer", "missing", "manifest", "killed", "version"])
 def test_a_damaged_conversion_is_made_again(
     file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, damage: str
 ) -> None:
@@ -114,8 +114,8 @@ def test_a_damaged_conversion_is_made_again(
     if damage == "weights":
         weights = folder / "model.safetensors"
         weights.write_bytes(weights.read_bytes()[:-100])
-    elif damage in ("tokenizer", "config"):
-        path = folder / {"tokenizer": "tokenizer.json", "config": "config.json"}[damage]
+    elif damage == "tokenizer":
+        path = folder / "tokenizer.json"
         path.write_bytes(path.read_bytes().replace(b"1", b"2", 1))  # of the same size, and readable
     elif damage == "missing":
         (folder / "generation_config.json").unlink()
@@ -158,7 +158,7 @@ def test_files_that_are_no_gguf(file: Path) -> None:
     refused(shutil.copy(file, file.with_name("big-00001-of-00003.gguf")), "one part of a model; join .* --merge")
 
 
-@pytest.mark.parametrize("share", [0.0000005, 0.000002, 0.0003, 0.003, 0.01, 0.5, 0.9999])
+@pytest.mark.parametrize("share", [0.0000005, 0.003, 0.9999])
 def test_a_truncated_file_says_what_to_do(file: Path, cache: Path, share: float) -> None:
     whole = file.read_bytes()
     file.write_bytes(whole[: max(4, int(len(whole) * share))])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import lm_tiny
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError
-from dragin_lab.model import memory
+from dragin_lab.model import load
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.trace.trace import Prompt
 
@@ -54,34 +56,23 @@ def test_side_by_side_works_on_a_model_that_is_spread() -> None:
 
 
 def test_the_estimate_is_what_the_weights_take(capsys: pytest.CaptureFixture[str]) -> None:
-    expected = memory.estimate_memory(str(SMALL), torch.float32, torch.device("cpu"), None, None)
     lm = LanguageModel.load(SMALL)
-    assert expected is not None
-    assert expected.weights == sum(p.nbytes for p in lm.model.parameters())
-    assert expected.parameters == sum(p.numel() for p in lm.model.parameters())
+    weights = sum(p.nbytes for p in lm.model.parameters())
+    assert load.estimate_weights(str(SMALL), torch.float32, None) == weights
+    four = load.estimate_weights(str(SMALL), torch.float32, SimpleNamespace(load_in_4bit=True))
+    assert four is not None
+    assert weights / 8 < four < weights
     assert capsys.readouterr().err == "", "a small model needs no word"
 
 
 def test_what_does_not_fit_is_said_before_it_is_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device, spread: (1, "cpu"))
+    monkeypatch.setattr(load, "find_free_memory", lambda device, spread: 1)
     LanguageModel.load(SMALL)
-    said = capsys.readouterr().err
-    assert "billion parameters take about" in said
-    assert 'which is less: spread it (device_map="auto")' in said
-
-
-def test_four_bits_take_an_eighth_of_float32_where_they_hold() -> None:
-    class Four:
-        load_in_4bit = True
-
-    whole, small = (
-        memory.estimate_memory(str(SMALL), torch.float32, torch.device("cpu"), None, kind) for kind in (None, Four())
-    )
-    assert whole is not None
-    assert small is not None
-    assert whole.weights / 8 < small.weights < whole.weights
+    line = capsys.readouterr().err
+    assert "its weights take about" in line
+    assert 'free on cpu, which is less: spread it (device_map="auto")' in line
 
 
 def test_a_quantization_that_is_none_is_refused() -> None:

@@ -51,33 +51,6 @@ def agree(made: Continuation, logits: np.ndarray, attention: np.ndarray) -> None
     np.testing.assert_allclose(made.alternative_probs, -np.sort(-np.exp(logs), -1)[:, :5], atol=CLOSE)
 
 
-@lm_tiny.matrix(*lm_tiny.REGISTRY)
-def test_capture_is_what_one_eager_forward_gives(kind: str) -> None:
-    model = lm_tiny.build(kind)
-    chosen = model.config._attn_implementation
-    lm = LanguageModel(model, lm_tiny.byte_level())
-    assert lm.provenance()["tap"] == "registry"
-    assert model.config._attn_implementation == chosen  # all but the tapped module keep what the model chose
-    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 10, attention=True))
-    assert len(made.prompt_ids) > lm_tiny.WINDOW
-    eager = lm_tiny.build(kind, attn_implementation="eager")
-    agree(made, *reference(eager, made, lm.layer))
-    ids = made.ids.tolist()
-    with torch.inference_mode():
-        alone = eager(torch.tensor([ids]), output_attentions=True).attentions[lm.layer][0].numpy()
-    np.testing.assert_allclose(lm.attend(ids), alone, atol=CLOSE)
-
-
-@lm_tiny.matrix(*lm_tiny.BYPASS)
-def test_models_that_bypass_the_registry_take_the_slow_path(kind: str) -> None:
-    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level())
-    assert lm.provenance()["tap"] == "eager"
-    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 6, attention=True))
-    eager = lm_tiny.build(kind, attn_implementation="eager")
-    agree(made, *reference(eager, made, lm.layer))
-    assert lm.attend(made.ids.tolist()).shape == (4, len(made), len(made))
-
-
 SHOTS, FOUND = "Question: Who is Ann Lee?\nAnswer: She was born in Ulm.\n\n", "[1] Elm Road is a film by Ann Lee.\n"
 
 
@@ -90,7 +63,8 @@ def in_parts(question: str) -> Prompt:
 
 @pytest.mark.filterwarnings("ignore:.*its text may not be generate's:UserWarning")
 @lm_tiny.matrix(*lm_tiny.REGISTRY, *lm_tiny.BYPASS, *lm_tiny.FURTHER)
-def test_parts_and_batches_are_what_one_eager_forward_gives_at_any_layer(kind: str) -> None:
+def test_what_is_captured_at_any_layer_is_what_one_eager_forward_gives(kind: str) -> None:
+    """Of prompts read in parts and whole, longer than a window and shorter, alone and side by side."""
     eager = lm_tiny.build(kind, attn_implementation="eager")
     layers = list(attention_layers(eager))
     drafts = [
@@ -99,6 +73,8 @@ def test_parts_and_batches_are_what_one_eager_forward_gives_at_any_layer(kind: s
     ]
     for layer in sorted({layers[0], layers[len(layers) // 2], layers[-1]}):
         lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=layer)
+        assert lm.provenance()["tap"] == ("eager" if kind in lm_tiny.BYPASS else lm.tap.kind)
+        place = layers.index(layer)
         alone = [lm.generate(draft) for draft in drafts]
         assert bool(alone[1].reused) == bool(lm.parts)
         batch = lm.batch(3)
@@ -109,17 +85,12 @@ def test_parts_and_batches_are_what_one_eager_forward_gives_at_any_layer(kind: s
             beside |= dict(batch.step())
         for made in (*alone, *(beside[i] for i in range(3))):
             logits, maps = one_pass(eager, made)
-            agree(made, logits, maps[layers.index(layer) if len(maps) == len(layers) else layer][0].numpy())
-
-
-@pytest.mark.parametrize("kind", ["mistral", "gemma3", "gemma2"])
-def test_a_sliding_layer_keeps_its_columns_in_place(kind: str) -> None:
-    lm = LanguageModel(lm_tiny.build(kind), lm_tiny.byte_level(), layer=0)
-    made = lm.generate(Write(Prompt(lm_tiny.PROMPT), 20, attention=True))
-    logits, attention = reference(lm_tiny.build(kind, attn_implementation="eager"), made, 0)
-    agree(made, logits, attention)
-    assert made.attention is not None
-    assert (made.attention[:, -1, : -lm_tiny.WINDOW] == 0).all()
+            agree(made, logits, maps[place if len(maps) == len(layers) else layer][0].numpy())
+        ids = torch.tensor([made.ids.tolist()])
+        with torch.inference_mode():
+            own = [one for one in eager(ids, output_attentions=True).attentions if one is not None]
+        own_map = own[place if len(own) == len(layers) else layer][0].numpy()
+        np.testing.assert_allclose(lm.attend(made.ids.tolist()), own_map, atol=CLOSE)
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3", "gpt2", "gpt_neo"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import product
 from typing import Any
 
 import lm_tiny
@@ -173,10 +172,14 @@ def test_forms_with_labels_open_the_turn_of_the_assistant_with_them(kind: str) -
     assert prompt.part("answer") == " Yes."
 
 
-@ALL
 @pytest.mark.parametrize(
-    ("name", "variant"),
-    [*product(["dragin", "fs-rag"], ["reference", "paper"]), ("flare-instruct", "paper")],
+    ("kind", "name", "variant"),
+    [
+        *((kind, "dragin", "paper") for kind in TEMPLATES),
+        ("qwen", "dragin", "reference"),
+        ("llama-2", "fs-rag", "reference"),
+        ("llama-3", "flare-instruct", "paper"),
+    ],
 )
 def test_every_step_records_the_prompt_that_was_sent(kind: str, variant: str, name: str) -> None:
     lm = model(kind)

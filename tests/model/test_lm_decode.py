@@ -67,16 +67,6 @@ def test_threads_may_share_a_model() -> None:
             alike(made, wanted)
 
 
-def test_attend_is_independent_of_drafts() -> None:
-    lm = tiny()
-    before = lm.attend([9, 8, 7, 6])
-    made = lm.generate(Write(PROMPT, 4))
-    np.testing.assert_allclose(lm.attend([9, 8, 7, 6]), before, atol=CLOSE)
-    alike(lm.generate(Write(PROMPT, 4)), made)
-    assert lm.attend([]).shape == (4, 0, 0)
-    assert before.dtype == np.float32
-
-
 # -- stopping -----------------------------------------------------------------------------------------------------
 
 
@@ -111,26 +101,6 @@ def test_end_of_sequence_is_kept_as_the_last_token() -> None:
     first = full.ids.tolist().index(full.ids[5])
     assert made.stopped == "eos"
     assert made.ids.tolist() == full.ids[: first + 1].tolist()
-
-
-def test_end_of_sequence_comes_from_the_generation_config() -> None:
-    model = lm_tiny.build("llama")
-    model.generation_config.eos_token_id = [2, 7]
-    assert LanguageModel(model, lm_tiny.byte_level()).eos == {2, 7}
-    model.generation_config.eos_token_id = None
-    assert LanguageModel(model, lm_tiny.byte_level()).eos == {2}  # the tokenizer's own
-
-
-def test_special_tokens_show_in_raw_text_only() -> None:
-    lm = LanguageModel.load(lm_tiny.PARITY / "almanac-small")
-    question = "Question: When was the city where the director of film Gewair Lantern was born founded?\nAnswer:"
-    made = lm.generate(Write(Prompt(question), 64))
-    assert made.stopped == "eos"
-    assert made.tokens[-1] == "</s>"
-    assert made.raw_text == made.text + "</s>"
-    assert made.offsets[-1].tolist() == [len(made.text)] * 2
-    assert "".join(made.text[a:b] for a, b in made.offsets) == made.text
-    assert made.text == lm.tokenizer.hf.decode(made.ids, skip_special_tokens=True)
 
 
 # -- streaming ----------------------------------------------------------------------------------------------------
@@ -295,13 +265,6 @@ def test_a_table_of_positions_refuses_what_does_not_fit(kind: str) -> None:
     with pytest.raises(ModelError, match="257 tokens do not fit"):
         lm.attend([5] * 257)
     assert len(lm.generate(Write(PROMPT, 256 - p))) == 256 - p
-
-
-def test_rotary_positions_go_on_behind_the_window() -> None:
-    lm = tiny()
-    assert (lm.context_window, lm.hard_window) == (256, False)
-    made = lm.generate(Write(PROMPT, 300))
-    assert len(made) == 300
 
 
 def test_an_empty_prompt_starts_from_bos_or_is_refused() -> None:

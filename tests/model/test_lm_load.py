@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 import dragin_lab as dl
 from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError, SettingError
-from dragin_lab.model import prefixes, sources, tap
+from dragin_lab.model import caches, sources, tap
 from dragin_lab.model.load import LanguageModel
 
 SMALL = lm_tiny.PARITY / "almanac-small"
@@ -208,7 +208,7 @@ def test_a_tap_that_ignores_padding_fails_its_check(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    copied = prefixes.Prefix.copied
+    copied = caches.Prefix.copied
 
     def lost(self: Any) -> Any:
         made = copied(self)
@@ -217,7 +217,7 @@ def test_a_cache_that_loses_its_state_between_parts_is_not_gone_on_from(monkeypa
                 layer.keys = torch.zeros_like(layer.keys)
         return made
 
-    monkeypatch.setattr(prefixes.Prefix, "copied", lost)
+    monkeypatch.setattr(caches.Prefix, "copied", lost)
     with pytest.warns(UserWarning, match="a prompt read in parts gives .*: FAILED .*; prompts are read whole"):
         lm = LanguageModel(lm_tiny.build("llama"), lm_tiny.byte_level())
     assert (lm.parts, lm.provenance()["prefix_reuse"]) == ((), "none")
@@ -267,36 +267,7 @@ def test_a_model_without_attention_serves_the_methods_that_need_only_probabiliti
         LanguageModel(lm_tiny.build("mamba"), lm_tiny.byte_level(), layer=1)
 
 
-def test_a_model_that_sees_the_future_is_refused() -> None:
-    config = transformers.BertConfig(
-        vocab_size=340, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48
-    )
-    model = transformers.BertLMHeadModel(config)
-    with pytest.raises(ModelError):
-        LanguageModel(model, lm_tiny.byte_level())
-
-
 # -- a real model -------------------------------------------------------------------------------------------------
-
-
-def test_a_real_pretrained_llama() -> None:
-    path = lm_tiny.stories()
-    lm = LanguageModel.load(path)
-    assert lm.tokenizer.marker == "▁"
-    made = lm.generate(Write(dl.Prompt("Once upon a time, there was a little girl named Lily."), 60, attention=True))
-    eager = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager")
-    ids = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
-    p = len(made.prompt_ids)
-    with torch.inference_mode():
-        out = eager(ids, output_attentions=True)
-        untapped = eager.generate(ids[:, :p], max_new_tokens=60, do_sample=False)
-    assert untapped[0, p:].tolist() == made.ids.tolist()
-    assert made.attention is not None
-    np.testing.assert_allclose(made.attention, out.attentions[-1][0, :, p - 1 :], atol=5e-4)  # float16
-    logs = out.logits[0, p - 1 : -1].log_softmax(-1)
-    np.testing.assert_allclose(made.entropy, torch.special.entr(logs.exp()).sum(-1), atol=1e-4)
-    assert made.entropy.mean() < 2.0  # it knows its stories
-    assert made.text.strip()[0].isupper()
 
 
 def test_loading_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from lm_tiny import CLOSE, alike, drained, tiny
 
-from dragin_lab.core.episode import Bias, Never, SoFar, Stop, Write
+from dragin_lab.core.episode import Bias, SoFar, Write
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.cached import CachedModel, cached
+from dragin_lab.run.cached import cached
 from dragin_lab.trace.trace import Continuation, Prompt
 
 PROMPT = Prompt(lm_tiny.PROMPT, {"exemplars": (0, 20)})
@@ -174,19 +174,6 @@ def test_every_part_of_the_identity_counts(monkeypatch: pytest.MonkeyPatch) -> N
     assert cached(lm, cache).generate(Write(PROMPT, 6)).stored
 
 
-def test_other_weights_another_layer_and_another_dtype_are_other_identities() -> None:
-    cache = Cache()
-    models = [tiny(), tiny(layer=1), tiny(heads=[0, 1]), tiny(alternatives=3)]
-    models += [LanguageModel(lm_tiny.build("llama").to(dtype), lm_tiny.byte_level(), check=False)
-               for dtype in (lm_tiny.torch.bfloat16,)]  # fmt: skip
-    other = lm_tiny.build("llama")
-    other.lm_head.weight.data[0] += 1
-    models.append(LanguageModel(other, lm_tiny.byte_level()))
-    for lm in models:
-        assert not cached(lm, cache).generate(Write(PROMPT, 3)).stored
-    assert cached(tiny(), cache).generate(Write(PROMPT, 3)).stored
-
-
 def test_sampling_is_never_stored() -> None:
     lm, cache = tiny(sample=True), Cache()
     assert cached(lm, cache) is lm
@@ -235,21 +222,3 @@ def test_a_batch_is_served_before_it_writes() -> None:
     assert not model.generate(drafts[1]).stored
     far = Write(Prompt("a " * 3000), 8)
     assert isinstance(written(model.batch(2), [drafts[0], far])[1], Exception)
-
-
-def test_a_batch_of_one_writes_as_alone() -> None:
-    lm = tiny()
-    model = cached(lm, Cache())
-    (alone,) = written(model.batch(1), [Write(PROMPT, 8)])
-    identical(alone, model.generate(Write(PROMPT, 8)))
-    alike(lm.generate(Write(PROMPT, 8)), alone)
-
-
-def test_all_else_is_the_models_own() -> None:
-    lm = tiny()
-    model = cached(lm, Cache())
-    assert isinstance(model, CachedModel)
-    assert model.tokenizer is lm.tokenizer
-    assert model.provenance() == lm.provenance()
-    stop: Stop = Never()
-    assert model.stream(Write(PROMPT, 2, stop)) is not None

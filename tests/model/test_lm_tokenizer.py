@@ -96,27 +96,6 @@ def test_any_ids_decode_as_a_whole(ids: list[int], which: int) -> None:
             assert a == b
 
 
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_broken_up_emoji_is_one_character_of_all_its_tokens(which: int) -> None:
-    tokenizer = HFTokenizer(both()[which])
-    ids = tokenizer.encode("a 🙂b", special=False)
-    text, spans = tokenizer.spans().all(ids)
-    assert text == "a 🙂b"
-    assert len(ids) > 4
-    assert spans[-4:] == [(2, 3)] * 3 + [(3, 4)]
-
-
-def test_a_character_cut_off_at_the_end_is_shown_as_broken() -> None:
-    for hf in both():
-        tokenizer = HFTokenizer(hf)
-        ids = tokenizer.encode("a🙂", special=False)[:-1]
-        text, spans = tokenizer.spans().all(ids)
-        assert text == tokenizer.decode(ids, special=False)
-        assert text.startswith("a")
-        assert text.rstrip(BROKEN) == "a"
-        assert spans[-1][1] == len(text)
-
-
 def test_text_grows_only_by_whole_characters() -> None:
     tokenizer = HFTokenizer(lm_tiny.byte_level())
     spans = tokenizer.spans()
@@ -141,17 +120,6 @@ def test_decoding_step_by_step_does_not_decode_everything_again() -> None:
     assert len(found) == len(ids) > 1000
     assert sorted(lengths)[-2] < 80  # one decoding of everything, at the end; else a window
     assert len(lengths) < 3 * len(ids)
-
-
-def test_llama_2_style_strips_the_space_of_the_first_token_only() -> None:
-    tokenizer = HFTokenizer(lm_tiny.byte_fallback())
-    ids = tokenizer.encode("the cat is", special=True)
-    text, spans = tokenizer.spans().all(ids)
-    assert text == "the cat is"
-    assert tokenizer.tokens(ids)[:2] == ["<s>", "▁the"]
-    assert spans[:2] == [(0, 0), (0, 3)]
-    assert text[slice(*spans[2])] == " "
-    assert tokenizer.decode(ids, special=True) == tokenizer.hf.decode(ids)
 
 
 def test_the_marker_comes_from_the_tokenizer() -> None:
