@@ -89,6 +89,7 @@ def test_a_folder_stands_for_the_file_in_it(tmp_path: Path) -> None:
         ("x.json", [STRATEGY | {"answer": "yes"}], "Expected `bool`, got `str` - at `answer`"),
         ("x.json", iirc({"type": "spam"}), "question 1: Invalid value 'spam' - at `answer.type`"),
         ("x.json", iirc({"type": "span", "answer_spans": [{}]}), "Object missing required field `text`"),
+        ("x.json", iirc({"type": "value", "answer_value": True}), r"Expected `int \| float \| str`, got `bool`"),
         ("x.json", iirc({"type": "none"}), "no question that can be answered"),
         ("x.json", [TWOWIKI], "id_aliases.json: cannot be read"),
     ],
@@ -249,16 +250,6 @@ def test_a_sample_is_the_same_everywhere_and_grows(tmp_path: Path) -> None:
     ):
         with pytest.raises(DraginLabError, match=message):
             load(path, **given)
-
-
-def test_a_value_with_and_without_its_unit(tmp_path: Path) -> None:
-    value = {"type": "value", "answer_value": "60"}
-    path = write(
-        tmp_path, "i.json", iirc(value, value | {"answer_unit": "years"}, {"type": "value", "answer_value": 6.5})
-    )
-    assert [q.golds for q in load(path)] == [("60",), ("60",), ("6.5",)]
-    with pytest.raises(DataError, match=r"Expected `int \| float \| str`, got `bool`"):
-        load(write(tmp_path, "i.json", iirc({"type": "value", "answer_value": True})))
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

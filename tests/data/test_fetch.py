@@ -156,21 +156,6 @@ def test_a_benchmark_comes_and_is_read(web: Web, command: Command, name: str) ->
     assert len(web.asked) == asked
 
 
-def test_a_cut_goes_on_and_a_wrong_checksum_is_refused(web: Web, command: Command) -> None:
-    web.files["hotpot_dev_distractor_v1.json"] = whole = served("hotpotqa") + b" " * 200_000
-    right = hashlib.sha256(whole).hexdigest()
-    folder = datasets.data_folder() / "hotpotqa"
-    web.cuts = [90_000] + [0] * 9
-    kept = ("cut after", "so far are kept in", ".part")
-    command.refused("data", "fetch", "hotpotqa", "--sha256", right, code=cli.FAILED, says=kept)
-    web.cuts.clear()
-    command.refused("data", "fetch", "hotpotqa", code=cli.FAILED, says=(f"SHA-256 {right} and not", "--url"))
-    assert names(folder) == []
-    ran = command("data", "fetch", "hotpotqa", "--sha256", right)
-    assert ran.code == cli.DONE, ran.err
-    assert (folder / "hotpot_dev_distractor_v1.json").read_bytes() == whole
-
-
 def test_another_address(web: Web, command: Command) -> None:
     web.files["mirror"] = served("iirc")
     command.refused("data", "fetch", "iirc", "--url", web.url("gone"), code=cli.FAILED, says=("answers 404", "--url"))
@@ -390,19 +375,3 @@ def test_the_corpus_is_fetched_checked_and_built(web: Web, tmp_path: Path, comma
     assert command("corpus", "fetch", "wikipedia-dpr").code == cli.DONE
     assert len(web.asked) == asked, "what is there and right is not fetched twice"
     assert command("corpus", "build", path, "--output", tmp_path / "built", "--expect", 2).code == cli.DONE
-
-
-def test_another_file_than_the_corpus_is_refused(web: Web, tmp_path: Path, command: Command) -> None:
-    right, arguments = served("wikipedia-dpr"), ("corpus", "fetch", "wikipedia-dpr", "--output", tmp_path / "wiki")
-    path = tmp_path / "wiki" / "psgs_w100.tsv.gz"
-    for data in (right[:-1], right[:-1] + b"x"):  # cut short, altered
-        web.files["psgs_w100.tsv.gz"] = data
-        command.refused(*arguments, "--again", code=cli.FAILED, says=("and not", "--url"))
-        assert not path.exists()
-        path.write_bytes(data)  # as someone else put it there
-        command.refused(*arguments, code=cli.FAILED, says=("and not", "--again fetches it again"))
-        path.unlink()
-    web.files["psgs_w100.tsv.gz"] = right
-    assert command(*arguments, "--again").code == cli.DONE
-    assert path.read_bytes() == right
-    command.refused("corpus", "fetch", "wikipedia", says=("wikipedia-dpr",), code=cli.USAGE)

@@ -45,7 +45,8 @@ def command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("model", "method", "variant"),
     [
-        *product(MODELS, REFERENCE_METHODS, ("reference", "paper")),
+        *product(("embedded",), REFERENCE_METHODS, ("reference",)),
+        *product(("stories260K",), REFERENCE_METHODS, ("paper",)),
         *product(MODELS, ("flare-instruct", "self-ask", "targ"), ("paper",)),
     ],
 )

@@ -6,13 +6,12 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Command, environment
+from command import Command
 from encoding import WordEncoder
 from sources import some_passages, write_json_lines
 
@@ -195,38 +194,6 @@ def test_a_index_folder_other_files_is_left_alone(corpus: Corpus, tmp_path: Path
     with pytest.raises(CorpusError, match="is not empty and holds no index"):
         Dense.build(corpus, WordEncoder(), tmp_path)
     assert os.listdir(tmp_path) == ["letters.txt"]
-
-
-_KILLED = """
-import os, signal, sys
-from pathlib import Path
-from encoding import WordEncoder
-from sources import some_passages
-from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.retrieval import dense
-
-dense._BLOCK = 8
-
-class Killing(WordEncoder):
-    def encode_passages(self, passages):
-        if self.seen >= 24:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().encode_passages(passages)
-
-dense.Dense.build(Corpus.from_passages(some_passages(50)), Killing(), Path(sys.argv[1]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("small_blocks")
-def test_a_killed_encoding_goes_on(tmp_path: Path) -> None:
-    paths = os.pathsep.join([environment()["PYTHONPATH"], str(Path(__file__).parents[1])])
-    ran = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], env=environment(PYTHONPATH=paths), check=False)
-    assert ran.returncode == -signal.SIGKILL
-    encoder = WordEncoder()
-    corpus = Corpus.from_passages(some_passages(50))
-    assert len(Dense.build(corpus, encoder, tmp_path).search("river", 50)) == 50
-    assert encoder.seen == 50 - 24
 
 
 @pytest.mark.usefixtures("small_blocks")
