@@ -34,7 +34,7 @@ _WHERE = {
     "Prompt": "trace.trace",
     "PromptTemplate": "core.prompts",
     "Question": "trace.trace",
-    "Recipe": "run.cluster",
+    "Recipe": "run.worker",
     "Replay": "study.whatif",
     "Retriever": "core.episode",
     "Runs": "study.runs",

@@ -15,9 +15,10 @@ from ray_nodes import wait_for
 from scripted import ScriptedRetriever
 
 from dragin_lab.core.episode import Write
-from dragin_lab.run.cluster import Cluster, Recipe
+from dragin_lab.run.cluster import Cluster
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunRecord
+from dragin_lab.run.worker import Recipe
 from dragin_lab.trace.trace import Continuation
 
 

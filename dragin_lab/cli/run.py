@@ -31,17 +31,17 @@ from dragin_lab.cli.outputs import (
     make_folder,
     terminal_width,
     write_page,
-    write_text,
 )
 from dragin_lab.core.method import PAPERS, Method
 from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path
 from dragin_lab.run.benchmark import Benchmark, check_run, open_benchmark, run_folder
 from dragin_lab.run.cache import Cache
-from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, prepare_ray
+from dragin_lab.run.cluster import Cluster, prepare_ray
 from dragin_lab.run.lab import Lab
 from dragin_lab.run.rundir import RunError, RunStoppedError, read_run
 from dragin_lab.run.runwriter import NotWrittenError
+from dragin_lab.run.worker import ClusterError, Recipe
 from dragin_lab.study.runs import Runs
 from dragin_lab.text import split_credentials, without_secrets
 
@@ -156,7 +156,7 @@ def demo(limit: int, output: str, **options: Any) -> None:
         _run_all(lab, [(method, asked) for method in methods], root, {"batch_size": DEMO_BATCH, "traces": None})
     finally:
         if (runs := _read_runs(list(folders.values()))) is not None:
-            write_text(f"{runs.table().show()}\n", root / "table.txt")
+            runs.save(root / "table.txt")
             _write_trace(runs, next(of for method, of in folders.items() if method.name == DEFAULT), root)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 from dragin_lab import __version__, almanac
 from dragin_lab.checks import EMBEDDED, count, several, shown
@@ -35,14 +35,6 @@ _QUESTIONS = "give a benchmark, or a list of texts, of Question or of dictionari
 _SPLITS = ("train", "dev", "test")
 #: Questions in a row whose search fails with the same error before a run stops.
 EQUAL_FAILURES = 5
-
-
-class Asking(NamedTuple):
-    """What of a lab is sent to a worker, which has a model and a retriever of its own."""
-
-    exemplars: PromptTemplate | None
-    layout: str | None
-    seed: int
 
 
 @dataclass(frozen=True)
@@ -267,7 +259,8 @@ def record_episodes(
         if lab.cache is not None:
             raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
         options = {"traces": traces, "batch_size": batch_size}
-        return lab.model.finish(questions, method, Asking(lab.prompt, lab.layout, lab.seed), options)
+        asking = {"exemplars": lab.prompt, "layout": lab.layout, "seed": lab.seed}
+        return lab.model.finish(questions, method, asking, options)  # type: ignore[no-any-return]
     return (record_of(trace, traces) for trace in ask_many(lab, questions, method, batch_size))
 
 

@@ -10,31 +10,23 @@ after the loss of a machine that worker may never find room again.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 import socket
 import sys
 import warnings
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
-from dragin_lab import __version__
 from dragin_lab.checks import count, instance, number, shown, text
 from dragin_lab.core.method import Method
-from dragin_lab.errors import DraginLabError, MissingPackageError, SettingError
-from dragin_lab.files import as_path
-from dragin_lab.run.benchmark import Asking, record_episodes
-from dragin_lab.run.lab import Lab
+from dragin_lab.errors import MissingPackageError, SettingError
 from dragin_lab.run.lines import Finished, record_of
-from dragin_lab.run.serving import describe_error, describe_retriever, refuse_question
-from dragin_lab.text import without_secrets
+from dragin_lab.run.serving import describe_error, refuse_question
+from dragin_lab.run.worker import ClusterError, Identity, Recipe, Worker, describe_library
 from dragin_lab.trace.frames import differences
 from dragin_lab.trace.trace import Question
 
@@ -44,102 +36,12 @@ TRIES = 3
 AHEAD = 4
 
 
-class ClusterError(DraginLabError):
-    """A cluster that cannot be reached, or whose workers are not what they should be."""
-
-
-@dataclass(frozen=True, repr=False)
-class Recipe:
-    """How every worker makes its model and its retriever.
-
-    The fields are arguments of ``Lab``; ``searches`` False opens no passages. A path is looked up on the worker's
-    machine. A subclass may open another lab, if workers can import it.
-    """
-
-    model: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    layer: int | str = "last"
-    heads: tuple[int, ...] | None = None
-    sample: bool = False
-    retriever: str | None = None
-    corpus: str | None = None
-    searches: bool = True
-    fields: str | None = None
-
-    def __repr__(self) -> str:
-        values = {key.name: getattr(self, key.name) for key in fields(self)}
-        bare = {name: without_secrets(value) if isinstance(value, str) else value for name, value in values.items()}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in bare.items())})"
-
-    def open(self) -> Lab:
-        """A lab of them, which opens each when it is first needed."""
-        loading = {name: getattr(self, name) for name in ("dtype", "device", "layer", "heads", "sample")}
-        return Lab(self.model, self.corpus, retriever=self.retriever, fields=self.fields, **loading)
-
-    def absolute(self) -> Recipe:
-        """The same with absolute paths where a relative one exists here: a worker has another working folder."""
-        paths = {key: as_path(name) for key in ("model", "corpus") if (name := getattr(self, key)) is not None}
-        absolute: dict[str, Any] = {key: str(path.absolute()) for key, path in paths.items() if path.exists()}
-        return replace(self, **absolute)
-
-
-# -- a worker ---------------------------------------------------------------------------------------------------------
-
-
-class Identity(NamedTuple):
-    """What a worker has loaded: all of it that ``run.json`` records, and how it is shown to people."""
-
-    worker: str
-    recorded: dict[str, Any]  # library, model, retriever; the same for all workers
-    embedded: bool
-    shown: tuple[str, str]  # model, retriever
-
-
-class Worker:
-    """A model and a retriever, and who answers with them; ``threads`` of torch on a CPU. It needs no Ray."""
-
-    def __init__(self, recipe: Recipe, threads: int = 1) -> None:
-        os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch is loaded, so that all workers sum alike
-        self.recipe = recipe
-
-    def load(self) -> Identity:
-        """Load the model and the retriever. Raises ``ClusterError``, which names this worker."""
-        worker = f"the worker on {socket.gethostname()}, process {os.getpid()}"
-        try:
-            self.lab = self.recipe.open()
-            lm, retriever = self.lab.model, self.lab.retriever if self.recipe.searches else None
-        except Exception as error:
-            raise ClusterError(f"{worker}: {describe_error(error)}") from error
-        model = lm.provenance() | {package: version(package) for package in ("numpy", "spacy")}
-        recorded = {"library": describe_library(), "model": model, "retriever": describe_retriever(retriever)}
-        return Identity(worker, recorded, lm.embedded, (repr(lm), repr(retriever)))
-
-    def answer(
-        self, questions: Sequence[Question], method: Method, asked_with: Asking, options: dict[str, Any]
-    ) -> Iterator[Finished]:
-        """``benchmark.record_episodes`` over these questions: each as its episode ends."""
-        yield from record_episodes(self.lab.replace(**asked_with._asdict()), method, questions, **options)
-
-
-@cache
-def describe_library() -> dict[str, str]:
-    """The version of this package, and the SHA-256 (hex) of its source, which an unreleased change has too."""
-    digest, root = hashlib.sha256(), Path(__file__).parents[1]
-    for path in sorted(root.rglob("*.py")):
-        digest.update(f"{path.relative_to(root).as_posix()}\n".encode() + path.read_bytes())
-    return {"version": __version__, "source": digest.hexdigest()}
-
-
-# -- the pool ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class _Actor:
-    """A worker of the pool. ``task`` is what it is doing; None where it waits for questions."""
+    """A worker of the pool."""
 
     handle: Any
-    task: Any
+    task: Any  # what it is doing; None where it waits for questions
     identity: Identity | None = None  # None while it loads
     questions: dict[str, Question] = field(default_factory=dict)  # sent to it and not answered
 
@@ -186,10 +88,10 @@ class Cluster(AbstractContextManager["Cluster"]):
         gpus_per_actor: float | None = None,
         cpus_per_actor: float = 1.0,
     ) -> None:
-        chosen = Recipe() if recipe is None else recipe
-        instance("recipe", chosen, Recipe, "give a Recipe, such as Recipe(model='almanac')")
+        recipe = Recipe() if recipe is None else recipe
+        instance("recipe", recipe, Recipe, "give a Recipe, such as Recipe(model='almanac')")
         self._ray = prepare_ray(address, actors, gpus_per_actor, cpus_per_actor)
-        self.address, self.recipe = address, chosen.absolute()
+        self.address, self.recipe = address, recipe.absolute()
         self._actors: list[_Actor] = []
         self._first: Identity | None = None
         self._lost_loading = 0  # workers in a row
@@ -212,8 +114,9 @@ class Cluster(AbstractContextManager["Cluster"]):
         room = min(int(total.get(name, 0) // amount) for name, amount in self._need.items() if amount)
         if not room:
             self.close()
-            need = _write_amounts(self._need)
-            raise SettingError(f"a worker takes {need}, and the cluster has {_write_amounts(total)}")
+            raise SettingError(
+                f"a worker takes {_write_resources(self._need)}, and the cluster has {_write_resources(total)}"
+            )
         self._wanted = actors or room
         self._new = self._ray.remote(Worker).options(num_cpus=cpus_per_actor, num_gpus=gpus_per_actor)
 
@@ -233,7 +136,7 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     @property
     def embedded(self) -> bool:
-        """Whether the model is the one that the package brings."""
+        """Whether the model is Almanac's."""
         return self.identity.embedded
 
     @property
@@ -248,9 +151,11 @@ class Cluster(AbstractContextManager["Cluster"]):
         return model
 
     def finish(
-        self, questions: Iterable[Question], method: Method, asked_with: Asking, options: dict[str, Any]
+        self, questions: Iterable[Question], method: Method, asking: dict[str, Any], options: dict[str, Any]
     ) -> Iterator[Finished]:
-        """What is recorded of each episode, as they end; ``options`` as for ``benchmark.record_episodes``.
+        """What is recorded of each episode, as they end.
+
+        ``asking`` are arguments of the workers' ``Lab``, ``options`` those of ``benchmark.record_episodes``.
 
         A question whose worker was lost ``TRIES`` times ends as an error. Whatever is under way when this ends is lost.
         """
@@ -265,7 +170,7 @@ class Cluster(AbstractContextManager["Cluster"]):
                     if waiting and actor.task is None:
                         share = self._take_share(waiting, losses, options["batch_size"])
                         actor.questions = {question.id: question for question in share}
-                        actor.task = actor.handle.answer.remote(share, method, asked_with, options)
+                        actor.task = actor.handle.answer.remote(share, method, asking, options)
                 for actor in self._wait():
                     try:
                         if actor.identity is None:
@@ -277,13 +182,13 @@ class Cluster(AbstractContextManager["Cluster"]):
                             del actor.questions[answer.line["qid"]]
                             yield answer
                     except self._ray.exceptions.RayError as error:
-                        self._drop(actor, error)
+                        reason = self._drop(actor, error)
                         losses.update(actor.questions.keys())
                         for question in reversed(actor.questions.values()):
                             if losses[question.id] < TRIES:
                                 waiting.appendleft(question)
                             else:
-                                why = f"the worker that answered it was lost {TRIES} times: {_reason_of_loss(error)}"
+                                why = f"the worker that answered it was lost {TRIES} times: {reason}"
                                 yield record_of(refuse_question(question, method, ClusterError(why)))
         finally:
             for actor in [actor for actor in self._actors if actor.questions]:
@@ -301,7 +206,7 @@ class Cluster(AbstractContextManager["Cluster"]):
 
     def __repr__(self) -> str:
         model = self._first.shown[0] if self._first else "not loaded yet"
-        return f"Cluster({self.address}, {self._wanted} × {_write_amounts(self._need)}, {model})"
+        return f"Cluster({self.address}, {self._wanted} × {_write_resources(self._need)}, {model})"
 
     # -- workers ------------------------------------------------------------------------------------------------------
 
@@ -343,17 +248,23 @@ class Cluster(AbstractContextManager["Cluster"]):
         self._first, self._lost_loading = self._first or identity, 0
         actor.identity, actor.task = identity, None
 
-    def _drop(self, actor: _Actor, error: Exception) -> None:
-        """Let a lost worker go, with a warning. Raises ``ClusterError`` where ``TRIES`` in a row were lost loading."""
+    def _drop(self, actor: _Actor, error: Exception) -> str:
+        """Let a lost worker go, with a warning; the sentence of Ray's pages on it that says what happened.
+
+        Raises ``ClusterError`` where ``TRIES`` in a row were lost while they loaded.
+        """
         self._end(actor)
-        reason = _reason_of_loss(error)
+        reason = (
+            str(error).rpartition("The actor is dead because ")[2].partition(" Some common causes")[0].strip()[:300]
+        )
         if actor.identity is not None:
             warnings.warn(f"{actor.identity.worker} was lost ({reason}); its questions are asked again", stacklevel=3)
-            return
+            return reason
         self._lost_loading += 1
         if self._lost_loading == TRIES:
             raise ClusterError(f"{TRIES} workers in a row were lost before they were ready: {reason}") from error
         warnings.warn(f"a worker was lost before it was ready ({reason})", stacklevel=3)
+        return reason
 
     def _end(self, actor: _Actor) -> None:
         self._actors.remove(actor)
@@ -392,10 +303,5 @@ def prepare_ray(
     return ray
 
 
-def _write_amounts(resources: dict[str, float]) -> str:
+def _write_resources(resources: dict[str, float]) -> str:
     return f"{resources.get('CPU', 0.0):g} CPU and {resources.get('GPU', 0.0):g} GPU"
-
-
-def _reason_of_loss(error: Exception) -> str:
-    """The sentence of Ray's pages on a lost worker that says what happened."""
-    return str(error).rpartition("The actor is dead because ")[2].partition(" Some common causes")[0].strip()[:300]

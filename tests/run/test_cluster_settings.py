@@ -9,38 +9,12 @@ import pytest
 from answering import DRAGIN, answer, questions
 from clustered import ScriptedRecipe
 from command import Command
-from ray_nodes import free_port
 
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.errors import MissingPackageError
-from dragin_lab.run.benchmark import Asking
-from dragin_lab.run.cluster import Cluster, ClusterError, Recipe, Worker
+from dragin_lab.run.cluster import Cluster
 from dragin_lab.run.lines import Prediction, decode
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (["--ray", "local", "--actors", "0"], ("actors=0", "at least 1")),
-        (["--ray", "local", "--gpus-per-actor", "1.5"], ("gpus_per_actor=1.5", "a fraction")),
-        (["--ray", "local", "--gpus-per-actor", "-1"], ("gpus_per_actor=-1", "at least 0")),
-        (["--ray", "local", "--cpus-per-actor", "-1"], ("cpus_per_actor=-1",)),
-        (["--actors", "2"], ("--actors", "give --ray too")),
-        (["--ray", "head"], ("'head'", "HOST:PORT")),
-        (["--ray", "head:0"], ("'head:0'", "HOST:PORT")),
-        (["--ray", "ray://head:10001"], ("'ray://head:10001'", "HOST:PORT")),
-    ],
-)
-def test_wrong_usage(command: Command, args: list[str], says: tuple[str, ...], tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    command.refused("run", *args, "--output", tmp_path / "o", says=says)
-    assert not (tmp_path / "o").exists()
-
-
-def test_an_address_where_nobody_answers(command: Command, tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    address = f"127.0.0.1:{free_port()}"
-    command.refused("run", "--ray", address, "--output", tmp_path / "o", says=(f"no answer from {address}",))
+from dragin_lab.run.worker import ClusterError, Recipe, Worker
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, command: Command, tmp_path: Path) -> None:
@@ -58,7 +32,7 @@ def test_a_worker_gives_what_a_run_writes(tmp_path: Path) -> None:
     assert recorded["model"]["model"] == {"id": "scripted"}
     assert recorded["retriever"] == {"kind": "ScriptedRetriever"}
     options = {"batch_size": 1, "traces": False}
-    answers = list(worker.answer(questions(2), DRAGIN, Asking(PromptTemplate(), None, 0), options))
+    answers = list(worker.answer(questions(2), DRAGIN, {"exemplars": PromptTemplate()}, options))
     assert [one.line for one in answers] == [decode(line, Prediction) for line in written.splitlines()]
     assert answers[0].trace is None
     assert Worker(ScriptedRecipe(searches=False)).load().recorded["retriever"] is None
