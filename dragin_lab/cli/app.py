@@ -107,7 +107,7 @@ def _run_command(args: list[str]) -> int:
 
 def _print_error(error: BaseException, args: list[str], code: int, text: str | None = None) -> int:
     if "--debug" in args:
-        traceback.print_exception(error)
+        echo("".join(traceback.format_exception(error)), err=True, nl=False)
     echo(f"error: {text or error}" if code != INTERRUPTED else "\ninterrupted", err=True)
     return code
 

@@ -98,7 +98,8 @@ def print_trace(trace: Trace) -> None:
 
     width = max(40, min(100, shutil.get_terminal_size((100, 24)).columns))
     try:
-        echo(trace_text(trace, width=width, color=is_coloured(sys.stdout)))
+        # Not by ``echo``: what it says is printable, and its colours are escape sequences.
+        click.echo(trace_text(trace, width=width, color=is_coloured(sys.stdout)))
     except BrokenPipeError:
         raise
     except OSError as error:

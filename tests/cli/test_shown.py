@@ -12,10 +12,13 @@ import pytest
 from command import ROOT, Command
 from run_folders import read_config, write_config, write_run
 
+import dragin_lab as dl
+from dragin_lab.cli import app
 from dragin_lab.cli.ask import follow_events
 from dragin_lab.cli.outputs import echo
 from dragin_lab.data import web
 from dragin_lab.run.drivers import Retrieved, TokenWritten
+from dragin_lab.trace.trace import Question, Trace
 
 ADDRESSES = ("http://ann:12/s3cret@127.0.0.1:9/wiki", "ann:s3cret@more@127.0.0.1:9/wiki")
 
@@ -133,6 +136,26 @@ def test_a_model_cannot_write_to_the_terminal(
     text = capsys.readouterr().err
     assert text.count("gnp.exe") == 2
     assert not UNSAFE.search(re.sub(r"\x1b\[(0|22)m", "", text))
+
+
+def test_a_trace_has_its_own_colours_on_a_terminal_and_no_others(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trace = Trace(Question("1", f"Who {HOSTILE}"), dl.method("wo-rag").settings, text=HOSTILE, ended="answered")
+    path = trace.save(tmp_path / "a.trace")
+    for coloured in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda on=coloured: on)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        assert app.status(["show", str(path)]) == app.DONE
+        text = capsys.readouterr().out
+        assert ("\x1b[1mQuestion\x1b[0m" in text) == coloured
+        assert "gnp.exe" in text
+        assert not UNSAFE.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
+        assert "\x1b[31m" not in text  # which stands in the trace
+
+
+def test_a_traceback_cannot_write_to_the_terminal(run: Command) -> None:
+    assert "Traceback" in shown(run, "show", f"./{HOSTILE}", "--debug")
 
 
 def test_a_file_of_triggers_takes_no_name_of_another_module(run: Command, tmp_path: Path) -> None:
