@@ -19,7 +19,6 @@ from dragin_lab.cli.options import (
     decoding_option,
     layout_option,
     load_model,
-    load_retriever,
     model_options,
     retriever_option,
     use_one_thread,
@@ -34,7 +33,6 @@ from dragin_lab.cli.outputs import (
     is_coloured,
     warn_of_overrun,
 )
-from dragin_lab.core.method import Method
 from dragin_lab.errors import DraginLabError, SettingError
 
 if TYPE_CHECKING:
@@ -93,8 +91,6 @@ def ask(
     method = build_method(options)
     if (dataset is None) != (qid is None) or (question is None) == (qid is None):
         raise click.UsageError("give a QUESTION between quotes, or --dataset and --id")
-    if question is not None:
-        check_question(question)
     check_tap(options)
     for path in (save, html):
         check_writable(path)
@@ -103,18 +99,17 @@ def ask(
     check_retriever(retriever)
     from dragin_lab.run.benchmark import open_benchmark
     from dragin_lab.run.lab import Lab
+    from dragin_lab.run.serving import check_question
 
     asked: str | Question = question or ""
-    settings: dict[str, Any] = {"exemplars": exemplars, "seed": options["seed"], "layout": layout}
+    prompt: Any = exemplars
     if dataset is not None:
         benchmark = open_benchmark(dataset, exemplars=exemplars, split=split)
-        asked, settings["exemplars"] = find_question(benchmark, str(qid)), benchmark.template
-    Lab(**settings)  # what is wrong with them is said before a model is loaded
-    lm = load_model(options)
-    check_length(asked if isinstance(asked, str) else asked.text, lm, method)
-    if method.retrieves:
-        settings["retriever"] = load_retriever(corpus, retriever, corpus_fields)
-    events = Lab(lm, **settings).stream(asked, method, gold=gold or None)
+        asked, prompt = find_question(benchmark, str(qid)), benchmark.template
+    asked = check_question(asked, gold or None)
+    lab = Lab(None, corpus, prompt, retriever, options["seed"], layout=layout, fields=corpus_fields)
+    lab = lab.replace(model=load_model(options))
+    events = lab.stream(asked, method)
     trace, delivered = events.trace, True
     try:
         follow_events(events)
@@ -126,23 +121,9 @@ def ask(
         events.close()
         if trace.continuations or trace.ended != "error":
             delivered = deliver_trace(trace, save, html)
-            warn_of_overrun(trace, lm.context_window)
+            warn_of_overrun(trace, lab.model.context_window)
     if not delivered:
         raise Exit(1)
-
-
-# -- what is checked before anything is loaded ------------------------------------------------------------------------
-
-
-def check_question(question: str) -> None:
-    if not question.strip():
-        raise click.UsageError("the question is empty; write one between quotes")
-    try:
-        question.encode()
-    except UnicodeEncodeError as error:
-        raise click.UsageError(
-            f"character {error.start + 1} of the question is not valid in the terminal's encoding; type it again"
-        ) from None
 
 
 def find_question(benchmark: Benchmark, qid: str) -> Question:
@@ -152,21 +133,6 @@ def find_question(benchmark: Benchmark, qid: str) -> Question:
         near = difflib.get_close_matches(qid, questions, n=1) or list(questions)[:1]
         raise SettingError(f"{benchmark.name} has no question {qid!r}; did you mean {near[0]!r}?")
     return questions[qid]
-
-
-def check_length(question: str, lm: Any, method: Method) -> None:
-    """Refuse a question that alone fills the context window; the reference variant, which never drops, goes on."""
-    window = lm.context_window
-    tokens = len(lm.tokenizer.encode(question, special=True))
-    if window is None or tokens + method.max_new_tokens <= window or not method.fits_window:
-        return
-    raise SettingError(
-        f"the question has {tokens:,} tokens, which with {method.max_new_tokens} new ones do not fit into the context "
-        f"window of {lm.name}, {window:,} tokens; shorten it, or use a model with a longer context"
-    )
-
-
-# -- an episode on the terminal ---------------------------------------------------------------------------------------
 
 
 def follow_events(events: Stream) -> None:

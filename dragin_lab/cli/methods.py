@@ -358,14 +358,10 @@ def _find_preset(model: str, dataset: str, sources: Sequence[str], name: str) ->
 def methods() -> None:
     """List every method, trigger and query formulator, with its settings, what it does, and where it comes from."""
     for title, entries in (("method", catalog.methods()), ("when", catalog.whens()), ("what", catalog.whats())):
-        rows = [
-            (one.name, ", ".join(_write_default(*setting) for setting in one.settings.items()), one.line, one.source)
-            for one in entries
-        ]
-        echo(table_text((title, "settings", "what it does", "source"), rows, left=True) + "\n")
+        rows = [(one.name, _write_settings(one.settings), one.line, one.source) for one in entries]
+        echo(table_text((title, "settings", "what it does", "source"), rows) + "\n")
 
 
-def _write_default(setting: str, value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{setting}={_by_variant(value)}"
-    return setting if setting == "threshold" and value is None else f"{setting}={value!r}"
+def _write_settings(settings: Mapping[str, Any]) -> str:
+    """Settings with their defaults; one without a default by its name alone."""
+    return ", ".join(key if default is None else f"{key}={default!r}" for key, default in settings.items())

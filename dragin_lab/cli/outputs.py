@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import rich_click as click
 
-from dragin_lab.errors import DraginLabError
-from dragin_lab.files import as_path, not_saved, write_whole
+from dragin_lab.errors import DraginLabError, ViewError
+from dragin_lab.files import as_path
 from dragin_lab.run.rundir import CONFIG
 from dragin_lab.text import printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from dragin_lab.core.prompts import PromptTemplate
     from dragin_lab.trace.trace import Trace
 
@@ -111,19 +109,12 @@ def write_trace(trace: Trace, path: str) -> str:
 
 
 def write_page(trace: Trace, path: str | Path) -> str:
-    from dragin_lab.views.trace import trace_html
+    from dragin_lab.views.trace import trace_view
 
-    return f"page written to {write_text(trace_html(trace, full_page=True), path)}"
-
-
-def write_text(text: str, path: str | Path) -> Path:
-    """Write a file whole; ``RunFailedError`` says what to do where that cannot be."""
-    target = as_path(path)
     try:
-        write_whole(target, text.encode("utf-8", errors="replace"))
-    except OSError as error:
-        raise RunFailedError(not_saved(target, error)) from error
-    return target
+        return f"page written to {trace_view(trace).save(path)}"
+    except ViewError as error:
+        raise RunFailedError(str(error)) from error
 
 
 def is_coloured(stream: TextIO) -> bool:
@@ -142,34 +133,21 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((WIDE, 24)).columns if shown else WIDE
 
 
-def table_text(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None, *, left: bool = False
-) -> str:
-    """Rows under their columns as text, the first column to the left; all of them for texts (``left``).
-
-    Where ``width`` is too small, intervals go below their means; what is still too wide is folded in its cell.
-    """
+def table_text(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows under their columns as text; where the terminal is too narrow, cells are folded."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
+    from rich.table import Column, Table
 
-    console = Console(width=width or terminal_width(), color_system=None, markup=False, highlight=False)
-    table = _table(columns, rows, left)
-    if console.measure(table, options=console.options.update(width=10_000)).maximum > console.width:
-        table = _table(columns, [[cell.replace(" [", "\n[") for cell in row] for row in rows], left)
+    table = Table(
+        *(Column(name, overflow="fold") for name in columns), box=SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=terminal_width(), color_system=None, markup=False, highlight=False)
     with console.capture() as captured:
         console.print(table)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().split("\n"))
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: bool) -> Table:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for at, name in enumerate(columns):
-        table.add_column(name, justify="right" if at and not left else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def report_findings(findings: Iterable[tuple[str, bool | None]]) -> int:

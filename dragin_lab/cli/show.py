@@ -69,4 +69,4 @@ def list_traces(folder: Path) -> None:
     ]
     if not rows:
         raise click.UsageError(f"{folder} holds no traces; 'dragin-lab run --traces' saves them")
-    echo(table_text(("trace", "question"), rows, left=True))
+    echo(table_text(("trace", "question"), rows))

@@ -230,7 +230,7 @@ def open_episode(
 
     Raises ``SettingError`` for an empty question.
     """
-    question, template = _check_question(question, gold), lab.template(method)
+    question, template = check_question(question, gold), lab.template(method)
     trace = Trace(question, method.settings, provenance=_describe_lab(lab, method, template))
     if lab.prompt is not None and lab.prompt.exemplars and template.exemplars != lab.prompt.exemplars:
         trace.notes.append(f"the exemplars do not show what {method.name} writes, so its own stand in their place")
@@ -238,7 +238,8 @@ def open_episode(
     return Running(start_episode(method, trace, template, lm.tokenizer, window=lm.context_window), trace, lab.seed)
 
 
-def _check_question(question: str | Question, gold: str | Iterable[str] | None) -> Question:
+def check_question(question: str | Question, gold: str | Iterable[str] | None = None) -> Question:
+    """The question that is asked; ``gold`` replaces its gold answers. Raises ``SettingError`` for an empty one."""
     if not isinstance(question, str | Question):
         raise SettingError(f"question {shown(question)} is {type(question).__name__}; give a text or a Question")
     if isinstance(question, str):

@@ -20,7 +20,6 @@ from command import PATIENCE, Command, start
 import dragin_lab as dl
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
-from dragin_lab.cli.outputs import table_text
 from dragin_lab.errors import ModelError
 from dragin_lab.model.load import LanguageModel
 from dragin_lab.run import lab as lab_module
@@ -238,16 +237,6 @@ def test_a_disk_that_is_full(
     assert "No space left on device\nThe same command continues from there" in ran.err
 
 
-def test_tables_fold_to_the_terminal() -> None:
-    row = ("dragin", "0.625 [0.250, 0.875]", "0.500 [0.125, 0.750]")
-    wide, narrow = (table_text(("method", "EM", "F1"), [row], width) for width in (80, 40))
-    assert wide.splitlines()[2].split("   ") == list(row)
-    assert max(map(len, narrow.splitlines())) <= 40
-    assert [line.split() for line in narrow.splitlines()[2:]] == [
-        ["dragin", "0.625", "0.500"], ["[0.250,", "0.875]", "[0.125,", "0.750]"],
-    ]  # fmt: skip
-
-
 @pytest.mark.usefixtures("scripted")
 def test_show_lists_the_traces_of_a_run(command: Command, tmp_path: Path) -> None:
     command.refused("show", tmp_path, says=("no run",))
@@ -357,82 +346,6 @@ def test_a_run_that_is_given_twice_counts_once(
     command.refused("table", "runs", "copy", says=("are of the same settings; give one of the two",))
 
 
-# -- wrong usage ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (["--method", "dragin,dargin"], ("'dargin'", "Did you mean 'dragin'?")),
-        (["--method", "dragin,"], ("''",)),
-        (["--limit", "0"], ("--limit 0", "1 or more")),
-        (["--limit", "-3"], ("--limit -3",)),
-        (["--sample", "0"], ("--sample 0",)),
-        (["--sample", "3", "--limit", "3"], ("limit=3 and sample=3",)),
-        (["--limit", "x"], ("'x'",)),
-        (["--batch-size", "0"], ("--batch-size 0", "1 or more")),
-        (["--threshold", "abc"], ("'abc'",)),
-        (["--threshold", "-1"], ("threshold=-1", "at least 0")),
-        (["--threshold", "dargin=1"], ("Did you mean 'dragin'?",)),
-        (["--threshold", "flare=0.1"], ("flare is not among the methods",)),
-        (["--method", "sr-rag", "--threshold", "1"], ("none of the methods takes it",)),
-        (["--method", "dragin,sr-rag", "--threshold", "sr-rag=1"], ("sr-rag does not take it",)),
-        (["--method", "dragin,flare", "--threshold", "1"], ("do not measure alike", "--threshold flare=1")),
-        (["--method", "dragin,fl-rag", "--top-n", "5"], ("do not measure alike", "--top-n dragin=5")),
-        (["--top-n", "1.5"], ("1.5",)),
-        (["--when", "once", "--what", "qfs"], ("makes no sense",)),
-        (["--dataset", "almanac/hotpot"], ("almanac/hotpot",)),
-        (["--dataset", "no-such.json"], ("no-such.json",)),
-        (["--dataset", "almanac/iirc", "--split", "dve"], ("dve",)),
-        (["--exemplars", "no-such.yaml"], ("no-such.yaml",)),
-        (["--corpus", "no-such.tsv"], ("no-such.tsv",)),
-        (["--output", os.devnull + "/x"], ("--output",)),
-        (["--layer", "first"], ("--layer first",)),
-        (["--preset", "paper"], ("say for which model", "llama2-7b-chat:paper")),
-        (["--preset", "llama2-7-chat:paper"], ("llama2-7-chat", "did you mean")),
-        (["--preset", "llama2-7b-chat:papre"], ("papre", "did you mean 'paper'")),
-        (["--preset", "llama2-7b-chat:paper", "--method", "flare"], ("no settings of flare", "released")),
-        (["--preset", "vicuna-13b-v1.5:paper", "--method", "self-ask"], ("self-ask",)),
-        (["--layout", "dargin"], ("Did you mean 'dragin'?",)),
-        (["--decoding", "smaple"], ("Did you mean 'sample'?",)),
-        (["--when", "rind@0.5", "--threshold", "0.7"], ("threshold=0.7 contradicts when='rind@0.5'", "one of the two")),
-        (["--what", "qfs(top_n=5)", "--top-n", "7"], ("top_n=7 contradicts",)),
-        (["--threshold", "1", "--set", "threshold=2"], ("--threshold threshold=1.0 and --set threshold=2",)),
-        (["--set", "n=2", "--set", "n=3", "--method", "fl-rag"], ("--set n=2 and --set n=3: give one of the two",)),
-        (
-            ["--variant", "reference", "--set", "check_content_words=maybe"],
-            ("--set check_content_words=maybe: give true or false",),
-        ),
-        (["--set", "when=margin"], ("give --when",)),
-        (["--set", "keep_passage=no"], ("none of the methods takes it",)),
-    ],
-)
-def test_wrong_usage_is_two_lines_and_status_2(
-    command: Command, args: list[str], says: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    command.refused("run", *args, says=says)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("empty.json", "", "line 1: is not JSON"),
-        ("none.json", "[]", "holds no list of records"),
-        (
-            "twice.json",
-            json.dumps([{"_id": "a", "question": "Who?", "answer": "Li"}] * 2),
-            "the id 'a' was used before",
-        ),
-    ],
-)
-def test_a_bad_file_of_questions_is_named(command: Command, tmp_path: Path, name: str, content: str, says: str) -> None:
-    (tmp_path / name).write_text(content)
-    command.refused("run", "--dataset", tmp_path / name, "--output", tmp_path / "o", says=(name, says))
-    assert not (tmp_path / "o").exists()
-
-
 def test_questions_under_other_names(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(cli_run, "execute_runs", lambda _, __, options: seen.extend(cli_run.open_benchmarks(options)))
@@ -441,15 +354,6 @@ def test_questions_under_other_names(command: Command, tmp_path: Path, monkeypat
     ran = command("run", "--dataset", path, "--fields", "id=nr,question=q,answer=gold,separator=|")
     assert ran.code == cli.DONE, ran.err
     assert [(one.name, one.questions) for one in seen] == [("mine", (Question("7", "Who?", ("Ada", "Ada L.")),))]
-    command.refused("run", "--dataset", path, says=("mine.csv, line 2: has no question", "nr, q, gold", "--fields"))
-
-
-def test_two_data_sets_of_one_name(command: Command, tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "q.json").write_text(json.dumps([{"_id": "a", "question": "Who?", "answer": "Li"}]))
-    both = f"{tmp_path / 'a' / 'q.json'},{tmp_path / 'b' / 'q.json'}"
-    command.refused("run", "--dataset", both, "--output", tmp_path / "o", says=("called 'q' too", "one by one"))
 
 
 # -- sweep ------------------------------------------------------------------------------------------------------------
@@ -482,21 +386,6 @@ def test_sweep_goes_over_multiples_of_the_methods_own_theta(
 ) -> None:
     ran = command("sweep", *given, "--what", "question", "--dataset", "one", "--output", tmp_path)
     assert [float(row[0].partition("θ ")[2].split(",")[0]) for row in rows(ran.out)] == list(thetas), ran.err
-
-
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
-        (["--method", "sr-rag"], ("goes over one setting, and none has several", "--threshold VALUE,VALUE")),
-        (["--method", "flare", "--threshold", "0.1"], ("none has several",)),
-        (["--threshold", "1,2", "--top-n", "5,6"], ("goes over one setting", "threshold, top_n have")),
-        (["--threshold", "1,,2"], ("''",)),
-        (["--method", "sr-rag", "--threshold", "1,2"], ("none of the methods takes it",)),
-        (["--method", "dragon"], ("Did you mean 'dragin'?",)),
-    ],
-)
-def test_sweeps_that_make_no_sense(command: Command, args: list[str], says: tuple[str, ...], tmp_path: Path) -> None:
-    command.refused("sweep", *args, "--output", tmp_path / "o", says=says)
 
 
 # -- the embedded model -----------------------------------------------------------------------------------------------

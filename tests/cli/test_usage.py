@@ -1,0 +1,169 @@
+"""Wrong usage of every command: status 2, one or two lines that say what would be right, and nothing done."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from command import Command
+from ray_nodes import free_port
+
+WRONG = [
+    ("ask", ("QUESTION",)),
+    ("ask ''", ("question is empty",)),
+    ("ask ' \t\n'", ("question is empty",)),
+    ("ask '\udcff?'", ("half a character at 0",)),
+    ("ask Who? --id q", ("give a QUESTION between quotes, or --dataset and --id",)),
+    ("ask --dataset almanac/hotpotqa --id hotpotqa-test-00", ("did you mean 'hotpotqa-test-",)),
+    ("ask Who? --threshold abc", ("--threshold", "abc")),
+    ("ask Who? --threshold nan", ("threshold=nan", "at least 0")),
+    ("ask Who? --threshold -0.1", ("threshold=-0.1", "at least 0")),
+    ("ask Who? --set threshold=abc", ("threshold='abc' is not a number",)),
+    ("ask Who? --set threshold", ("write NAME=VALUE",)),
+    ("ask Who? --threshold 1 --method sr-rag", ("none of the methods takes it",)),
+    ("ask Who? --threshold 1,2", ("dragin-threshold=1.0, dragin-threshold=2.0", "one method")),
+    ("ask Who? --method dragin,flare", ("dragin, flare", "one method")),
+    ("ask Who? --top-n 0", ("top_n=0", "at least 1")),
+    ("ask Who? --max-new-tokens 0", ("max_new_tokens=0",)),
+    ("ask Who? --method dargin", ("'dargin'", "'fl-rag'", "Did you mean 'dragin'?")),
+    ("ask Who? --when once --what qfs", ("makes no sense",)),
+    ("ask Who? --layer first", ("--layer first", "last")),
+    ("ask Who? --layer 99", ("layer=99",)),
+    ("ask Who? --heads 1,x", ("--heads 1,x",)),
+    ("ask Who? --device toaster", ("toaster",)),
+    ("ask Who? --device cpu --device-map auto", ("--device and --device-map",)),
+    ("ask Who? --quantization 5bit", ("'5bit'", "Did you mean '8bit'?")),
+    ("ask Who? --dtype float3", ("float3",)),
+    ("ask Who? --layout chat", ("chat template", "layout='dragin'")),
+    ("ask Who? --layout chta", ("Did you mean 'chat'",)),
+    ("ask Who? --save no-such-folder/a.trace", ("no-such-folder", "make it first")),
+    ("ask Who? --html .", ("is a folder",)),
+    ("ask Who? --html a.html --save ./a.html", ("a.html", "both")),
+    ("ask Who? --corpus no-such.tsv", ("no-such.tsv",)),
+    ("ask Who? --corpus .", ("holds no passages", "a folder of .txt and .md files")),
+    ("ask Who? --corpus-fields id=nr", ("give it with --corpus",)),
+    ("ask Who? --exemplars no-such.yaml", ("no-such.yaml", "No such file")),
+    ("ask Who? --exemplars hotpot", ("hotpot: cannot be read", "or a name: 2wiki")),
+    ("show a.trace --html ./a.trace", ("a.trace", "both")),
+    ("show no-such.trace", ("no-such.trace", "no such file")),
+    ("show . --method dragin", ("--method goes with --id",)),
+    ("demo --limit 0", ("--limit 0",)),
+    ("demo --output /dev/null/x", ("--output",)),
+    ("demo --threshold flare=-1", ("threshold=-1",)),
+    ("aks Who?", ("'aks'", "'ask'")),
+    ("run --method dragin,", ("''",)),
+    ("run --limit 0", ("--limit 0", "1 or more")),
+    ("run --sample 0", ("--sample 0",)),
+    ("run --sample 3 --limit 3", ("limit=3 and sample=3",)),
+    ("run --limit x", ("'x'",)),
+    ("run --batch-size 0", ("--batch-size 0", "1 or more")),
+    ("run --threshold dargin=1", ("Did you mean 'dragin'?",)),
+    ("run --threshold flare=0.1", ("flare is not among the methods",)),
+    ("run --method dragin,sr-rag --threshold sr-rag=1", ("sr-rag does not take it",)),
+    ("run --method dragin,flare --threshold 1", ("do not measure alike", "--threshold flare=1")),
+    ("run --method dragin,fl-rag --top-n 5", ("do not measure alike", "--top-n dragin=5")),
+    ("run --top-n 1.5", ("1.5",)),
+    ("run --dataset almanac/hotpot", ("almanac/hotpot",)),
+    ("run --dataset no-such.json", ("no-such.json",)),
+    ("run --dataset almanac/iirc --split dve", ("dve",)),
+    ("run --output /dev/null/x", ("--output",)),
+    ("run --store a --no-store", ("--store and --no-store",)),
+    ("run --preset paper", ("say for which model", "llama2-7b-chat:paper")),
+    ("run --preset llama2-7-chat:paper", ("llama2-7-chat", "did you mean")),
+    ("run --preset llama2-7b-chat:papre", ("papre", "did you mean 'paper'")),
+    ("run --preset llama2-7b-chat:paper --method flare", ("no settings of flare", "released")),
+    ("run --decoding smaple", ("Did you mean 'sample'?",)),
+    ("run --when rind@0.5 --threshold 0.7", ("threshold=0.7 contradicts when='rind@0.5'", "one of the two")),
+    ("run --what 'qfs(top_n=5)' --top-n 7", ("top_n=7 contradicts",)),
+    ("run --threshold 1 --set threshold=2", ("--threshold threshold=1.0 and --set threshold=2",)),
+    ("run --set n=2 --set n=3 --method fl-rag", ("--set n=2 and --set n=3: give one of the two",)),
+    ("run --variant reference --set check_content_words=maybe", ("check_content_words=maybe: give true or false",)),
+    ("run --set when=margin", ("give --when",)),
+    ("run --set keep_passage=no", ("none of the methods takes it",)),
+    ("sweep --method sr-rag", ("goes over one setting, and none has several", "--threshold VALUE,VALUE")),
+    ("sweep --method flare --threshold 0.1", ("none has several",)),
+    ("sweep --threshold 1,2 --top-n 5,6", ("goes over one setting", "threshold, top_n have")),
+    ("sweep --threshold 1,,2", ("''",)),
+]
+ON_A_CLUSTER = [
+    ("run --actors 2", ("--actors", "give --ray too")),
+    ("run --ray local --quantization 4bit", ("--quantization and --ray",)),
+    ("run --ray local --store a", ("--store and --ray",)),
+    ("run --ray local --actors 0", ("actors=0", "at least 1")),
+    ("run --ray local --gpus-per-actor 1.5", ("gpus_per_actor=1.5", "a fraction")),
+    ("run --ray local --gpus-per-actor -1", ("gpus_per_actor=-1", "at least 0")),
+    ("run --ray head", ("'head'", "HOST:PORT")),
+    ("run --ray head:0", ("'head:0'", "HOST:PORT")),
+    ("run --ray ray://head:10001", ("'ray://head:10001'", "HOST:PORT")),
+    (f"run --ray 127.0.0.1:{free_port()}", ("no answer from 127.0.0.1:", "start a cluster there")),
+]
+
+
+def check_refused(command: Command, line: str, says: tuple[str, ...]) -> None:
+    before = sorted(Path().iterdir())
+    command.refused(*shlex.split(line), says=says)
+    assert sorted(Path().iterdir()) == before
+
+
+@pytest.mark.parametrize(("line", "says"), WRONG)
+def test_wrong_usage_is_two_lines_and_status_2(
+    command: Command, line: str, says: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_refused(command, line, says)
+
+
+@pytest.mark.parametrize(("line", "says"), ON_A_CLUSTER)
+def test_wrong_usage_of_a_cluster_too(
+    command: Command, line: str, says: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.chdir(tmp_path)
+    check_refused(command, line, says)
+
+
+RECORD = {"_id": "a", "question": "Who?", "answer": "Li"}
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "content", "says"),
+    [
+        ("ask Who? --corpus", "c.tsv", "", ("is empty",)),
+        ("ask Who? --corpus", "c.tsv", "id\ttext\ttitle\n1\tone\n", ("line 2", "2 fields")),
+        ("ask Who? --corpus", "c.tsv", "title\tbody\nx\ty\n", ("line 2", "has no text", "--corpus-fields")),
+        ("ask Who? --corpus", "c.doc", "id,text,title\n", (".tsv",)),
+        ("ask Who? --model", "config.json", "{}", ("is a file",)),
+        ("show", "bad.trace", "not a trace", ("not a trace",)),
+        ("run --dataset", "empty.json", "", ("line 1: is not JSON",)),
+        ("run --dataset", "none.json", "[]", ("holds no list of records",)),
+        ("run --dataset", "twice.json", json.dumps([RECORD] * 2), ("the id 'a' was used before",)),
+        (
+            "run --dataset",
+            "mine.csv",
+            "nr,q,gold\n7,Who?,Ada\n",
+            ("line 2: has no question", "nr, q, gold", "--fields"),
+        ),
+    ],
+)
+def test_a_bad_file_is_named(
+    command: Command,
+    line: str,
+    name: str,
+    content: str,
+    says: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(content)
+    check_refused(command, f"{line} ./{name}", (name, *says))
+
+
+def test_two_data_sets_of_one_name(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        Path(folder, "q.json").write_text(json.dumps([RECORD]))
+    check_refused(command, "run --dataset a/q.json,b/q.json", ("called 'q' too", "one by one"))
