@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -62,3 +64,28 @@ def start(*args: object, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "dragin_lab", *(str(arg) for arg in args)], env=environment(), **options
     )
+
+
+def interrupt_on_terminal(wanted: str, *args: object, times: int = 1) -> tuple[str, str]:
+    """``dragin-lab`` on a terminal of its own, with Ctrl-C once that shows ``wanted`` so many times.
+
+    Returns what was printed and what the terminal showed; it must end as an interrupted command does.
+    """
+    terminal, far = pty.openpty()
+    process = start(*args, stdout=subprocess.PIPE, stderr=far)
+    os.close(far)
+    shown, sent = b"", False
+    try:
+        while more := os.read(terminal, 4096):
+            shown += more
+            if not sent and shown.count(wanted.encode()) >= times:
+                process.send_signal(signal.SIGINT)
+                sent = True
+    except OSError:  # the other end is closed
+        os.close(terminal)
+    out, _ = process.communicate(timeout=PATIENCE)
+    text = shown.decode(errors="replace").replace("\r\n", "\n")
+    assert process.returncode == cli.INTERRUPTED, text
+    assert text.endswith("interrupted\n")
+    assert "Traceback" not in text
+    return out.decode(), text

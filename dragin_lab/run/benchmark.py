@@ -260,7 +260,7 @@ def record_episodes(
             raise SettingError("a cache serves one process, and a cluster has many; leave the cache out")
         options = {"traces": traces, "batch_size": batch_size}
         asking = {"exemplars": lab.prompt, "layout": lab.layout, "seed": lab.seed}
-        return lab.model.finish(questions, method, asking, options)  # type: ignore[no-any-return]
+        return lab.model.finish(questions, method, asking, options)
     return (record_of(trace, traces) for trace in ask_many(lab, questions, method, batch_size))
 
 

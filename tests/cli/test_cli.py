@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import signal
 import subprocess
 import sys
-import threading
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command import PATIENCE, QUESTION, ROOT, Command, start
+from command import PATIENCE, QUESTION, ROOT, Command, interrupt_on_terminal, start
 from mounts import mounted
 
 import dragin_lab as dl
@@ -302,41 +298,16 @@ def test_a_terminal_that_lacks_characters_still_shows_the_rest(stored: Path, mon
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_was_finished(command: Command, endless: Path, tmp_path: Path) -> None:
     trace = tmp_path / "a.trace"
-    terminal, far = pty.openpty()
-    process = start(
-        "ask", QUESTION, "--model", endless, "--method", "fl-rag", "--max-new-tokens", "100000", "--save", trace,
-        stdout=subprocess.PIPE, stderr=far,
-    )  # fmt: skip
-    os.close(far)
-    seen = b""
-
-    def read_on() -> None:  # a terminal that nobody reads is soon full, and then the command waits for it
-        nonlocal seen
-        with suppress(OSError):  # the other end is closed
-            while more := os.read(terminal, 4096):
-                seen += more
-
-    while seen.count(b"passages for:") < 3:  # two steps are behind it, it writes the third
-        seen += os.read(terminal, 4096)
-    process.send_signal(signal.SIGINT)
-    reader = threading.Thread(target=read_on)
-    reader.start()
-    out, _ = process.communicate(timeout=PATIENCE)
-    reader.join(timeout=PATIENCE)
-    os.close(terminal)
-    assert process.returncode == cli.INTERRUPTED
-    said = seen.decode(errors="replace").replace("\r\n", "\n")
-    assert f"trace written to {trace}" in said
-    assert said.endswith("interrupted\n")
-    assert "Traceback" not in said
+    asked = ("ask", QUESTION, "--model", endless, "--method", "fl-rag", "--max-new-tokens", "100000", "--save", trace)
+    out, terminal = interrupt_on_terminal("passages for:", *asked, times=3)  # two steps are behind it
+    assert f"trace written to {trace}" in terminal
     loaded = Trace.load(trace)
     assert loaded.ended == "cancelled"
     assert loaded.counters["retrievals"] >= 2
     assert len(loaded.steps[0].continuation or ()) == 16
     shown = command("show", trace)
-    assert shown.code == cli.DONE
-    assert shown.out == out.decode()
-    assert "cancelled" in shown.out
+    assert (shown.code, shown.out) == (cli.DONE, out)
+    assert "cancelled" in out
 
 
 def test_a_question_of_a_benchmark_gets_the_answer_of_the_run(command: Command, tmp_path: Path) -> None:

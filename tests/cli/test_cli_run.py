@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
-import pty
 import re
 import shutil
-import signal
-import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from answering import AnsweringModel, questions
-from command import PATIENCE, Command, start
+from command import Command, interrupt_on_terminal
 
 import dragin_lab as dl
 from dragin_lab.cli import app as cli
 from dragin_lab.cli import run as cli_run
 from dragin_lab.errors import ModelError
-from dragin_lab.model.load import LanguageModel
 from dragin_lab.run import lab as lab_module
 from dragin_lab.run.benchmark import Benchmark, open_benchmark
-from dragin_lab.run.rundir import find_runs, read_run
+from dragin_lab.run.rundir import find_runs
 from dragin_lab.trace.trace import Question
 
 RUN = ("run", "--method", "dragin,wo-rag", "--variant", "paper", "--what", "question")
@@ -70,22 +63,6 @@ def test_methods_over_data_sets_with_a_table_each(command: Command, tmp_path: Pa
     assert "one dragin-what=question: 3 of 3, " in ran.err
     assert "EM 1.000" in ran.err
     assert "the embedded passages" not in ran.err  # nobody knows what these questions are about
-
-
-def test_a_benchmark_of_ones_own_goes_to_latex_with_significance_by_one_command(
-    command: Command, tmp_path: Path, scripted: AnsweringModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cli_run, "open_benchmark", open_benchmark)
-    own = tmp_path / "mine.csv"
-    own.write_text("question,answer\n" + "".join(f"Who made thing {n}?,Li {n}\n" for n in range(1, 25)))
-    assert command(*RUN, "--dataset", own, "--output", tmp_path / "runs").code == cli.DONE
-    ran = command("table", tmp_path / "runs", "--compare", "dragin", "--format", "latex")
-    assert ran.code == cli.DONE, ran.err
-    (row,) = [line.split(" & ") for line in ran.out.splitlines() if line.startswith("wo-rag")]
-    assert row[1:4] == ["0.000", "{[}0.000, 0.138{]}", f"-1.000 (p = {2 / 2**24:.2g})"]  # McNemar: 24 won, none lost
-    assert r"\begin{tabular}{l" in ran.out
-    assert "n = 24 questions" in ran.out
-    assert "p value of a two-sided test (EM: McNemar, exact" in ran.out
 
 
 def test_questions_without_gold_answers_are_run_from_a_file(
@@ -282,49 +259,31 @@ def test_a_trigger_without_a_default_threshold(command: Command, tmp_path: Path,
 # -- one folder, from Python and from the command line ----------------------------------------------------------------
 
 
-@pytest.fixture
-def asked_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The prompts that any model is given from here on."""
-    prompts: list[str] = []
-    write = LanguageModel.stream
-
-    def counted(self: LanguageModel, draft: Any, *rest: Any, **more: Any) -> Any:
-        prompts.append(draft.prompt.text)
-        return write(self, draft, *rest, **more)
-
-    monkeypatch.setattr(LanguageModel, "stream", counted)
-    return prompts
-
-
 @pytest.mark.parametrize("first", ["python", "command line"])
 def test_each_side_completes_what_the_other_began(
-    command: Command, tmp_path: Path, asked_of: list[str], first: str
+    command: Command, tmp_path: Path, scripted: AnsweringModel, first: str
 ) -> None:
-    name = "almanac/2wikimultihopqa"
-    how = dl.method("dragin", max_new_tokens=8)
+    methods = [dl.method("dragin", what="question"), dl.method("wo-rag")]
 
-    def python(limit: int) -> None:
-        dl.Lab(retriever="bm25").run(name, [how, "wo-rag"], output=tmp_path, limit=limit, progress=False)
+    def python(count: int) -> None:
+        dl.Lab(scripted).run(Benchmark("one", tuple(questions(count))), methods, output=tmp_path, progress=False)
 
-    def line(limit: int) -> None:
-        for given in (("--method", "dragin", "--max-new-tokens", 8), ("--method", "wo-rag")):
-            ran = command("run", *given, "--retriever", "bm25", "--limit", limit, "--output", tmp_path)
-            assert ran.code == cli.DONE, ran.err
+    def line(count: int) -> None:
+        opened = Benchmark("one", tuple(questions(count)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cli_run, "open_benchmark", lambda source, **_: opened)
+            ran = command(*RUN, "--dataset", "one", "--output", tmp_path)
+        assert ran.code == cli.DONE, ran.err
 
     sides = [python, line] if first == "python" else [line, python]
-    sides[0](1)
-    sides[1](1)
-    begun = len(asked_of)
-    assert begun
-    sides[0](1)
-    assert len(asked_of) == begun
+    for side, count, asked in ((0, 1, [1]), (1, 1, [1]), (1, 2, [1, 2]), (0, 2, [1, 2])):
+        sides[side](count)
+        assert sorted(set(scripted.asked)) == asked
+    begun = list(scripted.asked)
     sides[1](2)
-    more = len(asked_of)
-    sides[0](2)
-    assert more > begun
-    assert len(asked_of) == more
-    assert {m.folder.relative_to(tmp_path).as_posix() for m in find_runs(tmp_path)} == {
-        f"{name}/dragin-max_new_tokens=8", f"{name}/wo-rag",
+    assert scripted.asked == begun
+    assert {record.folder.relative_to(tmp_path).as_posix() for record in find_runs(tmp_path)} == {
+        "one/dragin-what=question", "one/wo-rag",
     }  # fmt: skip
 
 
@@ -337,10 +296,8 @@ def test_a_run_that_is_given_twice_counts_once(
     monkeypatch.chdir(tmp_path)
     once = command("table", "runs").out
     assert once.count("wo-rag") == 1
-    for others in (["copy"], ["link"], ["./runs"], [tmp_path / "runs" / "one"]):
-        again = command("table", "runs", *others)
-        assert (again.code, again.out) == (cli.DONE, once), again.err
-        assert command("compare", "dragin", "wo-rag", "runs", *others).code == cli.DONE
+    for other in ("copy", "link", "./runs", tmp_path / "runs" / "one"):
+        assert command("table", "runs", other).out == once
     (changed,) = (tmp_path / "copy").rglob("wo-rag*/predictions.jsonl")
     changed.write_text("".join(changed.read_text().splitlines(keepends=True)[:2]))
     command.refused("table", "runs", "copy", says=("are of the same settings; give one of the two",))
@@ -388,52 +345,13 @@ def test_sweep_goes_over_multiples_of_the_methods_own_theta(
     assert [float(row[0].partition("θ ")[2].split(",")[0]) for row in rows(ran.out)] == list(thetas), ran.err
 
 
-# -- the embedded model -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_on_the_embedded_model_a_killed_run_ends_as_one_that_was_not(command: Command, tmp_path: Path) -> None:
-    args = ("--method", "dragin", "--dataset", "almanac/2wikimultihopqa", "--limit", 8, "--max-new-tokens", 24)
-    process = start("run", *args, "--output", tmp_path / "killed", stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-    folder = tmp_path / "killed" / "almanac" / "2wikimultihopqa" / "dragin-max_new_tokens=24"
-    path = folder / "predictions.jsonl"
-    while not path.exists() and process.poll() is None:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
-    done = len(read_run(folder).predictions)
-    assert done < 8
-    for name in ("killed", "whole"):
-        ran = command("run", *args, "--output", tmp_path / name)
-        assert ran.code == cli.DONE, ran.err
-    other = tmp_path / "whole" / folder.relative_to(tmp_path / "killed")
-    assert path.read_bytes() == (other / "predictions.jsonl").read_bytes()
-    assert json.loads((folder / "run.json").read_text())["model"]["model"] == "almanac"
+# -- on a terminal -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_a_terminal_gets_a_bar_and_ctrl_c_ends_it(tmp_path: Path) -> None:
-    terminal, far = pty.openpty()
-    process = start(
-        "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path, stdout=subprocess.PIPE, stderr=far
-    )
-    os.close(far)
-    seen = b""
-    while b"EM=" not in seen:
-        seen += os.read(terminal, 4096)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=PATIENCE)
-    try:
-        while more := os.read(terminal, 4096):
-            seen += more
-    except OSError:  # the other end is closed
-        os.close(terminal)
-    said = seen.decode(errors="replace").replace("\r\n", "\n")
-    assert process.returncode == cli.INTERRUPTED
-    assert "/200 [" in said
-    assert "the same command continues from there" in said
-    assert said.endswith("interrupted\n")
-    assert "Traceback" not in said
-    assert b"of 200)" in out
+    out, shown = interrupt_on_terminal("EM=", "run", "--method", "wo-rag", "--limit", 200, "--output", tmp_path)
+    assert "/200 [" in shown
+    assert "the same command continues from there" in shown
+    assert "of 200)" in out
     assert 0 < len(find_runs(tmp_path)[0].predictions) < 200
