@@ -22,11 +22,6 @@ from dragin_lab.run.rundir import RunRecord, read_run
 if TYPE_CHECKING:
     import pandas as pd
 
-#: θ of the paper's Table 5, on the released code's scale of RIND scores.
-TABLE_5 = (1.0, 1.1, 1.2, 1.3, 1.4)
-#: θ on the scale of Equations 1 to 5, around the default: the first retrieves more than twice as often as the last
-#: (docs/explanation/thresholds.md).
-EQUATIONS = (0.1, 0.2, 0.25, 0.3, 0.5)
 BLOCK = 50  # questions that all values are tried on before the next, so that a cache need not hold all of them
 
 

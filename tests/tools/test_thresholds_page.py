@@ -7,7 +7,6 @@ import re
 
 import pytest
 
-from dragin_lab.run.sweeps import EQUATIONS
 from tools.pages import thresholds
 
 MEASURED = json.loads(thresholds.RESULT.read_text(encoding="utf-8"))
@@ -26,9 +25,9 @@ def test_a_measured_default_lies_among_the_thresholds_of_both_models(trigger: st
 
 
 def test_a_sweep_lies_in_the_measured_range_and_retrieves_from_often_to_seldom() -> None:
-    assert thresholds.default_of("rind") in EQUATIONS
+    assert thresholds.default_of("rind") in thresholds.EQUATIONS
     for one in MEASURED:
-        retrievals = [one["grid"][f"{theta:g}"][1] for theta in EQUATIONS]
+        retrievals = [one["grid"][f"{theta:g}"][1] for theta in thresholds.EQUATIONS]
         assert retrievals == sorted(retrievals, reverse=True)
         assert retrievals[0] > 2 * retrievals[-1]
 
