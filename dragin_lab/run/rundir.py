@@ -12,31 +12,29 @@ is never counted; the command that made the run asks its question again.
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from dragin_lab.checks import several
 from dragin_lab.errors import DraginLabError, TraceFileError
-from dragin_lab.files import LARGEST, as_path, inside
-from dragin_lab.run.archive import ENDING, unpack_archive
+from dragin_lab.files import LARGEST, as_path, check_unpacked, inside, remedy, user_cache
 from dragin_lab.run.lines import Count, Line, Prediction, Timing, checksum, decode
 from dragin_lab.trace.file import LARGEST as LARGEST_TRACE
 from dragin_lab.trace.trace import Trace
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 #: Of all files of a run directory.
 FORMAT = 2
+ENDING = ".tar.xz"  # of run directories as one file
 CONFIG, PREDICTIONS, TIMINGS, TRACES = "run.json", "predictions.jsonl", "timings.jsonl", "traces"
-_ANOTHER = "run again in another folder"
+_ANOTHER, _GIVE = "run again in another folder", "give a folder that 'dragin-lab run --output' wrote"
 LARGEST_JSON = 2**26  # bytes of a file that is one token of JSON
 
 
@@ -93,13 +91,6 @@ class RunRecord:
         """The lines of the episodes that failed."""
         return [line for line in self.predictions if line["ended"] == "error"]
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        """One row per prediction (pandas.DataFrame)."""
-        import pandas as pd
-
-        return pd.DataFrame(self.predictions)
-
     def same_as(self, other: RunRecord) -> bool:
         """Whether the other is a copy: the same settings and the same answers."""
         return self.config == other.config and self.predictions == other.predictions
@@ -129,20 +120,18 @@ def file_of(folder: Path, *names: str, most: int = LARGEST) -> Path:
 
 
 def find_runs(paths: str | Path | Iterable[str | Path]) -> list[RunRecord]:
-    """Every run at or below some folders, or in archives of them (``archive``), each once, in order of their paths.
+    """Every run at or below some folders, or in archives of them (``ENDING``), each once, in order of their paths.
 
     Raises ``RunError`` for a path below which there is no run, and for a run that is damaged.
     """
-    remedy = "give a folder that 'dragin-lab run --output' wrote, or a list of them"
     folders: dict[Path, Path] = {}
-    for path in several("runs", paths, str | Path, remedy, alone=True):
+    for path in several("runs", paths, str | Path, f"{_GIVE}, or a list of them", alone=True):
         root = as_path(path, RunError)
         root = unpack_archive(root) if root.name.endswith(ENDING) and root.is_file() else root
         root = root.parent if root.name in (CONFIG, PREDICTIONS) else root
         below = sorted(file.parent for file in root.rglob(CONFIG)) if root.is_dir() else []
         if not below:
-            what = "holds no run" if root.is_dir() else "no such folder"
-            raise RunError(f"{path}: {what}; give a folder that 'dragin-lab run --output' wrote")
+            raise RunError(f"{path}: {'holds no run' if root.is_dir() else 'no such folder'}; {_GIVE}")
         for folder in below:
             folders.setdefault(folder.resolve(), folder)
     return [read_run(folder) for folder in folders.values()]
@@ -238,6 +227,41 @@ def read_lines(path: Path, kind: type[Prediction | Timing]) -> tuple[dict[str, L
         first[qid] = number
         lines[qid] = line
     return lines, damaged
+
+
+def unpack_archive(path: Path) -> Path:
+    """The folder that holds what is in an archive: below the user's cache, under a name made of its content.
+
+    Raises ``RunError`` for a file that is not such an archive, or that unpacks to too much
+    (``files.check_unpacked``); nothing of it stays then.
+    """
+    import lzma  # where an archive is read, and not with every command
+    import tarfile
+
+    from filelock import FileLock
+
+    try:
+        with path.open("rb") as file:
+            name = file_digest(file, "sha256").hexdigest()[:16]
+        folder = user_cache() / "runs" / name
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = folder.with_name(f"{name}.part")
+        with FileLock(folder.with_name(f"{name}.lock")):
+            if not folder.exists():
+                shutil.rmtree(draft, ignore_errors=True)  # of a process that was killed
+                try:
+                    with tarfile.open(path, "r:xz") as archive:
+                        check_unpacked(path, (member.size for member in archive), RunError)
+                        archive.extractall(draft, filter="data")
+                    draft.rename(folder)
+                finally:
+                    shutil.rmtree(draft, ignore_errors=True)
+    except OSError as error:
+        why = error.strerror or error
+        raise RunError(f"{path}: cannot be unpacked into {user_cache()}: {why}; {remedy(error)}") from None
+    except (EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
+        raise RunError(f"{path}: cannot be unpacked ({error}); get it again, or give a folder of runs") from None
+    return folder
 
 
 def trace_name(qid: str) -> str:

@@ -12,7 +12,7 @@ from run_folders import write_run
 
 import dragin_lab as dl
 from dragin_lab.errors import DraginLabError
-from dragin_lab.run.archive import PackedRunsError
+from dragin_lab.run.rundir import RunError
 from tools.pages.packaged import pack
 
 
@@ -57,7 +57,7 @@ def test_an_archive_unpacks_to_a_limit_that_can_be_raised(
             about.size = size
             archive.addfile(about, Zeros())
     monkeypatch.setenv("DRAGIN_LAB_UNPACK_GB", "0.002")
-    with pytest.raises(PackedRunsError, match=r"unpacks to more than 0\.002 GB .* set DRAGIN_LAB_UNPACK_GB to more"):
+    with pytest.raises(RunError, match=r"unpacks to more than 0\.002 GB .* set DRAGIN_LAB_UNPACK_GB to more"):
         dl.Runs.load(tmp_path / "a.tar.xz")
     assert left(cache) == []
     monkeypatch.setenv("DRAGIN_LAB_UNPACK_GB", "1")
@@ -75,6 +75,6 @@ def test_a_damaged_archive_is_said_to_be_one_and_leaves_nothing(tmp_path: Path, 
         for place in random.sample(range(len(data)), 3 if number else 0):
             data[place] ^= random.randrange(1, 256)
         (tmp_path / "a.tar.xz").write_bytes(data)
-        with pytest.raises(PackedRunsError, match="cannot be unpacked"):
+        with pytest.raises(RunError, match="cannot be unpacked"):
             dl.Runs.load(tmp_path / "a.tar.xz")
         assert left(cache) == []

@@ -21,9 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the embedded model's threads wo
 import dragin_lab as dl
 from dragin_lab.data.datasets import BENCHMARKS
 from dragin_lab.errors import DraginLabError
-from dragin_lab.run.archive import ENDING
 from dragin_lab.run.benchmark import open_benchmark
-from dragin_lab.run.rundir import CONFIG, PREDICTIONS, TIMINGS, TRACES, read_run
+from dragin_lab.run.rundir import CONFIG, ENDING, PREDICTIONS, TIMINGS, TRACES, read_run
 from tools.pages.base import RUNS, parser, say
 from tools.pages.runs import PARTS, made
 
