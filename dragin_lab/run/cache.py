@@ -80,8 +80,8 @@ class Cache:
     """Arrays under keys in SQLite, bounded in bytes; the least recently used are deleted first.
 
     Threads may share a cache, and processes its folder. ``counts`` says what was served. A damaged file is replaced by
-    an empty one, with a warning. Where the file fails later (a full disk), a warning says so, what is in it stays, and
-    the rest is cached in memory.
+    an empty one, with a warning. Where the file fails later (a full disk), a warning says so, what is in it is still
+    served, and nothing more is cached.
 
     Args:
         folder: keep the entries in a file there, for later processes too; None is in memory.
@@ -97,63 +97,59 @@ class Cache:
         self.limit = count("limit", limit, 0) if limit is not None else LIMIT if folder is None else DISK_LIMIT
         self.counts = Counts()
         self._lock = threading.Lock()
-        #: The first one is written to; a second one is a file that could not take more.
-        self._tables = [_open_memory() if self.folder is None else _open_folder(self.folder)]
+        self._table = _open_memory() if self.folder is None else _open_folder(self.folder)
+        self._failed = False  # whether it takes no more
         self._bytes = self.nbytes  # at most: what is replaced is counted twice until the limit is reached
 
     def __len__(self) -> int:
-        return sum(table.execute("SELECT COUNT(*) FROM entry").fetchone()[0] for table in self._tables)
+        return int(self._table.execute("SELECT COUNT(*) FROM entry").fetchone()[0])
 
     @property
     def nbytes(self) -> int:
         """Bytes of all entries."""
-        return int(self._tables[0].execute("SELECT SUM(size) FROM entry").fetchone()[0] or 0)
+        return int(self._table.execute("SELECT SUM(size) FROM entry").fetchone()[0] or 0)
 
     def get(self, key: bytes) -> Arrays | None:
         """The arrays under a key; None where there are none. A damaged entry is deleted, with a warning."""
         with self._lock:
-            for table in self._tables:
-                try:
-                    row = table.execute("SELECT bytes, sum FROM data WHERE key = ?", (key,)).fetchone()
-                    if row is None:
-                        continue
-                    if isinstance(row[0], bytes) and zlib.crc32(row[0]) == row[1]:
-                        with suppress(sqlite3.OperationalError):  # it is locked or full: read all the same
-                            table.execute(f"UPDATE entry SET used = {_NEXT} WHERE key = ?", (key,))
-                        return safetensors.numpy.load(row[0])
-                    warnings.warn(f"{self._path}: an entry is damaged; it is generated again", stacklevel=3)
-                    table.execute("DELETE FROM entry WHERE key = ?", (key,))
-                except sqlite3.Error as error:
-                    self._give_up(error)
-                except safetensors.SafetensorError:  # its checksum is right, so another program wrote it
+            try:
+                row = self._table.execute("SELECT bytes, sum FROM data WHERE key = ?", (key,)).fetchone()
+                if row is None:
                     return None
+                if isinstance(row[0], bytes) and zlib.crc32(row[0]) == row[1]:
+                    with suppress(sqlite3.OperationalError):  # it is locked or full: read all the same
+                        self._table.execute(f"UPDATE entry SET used = {_NEXT} WHERE key = ?", (key,))
+                    return safetensors.numpy.load(row[0])
+                warnings.warn(f"{self._path}: an entry is damaged; it is generated again", stacklevel=3)
+                self._table.execute("DELETE FROM entry WHERE key = ?", (key,))
+            except sqlite3.Error as error:
+                self._give_up(error)
+            except safetensors.SafetensorError:  # its checksum is right, so another program wrote it
+                pass
             return None
 
     def put(self, key: bytes, arrays: Arrays) -> None:
         """Cache arrays under a key, in place of what was there; nothing where they are larger than the limit."""
         data = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-        if len(data) > self.limit:
+        if len(data) > self.limit or self._failed:
             return
         with self._lock:
             try:
                 self._insert(key, data)
             except sqlite3.Error as error:
-                if self._give_up(error):
-                    self._insert(key, data)
+                self._give_up(error)
 
     def clear(self) -> None:
         """Drop all entries."""
         with self._lock:
-            for table in self._tables:
-                table.execute("DELETE FROM entry")
+            self._table.execute("DELETE FROM entry")
             self._bytes = 0
 
     def close(self) -> None:
         """Close the file; it is then an empty cache in memory."""
-        closing, self._tables = self._tables, [_open_memory()]
-        for table in closing:
-            with suppress(sqlite3.Error):
-                table.close()
+        closing, self._table = self._table, _open_memory()
+        with suppress(sqlite3.Error):
+            closing.close()
 
     def __enter__(self) -> Cache:
         return self
@@ -170,7 +166,7 @@ class Cache:
         return "the cache" if self.folder is None else self.folder / NAME
 
     def _insert(self, key: bytes, data: bytes) -> None:
-        table = self._tables[0]
+        table = self._table
         table.execute("BEGIN IMMEDIATE")
         try:
             table.execute(f"INSERT OR REPLACE INTO entry VALUES (?, {_NEXT}, ?)", (key, len(data)))
@@ -187,21 +183,17 @@ class Cache:
                 table.execute(_SHRINK, (int(0.9 * self.limit),))
                 self._bytes = self.nbytes
 
-    def _give_up(self, error: sqlite3.Error) -> bool:
-        """Go on in memory, with a warning; not where another process holds the file for long."""
-        if "locked" in str(error) or "busy" in str(error):
-            return False  # this entry is generated again
-        if len(self._tables) > 1:
-            return False
+    def _give_up(self, error: sqlite3.Error) -> None:
+        """Write nothing more, with a warning; where another process holds the file for long, only this once."""
+        if self._failed or "locked" in str(error) or "busy" in str(error):
+            return
         assert self.folder is not None
+        self._failed = True
         warnings.warn(
             f"{self._path}: {error}; nothing more is written there, what is there stays, and the run goes on. "
             f"{_advise_on(error, self.folder).capitalize()}",
             stacklevel=4,
         )
-        self._tables.insert(0, _open_memory())
-        self.limit, self._bytes = min(self.limit, LIMIT), 0
-        return True
 
 
 def _open_memory() -> sqlite3.Connection:

@@ -161,16 +161,18 @@ def test_a_full_disk_is_not_a_folder_without_permission(tmp_path: Path, monkeypa
 def test_a_full_disk_ends_the_writing_and_nothing_else(tmp_path: Path) -> None:
     with Cache(tmp_path) as cache:
         cache.put(key(1), block(1))
-        cache._tables[0].execute("PRAGMA max_page_count = 10")
+        cache._table.execute("PRAGMA max_page_count = 10")
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             for n in range(2, 60):
                 cache.put(key(n), block(n))
         (one,) = said
         assert "full; nothing more is written there, what is there stays, and the run goes on" in str(one.message)
-        assert there(cache, range(60)) == list(range(1, 60))  # the rest from memory
+        kept = there(cache, range(60))
+        assert kept[0] == 1
+        assert len(kept) < 59
     with Cache(tmp_path) as cache:
-        assert 1 in there(cache, range(60))
+        assert there(cache, range(60)) == kept
 
 
 def test_two_processes_share_a_folder(tmp_path: Path) -> None:
