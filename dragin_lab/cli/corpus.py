@@ -21,7 +21,7 @@ from dragin_lab.cli.options import (
     load_retriever,
     retriever_option,
 )
-from dragin_lab.cli.outputs import RunFailedError, echo, report_findings
+from dragin_lab.cli.outputs import RunFailedError, counted, echo, report_findings
 from dragin_lab.errors import BrokenOffError, DraginLabError
 from dragin_lab.files import as_path
 from dragin_lab.text import without_secrets
@@ -65,7 +65,7 @@ def build(source: str, out: str, fields: str | None, expect: int | None, force: 
         raise RunFailedError(str(error)) from error
     stored = sum(path.stat().st_size for path in corpus.folder.rglob("*") if path.is_file())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10  # KiB on Linux
-    echo(f"{len(corpus):,} passages in {corpus.folder}")
+    echo(f"{counted(len(corpus), 'passage')} in {corpus.folder}")
     echo(f"fingerprint {corpus.about['fingerprint']}")
     echo(f"{stored >> 20:,} MiB on disk, at most {peak:,} MiB in memory", err=True)
     if cut := corpus.about["cut"]:

@@ -149,7 +149,7 @@ def demo(limit: int, output: str, **options: Any) -> None:
     asked = open_benchmark("almanac/2wikimultihopqa", limit=limit, split="dev")
     root = make_folder(output)
     if len(asked.questions) < limit:
-        echo(f"there are {counted(len(asked.questions), 'question')}, fewer than the {limit} asked for")
+        echo(f"--limit {limit}: there is no more than {counted(len(asked.questions), 'question')}")
     lab = Lab()
     folders = {method: run_folder(lab, method, asked, root) for method in methods}
     try:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib.metadata import version
@@ -146,11 +146,14 @@ def open_run(
 
     def answer(upto: int | None) -> list[Line]:
         todo = [q for q in asked.questions[:upto] if q.id not in run.done or run.lacks_trace(q.id)]
-        earlier = list(run.done.values())
         ended = record_episodes(asking, method, todo, traces=traces, batch_size=batch_size)
-        answered = _while_servers_answer(ended, len(todo), server)
-        for one in _show_progress(answered, title if todo else "", len(qids), earlier):
-            run.add(*one)
+        unfinished = bool(title) and bool(todo) and len(run.done) < len(qids)
+        shown = Progress(title, len(qids), run.done.values()) if unfinished else nullcontext()
+        with shown as progress:
+            for one in _while_servers_answer(ended, len(todo), server):
+                run.add(*one)
+                if progress is not None:
+                    progress.add(one.line)
         run.finish()
         return [run.done[qid] for qid in qids if qid in run.done]
 
@@ -185,19 +188,6 @@ def _while_servers_answer(ended: Iterable[Finished], count: int, server: str | N
                 f"stopped, as the last {alike} questions failed with the same error: {error}\n"
                 "What was answered is kept; run it again when the server answers"
             )
-
-
-def _show_progress(
-    ended: Iterable[Finished], title: str, total: int, earlier: Sequence[Line] = ()
-) -> Iterator[Finished]:
-    """Every episode; progress is shown where there is a title, and something left to do."""
-    if not title or len(earlier) == total:
-        yield from ended
-        return
-    with Progress(title, total, earlier) as progress:
-        for one in ended:
-            yield one
-            progress.add(one.line)
 
 
 def run_folder(lab: Lab, method: Method, asked: Benchmark, output: str | Path) -> Path:

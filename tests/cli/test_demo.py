@@ -66,7 +66,7 @@ def test_more_questions_than_there_are(command: Command, tmp_path: Path, monkeyp
     monkeypatch.setattr(cli_run, "open_benchmark", lambda name, limit, split: whole(name, limit=1, split=split))
     ran = command(*SHORT, "--limit", 5, "--output", tmp_path)
     assert ran.code == cli.DONE
-    assert "there are 1 question, fewer than the 5 asked for" in ran.out
+    assert "--limit 5: there is no more than 1 question" in ran.out
 
 
 @pytest.mark.parametrize(
