@@ -234,43 +234,22 @@ def test_public_entries_take_what_is_meant_or_refuse_by_name(entries: list[Entry
             assert not leaked, f"{entry.name}({name}={thing!r:.60})"
 
 
-def nested(depth: int) -> list[Any]:
-    found: list[Any] = []
-    for _ in range(depth):
-        found = [found]
-    return found
-
-
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: dl.Corpus.load(""), "it is empty"),
-        (lambda: dl.Corpus.load(pd.DataFrame({"a": [1]})), "has no text"),
-        (
-            lambda: dl.Corpus.from_passages([{"text": "a"}]),
-            "is dict; give dl.Passage objects",
-        ),  # type: ignore[list-item]
-        (lambda: dl.BM25(dl.Corpus.from_passages(PASSAGES), k1=None), "k1=None is not a number"),  # type: ignore[arg-type]
         (lambda: dl.open_retriever("bm25", dl.Corpus), "holds no passages"),
         (lambda: dl.Lab(exemplars=[("q", "r", "a")]), "number 1 of exemplars, .* is tuple; give"),  # type: ignore[list-item]
         (lambda: dl.Passage(None, "a", "b"), "id=None of a Passage is NoneType"),  # type: ignore[arg-type]
-        (lambda: dl.Passage("1", "a", float("nan")), "text=nan of a Passage is float"),  # type: ignore[arg-type]
-        (lambda: dl.Passage("1", "a", nested(5000)), "text=.* of a Passage is list"),  # type: ignore[arg-type]
         (lambda: dl.Lab().ask_many("Who is it?"), "give a list of texts or of Question"),
         (lambda: dl.Lab().ask_many(["Who?", {"question": "Who is it?"}]), "number 2 of questions, .* is dict"),
-        (lambda: dl.Lab().ask_many([("1", "Who is it?")]), "number 1 of questions, .* is tuple"),
-        (lambda: dl.Lab(seed=-1), "seed=-1"),
         (lambda: dl.Lab().ask("Who \ud800?"), "holds half a character at 4"),
-        (lambda: dl.Lab().ask(None), "question None is NoneType"),  # type: ignore[arg-type]
         (lambda: dl.Trace.load("a\0b"), "embedded null byte"),
         (lambda: dl.open_retriever("elasticsearch:http://u:p@[::1/x"), r"http://\[::1/x is not an address"),
-        (lambda: dl.open_retriever("milvus:http://u:p@[::1/x"), r"http://\[::1/x is not an address"),
         (lambda: dl.Cluster(None), "address=None is NoneType"),  # type: ignore[arg-type]
         (lambda: dl.Cluster(recipe="almanac"), "recipe .* is str; give a Recipe"),  # type: ignore[arg-type]
         (lambda: views.needs_curves(pd.DataFrame({"a": [1]})), "items .* is DataFrame"),  # type: ignore[arg-type]
-        (lambda: views.needs_curves([], thresholds={"rind": "high"}), "the threshold of rind='high' is not a number"),  # type: ignore[dict-item]
         (lambda: views.score_distributions([], triggers={"rind": 1}), "triggers .* is dict"),  # type: ignore[arg-type]
-        (lambda: views.score_distributions([], positive=True), "positive=True: give a function"),  # type: ignore[arg-type]
     ],
 )
 def test_calls_that_gave_a_librarys_traceback_name_what_is_wrong(call: Callable[[], Any], says: str) -> None:
@@ -306,16 +285,8 @@ def commands(offline: Path) -> list[list[str]]:
     lab = dl.Lab(lm, dl.Corpus.from_passages(PASSAGES))
     lab.ask("Who is Ann?", "wo-rag", max_new_tokens=3).save("good.trace")
     lab.run([dl.Question("1", "Who is Ann?", ("Bo",))], ["wo-rag", "sr-rag"], output="good", progress=False)
-    model = [
-        "--model",
-        str(lm_tiny.PARITY / "almanac-small"),
-        "--device",
-        "cpu",
-        "--dtype",
-        "float32",
-        "--layer",
-        "last",
-    ]
+    small = str(lm_tiny.PARITY / "almanac-small")
+    model = ["--model", small, *["--device", "cpu", "--dtype", "float32", "--layer", "last"]]
     corpus = ["--corpus", "passages.jsonl", "--retriever", "bm25"]
     method = ["--method", "dragin", "--variant", "paper", "--top-k", "2", "--max-new-tokens", "3", "--seed", "0"]
     asked = ["--dataset", "questions.jsonl", "--fields", "question=question", "--limit", "1"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,14 @@ def test_a_healthy_installation(command: Command) -> None:
         assert part in ran.out
 
 
-def test_a_model_that_is_none(command: Command, tmp_path: Path) -> None:
+def test_a_model_that_is_none_or_fails_its_checks(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran = command("doctor", "--model", tmp_path)
     assert ran.code == cli.FAILED
     assert ran.out.splitlines()[-1].startswith(f"FAIL  {tmp_path} is not a model")
     assert ran.err.startswith("error: 1 of the lines above is marked FAIL and needs a repair")
     assert "embedded corpus" in ran.out  # the rest was looked at all the same
-
-
-def test_a_model_that_fails_its_checks(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = [Check("attention rows sum to 1", False, 0.5, 1e-3), Check("logits equal", False, float("nan"), 1e-4)]
     monkeypatch.setattr(LanguageModel, "check", lambda self: bad)
     ran = command("doctor")
@@ -45,8 +45,8 @@ def test_a_model_that_fails_its_checks(command: Command, monkeypatch: pytest.Mon
     assert "2 of the lines above are marked FAIL and need a repair" in ran.err
 
 
-def test_packages_that_are_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from importlib import metadata
+def test_what_is_missing_or_breaks_does_not_hide_the_rest(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dragin_lab.core import sentences
 
     real, version = importlib.import_module, metadata.version
 
@@ -60,23 +60,16 @@ def test_packages_that_are_missing(command: Command, monkeypatch: pytest.MonkeyP
             raise metadata.PackageNotFoundError(name)
         return version(name)
 
+    def broken(nlp: Any = None) -> None:
+        raise ZeroDivisionError("spaCy is upside down")
+
     monkeypatch.setattr(importlib, "import_module", without)
     monkeypatch.setattr(metadata, "version", unknown)
+    monkeypatch.setattr(sentences, "load_pipeline", broken)
     ran = command("doctor")
     assert ran.code == cli.FAILED
     assert "FAIL  safetensors cannot be imported (no such library); install it again" in ran.out
     assert "lacks datasets is not installed; corpora and questions from the Hugging Face Hub want it" in ran.out
-
-
-def test_a_part_that_breaks_does_not_hide_the_others(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dragin_lab.core import sentences
-
-    def broken(nlp: Any = None) -> None:
-        raise ZeroDivisionError("spaCy is upside down")
-
-    monkeypatch.setattr(sentences, "load_pipeline", broken)
-    ran = command("doctor")
-    assert ran.code == cli.FAILED
     assert "FAIL  ZeroDivisionError: spaCy is upside down" in ran.out
     assert "attention rows sum to 1" in ran.out
 

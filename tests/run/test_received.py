@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -42,48 +41,25 @@ def folder(whole: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole, tmp_path / "run"))
 
 
-def link(path: Path, outside: Path) -> None:
-    path.symlink_to(outside / "file")
-
-
-def link_to_nothing(path: Path, outside: Path) -> None:
-    path.symlink_to(outside / "new")
-
-
-def link_to_folder(path: Path, outside: Path) -> None:
-    path.symlink_to(outside)
-
-
 def link_of_links(path: Path, outside: Path) -> None:
     (path.parent / "between").symlink_to(outside / "file")
     path.symlink_to("between")
 
 
-def link_to_device(path: Path, outside: Path) -> None:
-    path.symlink_to("/dev/zero")
+TRAPS: dict[str, Callable[[Path, Path], None]] = {
+    "link": lambda path, outside: path.symlink_to(outside / "file"),
+    "link to nothing": lambda path, outside: path.symlink_to(outside / "new"),
+    "link to a folder": lambda path, outside: path.symlink_to(outside),
+    "link of links": link_of_links,
+    "link to a device": lambda path, outside: path.symlink_to("/dev/zero"),
+    "pipe": lambda path, outside: os.mkfifo(path),
+}
 
 
-def pipe(path: Path, outside: Path) -> None:
-    os.mkfifo(path)
-
-
-def listener(path: Path, outside: Path) -> None:
-    there = os.getcwd()
-    os.chdir(path.parent)  # the name of a socket may not be long
-    try:
-        socket.socket(socket.AF_UNIX).bind(path.name)
-    finally:
-        os.chdir(there)
-
-
-@pytest.fixture(params=[link, link_to_nothing, link_to_folder, link_of_links, link_to_device, pipe, listener])
-def trap(request: pytest.FixtureRequest) -> Callable[[Path, Path], None]:
-    return request.param  # type: ignore[no-any-return]
-
-
+@pytest.mark.parametrize("trap", TRAPS)
 @pytest.mark.parametrize("name", FILES)
 def test_no_file_of_a_run_leads_out_of_it_or_holds_up_whoever_reads_or_completes_it(
-    folder: Path, outside: Path, name: str, trap: Callable[[Path, Path], None]
+    folder: Path, outside: Path, name: str, trap: str
 ) -> None:
     path = folder / name
     if path.is_dir():
@@ -92,7 +68,7 @@ def test_no_file_of_a_run_leads_out_of_it_or_holds_up_whoever_reads_or_completes
         path.unlink(missing_ok=True)
     if name == "run.json":
         (folder / "predictions.jsonl").unlink()  # so that nothing but the link speaks against a new run here
-    trap(path, outside)
+    TRAPS[trap](path, outside)
     reads = [lambda: read_run(folder).trace("q2")] if name not in (".lock", "timings.jsonl") else []
     for door in [*reads, lambda: answer(folder, COUNT, traces=True)]:
         with pytest.raises(DraginLabError, match=REFUSED):
