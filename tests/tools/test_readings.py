@@ -232,10 +232,6 @@ def test_the_reading_of_triggers_is_that_of_its_tables() -> None:
          f"{short(at('fitted', 'exact match at 1.5'))}) it does not",
          value(at("entropy")) > bounds(at("fitted"))[0]
          and value(at("entropy", "exact match at 1.5")) < bounds(at("fitted", "exact match at 1.5"))[0]),
-        (f"at one retrieval the two are alike, {lead('1', 'almanac-prototype')}, and at 1.5 it is ahead by "
-         f"{lead('1.5', 'almanac-prototype').removeprefix('+')}",
-         (sure(lead("1", "almanac-prototype")), sure(lead("1.5", "almanac-prototype"))) == (0, 1)),
-        ("On `almanac-small` they are alike", sure(lead("1", "almanac-small")) == 0),
         ("Entropy alone costs less and answers more at one retrieval",
          value(at("entropy", "CPU ms")) < value(at("rind", "CPU ms")) and value(at("entropy")) > value(at("rind"))),
         (f"attention alone ({short(at('attention'))}) is nearer to `random` than to RIND",

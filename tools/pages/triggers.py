@@ -4,8 +4,6 @@
     python -m tools.pages.triggers --part iirc         one benchmark, beside another process with another; then all
     python -m tools.pages.triggers --limit 3           a quick look: so many questions of each benchmark
 
-Then RIND and the fitted trigger are held against each other on models of another world (``first_world``).
-
 What is computed goes into runs/triggers/, in a folder for these weights and settings; what is there is not computed
 again. Thresholds are found, and the trigger is fitted, on the development split; test is answered once.
 """
@@ -31,11 +29,9 @@ from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.core.method import Method
 from dragin_lab.data import datasets
 from dragin_lab.errors import SettingError
-from dragin_lab.study.budgets import Frontier
 from dragin_lab.study.fitting import LEAST
 from dragin_lab.study.headroom import Headroom, bounds
 from dragin_lab.trace.trace import Trace
-from tools.pages import first_world
 from tools.pages.base import DOCS, ROOT, RUNS, Row, kept_rows, parser, say
 from tools.pages.triggers_page import HEADROOM_AT, Audit, Results, write_page, write_tables
 from tools.pages.triggers_work import NEW_TOKENS, Run, Work
@@ -52,7 +48,7 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
         runs, unreached = work.calibrated(methods)
     oracle, gold = bounds(work.labels("test"))
     own = {run.name: run for run in runs if run.budget == HEADROOM_AT}
-    extra = [Run("wo-rag", nothing, dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_TOKENS))]
+    extra = [Run("wo-rag", nothing, dl.method("wo-rag", max_new_tokens=NEW_TOKENS))]
     extra += [Run("oracle", nothing, work.method(oracle)), Run("oracle gold", nothing, work.method(oracle, gold))]
     extra += [
         Run(f"{name} gold", nothing, work.method(methods[name].trigger, gold, threshold=own[name].method.threshold))
@@ -74,7 +70,6 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
     items = work.items()
     return Results(
         model=work.provenance,
-        variant=given.variant,
         pipeline=work.pipeline.name,
         questions=len(lines[0]),
         dev_questions=given.dev_limit * len(datasets.BENCHMARKS),
@@ -91,32 +86,14 @@ def compared(work: Work, given: argparse.Namespace) -> Results | None:
     )
 
 
-# -- another model and another world ----------------------------------------------------------------------------------
-
-
-def confirmed(work: Work, given: argparse.Namespace) -> dict[str, Frontier]:
-    """RIND and the trigger fitted on Almanac, on models of another world; only θ is calibrated again."""
-    fitted, probe = work.fitted(), work.probe()
-    found = {}
-    for folder in given.confirm:
-        other = Work(given, folder, first_world.first_world())
-        say(f"confirm: {other.lm!r}; results in {other.folder}")
-        methods = {name: other.methods(fitted, probe)[name] for name in ("rind", "fitted")}
-        runs, unreached = other.calibrated(methods)
-        runs.append(Run("wo-rag", float("nan"), dl.method("wo-rag", variant=given.variant, max_new_tokens=NEW_TOKENS)))
-        found[other.lm.name] = other.frontier(runs, other.answer(runs)[0], unreached)
-    return found
-
-
 # -- the audit --------------------------------------------------------------------------------------------------------
 
 
 def audit(given: argparse.Namespace) -> tuple[list[Audit], dict[str, str]]:
     """RIND as released with each model's own space marker, and with Llama-2's, at one θ; and the θ of a budget."""
-    given = argparse.Namespace(**vars(given) | {"variant": "reference"})
     found, thetas = [], {}
     for folder in dict.fromkeys([given.model, *given.byte_level]):
-        work = Work(given, folder)
+        work = Work(given, folder, "reference")
         tokenizer, rind = work.lm.tokenizer, work.method("rind", threshold=FIXED_THETA)
         own = tokenizer.marker
         try:
@@ -156,9 +133,7 @@ def _audited(model: str, own: str, marker: str, traces: Sequence[Trace]) -> Audi
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     command = parser(__doc__)
     command.add_argument("--model", help="a folder or an id; default: the embedded model")
-    command.add_argument("--confirm", nargs="*", default=first_world.MODELS, help="models of the other world")
     command.add_argument("--byte-level", nargs="*", default=[BYTE_LEVEL], help="the audit's further models")
-    command.add_argument("--variant", choices=("paper",), default="paper")
     command.add_argument("--limit", type=int, default=240, help="test questions of each benchmark")
     command.add_argument("--needs-limit", type=int, default=240, help="of these, questions for the areas")
     command.add_argument(
@@ -186,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.tables is not None:
         write_tables(given.tables / "almanac_triggers.json", found)
         copyfile(work.folder / "fitted.json", given.tables / "almanac_fitted.json")
-    write_page(given.page, replace(found, confirmed=confirmed(work, given), audits=audits, thetas=thetas))
+    write_page(given.page, replace(found, audits=audits, thetas=thetas))
     say(f"wrote {given.page}")
 
 

@@ -45,11 +45,8 @@ FORMULAS = {
     "prefix-entropy": ("mean H of the first 20 tokens, once", "–"),
     "etc": ("second difference of H × attention paid; ETC's own loop", "a second forward pass, attention"),
 }
-#: name on the page -> the score of ``needs`` that it holds against θ, by variant.
-SCORES = {
-    "reference": {"rind": "rind-reference", "probability": "probability-sentence", "etc": "entropy-trend"},
-    "paper": {"etc": "entropy-trend"},
-}
+#: name on the page -> the score of ``needs`` that it compares with θ, where that has another name.
+SCORES = {"etc": "entropy-trend"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,6 @@ class Results:
     """Everything the page says."""
 
     model: Mapping[str, Any]
-    variant: str
     pipeline: str
     questions: int
     dev_questions: int
@@ -86,7 +82,6 @@ class Results:
     facts: Sequence[needs.Item]
     record: Mapping[str, Any]  # of the fitted trigger
     seconds: Mapping[str, float]  # CPU seconds over all budgets
-    confirmed: Mapping[str, Frontier] = field(default_factory=dict)
     audits: Sequence[Audit] = ()
     thetas: Mapping[str, str] = field(default_factory=dict)  # model -> RIND's at HEADROOM_AT
 
@@ -118,7 +113,6 @@ def write_page(path: Path, found: Results) -> None:
         "against": _against_rind(found.frontier),
         "headroom": _headroom(found),
         "retrievals": _retrievals(found),
-        "confirmed": _confirmed(found),
         "audited": str(found.audits[0].questions) if found.audits else "0",
         "audit": _audit(found.audits),
         "thetas": ", ".join(f"`{model}` {theta}" for model, theta in found.thetas.items()),
@@ -137,7 +131,7 @@ def write_tables(path: Path, found: Results) -> None:
     right = {name: {line["qid"]: line["em"] for line in lines} for name, lines in found.at_budget.items()}
     parting = [qid for qid, em in right.get("fitted", {}).items() if em != right["rind"][qid]]
     points = {f"{n:g}": _records(found.frontier.at(n)) for n in BUDGETS_SHOWN}
-    record = {"questions": found.questions, "model": found.model["weights_sha256"], "variant": found.variant}
+    record = {"questions": found.questions, "model": found.model["weights_sha256"], "variant": "paper"}
     record |= {"frontier": _records(found.frontier.table), "at": points, "headroom": rooms, "parting": parting}
     path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
@@ -151,7 +145,7 @@ def _records(table: Any) -> list[dict[str, Any]]:
 def _setting(found: Results) -> str:
     rows = [
         ("model", f"`{found.model['model']}`, weights `{found.model['weights_sha256'][:12]}`, {found.model['dtype']}"),
-        ("loop", f"DRAGIN's, {found.variant} variant"),
+        ("loop", "DRAGIN's, paper variant"),
         ("questions", f"{found.questions} test questions of Almanac"),
         ("thresholds, and the fitted trigger", f"{found.dev_questions} development questions"),
         ("sentences, content words", found.pipeline),
@@ -169,7 +163,7 @@ def _table(found: Results) -> str:
     areas, own = _areas(found.facts), _areas(needs.own_view(found.facts))
     rows = []
     for name, when in found.methods.items():
-        score = SCORES[found.variant].get(name, name)
+        score = SCORES.get(name, name)
         mine = moved[(moved["method"] == name) & (moved["budget"] > 0)]
         runs = max(len(mine), 1)
         rows.append(
@@ -268,23 +262,6 @@ def _retrievals(found: Results) -> str:
         "right to wrong",
     )
     return markdown_table((*head, "gain"), rows)
-
-
-def _confirmed(found: Results) -> str:
-    blocks = []
-    for model, frontier in found.confirmed.items():
-        at = [_by_name(frontier.at(retrievals)) for retrievals in BUDGETS_SHOWN]
-        rows = [[f"`{name}`", *(_exact(one[name]) for one in at)] for name in at[0]]
-        head = ("trigger", *(f"exact match at {retrievals:g}" for retrievals in BUDGETS_SHOWN))
-        blocks.append(f"### `{model}`\n\n{markdown_table(head, rows)}\n\n{_against_rind(frontier)}")
-    if not blocks:
-        return ""
-    told = (
-        "An early version of Almanac: 240 passages, questions on them (`tools/pages/first_world.py`), and models that "
-        "were taught a part of it.\nThe fitted trigger has the weights above; only θ was calibrated again, on "
-        "questions about other films."
-    )
-    return "\n\n".join(("## On models of another world", told, *blocks))
 
 
 # -- the audit --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What docs/triggers.md computes with one model on one world: thresholds, answers, and the scores of facts.
+"""What docs/triggers.md computes with one model: thresholds, answers, and the scores of facts.
 
 Everything is kept in a folder for these weights, settings and passages, and what is there is not computed again.
 """
@@ -9,9 +9,9 @@ import argparse
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -43,20 +43,6 @@ FORMAT = 2  # of what is below runs/triggers; another number starts again
 NEW_TOKENS, TOP_N, TOP_K = 96, 25, 3  # as development has them (docs/almanac.md)
 BUDGETS = (0.5, 1.0, 1.5, 2.0)
 BLOCK = 50  # questions that all methods answer before the next ones, so that a draft that two share is written once
-
-
-def _almanac_prompts() -> dict[str, Any]:
-    return {name: datasets.template(f"almanac/{name}") for name in datasets.BENCHMARKS}
-
-
-@dataclass(frozen=True)
-class World:
-    """Passages, the sets of questions on them with a prompt for each, and the questions of a set's splits."""
-
-    name: str = "almanac"
-    corpus: dl.Corpus = field(default_factory=dl.Corpus.load)
-    prompts: Mapping[str, Any] = field(default_factory=_almanac_prompts)
-    questions: Callable[[str, str], Sequence[dl.Question]] = almanac.questions  # (set, "dev" or "test")
 
 
 def trend_in_one_loop() -> type[dl.Trigger]:
@@ -91,22 +77,24 @@ class Run:
 
 
 class Work:
-    """A model, a world and the folder of results."""
+    """A model, the variant of its methods, and the folder of results."""
 
-    def __init__(self, given: argparse.Namespace, model: str | None, world: World | None = None) -> None:
-        self.given, self.pipeline, self.world = given, load_pipeline(), world or World()
+    def __init__(self, given: argparse.Namespace, model: str | None, variant: str = "paper") -> None:
+        self.given, self.pipeline, self.variant = given, load_pipeline(), variant
         self.lm = dl.LanguageModel.load(model)
         self.provenance = self.lm.provenance()
-        self.retriever = dl.BM25(self.world.corpus)
-        asked = fingerprint(one for name in self.world.prompts for one in self._dev(name))
-        shared = (FORMAT, given.variant, TOP_N, TOP_K, NEW_TOKENS, self.retriever.corpus.fingerprint, asked)
+        self.retriever = dl.BM25(dl.Corpus.load())
+        asked = fingerprint(one for name in datasets.BENCHMARKS for one in self._dev(name))
+        shared = (FORMAT, variant, TOP_N, TOP_K, NEW_TOKENS, self.retriever.corpus.fingerprint, asked)
         key = f"{self.provenance['weights_sha256'][:12]}-{sha256(repr(shared).encode()).hexdigest()[:6]}"
         self.folder = given.output / key
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def lab(self, benchmark: str) -> dl.Lab:
         """The prompt of a benchmark, with a cache of its own."""
-        return dl.Lab(self.lm, retriever=self.retriever, exemplars=self.world.prompts[benchmark], cache=True)
+        return dl.Lab(
+            self.lm, retriever=self.retriever, exemplars=datasets.template(f"almanac/{benchmark}"), cache=True
+        )
 
     def labels(self, split: str) -> list[Labelled]:
         """The labels of a split of Almanac's questions, of all benchmarks."""
@@ -115,18 +103,18 @@ class Work:
     def drafts(self, method: Method, *, retrieving: bool = False) -> Iterator[Trace]:
         """Development's questions answered, benchmark by benchmark; without a retrieval where nobody asks for any."""
         asked = method if retrieving else exchange_settings(method, threshold=NEVER)
-        for name in self.world.prompts:
+        for name in datasets.BENCHMARKS:
             questions = self._dev(name)
             traces = list(self._labs[name].ask_many(questions, asked, batch_size=self.given.batch_size))
             place = {question.id: i for i, question in enumerate(questions)}
             yield from sorted(traces, key=lambda trace: place[trace.question.id])
 
     def _dev(self, name: str) -> Sequence[dl.Question]:
-        return self.world.questions(name, "dev")[: self.given.dev_limit]
+        return almanac.questions(name, "dev")[: self.given.dev_limit]
 
     @cached_property
     def _labs(self) -> dict[str, dl.Lab]:
-        return {name: self.lab(name) for name in self.world.prompts}
+        return {name: self.lab(name) for name in datasets.BENCHMARKS}
 
     # -- the triggers that are fitted ---------------------------------------------------------------------------------
 
@@ -151,7 +139,7 @@ class Work:
     def method(self, when: Any, what: str = "qfs", name: str = "dragin", **settings: Any) -> Method:
         """A method with the settings that all of them share."""
         words = {"top_n": TOP_N} if what == "qfs" else {}
-        shared = {"variant": self.given.variant, "max_new_tokens": NEW_TOKENS, "top_k": TOP_K}
+        shared = {"variant": self.variant, "max_new_tokens": NEW_TOKENS, "top_k": TOP_K}
         return dl.method(name, when=when, what=what, **shared | words | settings)
 
     def methods(self, fitted: dl.Trigger, probe: dl.Trigger) -> dict[str, Method]:
@@ -169,7 +157,7 @@ class Work:
 
         def work(name: str) -> Row:
             say(f"calibrate: {name}")
-            scores = Calibration.of(self.drafts(methods[name]), f"{self.world.name} dev")
+            scores = Calibration.of(self.drafts(methods[name]), "almanac dev")
             row: Row = {"name": name, "runs": [], "unreached": []}
             for amount in BUDGETS:
                 try:
@@ -197,10 +185,10 @@ class Work:
         """The prediction lines of each run over the benchmarks, and the CPU seconds they took, by name."""
         found: list[list[Line]] = [[] for _ in runs]
         seconds: Counter[str] = Counter()
-        for name in benchmarks or self.world.prompts:
+        for name in benchmarks or datasets.BENCHMARKS:
             timed = Timed(self.folder / f"seconds.{name}.json")
-            questions = tuple(self.world.questions(name, "test")[: self.given.limit])
-            asked = Benchmark(f"{self.world.name}/{name}", questions, split="test", limit=self.given.limit)
+            questions = tuple(almanac.questions(name, "test")[: self.given.limit])
+            asked = Benchmark(f"almanac/{name}", questions, split="test", limit=self.given.limit)
             lab, folder = self.lab(name), self.folder / "test" / name
             with ExitStack() as stack:
                 options = {"batch_size": self.given.batch_size, "traces": None}
@@ -221,16 +209,17 @@ class Work:
 
     def timing(self, run: Run) -> Timing:
         """Whether a run's retrievals came in time, by the traces that it kept."""
-        folders = [self.folder / "test" / name / _folder(run) / "traces" for name in self.world.prompts]
+        folders = [self.folder / "test" / name / _folder(run) / "traces" for name in datasets.BENCHMARKS]
         return count_timing((Trace.load(path) for folder in folders for path in folder.iterdir()), self.labels("test"))
 
     def items(self) -> list[needs.Item]:
         """The facts of test's gold reasoning, scored by every trigger."""
         found = []
-        for name, template in self.world.prompts.items():
+        for name in datasets.BENCHMARKS:
             say(f"areas: {name}")
+            prompt = datasets.template(f"almanac/{name}")
 
-            def work(one: Labelled, template: Any = template) -> Row:
+            def work(one: Labelled, template: Any = prompt) -> Row:
                 facts, _ = needs.forced_items(self.lm, one, template, self.pipeline)
                 return {"facts": [asdict(item) for item in facts]}
 
