@@ -100,7 +100,7 @@ bench: $(FULL)
 	$(BIN)/python benchmarks/served.py
 	$(BIN)/python benchmarks/gpu.py
 	$(BIN)/python -m tools.pages.performance
-	$(BIN)/python -m tools.pages.scaling
+	$(BIN)/python -m tools.pages.figures --measured
 
 lint: $(FULL)
 	$(BIN)/ruff check .
@@ -112,7 +112,6 @@ docs: $(FULL)
 	$(BIN)/python -m tools.pages.pictures
 	$(BIN)/python -m tools.pages.figures
 	$(BIN)/python -m tools.pages.performance
-	$(BIN)/python -m tools.pages.scaling
 
 docs-site: $(FULL)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict

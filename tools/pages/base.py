@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+
 from dragin_lab.run.intervals import bracket
 
 HERE = Path(__file__).resolve().parent
@@ -84,3 +86,24 @@ def bracketed(value: float, low: float, high: float, *, sign: bool = False, digi
 def markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     head = list(head)
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in [head, ["---"] * len(head), *rows])
+
+
+def _open_template(name: str) -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters["fmt"] = format
+    return environment.get_template(name)
+
+
+def fill_template(name: str, **values: Any) -> str:
+    """A template of this folder filled in; its filter ``fmt`` formats a value as Python's ``format`` does."""
+    return _open_template(name).render(values).rstrip() + "\n"
+
+
+def fill_blocks(name: str, **values: Any) -> dict[str, str]:
+    """The blocks of a template, each filled in, by their names."""
+    template = _open_template(name)
+    context = template.new_context(values)
+    return {block: "".join(write(context)).rstrip() + "\n" for block, write in template.blocks.items()}
