@@ -57,9 +57,9 @@ def table(runs: tuple[str, ...], form: str, columns: str | None, compare: str | 
     retrievals and tokens per question with 95 % intervals, and how many answers could not be read. The methods stand in
     the order of the RUNs.
 
-    With N (1 to 9): the paper's table N, its value in each cell beside ours. RUN is a run directory that
-    'dragin-lab run' wrote, or a folder of them; without any the paper's values stand alone. Runs on Almanac's data
-    sets fill the columns of the benchmarks whose form they have, and are marked.
+    With N (1 to 9): the paper's table N; in the result tables (2 to 7) our value stands beside the paper's. RUN is a
+    run directory that 'dragin-lab run' wrote, or a folder of them; without any the paper's values stand alone. Runs on
+    Almanac's data sets fill the columns of the benchmarks whose form they have, and are marked.
     """
     if not runs or not runs[0].lstrip("-").isdecimal():
         if used := [name for name, value in options.items() if value is not None]:

@@ -1,4 +1,4 @@
-"""The paper's result tables (2 to 7) before they are filled: rows, columns, and which run each cell is about."""
+"""The paper's tables before they are filled: rows, columns, and which run each cell of a result table is about."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from dragin_lab.data import paper
 from dragin_lab.errors import SettingError
 from dragin_lab.study.table import Cell, Row
 
-#: Of each result table the columns of its CSV file that label a row.
+#: Of each table the columns of its CSV file that label a row.
 LABELS = {
+    1: ("method",),
     2: ("llm", "method"),
     3: ("llm", "method"),
     4: ("llm", "method"),
     5: ("threshold",),
     6: ("llm", "method"),
     7: ("dataset", "retriever"),
+    8: ("part", "setting"),
+    9: ("llm", "hyperparameter"),
 }
+#: The tables about results. The others are about settings, and no run fills them.
+RESULTS = range(2, 8)
 #: The benchmark that Tables 4 to 6 are on. The paper names none for Table 6 (paper/README.md).
 ON = {4: "iirc", 5: "hotpotqa", 6: "hotpotqa"}
 NAMES = {"2wikimultihopqa": "2WikiMultihopQA", "hotpotqa": "HotpotQA", "strategyqa": "StrategyQA", "iirc": "IIRC"}
@@ -61,18 +66,18 @@ class Want:
 class Line:
     """A row before it is filled: its cells with the paper's values alone, and the runs that each can be filled from.
 
-    ``group`` names the rows it is compared with, ``key`` itself among them.
+    ``group`` names the rows it is compared with, ``key`` itself among them; in a table about settings all are empty.
     """
 
     row: Row
-    group: str
-    key: str
-    wants: tuple[Want, ...]
+    wants: tuple[Want, ...] = ()
+    group: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A result table before it is filled; ``columns`` are (heading, measure)."""
+    """A table before it is filled; ``columns`` are (heading, measure)."""
 
     number: int
     labels: tuple[str, ...]
@@ -81,7 +86,7 @@ class Layout:
 
 
 def layout(number: int, benchmark: str | None = None, thresholds: Iterable[float] = ()) -> Layout:
-    """The layout of a result table. ``benchmark`` replaces that of Tables 4 to 6; Table 5 gets a row for each of our
+    """The layout of a table. ``benchmark`` replaces that of Tables 4 to 6; Table 5 gets a row for each of our
     ``thresholds`` that the paper does not have.
 
     Raises ``SettingError`` for a benchmark that does not exist, and for one where the table is not on one.
@@ -95,33 +100,37 @@ def layout(number: int, benchmark: str | None = None, thresholds: Iterable[float
         known = {float(row["threshold"]) for row in rows}
         rows += [dict.fromkeys(rows[0], "") | {"threshold": f"{theta:g}"} for theta in thresholds if theta not in known]
         rows.sort(key=lambda row: float(row["threshold"]))
-    measured = [name for name in rows[0] if name not in (*LABELS[number], "best", "note")]
+    labels, measured = LABELS[number], [name for name in rows[0] if name not in (*LABELS[number], "best", "note")]
     columns = [_read_column(number, name) for name in measured]
     lines = []
     for row in rows:
-        key, run = _run_of(number, row)
         best = row.get("best", "").split()
         cells = tuple(Cell(row[name], name in best) for name in measured)
+        plain = Row(tuple(row[label] for label in labels), cells, row["note"])
+        if number not in RESULTS:
+            lines.append(Line(plain))
+            continue
+        key, run = _run_of(number, row)
         model = paper.MODELS.get(row.get("llm", ""))
         wants = []
         for asked, measure in columns:
             want = {"model": model, "benchmark": asked or benchmark or ON.get(number), "measure": MEASURES[measure][1]}
             wants.append(Want(**want | run))
-        labels = tuple(row[label] for label in LABELS[number])
-        group = labels[0] if len(labels) > 1 else ""
-        lines.append(Line(Row(labels, cells, row["note"]), group, key, tuple(wants)))
+        lines.append(Line(plain, tuple(wants), plain.labels[0] if len(labels) > 1 else "", key))
     names = _SHORT if number == 3 else NAMES
     headings = {"llm": "LLM", "method": "RAG Method" if number == 2 else "Method"}
     return Layout(
         number,
-        tuple(headings.get(name, name.capitalize()) for name in LABELS[number]),
-        tuple((names.get(asked, ""), MEASURES[measure][0]) for asked, measure in columns),
+        tuple(headings.get(name, name.capitalize()) for name in labels),
+        tuple((names.get(asked, asked.capitalize()), MEASURES.get(measure, ("",))[0]) for asked, measure in columns),
         tuple(lines),
     )
 
 
 def _read_column(number: int, name: str) -> tuple[str, str]:
     """The benchmark ("" for the table's own) and the measure of a column of the paper's CSV file."""
+    if number not in RESULTS:
+        return name, ""
     if number == 2:
         benchmark, _, measure = name.partition(".")
         return benchmark, measure

@@ -1,22 +1,19 @@
-"""Which of the runs at hand a cell of a table of the paper is filled from."""
+"""A run as a source of cells of the paper's tables: what it fills, how well it fits, and what has to be said of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dragin_lab.catalog.methods import method
-from dragin_lab.checks import choice
 from dragin_lab.core.method import METHODS
 from dragin_lab.data import paper
 from dragin_lab.data.datasets import BENCHMARKS, FILES
 from dragin_lab.data.presets import find_preset, plain_name
-from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import RunRecord
-from dragin_lab.study.conditions import check_same_questions
 from dragin_lab.study.means import mean_cell
-from dragin_lab.study.paper_layouts import BM25, DENSE, NAMES, Want
+from dragin_lab.study.paper_layouts import BM25, DENSE, Want
 from dragin_lab.study.table import Cell
 
 #: The paper's model in Tables 5 and 7, which compare none.
@@ -102,8 +99,9 @@ class Source:
         return all(used.get(name) == own.settings.get(name) for name in ("threshold", "top_n", "n"))
 
 
-#: Which of several runs that fit is taken; the last one makes a method, for which spaCy has to be there.
-_PREFERENCES: tuple[Callable[[Source], bool], ...] = (
+#: Which of several runs that fit a cell is taken: real questions before Almanac's, BM25, the reference variant, the
+#: threshold of Table 9, the method's default. The last one makes a method, for which spaCy has to be there.
+PREFERENCES: tuple[Callable[[Source], bool], ...] = (
     lambda source: not source.almanac,
     lambda source: source.retriever in (None, BM25),
     lambda source: source.settings["variant"] == "reference",
@@ -120,69 +118,3 @@ def _benchmark(dataset: str) -> str | None:
     stems = {Path(file).stem: kind for kind, file in FILES.items() if Path(file).stem != "dev"}
     stems |= {stem.removesuffix(split): kind for stem, kind in stems.items() for split in _SPLITS}
     return name if name in BENCHMARKS else stems.get(name)
-
-
-class Sources:
-    """The runs that a table is made from.
-
-    Args:
-        as_model: the paper's model that the runs are compared with.
-        variant: take the runs of this variant only.
-
-    Raises:
-        SettingError: a model that the paper does not have; runs of more models than can stand beside one of the
-            paper's; runs of one data set that are not of the same questions.
-    """
-
-    def __init__(
-        self, records: Iterable[RunRecord], *, as_model: str | None = None, variant: str | None = None
-    ) -> None:
-        if as_model is not None:
-            choice("model of the paper", as_model, sorted(set(paper.MODELS.values())))
-        every = [Source(record, as_model) for record in records]
-        self.all = [s for s in every if variant in (None, s.settings["variant"])]
-        if every and not self.all:
-            raise SettingError(f"none of the {len(every)} runs is of the {variant} variant; leave variant out")
-        for dataset in {s.dataset for s in self.all}:
-            same = [s for s in self.all if s.dataset == dataset]
-            check_same_questions({str(s.folder): {line["qid"]: line for line in s.record.predictions} for s in same})
-        self.unused = [s for s in self.all if s.benchmark is None]
-        self.left_out: dict[Path, Source] = {}
-        self._by_model: dict[str | None, list[Source]] = {}
-        for source in self.all:
-            if source.benchmark is not None:
-                self._by_model.setdefault(source.paper_model, []).append(source)
-        for beside, sources in self._by_model.items():
-            names = sorted({s.model for s in sources})
-            if len(names) > 1:
-                place = f"beside {beside or 'the paper’s'}"
-                raise SettingError(f"runs of {len(names)} models ({', '.join(names)}); give those of one {place}")
-
-    def of(self, model: str | None) -> list[Source]:
-        """The runs that stand beside a model of the paper: its own, else those of a model that the paper does not have.
-
-        None is for tables about one model (``ALONE``): there the runs of any other do too, when there is just one.
-        """
-        own = self._by_model.get(model or ALONE) or self._by_model.get(None)
-        if own is None and model is None and len(self._by_model) == 1:
-            own = next(iter(self._by_model.values()))
-        return own or []
-
-    def find(self, want: Want) -> Source | None:
-        """The run for a cell. Where several fit: real questions before Almanac's, BM25, the reference variant, then
-        the threshold of Table 9 or the method's default.
-
-        Raises ``SettingError`` where several are left.
-        """
-        best = fitting = [source for source in self.of(want.model) if source.fits(want)]
-        for preferred in _PREFERENCES:
-            if len(best) > 1:
-                best = [source for source in best if preferred(source)] or best
-        if len(best) > 1:
-            folders = ", ".join(str(source.folder) for source in best)
-            raise SettingError(
-                f"{len(best)} runs fit {want.when} × {want.what} on {NAMES[want.benchmark]}: {folders}; "
-                "give the folders of those you mean"
-            )
-        self.left_out |= {source.folder: source for source in fitting if source not in best}
-        return best[0] if best else None
