@@ -94,27 +94,29 @@ def left_out(items: Iterable[Item]) -> dict[str, str]:
 
 
 def score_tokens(
-    continuation: Continuation, alone: np.ndarray, marker: str, decoded: Sequence[str], pipeline: Pipeline, n: int = 16
+    lm: LanguageModel, continuation: Continuation, pipeline: Pipeline, every: int = 16
 ) -> dict[str, np.ndarray]:
     """Every trigger's score of every token of a text, each (n,) float64.
 
-    ``alone`` is the (h, n, n) attention map of the text's ids by themselves, ``marker`` the vocabulary's mark of a
-    space, ``decoded`` the tokens decoded one by one. Scores of words and sentences stand on each of their tokens.
+    Scores of words and sentences stand on each of their tokens. ``every`` are the tokens between two strikes of the
+    clock ``every-n``.
     """
+    ids = continuation.ids.tolist()
     doubt = doubts(continuation.logprob)  # (n,)
     draft = Draft(continuation, pipeline)
-    words = merge_words(continuation.tokens, continuation.ids.tolist(), marker)
+    words = merge_words(continuation.tokens, ids, lm.tokenizer.marker)
     sentences = pipeline.split(continuation.raw_text)
     ranges = assign_words(sentences, [word.text for word in words])
-    received = receive_attention(alone, first_is_eos=continuation.tokens[0] == "</s>")  # (n,)
+    received = receive_attention(lm.attend(ids), first_is_eos=continuation.tokens[0] == "</s>")  # (n,)
     attended = pool_words(received, words, "sum")  # (w,)
     entropy = pool_words(continuation.entropy.astype(np.float64), words, "mean")  # (w,)
+    decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
     mean_doubt, starts, clock = (np.zeros(len(continuation)) for _ in range(3))
     for first, last in assign_tokens(sentences, decoded):
         mean_doubt[first:last] = doubt[first:last].mean() if last > first else 0.0
     for start, end in pipeline.spans(continuation.text):
         starts[tokens_of(continuation, start, end)[:1]] = 1.0
-    clock[::n] = 1.0
+    clock[::every] = 1.0
     return {
         "rind-reference": _on_tokens(len(continuation), words, ranges, score_words(attended, entropy, ranges)),
         "attention-reference": _on_tokens(
@@ -143,12 +145,6 @@ def tokens_of(continuation: Continuation, start: int, end: int) -> np.ndarray:
     return np.flatnonzero((continuation.offsets[:, 0] < end) & (continuation.offsets[:, 1] > start))
 
 
-def _score_text(lm: LanguageModel, continuation: Continuation, pipeline: Pipeline, n: int) -> dict[str, np.ndarray]:
-    ids = continuation.ids.tolist()
-    decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    return score_tokens(continuation, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline, n)
-
-
 def _gather_scores(scores: Mapping[str, np.ndarray], value: np.ndarray, sentence: np.ndarray) -> dict[str, float]:
     """The largest score over a value's tokens; of a clock, over its sentence up to the value's end."""
     before = sentence[sentence <= value.max()]
@@ -164,7 +160,7 @@ def _sentence_at(continuation: Continuation, spans: Sequence[tuple[int, int]], p
 
 
 def forced_items(
-    lm: LanguageModel, labelled: Labelled, template: PromptTemplate, pipeline: Pipeline, n: int = 16
+    lm: LanguageModel, labelled: Labelled, template: PromptTemplate, pipeline: Pipeline, every: int = 16
 ) -> tuple[list[Item], list[Item]]:
     """The facts and the sentences of a question's gold reasoning, scored as if the model had written them.
 
@@ -177,7 +173,7 @@ def forced_items(
     lead = continuation.text.find(labelled.reasoning)
     if lead < 0:
         raise NeedsError(f"{labelled.qid}: the tokenizer does not give the reasoning back as it was written")
-    scores = _score_text(lm, continuation, pipeline, n)
+    scores = score_tokens(lm, continuation, pipeline, every)
     first_choice = continuation.alternative_ids[:, 0] == continuation.ids  # (n,)
     spans = pipeline.spans(continuation.text)
     facts = []
@@ -208,7 +204,7 @@ def free_items(
     pipeline: Pipeline,
     wordings: Mapping[str, Sequence[str]],
     *,
-    n: int = 16,
+    every: int = 16,
     max_new_tokens: int = 96,
 ) -> tuple[list[Item], str]:
     """The facts that the model states by itself without passages, up to its first wrong one, and how that ended.
@@ -220,7 +216,7 @@ def free_items(
     facts, ended = find_facts(continuation.text, labelled.facts, wordings)
     if not facts:
         return [], ended
-    scores = _score_text(lm, continuation, pipeline, n)
+    scores = score_tokens(lm, continuation, pipeline, every)
     spans = pipeline.spans(continuation.text)
     items = []
     for stated in facts:

@@ -1,4 +1,4 @@
-"""Ground truth of *when* and *what*: labels, scores, facts in free text, queries at a given place."""
+"""Ground truth of *when*: labels, scores, and facts in free text."""
 
 from __future__ import annotations
 
@@ -10,24 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 import spacy
+from scripted import ScriptedRetriever
 
 import dragin_lab as dl
 from dragin_lab import almanac
 from dragin_lab.almanac import wordings
 from dragin_lab.almanac.facts import DEGREES, Fact, LabelError, Labelled, load_labels
 from dragin_lab.core.draft import Draft
-from dragin_lab.core.episode import Attend, Write
-from dragin_lab.core.paper import PaperLoop
+from dragin_lab.core.episode import Write
 from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.core.scores import doubts
 from dragin_lab.core.sentences import Pipeline, load_pipeline
 from dragin_lab.core.stops import AnswerSentence
 from dragin_lab.data import datasets
 from dragin_lab.model.load import LanguageModel
-from dragin_lab.reference.dragin import ReferenceLoop
-from dragin_lab.study import needs, needs_query
+from dragin_lab.study import needs
 from dragin_lab.study.truth import find_facts
-from dragin_lab.trace.trace import Passage, Question, Trace
 
 MODEL = Path(__file__).parents[1] / "parity" / "models" / "almanac-prototype"
 #: The shipped triggers that score tokens by what is captured by default, with a pipeline that finds no entities.
@@ -147,12 +145,6 @@ def test_almanac_labels_go_with_its_questions(name: str) -> None:
 # -- scores -------------------------------------------------------------------------------------------------------
 
 
-def own_scores(lm: LanguageModel, pipeline: Pipeline, made: Any) -> dict[str, np.ndarray]:
-    ids = made.ids.tolist()
-    decoded = [lm.tokenizer.decode([i], special=True) for i in ids]
-    return needs.score_tokens(made, lm.attend(ids), lm.tokenizer.marker, decoded, pipeline)
-
-
 @pytest.mark.parametrize(
     ("method", "variant", "trigger"),
     [("dragin", "reference", "rind-reference"), ("dragin", "paper", "rind"), ("flare", "paper", "probability")],
@@ -163,13 +155,12 @@ def test_scores_are_those_of_the_methods(
     """What a real episode held against its θ is what is ranked here: a word's score is its tokens' largest."""
     theta = 1e6 if method == "dragin" else 1.0
     chosen = dl.method(method, variant=variant, threshold=theta)
-    retriever = Fixed([])
-    trace = dl.Lab(lm, retriever=retriever, exemplars=PromptTemplate()).ask(
+    trace = dl.Lab(lm, retriever=ScriptedRetriever(), exemplars=PromptTemplate()).ask(
         "Who is the mother of the director of Elm Road?", chosen
     )
     step = next(s for s in trace.steps if s.draft is not None)
     assert step.draft is not None
-    scores = own_scores(lm, pipeline, step.draft)[trigger]
+    scores = needs.score_tokens(lm, step.draft, pipeline)[trigger]
     spans, expected = step.words.spans, step.words.score
     assert len(spans) > 5
     np.testing.assert_allclose([scores[a:b].max() for a, b in spans], expected, rtol=1e-4, atol=1e-6)
@@ -180,14 +171,14 @@ def test_entities_are_scored_where_the_pipeline_finds_any(lm: LanguageModel, tem
     nlp.add_pipe("sentencizer")
     nlp.add_pipe("entity_ruler").add_patterns([{"label": "PERSON", "pattern": "Ada"}])  # type: ignore[attr-defined]
     made = lm.score(template.render("Who?"), " Ada was born in 1938.")
-    scores = own_scores(lm, load_pipeline(nlp), made)
+    scores = needs.score_tokens(lm, made, load_pipeline(nlp))
     scored = "".join(made.text[a:b] for a, b in made.offsets[scores["entity"] > 0])
     assert scored.strip() == "Ada"
 
 
 def test_scores_of_the_other_triggers(lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate) -> None:
     made = lm.score(template.render("Who?"), " Ada was born in 1938. She lived at Elmouth for some years. She left.")
-    scores = own_scores(lm, pipeline, made)
+    scores = needs.score_tokens(lm, made, pipeline)
     assert set(scores) == {*needs.RELEASED, *needs.CLOCKS, *REGISTERED}
     margins = made.alternative_probs[:, 1].astype(float) / made.alternative_probs[:, 0]
     np.testing.assert_allclose(scores["margin"], margins)
@@ -290,7 +281,7 @@ def test_free_items_end_with_the_first_wrong_fact(lm: LanguageModel, pipeline: P
     items, ended = free(right, wrong)
     assert ended == "lost"  # the text says it once
     assert [item.missing for item in items] == [False]
-    scores = own_scores(lm, pipeline, made)
+    scores = needs.score_tokens(lm, made, pipeline)
     value = needs.tokens_of(made, first.start(2), first.end(2))
     assert items[0].scores["entropy"] == pytest.approx(scores["entropy"][value].max(), rel=1e-3)
     items, ended = free(wrong, right)
@@ -325,82 +316,3 @@ def test_when_table() -> None:
     fired = needs.fired_by_degree(items(), best)
     assert fired["rind-reference"] == {"never": 1.0, "often": 0.0}
     assert fired["entropy"] == {"never": 1.0, "often": 1.0}
-
-
-# -- queries ------------------------------------------------------------------------------------------------------
-
-
-class Fixed:
-    """A retriever that always finds the same, and remembers what it was asked."""
-
-    def __init__(self, ids: list[str]) -> None:
-        self.ids = ids
-        self.queries: list[str] = []
-
-    def search(self, query: str, k: int) -> list[Passage]:
-        self.queries.append(query)
-        return [Passage(i, "", f"text {i}") for i in self.ids[:k]]
-
-
-def test_every_formulator_asks_at_the_same_place(lm: LanguageModel, pipeline: Pipeline) -> None:
-    retriever = Fixed(["3", "7", "1"])
-    one = labelled()
-    methods = {
-        f"{v} {what}": m for v in ("reference", "paper") for what, m in needs_query.formulators(v, {"qfs": 5}).items()
-    }  # fmt: skip
-    found = needs_query.ask(dl.Lab(lm, retriever=retriever, exemplars=PromptTemplate()), one, methods)
-    assert set(found) == set(methods)
-    assert len(retriever.queries) == len(methods)
-    for asked in found.values():
-        (query,) = asked  # of the two facts one is missing
-        assert query.fact == "up1.born"
-        assert query.query in retriever.queries
-        assert (query.recall, query.reciprocal_rank) == (1.0, 0.5)
-    query_of = {name: asked[0].query for name, asked in found.items()}
-    assert query_of["reference question"] == one.question
-    assert query_of["reference last-sentence"] == "The film Elm Road was directed by Ada Orleth."
-    for variant in ("reference", "paper"):
-        assert query_of[f"{variant} current"].startswith("Ada Orleth was born in")
-        assert query_of[f"{variant} current-without-hits"].startswith("Ada Orleth was born in")
-        assert len(query_of[f"{variant} qfs"].split()) <= 5
-        assert one.question in query_of[f"{variant} full-context"]
-
-
-def test_the_need_is_what_the_loop_would_have_seen(
-    lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate
-) -> None:
-    one = labelled()
-    place = needs_query.place_of(lm, one, one.facts[0], template, pipeline)
-    chosen = dl.method("dragin", variant="reference", threshold=0.0, nlp=pipeline)
-    loop = ReferenceLoop(chosen, Trace(Question("", one.question), {}), template, lm.tokenizer)
-    need = needs_query.reference_place(loop, place)
-    step = loop.new_step()
-    step.draft = place.written
-    looking = loop._look_back(step, chosen.trigger, "")
-    request = next(looking)
-    assert isinstance(request, Attend)
-    with pytest.raises(StopIteration) as end:
-        looking.send(lm.attend(request.ids))
-    seen, kept = end.value.value
-    assert kept == ""
-    for name in ("context", "before", "sentence", "words", "tokens"):
-        assert getattr(need, name) == getattr(seen, name), name
-    np.testing.assert_array_equal(need.doubt, seen.doubt)
-    assert need.hits.any()
-    assert not need.hits[:6].any()  # "The film Elm Road was directed"
-
-
-def test_the_place_is_the_value_that_the_model_writes(
-    lm: LanguageModel, pipeline: Pipeline, template: PromptTemplate
-) -> None:
-    one = labelled()
-    place = needs_query.place_of(lm, one, one.facts[1], template, pipeline)
-    assert place.written.text[: place.start].endswith("was born in ")
-    chosen = dl.method("dragin", variant="paper", nlp=pipeline)
-    loop = PaperLoop(chosen, Trace(Question("", one.question), {}), template, lm.tokenizer)
-    spot = needs_query.paper_place(loop, place)
-    a, b = place.written.offsets[spot.token]
-    assert a < place.end
-    assert b > place.start
-    start, end = spot.span
-    assert place.written.text[start:end].startswith("Ada Orleth was born in")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from dragin_lab.errors import SettingError
 from dragin_lab.study import ranking
-from dragin_lab.study.needs_query import Asked
 
 # Few distinct scores, so that ties are common.
 CASES = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=25)
@@ -68,9 +67,3 @@ def test_scores_that_cannot_be_ranked_are_refused() -> None:
         ranking.roc_area(np.array([np.nan, 1]), np.array([True, False]))
     with pytest.raises(SettingError, match="do not go with"):
         ranking.roc_area(np.zeros(3), np.zeros(2, bool))
-
-
-def test_recall_and_reciprocal_rank() -> None:
-    asked = [Asked("q", "f", "query", ("a", "b", "c", "d"), wanted) for wanted in "acdx"]
-    assert [one.recall for one in asked] == [1, 1, 0, 0]
-    assert [one.reciprocal_rank for one in asked] == [1, 1 / 3, 1 / 4, 0]

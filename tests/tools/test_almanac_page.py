@@ -8,9 +8,9 @@ from typing import Any
 
 from dragin_lab import almanac
 from dragin_lab.study import needs
-from dragin_lab.study.needs_query import Asked
 from tools.pages import almanac as make
 from tools.pages import almanac_page as page
+from tools.pages.queries import Asked
 
 ROOT = Path(__file__).parents[2]
 

@@ -28,10 +28,11 @@ from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.data import datasets
 from dragin_lab.errors import DraginLabError
 from dragin_lab.reference.rules import REFERENCE_METHODS
-from dragin_lab.study import needs, needs_query
+from dragin_lab.study import needs
 from dragin_lab.trace.trace import Question, Trace
 from tools.pages.almanac_page import SPARING, Results, write_page
 from tools.pages.base import DOCS, RUNS, Row, kept_rows, parser, say
+from tools.pages.queries import Asked, ask, formulators
 
 FORMAT = 3  # of the lines below runs/almanac; another number starts anew
 SHOTS = 2  # exemplars in a prompt: the model's context is short
@@ -112,7 +113,7 @@ class Work:
             lab = dl.Lab(self.lm, retriever=self.retriever, exemplars=self.templates[name])
 
             def work(one: Labelled, lab: dl.Lab = lab) -> Row:
-                found = needs_query.ask(lab, one, methods)
+                found = ask(lab, one, methods)
                 return {"qid": one.qid, "asked": {key: [asdict(a) for a in asked] for key, asked in found.items()}}
 
             rows += self.each(f"what.{split}.{tag}.{name}", self.labels[name, split][:limit], work)
@@ -122,7 +123,7 @@ class Work:
         """Words of a QFS query and tokens of last-n's, by variant: the best recall@3, then MRR, on development."""
         sized = ("qfs", "last-n")
         tried = {
-            f"{variant} {what} {n}": needs_query.formulators(variant, {what: n})[what]
+            f"{variant} {what} {n}": formulators(variant, {what: n})[what]
             for variant in VARIANTS
             for what in sized
             for n in TOP_NS
@@ -130,7 +131,7 @@ class Work:
         rows = self.what("dev", self.given.dev_limit, tried, "top-n")
         values = {}
         for key in tried:
-            asked = [needs_query.Asked(**a) for row in rows for a in row["asked"][key]]
+            asked = [Asked(**a) for row in rows for a in row["asked"][key]]
             values[key] = (fmean(a.recall for a in asked), fmean(a.reciprocal_rank for a in asked))
         return {
             v: {what: max(TOP_NS, key=lambda n, at=f"{v} {what}": (values[f"{at} {n}"], -n)) for what in sized}
@@ -248,11 +249,11 @@ def main() -> None:
         dev_items = _items(work.when("dev", given.dev_limit), "facts")
         test_rows = work.when("test", given.needs_limit)
         top_n = work.choose_top_n()
-        formulators = {f"{v} {w}": m for v in top_n for w, m in needs_query.formulators(v, top_n[v]).items()}
+        methods_of = {f"{v} {w}": m for v in top_n for w, m in formulators(v, top_n[v]).items()}
         asked = work.what(
             "test",
             given.needs_limit,
-            formulators,
+            methods_of,
             "all-" + "-".join(str(n) for of in top_n.values() for n in of.values()),
         )
     if given.part != "needs":
@@ -279,7 +280,7 @@ def main() -> None:
             free=_items(test_rows, "free"),
             ends=[row["ended"] for row in test_rows],
             lost=sum(len(row["free"]) for row in test_rows if row["ended"] == "lost"),
-            asked={key: [needs_query.Asked(**a) for row in asked for a in row["asked"][key]] for key in formulators},
+            asked={key: [Asked(**a) for row in asked for a in row["asked"][key]] for key in methods_of},
             top_n=top_n,
             words=words,
             thetas=thetas,

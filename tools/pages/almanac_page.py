@@ -16,9 +16,9 @@ from dragin_lab.almanac.facts import DEGREES, Labelled
 from dragin_lab.run.lines import interval_of
 from dragin_lab.study import needs
 from dragin_lab.study.comparisons import paired
-from dragin_lab.study.needs_query import Asked
 from dragin_lab.study.ranking import precision_recall, roc_area
 from tools.pages.base import Row, bracketed, markdown_table, rounded
+from tools.pages.queries import Asked
 
 READING = ("<!-- reading: written by hand, kept when the page is made again -->", "<!-- end of reading -->")
 SPARING = 1.6  # retrievals per question, at most, of the second DRAGIN

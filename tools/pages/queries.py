@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.almanac.facts import Fact, Labelled
-from dragin_lab.catalog.methods import find_conflict, method
+from dragin_lab.catalog.methods import find_conflict
+from dragin_lab.catalog.methods import method as make_method
 from dragin_lab.core.episode import Attend, Episode, Retriever, Write
 from dragin_lab.core.formulators import FORMULATORS
 from dragin_lab.core.gap import Gap
@@ -78,7 +79,9 @@ def formulators(variant: str, top_n: Mapping[str, int] | None = None, nlp: Any =
         name for name in table.names() if variant == "reference" or not find_conflict(Rind, FORMULATORS.named(name))
     ]
     parts = {name: table.make(name, **({"top_n": sizes[name]} if name in sizes else {})) for name in usable}
-    return {name: method("dragin", variant=variant, what=part, top_k=DEPTH, nlp=nlp) for name, part in parts.items()}
+    return {
+        name: make_method("dragin", variant=variant, what=part, top_k=DEPTH, nlp=nlp) for name, part in parts.items()
+    }
 
 
 def place_of(
@@ -103,31 +106,17 @@ def ask(lab: Lab, labelled: Labelled, methods: Mapping[str, Method]) -> dict[str
 
     The lab's prompt is that of the first method; all of them have one spaCy pipeline. Raises as ``Lab.template``.
     """
-    found: dict[str, list[Asked]] = {name: [] for name in methods}
+    asked: dict[str, list[Asked]] = {name: [] for name in methods}
     first = next(iter(methods.values()))
     lm, template = lab.writer, lab.template(first)
-    for fact in labelled.facts:
-        if not fact.missing:
-            continue
+    for fact in (fact for fact in labelled.facts if fact.missing):
         place = place_of(lm, labelled, fact, template, first.pipeline)
-        for name, chosen in methods.items():
-            found[name].append(ask_at(lm, lab.retriever, labelled, fact, place, template, chosen))
-    return found
-
-
-def ask_at(
-    lm: LanguageModel,
-    retriever: Retriever,
-    labelled: Labelled,
-    fact: Fact,
-    place: Stated,
-    template: PromptTemplate,
-    chosen: Method,
-) -> Asked:
-    """One method's query for a missing fact at the place where its value is written, and what it finds."""
-    step = Step(0)
-    query = _serve(_formulate(chosen, labelled, place, template, lm, step), lm, retriever)
-    return Asked(labelled.qid, fact.id, query.sent, tuple(passage.id for passage in step.passages), fact.passage)
+        for name, method in methods.items():
+            step = Step(0)
+            query = _serve(_formulate(method, labelled, place, template, lm, step), lm, lab.retriever)
+            ids = tuple(passage.id for passage in step.passages)
+            asked[name].append(Asked(labelled.qid, fact.id, query.sent, ids, fact.passage))
+    return asked
 
 
 def _formulate(
