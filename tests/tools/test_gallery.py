@@ -29,26 +29,6 @@ def shown(data: dict[str, Any]) -> Any:
     return new_output("display_data", data=data)
 
 
-def test_a_page_without_figures_loads_nothing() -> None:
-    html = gallery_page.page(executed(new_output("stream", name="stdout", text="2 questions\n")), "01_one", "made")
-    assert "<script" not in html
-    assert "2 questions" in html
-
-
-def test_links_between_notebooks_lead_to_their_pages() -> None:
-    html = gallery_page.page(executed(), "01_one", "made", ("00_no.html", "Nought"), ("02_two.html", "Two"))
-    assert html.count('href="02_two.html"') == 2
-    assert 'href="00_no.html"' in html
-    assert '.ipynb"' not in html
-
-
-def test_a_live_control_says_that_it_needs_a_kernel_and_a_finished_bar_nothing() -> None:
-    control = shown({gallery_page.WIDGET: {"model_id": "1"}, "text/plain": "Explore()"})
-    assert "needs a kernel" in gallery_page.page(executed(control), "01_one", "made")
-    bar = shown({gallery_page.WIDGET: {"model_id": "1"}, "text/plain": "  0%|          | 0/3"})
-    assert "kernel" not in gallery_page.page(executed(bar), "01_one", "made")
-
-
 def test_outputs_are_shown_as_text_where_they_are_text() -> None:
     found = [
         new_output("stream", name="stderr", text="<b>bold</b>"),
@@ -62,22 +42,6 @@ def test_outputs_are_shown_as_text_where_they_are_text() -> None:
     assert "&lt;img&gt;" in html
     assert "<em>yes</em>" in html
     assert "\x1b" not in html
-
-
-def test_words_stand_to_the_left_in_a_table_and_numbers_to_the_right() -> None:
-    import pandas as pd
-
-    frame = pd.DataFrame({"word": ["a", "town"], "score": [1.5, -2], "hit": [True, False]})
-    html = gallery_page.page(executed(shown({"text/html": frame.to_html()})), "01_one", "made")
-    assert re.search(r'<td class="words">a</td>\s*<td>1.5</td>\s*<td>True</td>', html)
-    assert '<th class="words">word</th>' in html
-    assert 'border="1"' not in html
-
-
-def test_long_code_is_folded_and_parameters_never() -> None:
-    source = "\n".join(["a = 1"] * (gallery_page.FOLD + 1))
-    assert f"Code, {gallery_page.FOLD + 1} lines" in gallery_page.page(executed(source=source), "01_one", "made")
-    assert "<details" not in gallery_page.page(executed(source=source, tags=("parameters",)), "01_one", "made")
 
 
 def test_an_executed_notebook_of_ones_own_becomes_a_page(tmp_path: Path) -> None:

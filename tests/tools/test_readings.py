@@ -12,7 +12,7 @@ from pathlib import Path
 from dragin_lab import almanac
 from dragin_lab.almanac import embedded_model_path
 from dragin_lab.data.datasets import BENCHMARKS
-from tools.pages.almanac_page import READING
+from tools.pages.base import READING
 
 ROOT = Path(__file__).parents[2]
 #: Of the readings' words those that hold digits and are no figures.

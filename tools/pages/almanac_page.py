@@ -17,10 +17,9 @@ from dragin_lab.run.lines import interval_of
 from dragin_lab.study import needs
 from dragin_lab.study.comparisons import paired
 from dragin_lab.study.ranking import precision_recall, roc_area
-from tools.pages.base import Row, bracketed, markdown_table, rounded
+from tools.pages.base import Row, bracketed, fill_template, keep_reading, markdown_table, rounded
 from tools.pages.queries import Asked
 
-READING = ("<!-- reading: written by hand, kept when the page is made again -->", "<!-- end of reading -->")
 SPARING = 1.6  # retrievals per question, at most, of the second DRAGIN
 NAMES = {
     "wo-rag": "wo-RAG",
@@ -68,146 +67,80 @@ class Results:
 
 
 def write_page(path: Path, found: Results) -> None:
-    """Write the page; what stands between the marks of ``READING`` in the page there is kept."""
-    reading = "Nothing written yet."
-    if path.exists() and READING[0] in (old := path.read_text(encoding="utf-8")):
-        reading = old.split(READING[0])[1].split(READING[1])[0].strip()
-    parts = [_head(found), "\n".join((READING[0], reading, READING[1])), _when(found), _what(found), _methods(found)]
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    """Write the page by its template; the reading that stands in the page there is kept."""
+    text = fill_template(
+        "almanac.md.jinja", reading=keep_reading(path), names=NAMES, sparing=f"{SPARING:g}", model=found.model,
+        passages=found.passages, pipeline=found.pipeline, dev_limit=found.dev_limit, lost=found.lost,
+        ends=Counter(found.ends), texts=len(found.ends), words=found.words, top_n=found.top_n, thetas=found.thetas,
+        asked=sum(len(next(iter(rows.values()))) for rows in found.answered.values()),
+        missing_facts=len(next(iter(found.asked.values()))),
+        facts=found.facts, sentences=found.sentences, free=found.free,
+        **_show_when(found), whats=_show_whats(found), **_show_methods(found),
+    )  # fmt: skip
+    path.write_text(text, encoding="utf-8")
 
 
-# -- parts --------------------------------------------------------------------------------------------------------
+# -- tables -------------------------------------------------------------------------------------------------------
 
 
-def _head(found: Results) -> str:
-    asked = sum(len(next(iter(rows.values()))) for rows in found.answered.values())
-    return f"""# Almanac: when to retrieve, and what to ask
-
-Made by `python -m tools.pages.almanac`. Everything here is measured on Almanac's test split, whose every fact carries a
-label: could the model know it, or did it have to look?
-
-| | |
-| --- | --- |
-| model | `{found.model["model"]}`, weights `{found.model["weights_sha256"][:12]}`, {found.model["dtype"]} |
-| attention | layer {found.model["layer"]}, mean over heads |
-| prompt | two exemplars of the benchmark |
-| passages | BM25 over all {found.passages:,} |
-| sentences, content words | {found.pipeline} |
-| θ and query lengths | chosen on {found.dev_limit} development questions a benchmark |
-| *when* and *what* | {len(found.ends)} test questions |
-| methods | {asked} test questions |
-| brackets | 95 % intervals: Wilson where values are 0 or 1, else bootstrap of questions |"""
-
-
-def _when(found: Results) -> str:
+def _show_when(found: Results) -> dict[str, str]:
     facts, best = found.facts, found.best
     half = [item for item in facts if item.degree != "seldom"]
     own = needs.own_view(facts)
-    rows = []
-    for row in needs.when_table(facts, best):
-        rows.append(
-            [
-                _trigger(row.trigger),
-                bracketed(row.area, row.low, row.high),
-                rounded(row.average_precision),
-                rounded(_area(half, row.trigger)),
-                rounded(_area(own, row.trigger)),
-                rounded(_area(own, row.trigger, said=True)),
-                "" if row.trigger in needs.CLOCKS else f"{row.threshold:.3g}",
-                rounded(row.precision),
-                rounded(row.recall),
-            ]
-        )
-    areas = ("ROC area", "average precision", "area without half-known", "own view", "own view, own mistakes")
-    table = markdown_table(("trigger", *areas, "θ", "precision", "recall"), rows)
-    fired = needs.fired_by_degree(facts, best)
-    count = Counter(item.degree for item in facts)
-    degrees = [d for d in DEGREES if count[d]]
-    fired_own = needs.fired_by_degree(own, best)
-    by_degree = markdown_table(
-        ("trigger", *(f"{d} (n = {count[d]})" for d in degrees), "changed, own view", "never, own view"),
+    rows = [
         [
-            [
-                _trigger(name),
-                *(rounded(fired[name][d]) for d in degrees),
-                *(rounded(fired_own[name].get(d, math.nan)) for d in ("changed", "never")),
-            ]
-            for name in needs.triggers_of(facts)
-        ],
-    )
+            _trigger(row.trigger),
+            bracketed(row.area, row.low, row.high),
+            rounded(row.average_precision),
+            rounded(_area(half, row.trigger)),
+            rounded(_area(own, row.trigger)),
+            rounded(_area(own, row.trigger, of_mistakes=True)),
+            "" if row.trigger in needs.CLOCKS else f"{row.threshold:.3g}",
+            rounded(row.precision),
+            rounded(row.recall),
+        ]
+        for row in needs.when_table(facts, best)
+    ]
+    areas = ("ROC area", "average precision", "area without half-known", "own view", "own view, own mistakes")
+    fired, fired_own = needs.fired_by_degree(facts, best), needs.fired_by_degree(own, best)
+    count = Counter(item.degree for item in facts)
+    degrees = [degree for degree in DEGREES if count[degree]]
+    by_degree = [
+        [
+            _trigger(name),
+            *(rounded(fired[name][degree]) for degree in degrees),
+            *(rounded(fired_own[name].get(degree, math.nan)) for degree in ("changed", "never")),
+        ]
+        for name in needs.triggers_of(facts)
+    ]
     at_theta = []
     for method, theta in found.thetas.items():
         name = TRIGGER_OF[method]
-        scores, labels = _arrays(facts, name)
-        precision, recall = precision_recall(scores, labels, theta)
+        precision, recall = precision_recall(*_arrays(facts, name), theta)
         at_theta.append([NAMES[method], _trigger(name), f"{theta:g}", rounded(precision), rounded(recall)])
     sentences = [
         [_trigger(r.trigger), bracketed(r.area, r.low, r.high), rounded(r.average_precision)]
         for r in needs.when_table(found.sentences, {})
     ]
-    positive = sum(item.missing for item in facts)
-    lacking = sum(item.missing for item in found.sentences)
-    return f"""## When
-
-The gold reasoning is forced on the model after the question's direct prompt. A fact's score is the largest over its
-value's tokens. Positive: the {positive} facts that the model could not know (never taught, or taught with another value
-since changed); negative: the {len(facts) - positive} that it was taught. *Half-known*: taught, but seldom (a stretch of
-8,192 training examples asks for it fewer than 12 times); it counts as known, and the third area leaves it out. θ has
-the best F1 on development's facts. A clock has "fired" on a fact when a retrieval falls between the start of its
-sentence and the end of its value.
-
-Forcing shows a trigger more than it would see: after the first token that the model would not have written, its
-surprise about the gold value shows, and `probability` is that of the gold token. *Own view* takes a value's tokens only
-up to and with that first token (`probability-first` is then what FLARE would see there). *Own mistakes*: do these
-scores tell the facts that the model would have got wrong from those it would have got right, whatever it was taught?
-
-{table}
-
-At the θ that the methods below use:
-
-{markdown_table(("method", "score", "θ", "precision", "recall"), at_theta)}
-
-Share of facts on which each fires at the θ of the first table, by how often the fact was taught (*changed*: taught
-with its old value; *never*: it could only be read):
-
-{by_degree}
-
-The same for whole sentences, which is what a method decides on: the largest score of any token in it, so that doubt
-about the wording counts. Positive: the {lacking} of {len(found.sentences)} sentences that hold a fact the model could
-not know.
-
-{markdown_table(("trigger", "ROC area", "average precision"), sentences)}
-
-{_free(found)}"""
-
-
-def _free(found: Results) -> str:
-    ends = Counter(found.ends)
-    wrong = sum(item.missing for item in found.free)
-    lost = found.lost
-    rows = [
+    free = [
         [
             _trigger(r.trigger),
             bracketed(r.area, r.low, r.high),
-            rounded(r.average_precision),
-            rounded(r.precision),
-            rounded(r.recall),
+            *map(rounded, (r.average_precision, r.precision, r.recall)),
         ]
-        for r in needs.when_table(found.free, found.best)
+        for r in needs.when_table(found.free, best)
     ]
-    return f"""### What the model writes by itself
-
-The model answers without passages. Its facts are found by the wordings that Almanac uses, in the order of the gold
-reasoning, up to the first wrong one. Positive: the {wrong} first wrong facts; negative: the {len(found.free) - wrong}
-right facts before them. Of {len(found.ends)} texts {ends["first wrong"]} were read up to a wrong fact and
-{ends["all right"]} are right throughout. {ends["lost"]} were lost: at some fact they speak of another subject, in
-another order, or in no known wording; the {lost} facts before that place count, what comes then is left out. θ as
-above.
-
-{markdown_table(("trigger", "ROC area", "average precision", "precision", "recall"), rows)}"""
+    shares = (*(f"{degree} (n = {count[degree]})" for degree in degrees), "changed, own view", "never, own view")
+    return {
+        "scored": markdown_table(("trigger", *areas, "θ", "precision", "recall"), rows),
+        "at_theta": markdown_table(("method", "score", "θ", "precision", "recall"), at_theta),
+        "by_degree": markdown_table(("trigger", *shares), by_degree),
+        "by_sentence": markdown_table(("trigger", "ROC area", "average precision"), sentences),
+        "written": markdown_table(("trigger", "ROC area", "average precision", "precision", "recall"), free),
+    }
 
 
-def _what(found: Results) -> str:
+def _show_whats(found: Results) -> str:
     whats = list(dict.fromkeys(key.split(" ", 1)[1] for key in found.asked))
     whats.sort(key=lambda what: what != "qfs")
     rows = []
@@ -219,30 +152,19 @@ def _what(found: Results) -> str:
             line += [_mean_with(recall), rounded(fmean(a.reciprocal_rank for a in asked) if asked else math.nan)]
             line.append("" if what == "qfs" else _less([a.recall for a in ours], recall))
         rows.append(line)
-    n, size = len(next(iter(found.asked.values()))), found.top_n
     columns = [f"{v}: {c}" for v in ("reference", "paper") for c in ("recall@3", "MRR", "QFS minus it")]
-    return f"""## What
-
-For each of the {n} missing facts the gold reasoning stands up to its value and the model ends the sentence by itself;
-the words it writes for the value are the hits. So *when* is right for every formulator, and they differ in what they
-ask. A query is good when its first three passages hold the one that states the fact. QFS keeps
-{size["reference"]["qfs"]} words (reference) and {size["paper"]["qfs"]} (paper), `last-n` {size["reference"]["last-n"]}
-and {size["paper"]["last-n"]} tokens, chosen on development. MRR counts the first ten.
-
-{markdown_table(("formulator", *columns), rows)}"""
+    return markdown_table(("formulator", *columns), rows)
 
 
-def _methods(found: Results) -> str:
-    blocks = []
-    for benchmark, by_method in found.answered.items():
-        blocks.append(
-            f"### {benchmark} (n = {len(next(iter(by_method.values())))})\n\n{_answers(by_method, found.labels)}"
-        )
+def _show_methods(found: Results) -> dict[str, str]:
     keys = list(next(iter(found.answered.values())))
     pooled = {key: [row for rows in found.answered.values() for row in rows[key]] for key in keys}
-    blocks.insert(0, f"### All four (n = {len(pooled[keys[0]])})\n\n{_answers(pooled, found.labels)}")
+    blocks = [
+        f"### {name} (n = {len(rows[keys[0]])})\n\n{_answers(rows, found.labels)}"
+        for name, rows in (("All four", pooled), *found.answered.items())
+    ]
     everything = {**found.answered, "all four": pooled}
-    paired = [
+    differences = [
         [f"{NAMES[ours]} − {NAMES[key]}", *(_difference(by_method, ours, key) for by_method in everything.values())]
         for ours in ("dragin", "dragin-sparing")
         for key in keys
@@ -256,29 +178,11 @@ def _methods(found: Results) -> str:
         ]
         for key, of in found.tried.items()
     ]
-    body = "\n\n".join(blocks)
-    return f"""## Methods
-
-Exact match (on StrategyQA: accuracy), by what the question needs: *known*: every fact was taught; *changed*: some fact
-was taught with its old value; *unknown*: some fact was never taught. Retrievals a question, in brackets those on known
-questions, where none is needed. *Found*: share of the missing facts whose passage was among those retrieved at some
-time; then exact match on the questions of which all were. Tokens: all that the model generated for a question, thrown
-away or not. Reference variant unless said otherwise.
-
-{body}
-
-### Paired differences in exact match
-
-{markdown_table(("difference", *everything), paired)}
-
-### Thresholds tried on development
-
-θ: exact match (retrievals), over {found.dev_limit} development questions of each benchmark; the best is used above,
-with fewer retrievals where two are equal. *{NAMES["dragin-sparing"]}* has the best θ with at most {SPARING:g}
-retrievals per question there: {found.thetas["dragin-sparing"]:g}. DRAGIN's queries keep {found.words["dragin"]} words
-(reference) and {found.words["dragin-paper"]} (paper), chosen there in its loop too, at one θ.
-
-{markdown_table(("method", "tried", "used"), tried)}"""
+    return {
+        "answered": "\n\n".join(blocks),
+        "differences": markdown_table(("difference", *everything), differences),
+        "tried": markdown_table(("method", "tried", "used"), tried),
+    }
 
 
 def _answers(by_method: Mapping[str, Sequence[Row]], labels: Mapping[str, Labelled]) -> str:
@@ -321,9 +225,9 @@ def _arrays(items: Sequence[needs.Item], trigger: str) -> tuple[np.ndarray, np.n
     return np.array([i.scores[trigger] for i in items]), np.array([i.missing for i in items], dtype=bool)
 
 
-def _area(items: Sequence[needs.Item], trigger: str, *, said: bool = False) -> float:
+def _area(items: Sequence[needs.Item], trigger: str, *, of_mistakes: bool = False) -> float:
     scores, labels = _arrays(items, trigger)
-    return roc_area(scores, np.array([not i.first_choice for i in items], dtype=bool) if said else labels)
+    return roc_area(scores, np.array([not i.first_choice for i in items], dtype=bool) if of_mistakes else labels)
 
 
 def _mean(rows: Sequence[Row], name: str) -> float:

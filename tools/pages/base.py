@@ -69,6 +69,20 @@ def _read_rows(path: Path) -> list[Row]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
+# -- pages ------------------------------------------------------------------------------------------------------------
+
+#: The marks around what people write on a page that a script makes.
+READING = ("<!-- reading: written by hand, kept when the page is made again -->", "<!-- end of reading -->")
+
+
+def keep_reading(path: Path) -> str:
+    """What stands between the marks of ``READING`` in a page, with the marks; a remark where nothing does."""
+    reading = "Nothing written yet."
+    if path.exists() and READING[0] in (old := path.read_text(encoding="utf-8")):
+        reading = old.split(READING[0])[1].split(READING[1])[0].strip()
+    return "\n".join((READING[0], reading, READING[1]))
+
+
 # -- figures and tables -----------------------------------------------------------------------------------------------
 
 

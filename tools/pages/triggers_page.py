@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from string import Template
 from typing import Any
 
 from dragin_lab.core.trigger import Trigger
@@ -22,10 +20,8 @@ from dragin_lab.study.headroom import ROWS, Headroom
 from dragin_lab.study.truth import Timing
 from dragin_lab.views import frontier as drawn
 from dragin_lab.views import save_image
-from tools.pages.almanac_page import READING
-from tools.pages.base import HERE, bracketed, markdown_table, rounded
+from tools.pages.base import bracketed, fill_template, keep_reading, markdown_table, rounded
 
-TEMPLATE = HERE / "triggers.template.md"
 BUDGETS_SHOWN = (1.0, 1.5)  # retrievals per question
 HEADROOM_AT = 1.0
 SAMPLES = 1_000  # of the questions, for an interval of an area
@@ -87,10 +83,7 @@ class Results:
 
 
 def write_page(path: Path, found: Results) -> None:
-    """Write the page and its pictures; what stands between the marks of ``READING`` in the page there is kept."""
-    reading = "Nothing written yet."
-    if path.exists() and READING[0] in (old := path.read_text(encoding="utf-8")):
-        reading = old.split(READING[0])[1].split(READING[1])[0].strip()
+    """Write the page and its pictures; the reading that stands in the page there is kept."""
     (path.parent / "pictures").mkdir(parents=True, exist_ok=True)
     pictures = {}
     for cost, name in (("retrievals", "triggers.png"), ("tokens", "triggers-tokens.png")):
@@ -99,7 +92,7 @@ def write_page(path: Path, found: Results) -> None:
     told = found.record["fitted_on"]
     parts = {
         "setting": _setting(found),
-        "reading": "\n".join((READING[0], reading, READING[1])),
+        "reading": keep_reading(path),
         "budget": f"{HEADROOM_AT:g}",
         "table": _table(found),
         "without": _exact_of(found.without),
@@ -117,8 +110,7 @@ def write_page(path: Path, found: Results) -> None:
         "audit": _audit(found.audits),
         "thetas": ", ".join(f"`{model}` {theta}" for model, theta in found.thetas.items()),
     }
-    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(parts)
-    path.write_text(re.sub(r"\n{3,}", "\n\n", text), encoding="utf-8")
+    path.write_text(fill_template("triggers.md.jinja", **parts), encoding="utf-8")
 
 
 def write_tables(path: Path, found: Results) -> None:
