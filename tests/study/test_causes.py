@@ -10,7 +10,7 @@ from factories import make_continuation, make_prompt
 from dragin_lab import almanac
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.retrieval.corpus import Corpus
-from dragin_lab.study.causes import CAUSES, Cause, Judge
+from dragin_lab.study.causes import Cause, Judge
 from dragin_lab.trace.trace import Decision, Passage, Query, Question, Step, Trace
 
 Passages = tuple[Passage, ...] | None
@@ -119,11 +119,8 @@ def test_a_misspelt_value_is_no_value_of_a_passage() -> None:
     there = Passage("9", "Ada Torwisk", "Ada Torwisk was born in 1902.")
     trace = episode((RIGHT, None), (mother("Ada Torwisk"), (OTTO, there)), answer="Ada Torwisk")
     assert judged(trace).kind == "value not copied"
-
-
-def test_half_a_name_exchanged_is_another_value() -> None:
-    trace = episode((RIGHT, None), (mother("Ada Torwell"), (OTTO,)), answer="Ada Torwell")
-    assert judged(trace).kind == "value not copied"
+    half = episode((RIGHT, None), (mother("Ada Torwell"), (OTTO,)), answer="Ada Torwell")  # half a name is another
+    assert judged(half).kind == "value not copied"
 
 
 def test_a_value_that_is_stated_of_another_subject() -> None:
@@ -204,8 +201,3 @@ def test_no_cause_contradicts_the_count_of_retrievals(
     assert kind != "never retrieved" or trace.retrievals_count == 0
     if kind in ("not looked up", "retrieved too late", "not found", "value not copied"):
         assert trace.retrievals_count > 0
-
-
-def test_every_cause_is_explained() -> None:
-    assert all(CAUSES.values())
-    assert list(CAUSES)[-1] == "unknown"

@@ -114,10 +114,3 @@ def test_few_questions_and_methods_without_a_threshold_are_not_warned_of(
     write_run(tmp_path, method, "hotpotqa", [1.0] * questions, retrievals=[retrievals] + [0] * (questions - 1))
     for made in (dl.Runs.load(tmp_path).table(), table(2, tmp_path)):
         assert not any("never retrieved" in line for line in made.about)
-
-
-def test_runs_from_before_scores_were_kept_are_warned_of_without_one(tmp_path: Path) -> None:
-    write_run(tmp_path, "flare", "hotpotqa", [1.0] * 24, retrievals=[0] * 24)
-    for made in (dl.Runs.load(tmp_path).table(), table(2, tmp_path)):
-        (line,) = [line for line in made.about if "never retrieved" in line]
-        assert "highest" not in line

@@ -14,11 +14,8 @@ from command import PATIENCE, environment
 
 import dragin_lab as dl
 from dragin_lab.core.method import Method
-from dragin_lab.core.trigger import TRIGGERS
 from dragin_lab.data.datasets import demo_questions
-from dragin_lab.errors import SettingError
 from dragin_lab.run.rundir import RunError
-from dragin_lab.study import needs
 
 DEFINED = """import dragin_lab as dl
 
@@ -115,21 +112,6 @@ def test_sweeps_batches_runs_and_tables_know_it(lab: dl.Lab, tmp_path: Path) -> 
         lab.run(asked, method(), output=tmp_path / "runs", progress=False)
 
 
-def test_need_detection_knows_it(lab: dl.Lab) -> None:
-    from dragin_lab import almanac
-    from dragin_lab.core.sentences import load_pipeline
-    from dragin_lab.data import datasets
-
-    template = datasets.template("almanac/iirc")
-    found = [
-        fact
-        for one in almanac.labels("iirc", "dev", 3)
-        for fact in needs.forced_items(lab.model, one, template, load_pipeline())[0]
-    ]
-    assert all(0 <= fact.scores["near-tie"] <= 1 for fact in found)
-    assert "near-tie" in [row.trigger for row in needs.when_table(found, needs.best_thresholds(found), samples=20)]
-
-
 def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> None:
     def said(*args: str) -> str:
         command = [sys.executable, "-m", "dragin_lab", *args]
@@ -156,9 +138,3 @@ def test_the_command_line_reads_it_from_a_file(mine: Path, tmp_path: Path) -> No
     settings = [json.loads(path.read_text())["method"] for path in (tmp_path / "runs").rglob("run.json")]
     assert sorted(one["first"] for one in settings) == [1, 2]
     assert {(one["when"], one["threshold"]) for one in settings} == {("near-tie", 0.5)}
-
-
-def test_a_definition_that_is_gone_is_named(lab: dl.Lab) -> None:
-    del TRIGGERS._parts["near-tie"]
-    with pytest.raises(SettingError, match="'near-tie'"):
-        method()
