@@ -104,15 +104,15 @@ def markdown_table(head: Iterable[object], rows: Iterable[Iterable[object]]) -> 
 
 def _open_template(name: str) -> Template:
     environment = Environment(
-        loader=FileSystemLoader(HERE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True,
+        loader=FileSystemLoader([HERE, HERE.parent / "almanac"]), undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     environment.filters["fmt"] = format
     return environment.get_template(name)
 
 
 def fill_template(name: str, **values: Any) -> str:
-    """A template of this folder filled in; its filter ``fmt`` formats a value as Python's ``format`` does."""
+    """A template of this folder, or of tools/almanac, filled in. Its filter ``fmt`` is Python's ``format``."""
     return _open_template(name).render(values).rstrip() + "\n"
 
 

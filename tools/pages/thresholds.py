@@ -20,7 +20,7 @@ from dragin_lab.data.datasets import FILES
 from dragin_lab.errors import SettingError
 from dragin_lab.run.benchmark import open_benchmark
 from dragin_lab.study.budgets import calibrate
-from tools.pages.base import DOCS, markdown_table
+from tools.pages.base import DOCS, fill_template, markdown_table
 
 RESULT, PAGE = Path(__file__).with_suffix(".json"), DOCS / "explanation" / "thresholds.md"
 BUDGET = "budget:1.25"
@@ -83,7 +83,8 @@ def page(found: list[dict[str, Any]]) -> str:
         rows.append(cells)
     grids = [[theta, *(f"{cell:.2f}" for one in found for cell in one["grid"][theta])] for theta in found[0]["grid"]]
     head = [f"{label}, {name}" for name in names for label in ("exact match", "retrievals")]
-    return TEMPLATE.format(
+    return fill_template(
+        "thresholds.md.jinja",
         budget=BUDGET.partition(":")[2],
         models=" and ".join(f"{one['questions']} questions on {one['model']}" for one in found),
         thetas=markdown_table(["trigger", "default θ", *names], rows),
@@ -96,37 +97,6 @@ def page(found: list[dict[str, Any]]) -> str:
         rind=f"{default_of('rind'):g}",
         sweep=", ".join(f"{theta:g}" for theta in EQUATIONS),
     )
-
-
-TEMPLATE = """# Where the default thresholds are from
-
-Written by `python -m tools.pages.thresholds` from `tools/pages/thresholds.json`.
-
-A threshold belongs to the scale of a score, and to a model. Table 9 of the paper gives θ from 0.75 to 1.5 for RIND.
-Those belong to the released code, which divides the attention that a word receives by the mean of its sentence.
-Equations 1 to 5 have no such division, and their scores are smaller:
-
-{above}
-
-So the paper variant has defaults of its own, measured on {models}.
-`scale="sentence"` keeps the released scaling, for thresholds from the paper.
-
-## θ at {budget} retrievals a question
-
-Each trigger decided when to retrieve for DRAGIN in the paper variant. Its θ was found by `dl.calibrate` on texts that
-were written without a retrieval. The ranges are over benchmarks.
-
-{thetas}
-
-The defaults are round numbers in or near these ranges. On another model they retrieve more or less often: ask for a
-budget instead (`threshold="budget:1.25"`), and see where the score of each word lies (`trace.tokens`).
-
-## DRAGIN over θ
-
-{grid}
-
-θ is {rind} where none is given, and `dragin-lab sweep` goes over {sweep}.
-"""
 
 
 def main() -> None:
