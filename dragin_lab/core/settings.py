@@ -65,6 +65,11 @@ def setting(
     )
 
 
+def title_setting(name: str) -> str:
+    """What a setting is called for people: ``θ``, ``top n``."""
+    return "θ" if name == "threshold" else name.replace("_", " ")
+
+
 def _declaration_of(f: Field[Any]) -> Declaration:
     """The declaration of a field; of a custom class's plain one, θ and flags alone are checked."""
     kind = float if f.name == "threshold" else bool if isinstance(f.default, bool) else object

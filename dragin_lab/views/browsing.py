@@ -6,15 +6,15 @@ in a notebook.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from dragin_lab.almanac.facts import Labelled
+from dragin_lab.checks import instance
 from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.run.lines import Line, readable
 from dragin_lab.run.rundir import RunRecord
@@ -25,36 +25,41 @@ from dragin_lab.trace.kept import arrivals, cut_off, origins
 from dragin_lab.trace.trace import Passage, Trace
 from dragin_lab.views.frame import View, make_view
 from dragin_lab.views.html import clip, esc, printable
-from dragin_lab.views.rendering import render_template
+from dragin_lab.views.rendering import read_asset, render_template
 
 PASSAGE_CHARS = 900  # of a passage in the page
 
 
-def browse_page(runs: Runs | str | Path | Iterable[str | Path]) -> View:
-    """The explorer as a view: ``save`` writes the page. Arguments and errors as for ``Runs.load``."""
+def browse_page(runs: Runs | str | Path | Iterable[str | Path], *, at: Mapping[str, str] | None = None) -> View:
+    """The explorer as a view: ``save`` writes the page. Arguments and errors as for ``Runs.load``.
+
+    ``at`` is what it shows first, as "Copy as code" writes it: ``{"by": "dragin:right;flare:wrong", "text": "born"}``.
+    """
     loaded = runs if isinstance(runs, Runs) else Runs.load(runs)
-    data = Markup(json_in_html(browse_data(loaded)))
+    data = Markup(json_in_html(browse_data(loaded, at)))
     card = partial(render_template, "browse.html", data=data, script=Markup(load_browse_script()), table=loaded.table())
-    title = f"{', '.join(loaded.names)} on {', '.join(loaded.datasets)}"
-    return make_view("The explorer", "runs", title, card, lambda: str(loaded.table()), "browse")
+    return _make_card(loaded, card, lambda: str(loaded.table()))
 
 
 def browse_still(runs: Runs) -> View:
     """What stands in for the explorer where nothing can run it: the means and the causes."""
     text = partial("{}\n\n{}".format, runs.table(), runs.causes.to_string())
+    return _make_card(runs, lambda: f'<pre class="plain head">{esc(text())}</pre>', text)
+
+
+def _make_card(runs: Runs, card: Callable[[], str], text: Callable[[], str]) -> View:
     title = f"{', '.join(runs.names)} on {', '.join(runs.datasets)}"
-    return make_view(
-        "The explorer", "runs", title, lambda: f'<pre class="plain head">{esc(text())}</pre>', text, "browse"
-    )
+    return make_view("The explorer", "runs", title, card, text, "browse")
 
 
 def load_browse_script() -> str:
-    """What draws the explorer: ``browse(root, data)``."""
-    return (resources.files("dragin_lab.views") / "templates" / "browse.js").read_text(encoding="utf-8")
+    """What draws the explorer: ``browse(root, data, saved)``."""
+    return read_asset("views/templates/common.js") + read_asset("views/templates/browse.js")
 
 
-def browse_data(runs: Runs) -> dict[str, Any]:
-    """Everything that the explorer shows, as plain data; passages once each."""
+def browse_data(runs: Runs, at: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Everything that the explorer shows, as plain data, and ``at``, what it shows first; passages once each."""
+    instance("at", at or {}, Mapping, "give what the explorer's Copy as code writes")
     passages: dict[tuple[str, str, str], int] = {}
     questions = []
     for dataset in runs.datasets:
@@ -74,7 +79,8 @@ def browse_data(runs: Runs) -> dict[str, Any]:
                 }
             )  # fmt: skip
     return {
-        "methods": list(runs.names), "sets": list(runs.datasets), "causes": CAUSES, "questions": questions,
+        "at": dict(at or {}), "methods": list(runs.names), "sets": list(runs.datasets), "causes": CAUSES,
+        "questions": questions,
         "passages": [[id, printable(title), printable(clip(text, PASSAGE_CHARS)[0])] for id, title, text in passages],
     }  # fmt: skip
 

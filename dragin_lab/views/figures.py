@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import blake2s
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,19 +96,27 @@ class Figure(View):
 
 
 def make_figure(
-    title: str, draw: Callable[[int], Any], *, about: str = "", alt: str, table: pd.DataFrame, numbers: str
+    title: str,
+    draw: Callable[[int], Any],
+    *,
+    about: str = "",
+    alt: str,
+    table: pd.DataFrame,
+    numbers: str,
+    code: str = "",
 ) -> Figure:
     """A figure with its numbers under it.
 
     ``alt`` says in a sentence what the picture shows, ``numbers`` names ``table``, whose numbers are shown with three
-    decimals. Raises ``MissingPackageError`` without matplotlib.
+    decimals, ``code`` is the call that makes the figure. Raises ``MissingPackageError`` without matplotlib.
     """
     with use_style():
         pictures = [_inline_svg(draw(width), width, title) for width in (WIDE, NARROW)]
     rows = table.map(lambda cell: num(cell) if isinstance(cell, float) else printable(str(cell)))
     text = "\n\n".join(filter(None, [title, about, alt, rows.to_string(index=False, max_rows=MAX_ROWS)]))
     context = {"title": title, "about": about, "alt": alt, "pictures": pictures, "table": rows, "numbers": numbers}
-    html, plain = frame_card("The figure", lambda: render_template("figure.html", **context), lambda: text, ("figure",))
+    card = partial(render_template, "figure.html", **context)
+    html, plain = frame_card("The figure", card, lambda: text, ("figure",), code)
     return Figure(title, html, plain, about, draw)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from dragin_lab.checks import several
-from dragin_lab.errors import SettingError, TraceFileError, ViewError
+from dragin_lab.errors import SettingError, ViewError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views.html import clip, esc, printable, show_or_explain
@@ -55,9 +55,9 @@ def save_page(path: str | Path, title: str, body: str) -> Path:
 
 
 def frame_card(
-    what: str, card: Callable[[], str], text: Callable[[], str], css: tuple[str, ...] = ()
+    what: str, card: Callable[[], str], text: Callable[[], str], css: tuple[str, ...] = (), code: str = ""
 ) -> tuple[str, str]:
-    """A card's HTML in its frame, and the text that stands in for it.
+    """A card's HTML in its frame, and the text that stands in for it; ``code`` is the call that makes it, for copying.
 
     The text comes first in the HTML: where a notebook is not trusted and its styles are dropped, it is what shows.
     An error in ``card`` or ``text`` is shown in its place. ``css`` names style sheets beside the common one.
@@ -73,13 +73,16 @@ def frame_card(
     style = show_or_explain("The style", lambda: f"<style>{load_stylesheet(*css)}</style>", lambda: "")
     # Each sheet holds for cards of its name alone, as several views stand on one page.
     names = " ".join(["dl", *(f"v-{name}" for name in css)])
-    html = f'<div class="dl-out"><pre class="alt">{shown}</pre>{style}<div class="{names}" hidden>{inner}</div></div>'
-    return html, plain[0] if plain else ""
+    call = f' data-code="{esc(code)}"' if code else ""
+    card_html = f'<pre class="alt">{shown}</pre>{style}<div class="{names}" hidden>{inner}</div>'
+    return f'<div class="dl-out"{call}>{card_html}</div>', plain[0] if plain else ""
 
 
-def make_view(what: str, name: str, asked: str, card: Callable[[], str], text: Callable[[], str], *css: str) -> View:
-    """One view in its frame; ``asked`` is the question that it is about."""
-    html, plain = frame_card(what, card, text, css)
+def make_view(
+    what: str, name: str, asked: str, card: Callable[[], str], text: Callable[[], str], *css: str, code: str = ""
+) -> View:
+    """One view in its frame; ``asked`` is the question that it is about, ``code`` the call that makes it."""
+    html, plain = frame_card(what, card, text, css, code)
     return View(f"{clip(asked, 80)[0]} – {name}", html, plain)
 
 
@@ -97,17 +100,6 @@ def open_traces(sources: Iterable[Trace | str | Path]) -> list[Trace]:
     return [
         open_trace(one) for one in several("traces", sources, Trace | str | Path, "give a list of traces or of paths")
     ]
-
-
-def draw_trace(
-    what: str, source: Trace | str | Path, card: Callable[[Trace], str], text: Callable[[Trace], str], *css: str
-) -> View:
-    """One view of a trace; a file that cannot be read (cut, or of another version) gives its message in place."""
-    try:
-        trace = open_trace(source)
-    except TraceFileError as error:
-        return make_message(f"{what} of {source}", str(error))
-    return make_view(f"The {what}", what, trace.question.text, partial(card, trace), partial(text, trace), *css)
 
 
 def make_message(title: str, text: str) -> View:

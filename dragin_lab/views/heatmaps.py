@@ -1,18 +1,34 @@
-"""The RIND heatmap: everything the model wrote, token by token, with what the trigger measured on it."""
+"""The RIND heatmap: tokens as columns on one axis, under them entropy, attention, stop flag and score with θ.
+
+A page breaks the columns into as many lines as its width needs, and repeats the labels for each. Bars are heights,
+flags are signs, θ is a line: nothing relies on colour alone.
+"""
 
 from __future__ import annotations
 
+import math
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from markupsafe import Markup
+from wcwidth import width as terminal_width
+
 from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Step, Trace
-from dragin_lab.views import sections, strip
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
-from dragin_lab.views.frame import View, draw_trace
-from dragin_lab.views.html import count, num
-from dragin_lab.views.rendering import render_template
-from dragin_lab.views.tokens import window_ranges
+from dragin_lab.views.frame import View
+from dragin_lab.views.heat import find_largest
+from dragin_lab.views.html import class_attribute, esc, printable, short, write_call
+from dragin_lab.views.rendering import GEM, render_template
+from dragin_lab.views.tokens import Cell, Look, Unit
+from dragin_lab.views.trace import draw_trace
+
+NARROWEST = 16  # characters of a line in the narrowest card, of 330 px
+SNIP = '<i class="snip" title="cut here"><b>✂</b></i>'
 
 
 def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS) -> View:
@@ -22,46 +38,179 @@ def heatmap(trace: Trace | str | Path, *, max_tokens: int = MAX_TOKENS) -> View:
     ``max_tokens`` tokens are drawn one by one, around what fired; the view says how many it left out. A path that
     holds no readable trace gives its message in place.
     """
-    return draw_trace(
-        "RIND heatmap", trace, partial(_heatmap_card, most=max_tokens), partial(_heatmap_text, most=max_tokens), "strip"
-    )
+    call = write_call("heatmap", "trace", max_tokens=None if max_tokens == MAX_TOKENS else max_tokens)
+    return draw_trace("RIND heatmap", trace, partial(_fill_template, most=max_tokens), "strip", call=call)
 
 
-def _heatmap_card(trace: Trace, most: int) -> str:
+def _fill_template(trace: Trace, most: int) -> str:
     canvas = Canvas.of(trace, "heatmap", most)
     shown = list(written(trace.steps[:MAX_STEPS]))
+    axes = axes_of([canvas.look(continuation, step) for step, _, continuation in shown])
+    tools = {tool.__name__: tool for tool in (find_columns, find_cut, row_labels, most_lines, render_columns)}
     return render_template(
-        "heatmap.html",
-        canvas=canvas,
-        written=shown,
-        axes=strip.axes_of([canvas.look(continuation, step) for step, _, continuation in shown]),
-        most=MAX_STEPS,
-        cut_of=_find_cut,
+        "heatmap.html", canvas=canvas, written=shown, axes=axes, most=MAX_STEPS, direction_of=text_direction, **tools
     )
 
 
-def _find_cut(step: Step, name: str, continuation: Continuation) -> int | None:
+def find_cut(step: Step, name: str, continuation: Continuation) -> int | None:
     """The character after which a text was thrown away; None where nobody has decided, or all was kept."""
     end = kept_of(step).of(name)
     return None if end is None or end >= len(continuation.text) else end
 
 
-def _heatmap_text(trace: Trace, most: int) -> str:
-    canvas = Canvas.of(trace, "heatmap", most)
-    shown = list(written(trace.steps[:MAX_STEPS]))
-    axes = strip.axes_of([canvas.look(continuation, step) for step, _, continuation in shown])
-    attention = axes.received if axes.read != axes.read else axes.read
-    tops = f"entropy {num(axes.entropy)} nats, attention {num(attention)}, {axes.score_name} {num(axes.score)}"
-    out = [*sections.opening_lines(trace), f"Full bars     {tops}; θ {num(canvas.scale.threshold)}", ""]
-    for step, name, continuation in shown:
-        look = canvas.look(continuation, step)
-        out.append(f"Step {step.index + 1}: {name}, {sections.describe_text(trace, step, name)}")
-        out += [f"⟦{unit.name}⟧  {unit.verdict}" for unit in look.units]
-        for start, stop, left_out in window_ranges(look, canvas.room_of(continuation), 0, len(continuation.text)):
-            if left_out:
-                out += [f"… {count(stop - start, 'more character')}", ""]
-            else:
-                out += strip.strip_text(
-                    look, strip.strip_columns(look, start, stop, _find_cut(step, name, continuation)), axes, 100
-                )
-    return "\n".join(out) + "\n"
+# -- columns ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Where the bars of a view end, so that all its strips have one scale. NaN: nothing was measured."""
+
+    entropy: float  # nats
+    received: float  # attention, Eq. 3
+    read: float  # attention as the reference variant's trigger read it
+    score: float
+    threshold: float  # θ, NaN where there is none
+    score_name: str = "score"
+
+    @property
+    def theta(self) -> float:
+        """θ as a share of the score's row; below 0 where there is none."""
+        return min(self.threshold / self.score, 1) if self.score > 0 and math.isfinite(self.threshold) else -9.0
+
+    def attention(self, look: Look) -> float:
+        """Where the attention row of a strip ends."""
+        return self.read if look.second_reading else self.received
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One cell of a strip with what its rows show; NaN where a row has no value."""
+
+    cell: Cell
+    text: str
+    opens: bool  # whether it begins a word
+    entropy: float
+    attention: float
+    score: float
+    stop: bool
+    gone: bool  # thrown away
+    snip: bool  # whether it is the first one thrown away after others that were kept
+
+
+def attention_of(look: Look) -> np.ndarray:
+    """(n,) float64 the attention row of each token: what its trigger read, where that is recorded.
+
+    Otherwise what the token received while the text was written (Eq. 3).
+    """
+    if look.second_reading:
+        return np.append(np.asarray(look.words.attention, np.float64), np.nan)[look.owner]
+    return np.asarray(look.continuation.received, np.float64)
+
+
+def axes_of(looks: Sequence[Look]) -> Axes:
+    """The scales of all strips of a view."""
+    scored = looks[0].scale if looks and looks[0].scale.kind == "score" else None
+    theta = scored.word_threshold if scored else math.nan
+    return Axes(
+        entropy=find_largest(look.continuation.entropy for look in looks) or math.nan,
+        received=find_largest(attention_of(look) for look in looks if not look.second_reading) or math.nan,
+        read=find_largest(attention_of(look) for look in looks if look.second_reading) or math.nan,
+        score=max(scored.top, 0.0 if math.isnan(theta) else 1.25 * theta) if scored else math.nan,
+        threshold=theta,
+        score_name=scored.name if scored else "score",
+    )
+
+
+def find_columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
+    """The columns of the cells that begin at the characters ``start`` to ``stop``; after ``cut`` they are gone."""
+    continuation, stops = look.continuation, look.words.stop.tolist()
+    entropy, attention = continuation.entropy.tolist(), attention_of(look).tolist()
+    score = look.values.tolist() if look.scale.kind == "score" else [math.nan] * len(continuation)
+    out: list[Column] = []
+    for cell in look.between(start, stop):
+        inside = slice(cell.first, cell.last)
+        spaced = cell.start > 0 and continuation.text[cell.start - 1].isspace()
+        opens = not out or (cell.word != out[-1].cell.word if cell.word >= 0 else spaced)
+        shown = printable(cell.text.replace("\n", "↵"))
+        tops = (_largest_value(values[inside]) for values in (entropy, attention, score))
+        stop_word, gone = cell.word >= 0 and stops[cell.word], cut is not None and cell.start >= cut
+        out.append(Column(cell, shown, opens, *tops, stop_word, gone, gone and bool(out) and not out[-1].gone))
+    return out
+
+
+def _largest_value(values: list[float]) -> float:
+    """The largest of a cell's tokens; NaN where none was measured."""
+    return max((v for v in values if math.isfinite(v)), default=math.nan)
+
+
+def most_lines(look: Look, cols: Sequence[Column]) -> int:
+    """Into how many lines a page breaks these columns at most: words stay whole where one fits into a line."""
+    widths = [max(2, terminal_width(c.text)) + (c.cell.hit and c.opens) + c.cell.begins + c.cell.ends for c in cols]
+    lines, used = 1 + len(look.units), 0
+    for size in np.add.reduceat(widths, [place for place, col in enumerate(cols) if col.opens]) + 1:
+        if used and used + size > NARROWEST:
+            lines, used = lines + 1, 0
+        lines, used = lines + 2 * (size // NARROWEST), used + size % NARROWEST
+    return int(lines)
+
+
+# -- HTML: single tokens are built here, because loops of a template take twice as long --------------------------------
+
+
+def text_direction(text: str) -> str:
+    """``"rtl"`` where the first letter with a direction is written from right to left, else ``"ltr"``."""
+    kinds = (unicodedata.bidirectional(c) for c in text)
+    return "rtl" if next((k for k in kinds if k in ("L", "R", "AL")), "L") != "L" else "ltr"
+
+
+def row_labels(look: Look, axes: Axes) -> list[tuple[str, str]]:
+    """The labels of a strip's rows, each with where a full bar ends."""
+    top = axes.attention(look)
+    rows = [("tokens", ""), ("entropy", f"to {short(axes.entropy)} nats" if axes.entropy > 0 else "not measured")]
+    if look.second_reading:
+        rows.append(("attention", f"the trigger’s, to {short(top)}"))
+    else:
+        rows.append(("attention received", f"to {short(top)}" if top > 0 else "not measured"))
+    if look.judged:
+        theta = f", θ {short(axes.threshold)} ┄" if axes.theta >= 0 else ""
+        rows += [("stop word", "●"), (axes.score_name, f"to {short(axes.score)}{theta}")]
+    return rows
+
+
+def render_columns(look: Look, cols: Sequence[Column], axes: Axes) -> Markup:
+    """Cells over their bars, word by word; a judged unit between its name and score and its last cell's edge."""
+    out: list[str] = []
+    judged, full = look.judged, axes.attention(look)
+    for col in cols:
+        cell, first = col.cell, col.cell.hit and col.opens
+        unit = look.units[cell.unit] if cell.unit >= 0 else None
+        above = judged and col.score > axes.threshold
+        flags = {"w": col.opens, "s": col.stop and judged, "gone": col.gone, "over": above}
+        if unit is not None:
+            flags |= {"in": True, "end": cell.ends, "above": unit.above}
+        css, style = class_attribute(**flags), _bar_style(col, axes, full, judged)
+        focus, sign = (' tabindex="0"', f'{GEM}<bdi class="vh">hit: </bdi>') if first else ("", "")
+        level = f"h{cell.level}" if cell.level else ""
+        inner = class_attribute(level, hit=cell.hit, fired=cell.fired, sp=cell.special)
+        if col.opens or cell.begins:
+            out.append("</span>" if out else "")
+            out.append(_unit_label(unit) if unit is not None and cell.begins else "")
+            out.append("<span>")
+        tip, text = esc(look.about(cell)), esc(col.text)
+        out.append(f'{SNIP if col.snip else ""}<i{css}{style} data-i="{tip}"{focus}><b{inner}>{sign}{text}</b></i>')
+    return Markup("".join([*out, "</span>"]))
+
+
+def _bar_style(col: Column, axes: Axes, full: float, judged: bool) -> str:
+    """The heights of a column's bars as custom properties; none for nothing."""
+    shares = [("e", col.entropy, axes.entropy), ("a", col.attention, full)]
+    shares += [("s", col.score, axes.score)] if judged else []
+    heights = [(name, value / top if top > 0 else 0.0) for name, value, top in shares]
+    style = ";".join(f"--{name}:{min(height, 1):.2g}" for name, height in heights if height >= 0.005)
+    return f' style="{style}"' if style else ""
+
+
+def _unit_label(unit: Unit) -> str:
+    value, _, limit = unit.verdict.partition(" ")
+    css = class_attribute("unit", above=unit.above)
+    return f"<b{css}>{esc(unit.name)}<small>{esc(value)}</small><small>{esc(limit)}</small></b>"

@@ -10,6 +10,7 @@ from typing import Any
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import several
+from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
 from dragin_lab.study.truth import Count, find_labels
 from dragin_lab.study.whatif import Outcome, Replay, Turn
@@ -18,12 +19,11 @@ from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS
 from dragin_lab.views.frame import View, make_view, open_traces
 from dragin_lab.views.heat import Scale, find_largest, scale_of
-from dragin_lab.views.html import count, num
+from dragin_lab.views.html import count, num, write_call
 from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import Look, share_out
 
 MAX_ROWS = 200
-_NAMES = {"threshold": "θ", "top_n": "top n", "scale": "scaled by", "doubt_limit": "1 − β"}
 
 
 def replayed(
@@ -36,8 +36,8 @@ def replayed(
 ) -> View:
     """One or many stored traces under other settings, without the model: what ``widgets.tuner`` shows for one value.
 
-    ``settings`` are ``threshold``, ``top_n``, ``scale`` and ``doubt_limit``, those not named as they were; the rest
-    as for ``dl.Replay``. The first trace is drawn in full, the others are lines of a table. Raises ``SettingError``
+    ``settings`` are those of the trigger and the query formulator, those not named as they were; the rest as for
+    ``dl.Replay``. The first trace is drawn in full, the others are lines of a table. Raises ``SettingError``
     for settings that cannot be replayed, ``TraceFileError`` for a path that holds no trace.
     """
     opened = open_traces([traces] if isinstance(traces, Trace | str | Path) else traces)
@@ -46,10 +46,9 @@ def replayed(
     known = several("labels", labels, Labelled, "give almanac.labels(...)") if labels is not None else None
     replays = [Replay(t, find_labels(t, known), tokenizer=tokenizer, nlp=nlp) for t in opened]
     outcomes = [r.at(**settings) for r in replays]
-    asked = opened[0].question.text
-    return make_view(
-        "The replay", "replay", asked, partial(replay_card, outcomes), partial(replay_text, outcomes), "replay"
-    )
+    card, text = partial(replay_card, outcomes), partial(replay_text, outcomes)
+    call = write_call("replayed", "traces", "" if known is None else "labels", **settings)
+    return make_view("The replay", "replay", opened[0].question.text, card, text, "replay", code=call)
 
 
 def replay_card(outcomes: Sequence[Outcome], chosen: int = 0) -> str:
@@ -90,9 +89,12 @@ def _fill_template(template: str, outcomes: Sequence[Outcome], one: Outcome, **c
 
 def changes_of(outcome: Outcome) -> str:
     """``θ 0.8 (was 1.2)``: the settings of an outcome that are not the trace's own."""
-    old, new = outcome.trace.method, outcome.method.settings
-    names = [name for name in _NAMES if new.get(name) != old.get(name)]
-    changes = [f"{_NAMES[n]} {sections.setting_text(new[n])} (was {sections.setting_text(old.get(n))})" for n in names]
+    old, method = outcome.trace.method, outcome.method
+    changes = [
+        f"{title_setting(name)} {sections.setting_text(value)} (was {sections.setting_text(old[name])})"
+        for name, value in (method.trigger.settings | method.formulator.settings).items()
+        if name in old and value != old[name]
+    ]
     return ", ".join(changes) or "as it was run"
 
 

@@ -8,12 +8,16 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
+from dragin_lab.catalog.methods import tables
 from dragin_lab.core.answers import thoughts
+from dragin_lab.core.settings import Declaration, title_setting
+from dragin_lab.errors import SettingError
 from dragin_lab.trace.kept import before_after, kept_of, mean_entropy, with_passages
 from dragin_lab.trace.trace import Passage, Prompt, Query, Step, Trace
 from dragin_lab.views.html import clip, count, num, short
@@ -35,17 +39,6 @@ PARTS = {
 SIGNS = {"retrieved": "◆", "kept": "✓", "open": "…"}
 EXTRACTION = "“So the answer is” was appended to the text"
 
-#: The settings that a reader needs at once, named for people.
-_SETTINGS = {
-    "threshold": "θ {}",
-    "scale": "scaled by {}",
-    "top_n": "top n {}",
-    "n": "n {}",
-    "top_k": "{} passages per retrieval",
-    "max_new_tokens": "at most {} tokens",
-    "call_bonus": "+{} on the logit of a call",
-    "call_pause": "no call for {} tokens after a search",
-}
 #: How a trace's record calls the two halves of its method, and how people do.
 _ROLES = {"when": "trigger", "what": "query formulator"}
 #: What names a model or a retriever in its provenance.
@@ -112,11 +105,6 @@ def describe_text(trace: Trace, step: Step, name: str) -> str:
     return step_outcome(trace, step)[1]
 
 
-def opening_lines(trace: Trace) -> list[str]:
-    """The first lines of a view's text."""
-    return [f"Question      {trace.question.text}", f"Answer        {trace.answer or no_answer(trace)}"]
-
-
 def judge_answer(trace: Trace) -> tuple[str, str]:
     """``("right" | "wrong" | "partly" | "", a line)`` on the answer, from its scores."""
     if not trace.scores:
@@ -135,18 +123,28 @@ def sign_verdict(kind: str, line: str) -> str:
 
 
 def method_line(trace: Trace) -> str:
-    """``dragin, reference variant · trigger rind × query formulator qfs · θ 1.2 · …``."""
+    """``dragin, reference variant · trigger rind × query formulator qfs · θ 1.2 · top n 25 words · …``."""
     method = trace.method
     variant = f", {method['variant']} variant" if method.get("variant") else ""
-    parts = [f"{method.get('name', 'unnamed method')}{variant}"]
     halves = [f"{role} {setting_text(method[key])}" for key, role in _ROLES.items() if method.get(key)]
-    if halves:
-        parts.append(" × ".join(halves))
-    for key, form in _SETTINGS.items():
-        value = method.get(key)
-        if value is not None:
-            parts.append(form.format(setting_text(value)))
-    return " · ".join(parts)
+    declared = {"threshold": Declaration()} | declared_settings(method)
+    parts = [f"{method.get('name', 'unnamed method')}{variant}", " × ".join(halves)]
+    for name, setting in declared.items():
+        value = method.get(name)
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            parts.append(f"{title_setting(name)} {setting_text(value)} {setting.unit}".strip())
+    top_k, length = method.get("top_k"), method.get("max_new_tokens")
+    parts += [f"{count(top_k, 'passage')} per retrieval"] if top_k is not None else []
+    return " · ".join(filter(None, [*parts, f"at most {count(length, 'token')}" if length is not None else ""]))
+
+
+def declared_settings(method: Mapping[str, Any]) -> dict[str, Declaration]:
+    """The declared settings of a recorded method's trigger and query formulator, as far as these are known here."""
+    declared: dict[str, Declaration] = {}
+    for key, table in tables(str(method.get("variant"))):
+        with suppress(SettingError):
+            declared |= table.named(method.get(key, "")).declared()
+    return declared
 
 
 def header_facts(trace: Trace) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.checks import several
@@ -18,11 +17,12 @@ from dragin_lab.trace.kept import sentence_end
 from dragin_lab.trace.trace import Query, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
-from dragin_lab.views.frame import View, draw_trace
+from dragin_lab.views.frame import View
 from dragin_lab.views.heat import scale_of
-from dragin_lab.views.html import clip, num
+from dragin_lab.views.html import clip, write_call
 from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import judged_units
+from dragin_lab.views.trace import draw_trace
 
 MAX_RETRIEVALS = 40
 WORDS = 400  # of one text
@@ -36,83 +36,25 @@ def selections(trace: Trace | str | Path, *, gold: Labelled | Iterable[str] | No
     passages. A path that holds no readable trace gives its message in place. Raises ``SettingError`` for the labels of
     another question.
     """
-    known = (
-        gold
-        if gold is None or isinstance(gold, str | Labelled)
-        else tuple(several("gold", gold, str | int, "give passage ids"))
-    )
+    if not (gold is None or isinstance(gold, str | Labelled)):
+        gold = [str(i) for i in several("gold", gold, str | int, "give passage ids")]
     if isinstance(trace, Trace):
-        find_gold(trace, known)
-    return draw_trace(
-        "query", trace, partial(_fill_template, "query.html", known), partial(_fill_template, "query.txt", known), "qfs"
-    )
+        find_gold(trace, gold)
+    call = write_call("selections", "trace", "" if gold is None else "gold=gold")
+    return draw_trace("query", trace, partial(_fill_template, gold), "qfs", call=call)
 
 
-def _fill_template(template: str, gold: Labelled | Iterable[str] | None, trace: Trace) -> str:
+def _fill_template(gold: Labelled | Iterable[str] | None, trace: Trace) -> str:
     need = find_gold(trace, gold)
-    context: dict[str, Any] = {
-        "trace": trace,
-        "canvas": Canvas.of(trace, "query", gold=frozenset(need)),
-        "steps": [step for step in trace.steps if step.query is not None],
-        "most": MAX_RETRIEVALS,
-        "need": need,
-    }
     return render_template(
-        template,
-        **context,
-        list_candidates=list_candidates,
-        rank_gold=rank_gold,
+        "query.html", canvas=Canvas.of(trace, "query", gold=frozenset(need)), need=need, most=MAX_RETRIEVALS,
+        steps=[step for step in trace.steps if step.query is not None], list_candidates=list_candidates,
         describe_unlabelled=describe_unlabelled,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class LookedAt:
-    """The candidates of a query: each part's name, its words, and how many earlier ones are left out."""
-
-    parts: list[tuple[str, list[Token], int]]
-    top: float  # the largest weight
-    remarks: list[str]
-
-
-def list_candidates(trace: Trace, step: Step) -> LookedAt:
-    """The candidates of a step's query; a long text is cut at its start, because its end is near the hit."""
-    words, lost = source_tokens(trace, step)
-    top = max((t.weight for t in words if t.weighed and math.isfinite(t.weight)), default=0.0)
-    parts, shown = [], 0
-    for part, group in groupby(words, key=lambda t: t.part):
-        inside = list(group)
-        left_out = max(len(inside) - (WORDS if part == "draft" else max(WORDS - shown, 0)), 0)
-        shown += len(inside) - left_out
-        parts.append((PARTS[part], inside[left_out:], left_out))
-    remarks = []
-    if not any(t.weighed for t in words):
-        what = trace.method.get("what", "?")
-        remarks.append(f"Query formulator {what!r} does not use attention, so no word has a weight.")
-    if lost:
-        remarks.append(f"Not found in the text: {clip(' '.join(lost), 300)[0]}.")
-    return LookedAt(parts, top, remarks)
-
-
-def rank_gold(step: Step, need: dict[str, str]) -> list[tuple[str, int, str]]:
-    """Each gold passage: its id, its rank among the retrieved ones (0: not retrieved), what it states."""
-    ranks = {p.id: rank for rank, p in enumerate(step.passages, 1)}
-    return [(name, ranks.get(name, 0), states) for name, states in need.items()]
-
-
-def describe_unlabelled(trace: Trace, step: Step) -> str:
-    """The remark on a retrieval's worth where no passage is labelled."""
-    golds = trace.question.golds
-    holding = [str(rank) for rank, p in enumerate(step.passages, 1) if sections.holds_gold(p, golds)]
-    if holding:
-        return f"Not labelled; a gold answer stands in passage {', '.join(holding)}."
-    if golds:
-        return "Not labelled; none of the passages holds a gold answer."
-    return "Not known: neither labels nor gold answers were given."
-
-
-@dataclass(frozen=True)
-class Token:
+class SourceWord:
     """A word of the text behind a query. ``weight`` is NaN where it was not a candidate."""
 
     text: str
@@ -129,10 +71,38 @@ class Token:
         """Its weight as a share of the largest one."""
         return self.weight / top if top > 0 and math.isfinite(self.weight) else 0.0
 
-    def __str__(self) -> str:
-        weighed = f"{'✓' * self.chosen}{self.text}({num(self.weight)})" if self.weighed else self.text
-        opens, closes = "⟦" * (self.hit or self.opens), "⟧" * (self.hit or bool(self.closes))
-        return f"{opens}{weighed}{closes} {self.closes}".rstrip()
+
+def list_candidates(trace: Trace, step: Step) -> tuple[list[tuple[str, list[SourceWord], int]], float, list[str]]:
+    """The candidates of a step's query: by part, with how many earlier ones are left out; the largest weight; remarks.
+
+    A long text is cut at its start, because its end is near the hit.
+    """
+    words, lost = source_words(trace, step)
+    top = max((t.weight for t in words if t.weighed and math.isfinite(t.weight)), default=0.0)
+    parts, shown = [], 0
+    for part, group in groupby(words, key=lambda t: t.part):
+        inside = list(group)
+        left_out = max(len(inside) - (WORDS if part == "draft" else max(WORDS - shown, 0)), 0)
+        shown += len(inside) - left_out
+        parts.append((PARTS[part], inside[left_out:], left_out))
+    remarks = []
+    if not any(t.weighed for t in words):
+        what = trace.method.get("what", "?")
+        remarks.append(f"Query formulator {what!r} does not use attention, so no word has a weight.")
+    if lost:
+        remarks.append(f"Not found in the text: {clip(' '.join(lost), 300)[0]}.")
+    return parts, top, remarks
+
+
+def describe_unlabelled(trace: Trace, step: Step) -> str:
+    """The remark on a retrieval's worth where no passage is labelled."""
+    golds = trace.question.golds
+    holding = [str(rank) for rank, p in enumerate(step.passages, 1) if sections.holds_gold(p, golds)]
+    if holding:
+        return f"Not labelled; a gold answer stands in passage {', '.join(holding)}."
+    if golds:
+        return "Not labelled; none of the passages holds a gold answer."
+    return "Not known: neither labels nor gold answers were given."
 
 
 def source_texts(trace: Trace, step: Step) -> list[tuple[str, str]]:
@@ -182,7 +152,7 @@ def fired_unit(trace: Trace, step: Step) -> tuple[int, int, str] | None:
     return start, stop, unit.verdict
 
 
-def source_tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
+def source_words(trace: Trace, step: Step) -> tuple[list[SourceWord], list[str]]:
     """The words of the source text in order with their weights, and the candidates that were not found in it.
 
     A query's candidates stand in text order, so each is looked for after the one before it; a hit is not one.
@@ -191,14 +161,14 @@ def source_tokens(trace: Trace, step: Step) -> tuple[list[Token], list[str]]:
     spans, unit = hit_spans(step), fired_unit(trace, step)
     fired = step.decision.token if step.decision is not None else None
     spoke = int(step.draft.offsets[fired, 1]) if step.draft is not None and fired is not None else -1
-    words: list[Token] = []
+    words: list[SourceWord] = []
     within: list[int] = []  # the words of the unit that fired
     for part, text in source_texts(trace, step):
         for start, stop in pairwise([*sorted(word_starts(text)), len(text)]):
             hit = part == "draft" and any(a < stop and b > start for a, b in spans)
             if part == "draft" and unit is not None and start < unit[1] and stop > unit[0] and text[start:stop].strip():
                 within.append(len(words))
-            words.append(Token(text[start:stop].strip(), part, hit=hit, fired=hit and start < spoke <= stop))
+            words.append(SourceWord(text[start:stop].strip(), part, hit=hit, fired=hit and start < spoke <= stop))
     place, lost = 0, []
     for word, weight, chosen in zip(query.words, query.weights.tolist(), query.chosen.tolist(), strict=True):
         match = next((i for i in range(place, len(words)) if words[i].text == word and not words[i].hit), None)

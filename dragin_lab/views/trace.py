@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from wcwidth import wrap
 
 from dragin_lab.checks import count as as_count
 from dragin_lab.checks import flag
+from dragin_lab.errors import TraceFileError
 from dragin_lab.trace.kept import kept_of, origins, written
 from dragin_lab.trace.trace import Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
-from dragin_lab.views.frame import View, make_view, open_trace
-from dragin_lab.views.html import clip, count, num, printable
+from dragin_lab.views.frame import View, make_message, make_view, open_trace
+from dragin_lab.views.html import clip, count, num, printable, write_call
 from dragin_lab.views.rendering import render_template
 from dragin_lab.views.tokens import Look
 
@@ -36,9 +38,9 @@ def trace_view(trace: Trace, *, max_tokens: int = MAX_TOKENS) -> View:
     text, and the view says how many. A part that cannot be drawn shows its error and its text instead.
     """
     trace = open_trace(trace)
-    return make_view(
-        "The trace", "trace", trace.question.text, partial(_trace_card, trace, max_tokens), partial(trace_text, trace)
-    )
+    card, text = partial(_trace_card, trace, max_tokens), partial(trace_text, trace)
+    call = write_call("trace_view", "trace", max_tokens=None if max_tokens == MAX_TOKENS else max_tokens)
+    return make_view("The trace", "trace", trace.question.text, card, text, code=call)
 
 
 def _trace_card(trace: Trace, max_tokens: int) -> str:
@@ -57,6 +59,19 @@ def _trace_card(trace: Trace, max_tokens: int) -> str:
         extraction=None if trace.extraction is None else Look.of(trace.extraction, Words(), canvas.scale),
         folded=[("All settings of the method", settings), provenance],
     )
+
+
+def draw_trace(what: str, source: Trace | str | Path, card: Callable[[Trace], str], *css: str, call: str) -> View:
+    """One view of a trace, whose text is the trace's own; a file that cannot be read gives its message in place.
+
+    ``call`` is the call that makes it (``write_call``).
+    """
+    try:
+        trace = open_trace(source)
+    except TraceFileError as error:
+        return make_message(f"{what} of {source}", str(error))
+    text = partial(trace_text, trace)
+    return make_view(f"The {what}", what, trace.question.text, partial(card, trace), text, *css, code=call)
 
 
 LABEL = 14  # columns of the label at the left

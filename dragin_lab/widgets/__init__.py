@@ -27,16 +27,18 @@ if TYPE_CHECKING:
 __all__ = ["browse", "compare", "explore", "tuner"]
 
 
-def explore(trace: Trace | str | Path) -> Explore:
+def explore(trace: Trace | str | Path, *, step: int | None = None, text: str = "", token: int | None = None) -> Explore:
     """Step through an episode token by token, by mouse or keyboard, and see everything known about each token.
 
-    A path that holds no readable trace gives its message in place. Without widgets: ``trace.heatmap()``.
-    Raises ``MissingPackageError`` without anywidget.
+    It opens at ``step``, its ``text`` ("draft" or "continuation") and ``token``, counted from 1; default the first hit.
+    ``save(path)`` writes it as a page that opens offline. A path that holds no readable trace gives its message in
+    place. Without widgets: ``trace.heatmap()``.
+    Raises ``MissingPackageError`` without anywidget, ``SettingError`` for a step, text or token that does not exist.
     """
     _need_anywidget("explore", "trace.heatmap()")
     from dragin_lab.widgets.explorer import Explore
 
-    return Explore(trace)
+    return Explore(trace, step=step, text=text, token=token)
 
 
 def tuner(
@@ -67,18 +69,18 @@ def open_live(lab: Lab, question: str | Question, method: str, others: Mapping[s
     return AskLive(lab, question, method, others=others, **settings)
 
 
-def browse(runs: Runs | str | Path | Iterable[str | Path]) -> Browse:
+def browse(runs: Runs | str | Path | Iterable[str | Path], *, at: Mapping[str, str] | None = None) -> Browse:
     """Every question of some runs as a table to search and filter, and two traces side by side.
 
-    ``runs`` are ``Runs`` or what ``Runs.load`` takes; ``save(path)`` writes the same as one page that opens
-    offline. Without widgets: ``views.browse_page(runs)``.
+    ``runs`` are ``Runs`` or what ``Runs.load`` takes, ``at`` is what is shown first, as its "Copy as code" writes it;
+    ``save(path)`` writes the same as one page that opens offline. Without widgets: ``views.browse_page(runs)``.
     Raises ``MissingPackageError`` without anywidget, ``RunError`` for a folder without runs.
     """
     _need_anywidget("browse", "views.browse_page(runs)")
     from dragin_lab.study.runs import Runs as Loaded
     from dragin_lab.widgets.browsing import Browse
 
-    return Browse(runs if isinstance(runs, Loaded) else Loaded.load(runs))
+    return Browse(runs if isinstance(runs, Loaded) else Loaded.load(runs), at)
 
 
 def compare(a: Trace | str | Path, b: Trace | str | Path, *, labels: tuple[str, str] | None = None) -> Compare:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class AskLive(Running):
         }
         super().__init__(data=data)
 
-    # -- the controls -------- -----------------------------------------------------------------------------------------
+    # -- the controls --------------------------------------------------------------------------------------------------
 
     def _heard(self, _: Any, content: Any, __: Any) -> None:
         kind = content.get("kind") if isinstance(content, dict) else None
@@ -192,6 +193,9 @@ class AskLive(Running):
         trace = self.trace
         text = f"{trace.question.text}\n{trace.text}"
         return make_view("The answer", "live", trace.question.text, lambda: trace_html(trace), lambda: text)
+
+    def save(self, path: str | Path) -> Path:
+        return self.static().save(path)  # there is nothing to ask without a kernel
 
 
 class _Post:

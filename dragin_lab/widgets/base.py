@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import anywidget
 import traitlets
+from markupsafe import Markup
 
-from dragin_lab.views.frame import View
-from dragin_lab.views.rendering import load_stylesheet
+from dragin_lab.text import json_in_html
+from dragin_lab.views.frame import View, save_page
+from dragin_lab.views.rendering import load_stylesheet, read_asset, render_template
 
 #: The static view as an output before the widget's own, which is not shown until the widget is there.
 STAND_IN = (
@@ -25,15 +27,13 @@ STAND_IN = (
 @cache
 def load_script(name: str) -> str:
     """A widget's module: what all share, then its own file."""
-    folder = resources.files("dragin_lab.widgets")
-    return "\n".join(folder.joinpath(f"{part}.js").read_text(encoding="utf-8") for part in ("common", name))
+    return read_asset("views/templates/common.js") + read_asset(f"widgets/{name}.js")
 
 
 @cache
 def load_style(*sheets: str) -> str:
     """The views' style sheets and the widgets' own."""
-    own = resources.files("dragin_lab.widgets").joinpath("widgets.css").read_text(encoding="utf-8")
-    return load_stylesheet(*sheets) + own
+    return load_stylesheet(*sheets) + read_asset("widgets/widgets.css")
 
 
 class Card(anywidget.AnyWidget):
@@ -50,6 +50,19 @@ class Card(anywidget.AnyWidget):
     def static(self) -> View:
         """The same without a front end."""
         raise NotImplementedError
+
+    def save(self, path: str | Path) -> Path:
+        """Write one page that opens offline and keeps what it shows in its address; return its path.
+
+        Raises ``ViewError`` where the file cannot be written.
+        """
+        still, traits = self.static(), Markup(json_in_html(self._recorded()))
+        parts = {"style": Markup(self._css), "script": Markup(self._esm), "still": Markup(still.html)}
+        return save_page(path, still.title, render_template("widget.html", traits=traits, **parts))
+
+    def _recorded(self) -> dict[str, Any]:
+        """The traits that a saved page begins with."""
+        return {"data": self.data}
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         shown = super()._repr_mimebundle_(**kwargs)

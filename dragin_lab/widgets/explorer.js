@@ -44,9 +44,21 @@ function render({ model, el }) {
   const on = make("button", { type: "button", class: "dl-button", onclick: move(() => step(1)), "aria-label": "Next token" }, "token →");
   const hit = make("button", { type: "button", class: "dl-button", onclick: move(() => nextHit()) }, data.next);
   const keys = make("span", { class: "soft" }, `← → tokens · ↑ ↓ texts · H ${data.next} · Home End`);
+  const state = keepState(model.saved, {
+    read: () => {
+      const { step, name, cells } = data.texts[text];
+      return cells.length ? { step, text: name, token: cells[token].n } : { step, text: name };
+    },
+    show: (at) => {
+      const which = data.texts.findIndex((t) => t.step === Number(at.step) && (!at.text || t.name === at.text));
+      const cell = which < 0 || !at.token ? -1 : data.texts[which].cells.findIndex((c) => c.n >= Number(at.token));
+      show(which < 0 ? data.start : which, cell < 0 ? null : cell, false);
+    },
+    call: (at) => `dl.explore(trace, ${keywords(at)})`,
+  });
   body.append(
     tabs,
-    make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, keys), words, side), figures),
+    make("div", { class: "dl-split" }, make("div", { class: "dl-left" }, make("div", { class: "dl-tools" }, back, on, hit, ...state.parts, keys), words, side), figures),
     fromHtml(data.legend),
   );
 
@@ -89,13 +101,14 @@ function render({ model, el }) {
     if (!cells.length) {
       figures.replaceChildren();
       words.removeAttribute("aria-activedescendant");
-      return;
+      return state.changed();
     }
     token = Math.max(0, Math.min(at, cells.length - 1));
     const node = words.querySelector(`[data-token="${token}"]`);
     node.setAttribute("aria-selected", "true");
     words.setAttribute("aria-activedescendant", node.id);
     figures.replaceChildren(...about(cells[token]));
+    state.changed();
   }
 
   function about(c) {
@@ -183,6 +196,6 @@ function render({ model, el }) {
     show(Math.max(0, Math.min(text + by, data.texts.length - 1)), null, false);
     tabs.children[text].focus();
   });
-  show(data.start, null, false);
+  state.begin(data.at);
 }
 export default { render };

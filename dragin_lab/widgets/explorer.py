@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from dragin_lab.checks import count as count_of
+from dragin_lab.checks import number
 from dragin_lab.core.words import character_words
-from dragin_lab.errors import TraceFileError
+from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.trace.kept import kept_of, written
 from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import Canvas
 from dragin_lab.views.frame import View, make_message, open_trace, render_head
-from dragin_lab.views.heatmaps import heatmap
+from dragin_lab.views.heatmaps import axes_of, heatmap
 from dragin_lab.views.html import count, printable
 from dragin_lab.views.rendering import render_macro
-from dragin_lab.views.strip import axes_of
 from dragin_lab.views.tokens import Cell, Look, show_spaces
 from dragin_lab.widgets.base import Card, load_script, load_style
 
@@ -34,11 +35,14 @@ class Explore(Card):
     _esm = load_script("explorer")
     _css = load_style()
 
-    def __init__(self, trace: Trace | str | Path) -> None:
+    def __init__(
+        self, trace: Trace | str | Path, *, step: int | None = None, text: str = "", token: int | None = None
+    ) -> None:
         try:
             self.trace: Trace | None = open_trace(trace)
             self._static = partial(heatmap, self.trace)
             data = explorer_data(self.trace)
+            data["at"] = _check_place(data["texts"], step, text, token)
         except TraceFileError as error:
             self.trace, data = None, {"error": str(error)}
             self._static = partial(make_message, f"explore {trace}", str(error))
@@ -46,6 +50,21 @@ class Explore(Card):
 
     def static(self) -> View:
         return self._static()
+
+
+def _check_place(texts: list[dict[str, Any]], step: int | None, text: str, token: int | None) -> dict[str, Any]:
+    """Where to begin, by step, text and token, each counted from 1; empty for the first hit."""
+    if step is None and (text or token is not None):
+        raise SettingError("text and token are those of a step; give step=1 or another one as well")
+    if step is None:
+        return {}
+    there = {(own["step"], own["name"]): own["tokens"] for own in texts}
+    place = next((key for key in there if key[0] == count_of("step", step) and text in ("", key[1])), None)
+    if place is None:
+        known = ", ".join(f"{name} of step {number}" for number, name in there) or "none yet"
+        raise SettingError(f"step={step}{f', text={text!r}' if text else ''} does not exist; the texts are: {known}")
+    at = {"step": place[0], "text": place[1]}
+    return at if token is None else at | {"token": round(number("token", token, 1, there[place]))}
 
 
 def explorer_data(trace: Trace, *, most: int = TOKENS) -> dict[str, Any]:
@@ -94,6 +113,8 @@ def _text_data(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> 
         place = max(place, cell.stop)
     return {
         "title": f"Step {step.index + 1} · {name}",
+        "step": step.index + 1,
+        "name": name,
         "about": sections.describe_text(canvas.trace, step, name),
         "tokens": len(continuation),
         "cells": cells,

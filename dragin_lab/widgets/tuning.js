@@ -22,6 +22,8 @@ function render({ model, el }) {
   function ask() {
     clearTimeout(waiting);
     waiting = null;
+    state.changed();
+    if (model.saved) return answered();
     if (sent !== null) {
       again = true;
       return;
@@ -45,6 +47,16 @@ function render({ model, el }) {
         c.choices.map(([value, label]) => make("option", { value }, label)));
       inputs[c.name] = (value) => { pick.value = value ?? ""; };
       box.append(pick);
+    } else if (c.values) { // a saved page holds an answer for each of these, and nothing changes between two
+      const slide = make("input", { type: "range", id: name, class: `dl-slider dl-${c.name}`, min: 0, max: c.values.length - 1, step: 1, "aria-label": c.label });
+      const exact = make("output", { for: name });
+      inputs[c.name] = (value) => {
+        slide.value = String(Math.max(0, c.values.findLastIndex((known) => known <= Number(value))));
+        exact.textContent = figure(c.values[slide.value]);
+        slide.setAttribute("aria-valuetext", exact.textContent);
+      };
+      slide.addEventListener("input", () => { settings[c.name] = c.values[slide.value]; inputs[c.name](settings[c.name]); ask(); });
+      box.append(exact, slide);
     } else {
       const about = c.about ? `${c.label}, ${c.about}` : c.label;
       const slide = make("input", { type: "range", id: name, class: `dl-slider dl-${c.name}`, min: c.min, max: c.max, step: c.step, "aria-label": about });
@@ -66,6 +78,14 @@ function render({ model, el }) {
     inputs[c.name](settings[c.name]);
     return box;
   }
+  const state = keepState(model.saved, {
+    read: () => Object.fromEntries(Object.entries(settings).filter(([key, value]) => value !== origin[key])),
+    show: (at) => {
+      for (const [key, value] of Object.entries(origin)) { settings[key] = at[key] === undefined ? value : typeof value === "number" ? Number(at[key]) : at[key]; inputs[key](settings[key]); }
+      if (model.saved) ask();
+    },
+    call: (at) => `views.replayed(${[data.traces.length > 1 ? `traces[${trace}]` : "trace", keywords(at)].filter(Boolean).join(", ")})`,
+  });
   boxes.append(...data.controls.map(control));
 
   const actions = make("div", { class: "dl-actions" });
@@ -86,13 +106,14 @@ function render({ model, el }) {
   if (data.controls.length) actions.append(reset);
   if (search) actions.append(search);
   if (data.model && data.controls.length) actions.append(run, stop);
+  if (data.controls.length) actions.append(...state.parts);
   actions.append(status);
   const ran = make("div", { class: "dl-ran", hidden: true });
   if (data.about) body.append(make("p", { class: "head soft" }, data.about));
   body.append(boxes, actions, ran, shown);
 
   function answered() {
-    const answer = model.get("answer") || {};
+    const answer = data.answers ? { html: data.answers[Number(boxes.querySelector("input").value)] } : model.get("answer") || {};
     const on = shown.contains(document.activeElement) ? document.activeElement.dataset?.trace : undefined;
     const at = shown.querySelector(".wide")?.scrollTop || 0;
     if (answer.html) shown.replaceChildren(fromHtml(answer.html));
@@ -138,7 +159,7 @@ function render({ model, el }) {
   }
   const draw = (event) => {
     const line = event.target.closest("tr[data-trace]");
-    if (!line || (event.type === "keydown" && !["Enter", " "].includes(event.key))) return;
+    if (!line || model.saved || (event.type === "keydown" && !["Enter", " "].includes(event.key))) return;
     event.preventDefault();
     trace = Number(line.dataset.trace);
     ask();
@@ -148,7 +169,7 @@ function render({ model, el }) {
   model.on("change:answer", answered);
   model.on("change:asked", moved);
   model.on("change:running", runs);
-  answered();
+  if (model.saved) state.begin(); else answered();
   runs();
   return () => {
     clearTimeout(waiting);

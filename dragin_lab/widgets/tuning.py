@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import traitlets
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.checks import instance, several
+from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError, TraceFileError
 from dragin_lab.run.again import from_cache
 from dragin_lab.run.lab import Lab
@@ -25,12 +27,13 @@ from dragin_lab.study.whatif import Outcome, Replay
 from dragin_lab.trace.trace import Trace
 from dragin_lab.views import replays
 from dragin_lab.views.frame import View, make_message, make_view, open_trace
-from dragin_lab.views.heat import score_name
+from dragin_lab.views.heat import find_largest
 from dragin_lab.views.html import clip
 from dragin_lab.views.trace import trace_html
 from dragin_lab.widgets.base import Running, load_script, load_style
 
 STEPS = 200  # of the slider of θ
+PICTURES = 32  # of a saved page
 LOOK_UP = 0.03  # seconds of a picture that may go into answers from the cache
 
 
@@ -100,42 +103,40 @@ class Tuner(Running):
         return {"controls": self._controls(first), "traces": titles, "about": about}
 
     def _controls(self, first: Replay) -> list[dict[str, Any]]:
+        """A control for each setting that a replay can change: a choice, or a slider."""
         method, out = first.method, []
+        declared = method.trigger.declared() | method.formulator.declared()
+        scores = [step.words.score for replay in self._replays for step in replay.trace.steps]
         for name in first.tunable:
-            value = method.settings[name]
-            if name == "threshold" and method.trigger.declared()[name].top is None:
-                top = _round_up(max(1.5 * value, *(self._top(r) for r in self._replays)))
-                labels = ("θ", f"on the {score_name(first.trace)}")
-                out.append(_slider_control(name, labels, value, 0, top, top / STEPS))
-            elif name == "threshold":
-                out.append(
-                    _slider_control(name, ("θ on 1 − p", "a token less certain than this fires"), value, 0, 1, 0.01)
-                )
-            elif name == "top_n":
-                unit = "words of a query" if method.formulator.reads_attention else "tokens of a query"
-                out.append(_slider_control(name, ("top n", unit), value, 1, max(50, 2 * value), 1))
-            elif name == "doubt_limit":
-                labels = ("query’s limit on 1 − p", "a token less certain than this is left out of the query")
-                out.append(_slider_control(name, labels, value, 0, 1, 0.01))
-            elif isinstance(value, int | float) and not isinstance(value, bool):
-                top = max(10, 4 * value) if isinstance(value, int) else _round_up(max(1.0, 2 * value))
-                step = 1 if isinstance(value, int) else top / STEPS
-                out.append(
-                    _slider_control(
-                        name, (name, f"of {method.trigger.name} or {method.formulator.name}"), value, 0, top, step
-                    )
-                )
-            elif name == "scale":
-                choices = [["", "as they are (Eq. 5)"], ["sentence", "by sentence, as released"]]
-                out.append(
-                    {"name": name, "label": "scores scaled", "about": "", "value": value or "", "choices": choices}
-                )
+            known, value = declared[name], method.settings[name]
+            control = {"name": name, "label": title_setting(name), "about": known.label, "value": value}
+            if known.choices:
+                none = [["", "none"]] if known.optional else []
+                out.append(control | {"value": value or "", "choices": none + [[one, one] for one in known.choices]})
+            elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(known.ge):
+                whole = isinstance(value, int)
+                top = max(50, 2 * value) if whole else known.top or _round_up(max(2 * value, find_largest(scores)))
+                out.append(control | {"min": known.ge, "max": top, "step": 1 if whole else top / STEPS})
         return out
 
-    @staticmethod
-    def _top(replay: Replay) -> float:
-        scores = [s.words.score[np.isfinite(s.words.score)] for s in replay.trace.steps]
-        return max((float(s.max()) for s in scores if s.size), default=0.0)
+    def _recorded(self) -> dict[str, Any]:
+        """A page has no kernel, so it holds an answer for each θ at which one changes, at most ``PICTURES`` of them."""
+        data = {**self.data, "model": False}
+        own = self._replays[0].method.trigger.declared() if self._replays else {}
+        control = next((c for c in self.data["controls"] if c["name"] in own and "max" in c), None)
+        if control is None:
+            return {"data": data, "answer": self.answer}
+        steps = [step for replay in self._replays for step in replay.trace.steps]
+        scores = [s.words.score for s in steps] + [np.array(s.decision.peaks) for s in steps if s.decision is not None]
+        values = np.unique(np.concatenate([*scores, [control["min"]]]).astype(float))
+        values = values[
+            (values >= control["min"]) & (values <= control["max"])
+        ]  # NaN, which is not measured, is neither
+        places = np.linspace(0, len(values) - 1, min(PICTURES, len(values))).round().astype(int)
+        thetas = np.unique([*values[places], control["value"]]).tolist()
+        answers = [replays.replay_card([r.at(**{control["name"]: theta}) for r in self._replays]) for theta in thetas]
+        data |= {"controls": [{**control, "values": thetas}], "answers": answers}
+        return {"data": data, "asked": {"settings": {control["name"]: control["value"]}}}
 
     # -- answering -----------------------------------------------------------------------------------------------------
 
@@ -261,15 +262,7 @@ def _changed_settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
     return known
 
 
-def _slider_control(
-    name: str, labels: tuple[str, str], value: float, low: float, high: float, step: float
-) -> dict[str, Any]:
-    """A control: its name, label, what it is about, where it stands, its ends and its step."""
-    label, about = labels
-    return {"name": name, "label": label, "about": about, "value": value, "min": low, "max": high, "step": step}
-
-
 def _round_up(value: float) -> float:
     """The next of 1, 2, 5 times a power of ten at or above a value, so that a slider ends at a round number."""
-    power = 10.0 ** np.floor(np.log10(value)) if value > 0 else 1.0
-    return float(next(m * power for m in (1, 2, 4, 5, 8, 10) if m * power >= value * (1 - 1e-9)))
+    power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
+    return next(m * power for m in (1, 2, 4, 5, 8, 10) if m * power >= value * (1 - 1e-9))

@@ -76,9 +76,13 @@ def test_it_fires_where_a_fact_is_missing_and_nowhere_else(tmp_path: Path) -> No
     shown = contributions(dl.Trace.load(tmp_path / "a.trace"))
     assert "entropy" in shown.text
     assert "could not be shown" not in shown.html
-    row = next(line for line in shown.text.splitlines() if line.startswith("Bo"))
-    assert "+" in row
-    assert re.search(r'<td class="up" style="--w:1\.000">', shown.html), "the largest contribution fills its bar"
+    assert "Bo has the highest score" in shown.text
+    score, *panels = shown.draw().axes
+    words = [label.get_text() for label in score.get_yticklabels()]
+    assert "◆ Bo" in words
+    bar = words.index("◆ Bo")
+    assert score.patches[bar].get_width() > trace.method["threshold"]
+    assert sum(panel.patches[bar].get_width() for panel in panels) > 0
 
 
 def test_contributions_add_up_to_the_score() -> None:

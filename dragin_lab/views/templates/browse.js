@@ -1,16 +1,5 @@
-// The batch explorer: browse(root, data) draws it into `root`. Text never becomes HTML.
-const browse = (root, data) => {
-  const el = (name, attributes = {}, ...inner) => {
-    const node = document.createElement(name);
-    for (const [key, value] of Object.entries(attributes)) {
-      if (value === null || value === undefined || value === false) continue;
-      if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
-      else node.setAttribute(key, value === true ? "" : value);
-    }
-    node.append(...inner.flat(3).filter((part) => part !== null && part !== undefined && part !== false));
-    if (node.matches("button, input, select, textarea, summary, [tabindex]")) node.setAttribute("data-lm-suppress-shortcuts", "true");
-    return node;
-  };
+// The batch explorer: browse(root, data, saved) draws it into `root`; a saved page keeps its state in its address.
+const browse = (root, data, saved) => {
   const { methods, questions, passages } = data;
   const verdict = (one) => !one ? "none" : one.end === "error" ? "failed" : one.u ? "unreadable" : one.em === null ? "answered" : one.em >= 1 ? "right" : "wrong";
   const hasOutcome = (one, want) => verdict(one) === want || (want === "wrong" && ["unreadable", "failed"].includes(verdict(one)));
@@ -47,39 +36,60 @@ const browse = (root, data) => {
     grid.scrollTop = 0;
     status.textContent = `${shown.length.toLocaleString("en")} of ${questions.length.toLocaleString("en")} questions`;
     rows();
+    kept.changed();
   };
-  const option = (value, label, now) => el("option", { value, selected: value === now }, label);
-  const pick = (label, key, values) => el("select", { "aria-label": label, onchange: (e) => { state[key] = e.target.value; choose(); } }, option("", `${label}: any`), values.map((v) => option(v, v)));
+  // The state as texts by name: filters, order, and the question that is open with its two methods.
+  const SORTS = { q: "question", type: "type" };
+  const read = () => {
+    const one = state.open === null ? null : shown[state.open];
+    const by = state.by.map((want, i) => want && `${methods[i]}:${want}`).filter(Boolean).join(";");
+    const texts = { text: state.text, set: state.set, type: state.type, cause: state.cause, by, least: state.least,
+      sort: state.sort === null ? "" : SORTS[state.sort] || methods[state.sort], down: state.down && "yes",
+      question: one && `${one.set}/${one.id}`, pair: one && state.pair.map((i) => methods[i]).join(";") };
+    return Object.fromEntries(Object.entries(texts).filter(([, value]) => value).map(([name, value]) => [name, String(value)]));
+  };
+  const show = (at) => {
+    const wanted = Object.fromEntries((at.by || "").split(";").map((part) => part.split(/:(?=[^:]*$)/)));
+    const sort = Object.keys(SORTS).find((key) => SORTS[key] === at.sort) ?? methods.indexOf(at.sort);
+    Object.assign(state, { text: at.text || "", set: at.set || "", type: at.type || "", cause: at.cause || "", least: Number(at.least) || 0,
+      by: methods.map((name) => wanted[name] || ""), sort: sort === -1 ? null : sort, down: Boolean(at.down), open: null });
+    follow();
+    choose();
+    const pair = (at.pair || "").split(";").map((name) => methods.indexOf(name));
+    const place = shown.findIndex((one) => `${one.set}/${one.id}` === at.question);
+    if (place >= 0) open(place, pair.length === 2 && !pair.includes(-1) ? pair : null);
+    else if (!detail.hidden) close();
+  };
+  const kept = keepState(saved, { read, show, call: (at) => `dl.browse(runs, at=${JSON.stringify(at)})` });
+  const option = (value, label, now) => make("option", { value, selected: value === now }, label);
+  // A control and its part of the state follow each other.
+  const controls = [];
+  const follow = () => controls.forEach((control) => control());
+  const tie = (control, get) => { controls.push(() => { control.value = get(); }); return control; };
+  const pick = (label, key, values) => tie(make("select", { "aria-label": label, onchange: (e) => { state[key] = e.target.value; choose(); } }, option("", `${label}: any`), values.map((v) => option(v, v))), () => state[key]);
 
   // -- the table ------------------------------------------------------------------------------------------------------
   // The question takes the width that the methods leave. A row holds two lines of it, on a narrow page four.
   const height = () => (grid.clientWidth < 760 ? 81 : 47);
-  const status = el("span", { class: "soft", role: "status" });
-  const body = el("tbody");
-  const heads = [];
+  const status = make("span", { class: "soft", role: "status" });
+  const body = make("tbody");
   const sorter = (key, label) => {
-    const button = el("button", { type: "button", title: "sort", onclick: () => {
-      state.down = state.sort === key && !state.down;
-      state.sort = key;
-      heads.forEach((one) => one.removeAttribute("aria-sort"));
-      button.setAttribute("aria-sort", state.down ? "descending" : "ascending");
-      choose();
-    } }, label);
-    heads.push(button);
+    const button = make("button", { type: "button", title: "sort", onclick: () => { state.down = state.sort === key && !state.down; state.sort = key; follow(); choose(); } }, label);
+    controls.push(() => { if (state.sort === key) button.setAttribute("aria-sort", state.down ? "descending" : "ascending"); else button.removeAttribute("aria-sort"); });
     return button;
   };
   const outcomes = ["right", "wrong", "unreadable", "failed"].filter((v) => questions.some((one) => one.by.some((a) => hasOutcome(a, v))));
-  const head = el("tr", {}, el("th", { scope: "col" }, sorter("q", "question")), types.length ? el("th", { scope: "col", class: "type", style: "width:110px" }, sorter("type", "type")) : null,
-    methods.map((name, i) => el("th", { scope: "col", style: "width:128px" }, sorter(i, name),
-      el("select", { "aria-label": `outcome of ${name}`, onchange: (e) => { state.by[i] = e.target.value; choose(); } }, option("", "any"), outcomes.map((v) => option(v, v))))));
-  const grid = el("div", { class: "grid", tabindex: "-1" }, el("table", { style: `min-width:${210 + 128 * methods.length}px` }, el("thead", {}, head), body));
-  const cell = (a) => a ? el("td", {}, el("div", {}, el("b", { class: CSS[verdict(a)] }, SIGNS[verdict(a)]), el("span", { class: "c" }, ` ${a.n} ◆`, a.c ? ` · ${a.c}` : ""))) : el("td", {}, "–");
-  const row = (one, at) => el("tr", { "data-at": at, tabindex: "0", "aria-label": `open: ${one.q}`, onclick: () => open(at), onkeydown: (e) => {
+  const head = make("tr", {}, make("th", { scope: "col" }, sorter("q", "question")), types.length ? make("th", { scope: "col", class: "type", style: "width:110px" }, sorter("type", "type")) : null,
+    methods.map((name, i) => make("th", { scope: "col", style: "width:128px" }, sorter(i, name),
+      tie(make("select", { "aria-label": `outcome of ${name}`, onchange: (e) => { state.by[i] = e.target.value; choose(); } }, option("", "any"), outcomes.map((v) => option(v, v))), () => state.by[i]))));
+  const grid = make("div", { class: "grid", tabindex: "-1" }, make("table", { style: `min-width:${210 + 128 * methods.length}px` }, make("thead", {}, head), body));
+  const cell = (a) => a ? make("td", {}, make("div", {}, make("b", { class: CSS[verdict(a)] }, SIGNS[verdict(a)]), make("span", { class: "c" }, ` ${a.n} ◆`, a.c ? ` · ${a.c}` : ""))) : make("td", {}, "–");
+  const row = (one, at) => make("tr", { "data-at": at, tabindex: "0", "aria-label": `open: ${one.q}`, onclick: () => open(at), onkeydown: (e) => {
     if (e.key === "Enter" || e.key === " ") { e.preventDefault(); open(at); }
     const by = { ArrowDown: 1, ArrowUp: -1 }[e.key];
     if (by) { e.preventDefault(); focus(at + by); }
-  } }, el("td", {}, el("div", { class: "asked", title: one.q, dir: "auto" }, one.q)), types.length ? el("td", { class: "type" }, el("div", {}, one.type.replaceAll("_", " "))) : null, one.by.map(cell));
-  const pad = (height) => el("tr", { "aria-hidden": "true" }, el("td", { class: "pad", colspan: methods.length + 1 + Boolean(types.length), style: `height:${height}px` }));
+  } }, make("td", {}, make("div", { class: "asked", title: one.q, dir: "auto" }, one.q)), types.length ? make("td", { class: "type" }, make("div", {}, one.type.replaceAll("_", " "))) : null, one.by.map(cell));
+  const pad = (height) => make("tr", { "aria-hidden": "true" }, make("td", { class: "pad", colspan: methods.length + 1 + Boolean(types.length), style: `height:${height}px` }));
   const rows = (all = false) => {
     const first = all ? 0 : Math.max(0, Math.floor(grid.scrollTop / height()) - 10);
     const last = all ? Math.min(shown.length, 2000) : Math.min(shown.length, first + Math.ceil((grid.clientHeight || 700) / height()) + 24);
@@ -98,12 +108,12 @@ const browse = (root, data) => {
   addEventListener("beforeprint", () => rows(true));
   addEventListener("afterprint", () => rows());
   let typing = 0;
-  const search = el("input", { type: "search", placeholder: "search questions, answers, queries, passages", "aria-label": "search", oninput: (e) => { clearTimeout(typing); state.text = e.target.value; typing = setTimeout(choose, 120); } });
-  const bar = el("div", { class: "bar" }, search, data.sets.length > 1 ? pick("data set", "set", data.sets) : null, types.length ? pick("type", "type", types) : null, causes.length ? pick("cause", "cause", causes) : null,
-    el("label", {}, "retrievals at least ", el("input", { type: "number", min: 0, style: "width:4em", oninput: (e) => { state.least = Number(e.target.value) || 0; choose(); } })), status);
-  const list = el("div", {}, bar, grid);
+  const search = tie(make("input", { type: "search", placeholder: "search questions, answers, queries, passages", "aria-label": "search", oninput: (e) => { clearTimeout(typing); state.text = e.target.value; typing = setTimeout(choose, 120); } }), () => state.text);
+  const bar = make("div", { class: "bar" }, search, data.sets.length > 1 ? pick("data set", "set", data.sets) : null, types.length ? pick("type", "type", types) : null, causes.length ? pick("cause", "cause", causes) : null,
+    make("label", {}, "retrievals at least ", tie(make("input", { type: "number", min: 0, style: "width:4em", oninput: (e) => { state.least = Number(e.target.value) || 0; choose(); } }), () => state.least || "")), status, kept.parts);
+  const list = make("div", {}, bar, grid);
 
-  // -- sentence beside sentence (views/alignment.py) ------------------------------------------------------------------
+  // -- sentence beside sentence (views/methods.py) ------------------------------------------------------------------
   const trigrams = (text) => { const flat = ` ${text.toLowerCase().split(/\s+/).join(" ")} `; const out = new Set(); for (let i = 0; i + 3 <= flat.length; i++) out.add(flat.slice(i, i + 3)); return out; };
   const alike = (a, b) => { let same = 0; for (const t of a) same += b.has(t); return a.size + b.size ? (2 * same) / (a.size + b.size) : 0; };
   const align = (left, right) => {
@@ -129,7 +139,7 @@ const browse = (root, data) => {
     for (let i = 0, j = 0; i < a.length; i++) {
       while (j < b.length && a[i] !== b[j] && best[i][j] === best[i][j + 1]) j++;
       const same = j < b.length && a[i] === b[j];
-      out.push(i ? " " : "", same ? a[i] : el("ins", {}, a[i]));
+      out.push(i ? " " : "", same ? a[i] : make("ins", {}, a[i]));
       if (same) j++;
     }
     return out;
@@ -139,24 +149,25 @@ const browse = (root, data) => {
   const needed = (one, p) => one.needs.some(([, id, title]) => (id ? passages[p][0] === id : passages[p][1] === title));
   const came = (one, a, n) => {
     const step = a.steps[n];
-    return el("div", { class: "came" }, el("p", {}, el("b", {}, `◆ ${n + 1} `), step.why || "retrieved"), step.cut ? el("p", {}, "thrown away: ", el("del", {}, step.cut)) : null,
-      el("p", {}, "asked: ", el("q", {}, step.q)),
-      step.p.length ? el("ol", {}, step.p.map((p, r) => el("li", {}, el("details", {}, el("summary", {}, `${r + 1}. ${passages[p][1] || passages[p][0]}`, needed(one, p) ? el("b", { class: "right" }, " ★ needed") : null), passages[p][2])))) : null);
+    return make("div", { class: "came" }, make("p", {}, make("b", {}, `◆ ${n + 1} `), step.why || "retrieved"), step.cut ? make("p", {}, "thrown away: ", make("del", {}, step.cut)) : null,
+      make("p", {}, "asked: ", make("q", {}, step.q)),
+      step.p.length ? make("ol", {}, step.p.map((p, r) => make("li", {}, make("details", {}, make("summary", {}, `${r + 1}. ${passages[p][1] || passages[p][0]}`, needed(one, p) ? make("b", { class: "right" }, " ★ needed") : null), passages[p][2])))) : null);
   };
-  const side = (one, a, at, other) => at === null ? el("div", { class: "soft" }, "–") : el("div", {}, a.text[at][2].map((n) => came(one, a, n)),
-    el("p", { class: `said${a.text[at][0] ? " new" : ""}`, dir: "auto" }, other === null ? a.text[at][1] : marked(a.text[at][1], other)));
+  const side = (one, a, at, other) => at === null ? make("div", { class: "soft" }, "–") : make("div", {}, a.text[at][2].map((n) => came(one, a, n)),
+    make("p", { class: `said${a.text[at][0] ? " new" : ""}`, dir: "auto" }, other === null ? a.text[at][1] : marked(a.text[at][1], other)));
   const rankOf = (a, [, id, title]) => {
     if (!a) return "–";
     const hits = a.steps.flatMap((s, n) => s.p.map((p, r) => [p, n, r])).filter(([p]) => (id ? passages[p][0] === id : passages[p][1] === title));
     return hits.length ? hits.map(([, n, r]) => `rank ${r + 1} in ◆ ${n + 1}`).join(", ") : "not found";
   };
-  const about = (a, i) => el("div", {}, el("div", { class: "ans" }, el("b", { dir: "auto" }, a ? a.a || "(no answer)" : "(not answered)"), a ? el("span", { class: `chip ${CSS[verdict(a)] || ""}` }, SIGNS[verdict(a)]) : null),
-    a && a.c ? el("p", {}, el("b", {}, `${a.c}: `), a.why) : null,
-    a ? el("p", { class: "soft" }, `${a.n} retrieval${a.n === 1 ? "" : "s"} · ${a.p} tokens · ended: ${a.end}`) : null);
-  const open = (at) => {
+  const about = (a, i) => make("div", {}, make("div", { class: "ans" }, make("b", { dir: "auto" }, a ? a.a || "(no answer)" : "(not answered)"), a ? make("span", { class: `chip ${CSS[verdict(a)] || ""}` }, SIGNS[verdict(a)]) : null),
+    a && a.c ? make("p", {}, make("b", {}, `${a.c}: `), a.why) : null,
+    a ? make("p", { class: "soft" }, `${a.n} retrieval${a.n === 1 ? "" : "s"} · ${a.p} tokens · ended: ${a.end}`) : null);
+  const open = (at, pair = null) => {
     if (at < 0 || at >= shown.length) return;
     const one = shown[at];
-    if (state.open === null) {
+    if (pair) state.pair = pair;
+    else if (state.open === null) {
       const wanted = state.by.map((want, i) => [want, i]).filter(([want]) => want).map(([, i]) => i);
       const verdicts = one.by.map(verdict);
       const differs = verdicts.findIndex((v) => v !== verdicts[0]);
@@ -165,24 +176,25 @@ const browse = (root, data) => {
     state.open = at;
     const [i, j] = state.pair;
     const [a, b] = [one.by[i], one.by[j]];
-    const chooser = (k) => el("select", { "aria-label": k ? "right" : "left", onchange: (e) => { state.pair[k] = Number(e.target.value); open(at); } }, methods.map((name, n) => option(String(n), name, String(state.pair[k]))));
-    const step = (by, label) => el("button", { type: "button", disabled: at + by < 0 || at + by >= shown.length, onclick: () => open(at + by) }, label);
-    const tools = el("div", { class: "tell", tabindex: "0", role: "group", "aria-label": "keys: n next, p previous, Escape back" }, el("button", { type: "button", onclick: close }, "← all questions"), step(-1, "‹ previous (p)"), step(1, "next (n) ›"), el("span", { class: "soft", role: "status" }, `${at + 1} of ${shown.length}`));
+    const chooser = (k) => make("select", { "aria-label": k ? "right" : "left", onchange: (e) => { state.pair[k] = Number(e.target.value); open(at); } }, methods.map((name, n) => option(String(n), name, String(state.pair[k]))));
+    const step = (by, label) => make("button", { type: "button", disabled: at + by < 0 || at + by >= shown.length, onclick: () => open(at + by) }, label);
+    const tools = make("div", { class: "tell", tabindex: "0", role: "group", "aria-label": "keys: n next, p previous, Escape back" }, make("button", { type: "button", onclick: close }, "← all questions"), step(-1, "‹ previous (p)"), step(1, "next (n) ›"), make("span", { class: "soft", role: "status" }, `${at + 1} of ${shown.length}`));
     const slots = a && b ? align(a.text, b.text) : (a || b || { text: [] }).text.map((_, n) => (a ? [n, null] : [null, n]));
     const flat = (s) => s.replace(/\s+/g, " ").trim();
     const differ = slots.map(([x, y]) => x === null || y === null || flat(a.text[x][1]) !== flat(b.text[y][1]));
     const first = i === j ? -1 : differ.indexOf(true);
-    const lines = slots.map(([x, y], n) => el("div", { class: `two${n === first ? " first" : ""}` }, n === first ? el("div", { class: "vh2" }, "first difference") : null,
+    const lines = slots.map(([x, y], n) => make("div", { class: `two${n === first ? " first" : ""}` }, n === first ? make("div", { class: "vh2" }, "first difference") : null,
       side(one, a, x, y === null || !differ[n] ? null : b.text[y][1]), side(one, b, y, x === null || !differ[n] ? null : a.text[x][1])));
     detail.replaceChildren(tools,
-      el("div", { class: "head" }, el("div", { class: "eye" }, `${one.set} · ${one.id}${one.type ? ` · ${one.type}` : ""}`), el("h3", { class: "q", dir: "auto" }, one.q), el("p", {}, el("span", { class: "soft" }, "gold: "), one.gold.join(" or ") || "nobody knows")),
-      el("div", { class: "two" }, [[a, 0], [b, 1]].map(([x, k]) => el("div", {}, chooser(k), about(x)))),
-      one.needs.length ? el("div", { class: "head wide needs" }, el("table", { class: "need" }, el("thead", {}, el("tr", {}, ["needed", methods[i], methods[j]].map((name) => el("th", { scope: "col" }, name)))),
-        el("tbody", {}, one.needs.map((need) => el("tr", {}, el("td", {}, need[0]), el("td", {}, rankOf(a, need)), el("td", {}, rankOf(b, need))))))) : "",
+      make("div", { class: "head" }, make("div", { class: "eye" }, `${one.set} · ${one.id}${one.type ? ` · ${one.type}` : ""}`), make("h3", { class: "q", dir: "auto" }, one.q), make("p", {}, make("span", { class: "soft" }, "gold: "), one.gold.join(" or ") || "nobody knows")),
+      make("div", { class: "two" }, [[a, 0], [b, 1]].map(([x, k]) => make("div", {}, chooser(k), about(x)))),
+      one.needs.length ? make("div", { class: "head wide needs" }, make("table", { class: "need" }, make("thead", {}, make("tr", {}, ["needed", methods[i], methods[j]].map((name) => make("th", { scope: "col" }, name)))),
+        make("tbody", {}, one.needs.map((need) => make("tr", {}, make("td", {}, need[0]), make("td", {}, rankOf(a, need)), make("td", {}, rankOf(b, need))))))) : "",
       ...lines);
     detail.hidden = false;
     list.hidden = true;
     tools.focus({ preventScroll: true });
+    kept.changed();
   };
   const close = () => {
     const at = state.open;
@@ -190,9 +202,10 @@ const browse = (root, data) => {
     detail.hidden = true;
     list.hidden = false;
     rows();
-    focus(at);
+    if (at !== null) focus(at);
+    kept.changed();
   };
-  const detail = el("div", { hidden: true });
+  const detail = make("div", { hidden: true });
   detail.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("select")) return;
     const does = { n: () => open(state.open + 1), p: () => open(state.open - 1), ArrowRight: () => open(state.open + 1), ArrowLeft: () => open(state.open - 1), Escape: close }[e.key];
@@ -202,5 +215,5 @@ const browse = (root, data) => {
     does();
   });
   root.append(list, detail);
-  choose();
+  kept.begin(data.at);
 };

@@ -1,4 +1,4 @@
-// One button per view: the page, a picture, the data. All of it is made here from what is shown, so nothing is loaded.
+// One button per view: the page, a picture, the data, the call. All of it is made here from what is shown, so nothing is loaded.
 (() => {
   const STYLE = ".dl-export.dl-export{float:inline-end;margin:8px 10px 0 8px;font:12px/1.5 system-ui,sans-serif;text-align:end;position:relative;z-index:3}"
     + ".dl-export summary,.dl-export button{font:inherit;cursor:pointer;list-style:none;display:inline-block;padding:2px 9px;border:1px solid #8a8479;border-radius:6px;background:light-dark(#fff,#1d1e22);color:light-dark(#3d3a36,#e9e6e1)}"
@@ -69,11 +69,46 @@
       SVG: () => file(`${name}.svg`, "image/svg+xml", plot() ? bareSvg(plot()) : svg(view)),
       CSV: () => file(`${name}.csv`, "text/csv", data(view)),
     };
+    if (view.dataset.code) kinds.Code = () => {
+      status.textContent = view.dataset.code;
+      getSelection().selectAllChildren(status); // where a browser forbids the clipboard, it is selected
+      return navigator.clipboard?.writeText(view.dataset.code).catch(() => {});
+    };
     const menu = make("details", "", { className: "dl-export" });
     menu.append(make("style", STYLE), make("summary", "Export"), ...Object.entries(kinds).map(([kind, work]) => make("button", kind, {
       type: "button",
-      onclick: () => Promise.resolve().then(work).then(() => { status.textContent = ""; }, (error) => { status.textContent = `This browser cannot write a ${kind}: ${error.message}`; }),
+      onclick: () => Promise.resolve().then(work).then(() => { if (kind !== "Code") status.textContent = ""; }, (error) => { status.textContent = `This browser cannot write a ${kind}: ${error.message}`; }),
     })), status);
     home.prepend(menu);
   }
+
+  // A saved page keeps in its address which steps are open and which token is looked at: #open=1,3&token=31. In a
+  // notebook the address belongs to Jupyter.
+  if (!document.body.classList.contains("dl-page")) return;
+  const steps = [...document.querySelectorAll("details.step")], tokens = [...document.querySelectorAll("[data-i]")];
+  const address = () => new URLSearchParams(location.hash.slice(1));
+  const look = (token) => { token.tabIndex = -1; token.focus({ preventScroll: true }); };
+  const keep = (name, value) => {
+    const kept = address();
+    for (const key of [...kept.keys()]) if (!["open", "token"].includes(key)) kept.delete(key); // a link to a step
+    kept.set(name, value);
+    history.replaceState(null, "", `#${kept}`);
+  };
+  const opened = () => steps.flatMap((one, i) => (one.open ? [i + 1] : [])).join(",");
+  const first = opened();
+  const show = () => {
+    const kept = address(), token = tokens[Number(kept.get("token")) - 1], step = document.getElementById(location.hash.slice(1));
+    if (kept.has("open")) steps.forEach((one, i) => { one.open = kept.get("open").split(",").includes(String(i + 1)); });
+    if (step?.matches("details")) step.open = true;
+    if (token) { token.scrollIntoView({ block: "center" }); look(token); }
+  };
+  show();
+  addEventListener("hashchange", show);
+  addEventListener("click", (event) => {
+    const token = event.target.closest("[data-i]");
+    if (token) { look(token); keep("token", tokens.indexOf(token) + 1); }
+  });
+  addEventListener("toggle", (event) => {
+    if (steps.includes(event.target) && (opened() !== first || address().has("open"))) keep("open", opened());
+  }, true);
 })();
