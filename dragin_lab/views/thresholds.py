@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dragin_lab.checks import text
+from dragin_lab.core.settings import title_setting
 from dragin_lab.errors import SettingError
-from dragin_lab.views.figures import BLUE, SOFT, draw_panels, label_points, make_figure
+from dragin_lab.views.figures import BLUE, INK, SOFT, draw_panels, label_points, make_figure
 from dragin_lab.views.frame import View, make_message
-from dragin_lab.views.html import count, num, short
+from dragin_lab.views.html import count, num, short, write_call
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How measures and settings are called.
+#: How measures are called.
 NAMES = {
     "em": "EM",
     "f1": "F1",
     "retrievals": "retrievals per question",
     "tokens": "tokens per question",
-    "threshold": "θ",
-    "top_n": "top n",
 }
 MEASURES = ("em", "f1", "retrievals")
 #: What the paper's tables call our columns.
@@ -36,8 +35,9 @@ def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = N
 
     ``table`` is a sweep, or its table: one row per value with ``value``, ``em``, ``f1``, ``retrievals`` and, where
     there are intervals, the same with ``_low`` and ``_high``; ``setting`` names what was swept, ``n`` counts questions.
-    ``paper`` (``threshold`` or ``value`` with any of ``em``, ``f1``, ``num`` or ``retrievals``) is drawn as a dashed
-    line beside it. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without matplotlib.
+    ``paper`` (``threshold`` or ``value`` with any of ``em``, ``f1``, ``num`` or ``retrievals``) has panels beside
+    them, on the same scale of quality or cost but with values of its own, as a θ of one model means something else for
+    another. Raises ``SettingError`` for missing columns, ``MissingPackageError`` without matplotlib.
     """
     rows = _table_rows(table, ("value", *MEASURES))
     if not len(rows):
@@ -47,37 +47,45 @@ def threshold_sweep(table: pd.DataFrame | Any, *, paper: pd.DataFrame | None = N
     alt = _span_text(rows, MEASURES, f"{setting} from {short(rows['value'].min())} to {short(rows['value'].max())}")
     if published is not None:
         columns = {"value": setting} | {name: f"{NAMES[name]}, paper" for name in MEASURES if name in published}
-        theirs = published[list(columns)].astype(float).rename(columns=columns)
-        numbers = numbers.merge(theirs, on=setting, how="outer")
-        alt += " The paper's values are a dashed line."
+        numbers = numbers.merge(published[list(columns)].astype(float).rename(columns=columns), on=setting, how="outer")
+        alt += " The paper's values stand beside them."
     return make_figure(
         text("title", title) or f"Quality and retrievals against {setting}{_question_count(rows)}",
         partial(_draw_sweep, rows, published, setting), alt=alt, table=numbers, numbers="The numbers",
+        about="Bands are 95 % intervals." if "em_low" in rows else "",
+        code=write_call("threshold_sweep", "table", "" if paper is None else "paper=paper", title=title),
     )  # fmt: skip
 
 
 def _draw_sweep(rows: pd.DataFrame, published: pd.DataFrame | None, setting: str, width: int) -> Any:
-    drawing, panels = draw_panels([NAMES[name] for name in MEASURES], width, height=230, least=250)
-    for panel, name in zip(panels, MEASURES, strict=True):
-        lines: list[tuple[Any, str, dict[str, Any]]] = [(rows, "measured", {"color": BLUE, "marker": "o"})]
-        if published is not None and name in published:
-            look = {"color": SOFT, "marker": "D", "markerfacecolor": "none", "linestyle": (0, (4, 3)), "linewidth": 1.2}
-            lines.append((published, "paper", look))
-        for frame, source, look in lines:
-            panel.plot(frame["value"], frame[name], **look)
-            if f"{name}_low" in frame:
-                band = (frame["value"], frame[f"{name}_low"].astype(float), frame[f"{name}_high"].astype(float))
-                panel.fill_between(*band, color=BLUE, alpha=0.15, linewidth=0)
-            if len(lines) > 1 and np.isfinite(end := float(frame[name].iloc[-1])):
-                higher = end >= max(float(other[name].iloc[-1]) for other, _, _ in lines)
-                panel.annotate(
-                    source, (frame["value"].iloc[-1], end), xytext=(-2, 7 if higher else -7), ha="right",
-                    textcoords="offset points", va="bottom" if higher else "top", color=look["color"], size=11,
-                )  # fmt: skip
-        panel.set_ylim(bottom=0)
-        panel.set_xlabel(setting)
-        panel.margins(x=0.08)
+    sources = [rows] if published is None else [rows, published]
+    cells = [(name, source) for source in sources for name in MEASURES]
+    if width < 500:  # a measure is a row, with the paper's panel at its right
+        cells.sort(key=lambda cell: MEASURES.index(cell[0]))
+    titles = [NAMES[name] if source is rows else f"{NAMES[name].split()[0]}, paper" for name, source in cells]
+    most = len(MEASURES) if width >= 500 else len(sources)
+    drawing, panels = draw_panels(titles, width, height=190, least=width // most, most=most)
+    for (name, source), panel in zip(cells, panels, strict=True):
+        frame = source.dropna(subset=[name]) if name in source else source.head(0)
+        values, places = frame.get(name, frame["value"]), frame["value"]
+        panel.plot(places, values, marker="o" if source is rows else "D", color=BLUE if source is rows else SOFT)
+        _draw_band(panel, frame, "value", name)
+        for at in sorted({0, len(frame) // 2, len(frame) - 1}) if len(frame) else ():
+            panel.annotate(
+                f"{values.iloc[at]:.2f}", (places.iloc[at], values.iloc[at]), xytext=(0, 8),
+                textcoords="offset points", ha="center", size=11, color=INK,
+            )  # fmt: skip
+        highest = max(one.filter(items=[name, f"{name}_high"]).to_numpy(float).max(initial=0) for one in sources)
+        panel.set(xlabel=setting, ylim=(0, 1.15 * highest or 1), xticks=places.iloc[[0, -1]] if len(frame) else ())
+        panel.margins(x=0.14)
     return drawing
+
+
+def _draw_band(panel: Any, rows: pd.DataFrame, x: str, y: str) -> None:
+    """The 95 % interval of a measure, where there is one."""
+    if f"{y}_low" in rows:
+        band = (rows[x], rows[f"{y}_low"].astype(float), rows[f"{y}_high"].astype(float))
+        panel.fill_between(*band, color=BLUE, alpha=0.15, linewidth=0)
 
 
 def cost_quality(
@@ -113,6 +121,7 @@ def cost_quality(
         alt=_span_text(rows, (quality,), f"{_axis_name(cost)} from {num(rows[cost].min())} to {num(rows[cost].max())}")
         + f" On the frontier: {', '.join(np.array(labels, object)[best]) or 'none'}.",
         table=numbers, numbers="The numbers",
+        code=write_call("cost_quality", "table", cost=cost, quality=quality, title=title),
     )  # fmt: skip
 
 
@@ -167,6 +176,7 @@ def frontier(table: pd.DataFrame | Any, *, cost: str = "retrievals", quality: st
         + (" Bands are 95 % intervals." if f"{quality}_low" in rows else ""),
         alt=f"{_axis_name(quality)} against {_axis_name(cost)}, best first: {', '.join(lines)}.",
         table=_interval_table(ordered, named, (cost, quality)), numbers="The numbers",
+        code=write_call("frontier", "table", cost=cost, quality=quality, title=title),
     )  # fmt: skip
 
 
@@ -176,9 +186,7 @@ def _draw_frontier(lines: dict[str, pd.DataFrame], cost: str, quality: str, widt
         for other in lines.values():
             panel.plot(other[cost], other[quality], color=SOFT, linewidth=1, alpha=0.3)
         panel.plot(own[cost], own[quality], color=BLUE, marker="o", markersize=4)
-        if f"{quality}_low" in own:
-            band = (own[cost], own[f"{quality}_low"].astype(float), own[f"{quality}_high"].astype(float))
-            panel.fill_between(*band, color=BLUE, alpha=0.15, linewidth=0)
+        _draw_band(panel, own, cost, quality)
     drawing.supxlabel(_axis_name(cost), color=SOFT, size=12)
     drawing.supylabel(_axis_name(quality), color=SOFT, size=12)
     return drawing
@@ -243,8 +251,7 @@ def _point_labels(rows: pd.DataFrame) -> list[str]:
 
 
 def _setting_name(rows: pd.DataFrame) -> str:
-    name = str(rows["setting"].iloc[0]) if "setting" in rows else "threshold"
-    return NAMES.get(name, name)
+    return title_setting(str(rows["setting"].iloc[0]) if "setting" in rows else "threshold")
 
 
 def _axis_name(name: str) -> str:

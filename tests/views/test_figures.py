@@ -129,13 +129,18 @@ def test_a_sweep_has_a_panel_per_measure_with_its_intervals():
     assert "0.230 to 0.340" in figure.html
 
 
-def test_the_papers_values_stand_beside_ours():
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_the_papers_values_stand_beside_ours_on_the_same_scale(width):
     figure = views.threshold_sweep(sweep_table(), paper=PAPER)
-    _, paper = panels_of(figure)["retrievals per question"].get_lines()
-    assert list(paper.get_ydata()) == [3.84, 3.697]
+    panels = panels_of(figure, width)
+    assert set(panels) == {"EM", "EM, paper", "F1", "F1, paper", "retrievals per question", "retrievals, paper"}
+    [line] = panels["retrievals, paper"].get_lines()
+    assert line.get_xydata().tolist() == [[1.0, 3.84], [1.2, 3.697]]
+    assert panels["EM"].get_ylim() == panels["EM, paper"].get_ylim()
+    assert {label.get_text() for label in panels["EM"].texts} == {"0.28", "0.32", "0.30"}
     assert "<td>3.84" in figure.html
-    partly = views.threshold_sweep(sweep_table(), paper=PAPER[["threshold", "em"]])
-    assert [len(panel.get_lines()) for panel in panels_of(partly).values()] == [2, 1, 1]
+    partly = panels_of(views.threshold_sweep(sweep_table(), paper=PAPER[["threshold", "em"]]))
+    assert not len(partly["F1, paper"].get_lines()[0].get_xydata())
 
 
 def test_a_sweep_object_and_tables_without_intervals_will_do():
