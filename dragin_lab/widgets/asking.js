@@ -106,17 +106,10 @@ function render({ model, el }) {
       text.append(span);
     },
     decided: (n) => {
-      if (n.cells.length) {
+      if (n.html) {
         const text = textOf(n.step, "draft");
         text.classList.remove("dl-caret");
-        text.replaceChildren();
-        n.cells.forEach((c, i) => {
-          const first = c.h && !(i && n.cells[i - 1].h && n.cells[i - 1].w === c.w);
-          const gone = n.retrieve && n.cut !== null && c.at >= n.cut;
-          const css = ["dl-cell", c.l ? `h${c.l}` : "", c.h ? "hit" : "", c.f ? "fired" : "", gone ? "gone" : ""].join(" ");
-          text.append(c.b, c.u && c.u[2] ? bracket("[", c.u[1]) : "", make("span", { class: css, "data-i": c.about }, first ? "◆ " : "", c.t));
-          if (c.u && c.u[3]) text.append(bracket("]", c.u[1]), bracket(c.u[0], c.u[1], "tag"));
-        });
+        text.replaceChildren(...fromHtml(n.html).childNodes);
       }
       const box = part(n.step, "draft");
       box.append(make("p", { class: "soft" }, make("b", {}, n.retrieve ? "◆ Retrieve: " : "✓ Go on: "), make("bdi", {}, n.reason)));

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from dragin_lab.catalog.methods import method
-from dragin_lab.checks import instance, several
+from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.checks import choice, instance, several
 from dragin_lab.core.method import METHODS, VARIANTS
 from dragin_lab.data.datasets import demo_questions
 from dragin_lab.errors import SettingError
@@ -23,13 +23,12 @@ from dragin_lab.run.serving import describe_error
 from dragin_lab.trace.kept import with_passages
 from dragin_lab.trace.trace import Question, Step, Trace
 from dragin_lab.views.canvas import Canvas
-from dragin_lab.views.frame import View, make_message, make_view
-from dragin_lab.views.heat import LEVELS, Scale, scale_of
+from dragin_lab.views.frame import View, make_message
+from dragin_lab.views.heat import LEVELS, Scale
 from dragin_lab.views.html import printable, show_or_explain
 from dragin_lab.views.rendering import render_macro
 from dragin_lab.views.sections import ended_line
-from dragin_lab.views.tokens import Look
-from dragin_lab.views.trace import trace_html
+from dragin_lab.views.trace import trace_html, trace_view
 from dragin_lab.widgets.base import Running, load_script, load_style
 
 EVERY = 0.04  # seconds between messages while tokens come
@@ -60,10 +59,10 @@ class AskLive(Running):
         self.settings = settings
         instance("question", question, str | Question, "give a text or a Question")
         self.question = Question("", question) if isinstance(question, str) else question
-        first = _build_method(method, variant, settings)
         self.trace: Trace | None = None
-        thetas = {f"{n}/{v}": _default_threshold(n, v) for n in METHODS for v in VARIANTS}
-        thetas[f"{method}/{variant}"] = first.threshold
+        thetas = {f"{name}/{kind}": _default_threshold(name, kind) for name in METHODS for kind in VARIANTS}
+        thetas[f"{method}/{variant}"] = make_method(method, variant=variant, **settings).threshold
+        embedded = any("almanac" in name.lower() for name in self.labs)
         data = {
             "error": "",
             "question": self.question.text,
@@ -73,7 +72,7 @@ class AskLive(Running):
             "method": method,
             "variant": variant,
             "thresholds": thetas,
-            "examples": _example_questions(list(self.labs)),
+            "examples": [known.text for known in demo_questions()[:5]] if embedded else [],
         }
         super().__init__(data=data)
 
@@ -88,7 +87,7 @@ class AskLive(Running):
             elif kind == "stop":
                 self.stop()
         except Exception as error:  # noqa: BLE001 - in a callback an error would be seen in a log only
-            self._say(busy=False, error=describe_error(error))
+            self._update(busy=False, error=describe_error(error))
 
     def ask(
         self,
@@ -107,12 +106,13 @@ class AskLive(Running):
             raise SettingError("a question is being answered; stop it first, or wait for it")
         name, kind = method or self.data["method"], variant or self.data["variant"]
         own = (name, kind) == (self.data["method"], self.data["variant"])
-        given = dict(self.settings) if own else {}
+        settings = dict(self.settings) if own else {}
         if threshold is not None and _default_threshold(name, kind) is not None:
-            given["threshold"] = threshold
-        built = _build_method(name, kind, given)
+            settings["threshold"] = threshold
+        built = make_method(name, variant=kind, **settings)
         asked = self.question if question is None or question == self.question.text else question
-        events = _pick_lab(self.labs, lab).stream(asked, built)
+        chosen = self.labs[next(iter(self.labs)) if lab is None else choice("lab", lab, self.labs)]
+        events = chosen.stream(asked, built)
         self.trace = events.trace
         run = int(self.state["run"]) + 1
         self.state = {"run": run, "busy": True, "status": "Reading …", "error": "", "html": ""}
@@ -122,35 +122,34 @@ class AskLive(Running):
         super().wait(timeout)
         return self.trace
 
-    def _say(self, **changes: Any) -> None:
+    def _update(self, **changes: Any) -> None:
         self.state = {**self.state, **changes}
 
     # -- the worker ----------------------------------------------------------------------------------------------------
 
     def _work(self, events: Any, run: int) -> None:
-        """Stream the events; an error is shown in the widget."""
-        post = _Post(lambda news: self.send({"kind": "news", "run": run, "news": news}))
-        error = ""
+        """Stream the events, tokens at most every ``EVERY`` seconds; an error is shown in the widget."""
+        news, sent, error, trace = list[dict[str, Any]](), 0.0, "", events.trace
         try:
             for event in events:
-                post.add(self._news(event, events.trace))
+                news.append(self._describe_event(event, trace))
+                if not isinstance(event, TokenWritten) or time.monotonic() - sent >= EVERY:
+                    self.send({"kind": "news", "run": run, "news": news})
+                    news, sent = [], time.monotonic()
                 if self._stop.is_set():
                     break
         except Exception as failed:  # noqa: BLE001 - in a thread an error would be seen in a log only
             error = describe_error(failed)
         finally:
             events.close()
-            post.flush()
-            trace = events.trace
-            ending = (
-                "Stopped. What was done is below."
-                if trace.ended == "cancelled"
-                else f"{ended_line(trace).capitalize()}."
-            )
+            if news:
+                self.send({"kind": "news", "run": run, "news": news})
+            stopped = trace.ended == "cancelled"
+            ending = "Stopped. What was done is below." if stopped else f"{ended_line(trace).capitalize()}."
             html = show_or_explain("The trace", lambda: trace_html(trace), lambda: "") if trace.steps else ""
-            self._say(busy=False, status="" if error else ending, error=error, html=html)
+            self._update(busy=False, status="" if error else ending, error=error, html=html)
 
-    def _news(self, event: Event, trace: Trace) -> dict[str, Any]:
+    def _describe_event(self, event: Event, trace: Trace) -> dict[str, Any]:
         """An event as the widget draws it."""
         if isinstance(event, TokenWritten):
             level = np.clip(1 + (event.entropy - CERTAIN) / (LOST - CERTAIN) * LEVELS, 1, LEVELS)
@@ -164,22 +163,22 @@ class AskLive(Running):
                 "about": f"entropy {event.entropy:.3f}   probability {np.exp(event.logprob):.2f}",
             }
         if isinstance(event, Decided):
-            step, decision = trace.steps[event.step], event.decision
+            step, reason = trace.steps[event.step], printable(event.decision.reason)
+            html = show_or_explain("The draft", partial(_judged_draft, step, trace), str)
             return {
                 "is": "decided",
-                "step": event.step,
-                "retrieve": decision.retrieve,
-                "reason": printable(decision.reason),
-                "cut": decision.cut,
-                "cells": _judged_cells(step, trace),
+                "step": step.index,
+                "retrieve": event.decision.retrieve,
+                "reason": reason,
+                "html": html,
             }
         if isinstance(event, Retrieved):
             step = trace.steps[event.step]
-            retrieved = Step(step.index, query=step.query, passages=event.passages)
+            found = Step(step.index, query=step.query, passages=event.passages)
             canvas = Canvas(trace, Scale("none", "", 0.0), "")
             query = show_or_explain("The query", partial(render_macro, "parts.html", "ask_box", step.query), str)
             passages = show_or_explain(
-                "The passages", partial(render_macro, "parts.html", "passages", canvas, retrieved), str
+                "The passages", partial(render_macro, "parts.html", "passages", canvas, found), str
             )
             return {"is": "retrieved", "step": event.step, "query": query, "passages": passages}
         if isinstance(event, StepDone):
@@ -190,55 +189,20 @@ class AskLive(Running):
     def static(self) -> View:
         if self.trace is None:
             return make_message("lab.explore", "Nothing was asked yet. Without a front end: lab.ask(question).")
-        trace = self.trace
-        text = f"{trace.question.text}\n{trace.text}"
-        return make_view("The answer", "live", trace.question.text, lambda: trace_html(trace), lambda: text)
+        return trace_view(self.trace)
 
     def save(self, path: str | Path) -> Path:
         return self.static().save(path)  # there is nothing to ask without a kernel
 
 
-class _Post:
-    """Gathers news and sends them together, at most every ``EVERY`` seconds but for those that end something."""
-
-    def __init__(self, send: Callable[[list[dict[str, Any]]], None]) -> None:
-        self._send, self._news, self._last = send, list[dict[str, Any]](), 0.0
-
-    def add(self, news: dict[str, Any]) -> None:
-        self._news.append(news)
-        if news["is"] != "token" or time.monotonic() - self._last >= EVERY:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._news:
-            self._send(self._news)
-            self._news, self._last = [], time.monotonic()
-
-
-def _judged_cells(step: Step, trace: Trace) -> list[dict[str, Any]]:
-    """A judged draft's cells in the colours of its scores, to replace those that were coloured by entropy."""
-    draft, words = step.draft, step.words
-    if draft is None or not len(words) or not np.isfinite(words.score).any():
-        return []
-    scale = scale_of(Trace(trace.question, trace.method, [step]))
-    look = Look.of(draft, words, scale, step.decision, trace.method.get("variant") == "reference")
-    place, out = 0, []
-    for cell in look.cells:
-        if cell.text:
-            before, place = printable(draft.text[place : cell.start]), max(place, cell.stop)
-            text, figures = printable(cell.text).replace("\n", "↵\n"), look.about(cell)
-            flags = {"l": cell.level, "h": cell.hit, "f": cell.fired, "w": cell.word, "at": cell.start}
-            unit = look.units[cell.unit] if cell.unit >= 0 else None
-            judged = None if unit is None else [str(unit), unit.above, cell.begins, cell.ends]
-            out.append({"b": before, "t": text, "about": figures, "u": judged, **flags})
-    return out
-
-
-def _example_questions(names: list[str]) -> list[str]:
-    """Five questions that the embedded world can answer, where it is what is asked; else none."""
-    if not any("almanac" in name.lower() for name in names):
-        return []
-    return [question.text for question in demo_questions()[:5]]
+def _judged_draft(step: Step, trace: Trace) -> str:
+    """A draft in the colours of its scores, to replace that in the colours of entropy; "" where it has no scores."""
+    draft, decision = step.draft, step.decision
+    if draft is None or decision is None or not np.isfinite(step.words.score).any():
+        return ""
+    look = Canvas.of(Trace(trace.question, trace.method, [step])).look(draft, step)
+    end = decision.cut if decision.retrieve and decision.cut is not None else len(draft.text)
+    return render_macro("parts.html", "judged", look, end)
 
 
 def _lab_name(lab: Lab) -> str:
@@ -247,19 +211,7 @@ def _lab_name(lab: Lab) -> str:
     return lab.model.name if corpus == lab.model.name else f"{lab.model.name} with {corpus}"
 
 
-def _pick_lab(known: dict[str, Lab], name: str | None) -> Lab:
-    if name is None:
-        return next(iter(known.values()))
-    if name not in known:
-        raise SettingError(f"lab {name!r} does not exist here; one of {', '.join(known)}")
-    return known[name]
-
-
-def _build_method(name: str, variant: str, settings: dict[str, Any]) -> Any:
-    return method(name, variant=variant, **settings)
-
-
 def _default_threshold(name: str, variant: str) -> float | None:
     """θ where none is given; None for a method that has none, or that is not of this variant."""
     known = REFERENCE_METHODS if variant == "reference" else METHODS
-    return method(name, variant=variant).threshold if name in known and variant in VARIANTS else None
+    return make_method(name, variant=variant).threshold if name in known and variant in VARIANTS else None

@@ -58,13 +58,6 @@ def difference_rows(diff: str) -> list[list[str]]:
     rows = []
     for line in lines[:LINES]:
         where, _, rest = printable(line).partition(": ")
-        before, arrow, after = rest.partition(" → ")
-        rows.append([where, _clip_value(before), _clip_value(after) if arrow else ""])
-    if len(lines) > LINES:
-        rows.append([f"… {len(lines) - LINES} more", "a.diff(b) has them all", ""])
-    return rows
-
-
-def _clip_value(text: str) -> str:
-    head, rest = clip(text, CHARS)
-    return f"{head} {rest}".strip()
+        before, _, after = rest.partition(" → ")
+        rows.append([where, *(" ".join(filter(None, clip(value, CHARS))) for value in (before, after))])
+    return rows + [[f"… {len(lines) - LINES} more", "a.diff(b) has them all", ""]] * (len(lines) > LINES)

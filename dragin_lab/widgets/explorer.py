@@ -104,12 +104,9 @@ def _text_data(canvas: Canvas, step: Step, name: str, look: Look, room: int) -> 
     attended = _attended_words(continuation, step.prompt if draft else step.passages_prompt, at)
     place, cells = 0, []
     for cell in shown:
-        cells.append(
-            _cell_data(
-                look, cell, continuation.text[place : cell.start], cell.start >= end and end < len(continuation.text)
-            )
-        )
-        cells[-1]["k"] = attended[cell.last - 1] if attended else []
+        gone = end <= cell.start and end < len(continuation.text)
+        own = _cell_data(look, cell, continuation.text[place : cell.start], gone)
+        cells.append(own | {"k": attended[cell.last - 1] if attended else []})
         place = max(place, cell.stop)
     return {
         "title": f"Step {step.index + 1} · {name}",
@@ -175,32 +172,27 @@ def _attended_words(continuation: Continuation, prompt: Prompt | None, at: dict[
     """
     if continuation.attention is None:
         return []
-    n, p = len(continuation), len(continuation.prompt_ids)
+    p = len(continuation.prompt_ids)
     rows = continuation.attention[:, 1:, :].astype(np.float32).mean(axis=0)  # (n, p + n)
-    labels: list[tuple[str, str, list[int]]] = []
-    starts: list[int] = []
-    if prompt is not None:
+    words: list[tuple[str, str, list[int], int]] = []  # text, part, cells, first token
+    if prompt is None:
+        words.append(("", "", [], 0))
+    else:
         spans = sorted((a, b, name) for name, (a, b) in prompt.spans.items())
         for word in character_words(prompt.text, continuation.prompt_offsets):
             place = int(continuation.prompt_offsets[word.stop - 1, 1]) - 1
-            labels.append((word.text, next((name for a, b, name in spans if a <= place < b), ""), []))
-            starts.append(word.start)
-    else:
-        labels, starts = [("", "", [])], [0]
+            words.append((word.text, next((name for a, b, name in spans if a <= place < b), ""), [], word.start))
     for word in character_words(continuation.text, continuation.offsets):
         cells = sorted({at[i] for i in range(word.start, word.stop) if i in at})
-        labels.append((word.text, "draft", cells))
-        starts.append(p + word.start)
-    weights = np.maximum.reduceat(rows, starts, axis=1) if starts else np.zeros((n, 0))  # (n, words)
-    weights[:, [not text for text, _, _ in labels]] = 0.0
-    attended = []
-    for row_ in weights:
-        best = np.argsort(-row_, kind="stable")[:ATTENDED]
-        best = best[row_[best] >= SHARE]
-        attended.append(
-            [[show_spaces(printable(labels[k][0])), labels[k][1], _round_figure(row_[k]), labels[k][2]] for k in best]
-        )
-    return attended
+        words.append((word.text, "draft", cells, p + word.start))
+    weights = np.maximum.reduceat(rows, np.array([start for *_, start in words], int), axis=1)  # (n, words)
+    weights[:, [not text for text, *_ in words]] = 0.0
+    best = np.argsort(-weights, axis=1, kind="stable")[:, :ATTENDED]
+    names = [(show_spaces(printable(text)), part, cells) for text, part, cells, _ in words]
+    return [
+        [[*names[k][:2], _round_figure(row[k]), names[k][2]] for k in order if row[k] >= SHARE]
+        for row, order in zip(weights, best, strict=True)
+    ]
 
 
 def _round_figure(value: Any) -> float | None:

@@ -62,45 +62,44 @@ class Tuner(Running):
     ) -> None:
         given = several("traces", traces, Trace | str | Path, "give traces or their files", alone=True)
         known = None if labels is None else several("labels", labels, Labelled, "give almanac.labels(...)")
-        readable, unread = _open_readable(given)
         self.lab = None if lab is None else instance("lab", lab, Lab, "give the dl.Lab that made the traces")
         self.ran: list[Trace] = []
         self.outcomes: list[Outcome] = []
         self._replays: list[Replay] = []
         self._looked_up: dict[tuple[int, str], Trace | None] = {}
-        for trace in readable:
+        wrong = [] if given else ["There is no trace to tune; give one or a list of them."]
+        for one in given:
             try:
+                trace = open_trace(one)
                 own = lab.model.tokenizer if lab is not None and fits(lab.model.tokenizer, trace) else None
                 self._replays.append(Replay(trace, find_labels(trace, known), tokenizer=own, nlp=nlp))
+            except TraceFileError as error:
+                wrong.append(f"{error}.")
             except SettingError as error:
-                unread.append(f"{clip(trace.question.text, 60)[0]!r} cannot be tuned: {error}.")
+                wrong.append(f"{clip(trace.question.text, 60)[0]!r} cannot be tuned: {error}.")
         self.traces = [replay.trace for replay in self._replays]
-        if not given:
-            unread = ["There is no trace to tune; give one or a list of them."]
-        data: dict[str, Any] = {
-            "error": " ".join(unread),
-            "controls": [],
-            "traces": [],
-            "model": lab is not None,
-            "about": "",
-        }
-        if self._replays:
-            data |= self._set_up()
-        super().__init__(data=data)
-        if self._replays:
-            self.asked = {"id": 0, "trace": 0, "settings": {c["name"]: c["value"] for c in data["controls"]}}
-
-    def _set_up(self) -> dict[str, Any]:
-        kinds = {
-            (r.method.name, r.method.variant, r.method.trigger.name, r.method.formulator.name) for r in self._replays
-        }
-        if len(kinds) > 1:
-            named = ", ".join(sorted(f"{name} ({variant})" for name, variant, *_ in kinds))
+        about = ""
+        if (
+            len(
+                {
+                    (r.method.name, r.method.variant, type(r.method.trigger), type(r.method.formulator))
+                    for r in self._replays
+                }
+            )
+            > 1
+        ):
+            named = ", ".join(sorted({f"{r.method.name} ({r.method.variant})" for r in self._replays}))
             raise SettingError(f"the traces are of several methods ({named}); give a tuner those of one")
-        first = self._replays[0]
-        titles = [clip(t.question.text, 120)[0] for t in self.traces]
-        about = "" if first.tunable else f"{first.method.name} has no threshold: there is nothing to tune."
-        return {"controls": self._controls(first), "traces": titles, "about": about}
+        if self._replays and not self._replays[0].tunable:
+            about = f"{self._replays[0].method.name} has no threshold: there is nothing to tune."
+        controls = self._controls(self._replays[0]) if self._replays else []
+        titles = [clip(trace.question.text, 120)[0] for trace in self.traces]
+        model = lab is not None
+        super().__init__(
+            data={"error": " ".join(wrong), "controls": controls, "traces": titles, "model": model, "about": about}
+        )
+        if self._replays:
+            self.asked = {"id": 0, "trace": 0, "settings": {c["name"]: c["value"] for c in controls}}
 
     def _controls(self, first: Replay) -> list[dict[str, Any]]:
         """A control for each setting that a replay can change: a choice, or a slider."""
@@ -147,7 +146,7 @@ class Tuner(Running):
             return
         try:
             outcomes = [r.at(**_changed_settings(asked, r)) for r in self._replays]
-            place = min(max(int(asked.get("trace", 0)), 0), len(outcomes) - 1)
+            place = self._place(asked)
             self.outcomes, more = self._answered(outcomes, place)
             html = replays.replay_card(self.outcomes, place)
             self.answer = {"id": asked.get("id", 0), "html": html, "error": "", "more": more}
@@ -216,15 +215,13 @@ class Tuner(Running):
         error, html = "", ""
         try:
             assert self.lab is not None
-            replay = self._replays[min(max(int(asked.get("trace", 0)), 0), len(self._replays) - 1)]
+            replay = self._replays[self._place(asked)]
             method = exchange_settings(replay.method, **_changed_settings(asked, replay))
             events = self.lab.stream(replay.trace.question, method)
             self.ran.append(events.trace)
-            seen = 0
             try:
-                for _ in events:
-                    seen += 1
-                    if seen % 16 == 0:
+                for number, _ in enumerate(events):
+                    if number % 16 == 15:
                         counted = events.trace.counters
                         status = f"{counted['retrievals']} retrievals, {counted['drafts']} drafts so far …"
                         self.running = {"busy": True, "status": status, "html": "", "error": ""}
@@ -237,29 +234,20 @@ class Tuner(Running):
             error = describe_error(failed)
         self.running = {"busy": False, "status": "", "html": html, "error": error}
 
-
-def _open_readable(given: list[Trace | str | Path]) -> tuple[list[Trace], list[str]]:
-    """The traces that can be read, and what is wrong with the files that cannot."""
-    traces, unread = [], []
-    for one in given:
-        try:
-            traces.append(open_trace(one))
-        except TraceFileError as error:
-            unread.append(f"{error}.")
-    return traces, unread
+    def _place(self, asked: dict[str, Any]) -> int:
+        """The number of the trace that is drawn in full."""
+        return min(max(int(asked.get("trace", 0)), 0), len(self._replays) - 1)
 
 
 def _changed_settings(asked: dict[str, Any], replay: Replay) -> dict[str, Any]:
-    """The controls' values as settings: the empty choice is None, counts are whole, what is as it was is left out."""
-    given = dict(asked.get("settings", {}))
-    known = {}
-    for name, value in given.items():
+    """The controls' values as settings, those that are not as they were: the empty choice is None, counts are whole."""
+    changed, old = {}, replay.method.settings
+    for name, value in asked.get("settings", {}).items():
         value = None if value == "" else value
-        if isinstance(replay.method.settings.get(name), int) and isinstance(value, float):
-            value = round(value)
-        if value != replay.method.settings.get(name):
-            known[name] = value
-    return known
+        value = round(value) if isinstance(old.get(name), int) and isinstance(value, float) else value
+        if value != old.get(name):
+            changed[name] = value
+    return changed
 
 
 def _round_up(value: float) -> float:

@@ -17,7 +17,7 @@ from dragin_lab.views import sections
 from dragin_lab.views.heat import scale_of
 from dragin_lab.views.html import esc
 from dragin_lab.views.selections import source_words
-from dragin_lab.widgets.asking import AskLive, _judged_cells
+from dragin_lab.widgets.asking import AskLive, _judged_draft
 from dragin_lab.widgets.explorer import explorer_data
 
 METHODS = {
@@ -100,9 +100,9 @@ def test_the_explorer_and_the_live_widget_show_the_unit(unit):
     assert data["next"] == f"next {unit} above θ"
     assert sum(c["u"][2] for c in cells if c["u"]) == sum(c["u"][3] for c in cells if c["u"]) > 0
     assert sum(c["j"] for c in cells) == 1
-    live = _judged_cells(trace.steps[0], trace)
-    assert not any(c["h"] or c["f"] for c in live)
-    assert any(c["u"] and c["u"][1] for c in live)
+    live = _judged_draft(trace.steps[0], trace)
+    assert 'class="bracket above tag"' in live
+    assert 'class="hit"' not in live
 
 
 def test_selections_show_the_sentence_that_fired():
@@ -177,4 +177,4 @@ def live_news(monkeypatch):
     trace = gate_trace()
     widget = AskLive.__new__(AskLive)
     events = [TokenWritten(0, "draft", 0, "The", 0.1, -0.1), TokenWritten(1, "continuation", 0, " Ann", 0.1, -0.1)]
-    return [AskLive._news(widget, event, trace) for event in events]
+    return [AskLive._describe_event(widget, event, trace) for event in events]
