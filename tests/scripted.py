@@ -51,6 +51,9 @@ class WordTokenizer:
             found.append((self._ids[string], *match.span()))
         return found
 
+    def __len__(self) -> int:
+        return len(self._strings)
+
     def encode_with_offsets(self, text: str) -> tuple[list[int], np.ndarray]:
         opening = [] if self.marker != "▁" or text.startswith((" ", "\n", "<")) or not text else [" "]
         cut = self.cut("".join(opening) + text)
@@ -137,7 +140,7 @@ class ScriptedModel:
         say = self.script.pop(0)
         if isinstance(say, BaseException):
             raise say
-        ids = [i for i, _, _ in self.tokenizer.cut(say.text)] + [EOS]
+        ids = [*draft.prefix, *(i for i, _, _ in self.tokenizer.cut(say.text)), EOS]
         stopped, decided, reason, n = "length", None, "", 0
         for n in range(1, min(len(ids), draft.max_new_tokens) + 1):
             made = self._made(draft, say, ids[:n], rows_known=n - 1)

@@ -88,6 +88,7 @@ class Write:
     among: bool = False  # keep Continuation.among
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
+    prefix: tuple[int, ...] = ()  # the ids that the draft begins with, whatever the model would have chosen
     certainty: Certainty | None = field(default=None, compare=False)  # which entropies have to be exact, if any
 
 

@@ -46,6 +46,10 @@ class HFTokenizer:
         self._shown: dict[int, str] = {}
         self._openings: dict[str, list[int]] = {}
 
+    def __len__(self) -> int:
+        """How many ids there are, from 0."""
+        return len(self.hf)
+
     def encode(self, text: str, special: bool) -> list[int]:
         """Ids of a text, with the special tokens the tokenizer itself adds or without any. Never cut."""
         ids = self.hf(text, add_special_tokens=special, truncation=False, verbose=False)["input_ids"]

@@ -40,16 +40,28 @@ class TokenEvent:
 
 
 class Chooser:
-    """Chooses the tokens of one draft from their logits, one after the other."""
+    """Chooses the tokens of one draft from their logits, one after the other.
 
-    def __init__(self, lm: TappedModel, prompt_ids: list[int], seed: int | None, bias: Sequence[Bias] = ()) -> None:
+    The ids that a draft is to begin with (``Write.prefix``) take the place of the first ones chosen. Those are chosen
+    all the same, so that what is sampled after them is what would have been sampled after the model's own.
+    """
+
+    def __init__(
+        self,
+        lm: TappedModel,
+        prompt_ids: list[int],
+        seed: int | None,
+        bias: Sequence[Bias] = (),
+        prefix: Sequence[int] = (),
+    ) -> None:
         self.biases = [
             (b, torch.tensor(lm.tokenizer.openings(b.opening), dtype=torch.int64, device=lm.device)) for b in bias
         ]
         self.count = 0  # tokens chosen
         self.processors = lm.processors(len(prompt_ids))
         self.sample = lm.sample
-        self.plain = not (self.biases or self.processors or self.sample)  # just the likeliest
+        self.prefix = torch.tensor(prefix, dtype=torch.int64, device=lm.device)
+        self.plain = not (self.biases or self.processors or self.sample or prefix)  # just the likeliest
         self.ids = torch.tensor(prompt_ids if self.processors else [], dtype=torch.int64, device=lm.device)
         self.generator = torch.Generator(lm.device) if lm.sample else None
         if self.generator is not None:
@@ -74,6 +86,8 @@ class Chooser:
             token = torch.multinomial(torch.softmax(scores.float(), -1), 1, generator=self.generator)[0]
         else:
             token = scores.argmax()
+        if self.count < len(self.prefix):
+            token = self.prefix[self.count]
         if self.processors:
             self.ids = torch.cat([self.ids, token[None]])
         self.count += 1
@@ -153,7 +167,7 @@ class Writing:
         self.prompt_ends = find_ends(draft.prompt, self.prompt_offsets, lm.parts)
         p = len(self.prompt_ids)
         lm.refuse_overrun(p, draft.max_new_tokens)
-        self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias)
+        self.chooser = Chooser(lm, self.prompt_ids, seed, draft.bias, draft.prefix)
         self.recorder = Recorder(
             p, draft.max_new_tokens, lm.alternatives, draft.attention and capture, device or lm.device,
             among=draft.among or keep is not None,

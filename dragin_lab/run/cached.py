@@ -8,9 +8,9 @@ and is the same to the bit. A draft that needs more tokens than are cached is ge
 them: going on after them would read them in one forward instead of one by one, which sums in another order.
 
 A key holds all that can change what is written: the model's ``identity``, the prompt with the parts it is read in, the
-bias on its tokens, and how its attention rows are computed. Rows that a ``Stop`` looks at after every token are
-computed one by one, others together, which can differ in the last bit; the two have keys of their own, and so has what
-was written side by side with other drafts.
+bias on its tokens, the ids it begins with, and how its attention rows are computed. Rows that a ``Stop`` looks at after
+every token are computed one by one, others together, which can differ in the last bit; the two have keys of their own,
+and so has what was written side by side with other drafts.
 """
 
 from __future__ import annotations
@@ -120,9 +120,8 @@ class CachedModel:
         prompt = draft.prompt
         parts = {name: prompt.spans.get(name) for name in self.lm.parts}
         bias = [[b.opening, repr(b.value), b.first, b.stop] for b in draft.bias]
-        return self._key(
-            "draft", [prompt.text, prompt.special, prompt.apart, parts, bias, way, attention, draft.hidden]
-        )
+        request = [prompt.text, prompt.special, prompt.apart, parts, bias, way, attention, draft.hidden]
+        return self._key("draft", request + [draft.prefix] * bool(draft.prefix))
 
     def _map_key(self, ids: Sequence[int]) -> bytes:
         return self._key("map", [int(i) for i in ids])

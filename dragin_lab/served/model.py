@@ -35,7 +35,7 @@ class ServedModel(ServedEndpoint):
         items: queue.SimpleQueue[Any] = queue.SimpleQueue()
         writing = Writing(self, draft, seed, items.put, keep)
         try:
-            writing.begin()
+            yield from writing.start()
             while not writing.stopped:
                 _, request, item = items.get()
                 yield from writing.take(request, item)
@@ -95,7 +95,10 @@ class ServedBatch:
             key, asked = self._waiting.popleft()
             try:
                 writing = Writing(self.lm, *asked)
-                writing.begin()
+                for _ in writing.start():
+                    pass
+                if writing.stopped:
+                    return [(key, writing.continuation())]
             except Exception as error:  # noqa: BLE001 - the draft's own failure
                 return [(key, error)]
             self._writing[writing] = key

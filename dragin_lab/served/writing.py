@@ -31,7 +31,7 @@ _ALL_AGAIN = 3
 
 
 class Writing:
-    """A draft under way: ``begin`` it, hand it what its stream puts (``take``), until ``stopped`` says why it ended.
+    """A draft under way: ``start`` it, hand it what its stream puts (``take``), until ``stopped`` says why it ended.
 
     Args:
         put: gets (this, request, item) for each item of the stream, from another thread.
@@ -68,6 +68,14 @@ class Writing:
         return [token.id for token in self.tokens]
 
     # -- the stream ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> Iterator[TokenEvent]:
+        """Take the ids that the draft begins with, yielding each, and ask for the tokens after them."""
+        for i in self.draft.prefix:
+            yield self.add(self._look(self.ids, i))
+            if self.stopped:
+                return
+        self.begin()
 
     def begin(self) -> None:
         """Ask for the tokens that are left."""

@@ -51,6 +51,7 @@ DRAFTS = [
     Write(Prompt("A"), 12, After(4), attention=True),
     Write(Prompt(lm_tiny.PROMPT), 1),
     Write(Prompt("Question: Who?\nAnswer:"), 11, After(40)),
+    Write(Prompt("Answer: Ulm"), 8, After(7), attention=True, prefix=(9, 5, 11)),
     Write(Prompt(lm_tiny.PROMPT + " Ulm"), 6, bias=(Bias("A", 50.0, 1, 3), Bias("e", -float("inf")))),
 ]
 

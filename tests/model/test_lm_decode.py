@@ -203,6 +203,31 @@ def test_greedy_decoding_keeps_what_the_config_does_to_logits() -> None:
     assert made.entropy_processed is not None
 
 
+# -- a forced beginning --------------------------------------------------------------------------------------------
+
+
+def test_a_forced_beginning_is_measured_as_what_the_model_writes() -> None:
+    lm = tiny()
+    forced = (9, 5, 300)
+    made = lm.generate(Write(PROMPT, 6, prefix=forced))
+    assert made.ids[:3].tolist() == list(forced)
+    whole = torch.tensor([[*made.prompt_ids.tolist(), *made.ids.tolist()]])
+    logs = lm.model(whole).logits[0, len(made.prompt_ids) - 1 : -1].log_softmax(-1)  # (n, V)
+    np.testing.assert_allclose(made.entropy, torch.special.entr(logs.exp()).sum(-1).detach(), atol=1e-5)
+    np.testing.assert_allclose(made.logprob, logs.gather(1, whole[0, -6:, None])[:, 0].detach(), atol=1e-5)
+    assert made.ids[3:].tolist() == logs.argmax(-1)[3:].tolist()
+    assert lm.generate(Write(PROMPT, 2, prefix=forced)).ids.tolist() == [9, 5]
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_forcing_what_the_model_writes_changes_nothing(sample: bool) -> None:
+    lm = sampling(temperature=1.7, repetition_penalty=1.2) if sample else tiny()
+    free = lm.generate(Write(PROMPT, 12, attention=True), seed=3)
+    for n in (1, 7, 12):
+        draft = Write(PROMPT, 12, attention=True, prefix=tuple(free.ids[:n].tolist()))
+        alike(lm.generate(draft, seed=3), free)
+
+
 # -- bias ---------------------------------------------------------------------------------------------------------
 
 
