@@ -15,18 +15,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from dragin_lab.catalog.methods import exchange_settings
 from dragin_lab.catalog.methods import method as make_method
-from dragin_lab.checks import choice, is_embedded, several, shown
+from dragin_lab.checks import several, shown
 from dragin_lab.core.episode import Retriever
-from dragin_lab.core.method import METHODS, Method
-from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
-from dragin_lab.data.datasets import template_of
+from dragin_lab.core.method import Method
+from dragin_lab.core.prompts import Exemplar, PromptTemplate
 from dragin_lab.data.templates import template_for
 from dragin_lab.errors import SettingError
 from dragin_lab.retrieval.choose import as_retriever, open_retriever
+from dragin_lab.run.arguments import as_prompt, check_arguments, check_needs
 from dragin_lab.run.cache import Cache, as_cache
 from dragin_lab.run.cached import cached
 from dragin_lab.text import without_secrets
@@ -71,34 +69,14 @@ class Lab:
         fields: str | Mapping[str, str] | None = None,
         **loading: Any,
     ) -> None:
-        for key in loading:
-            arguments = [name for name in inspect.signature(Lab).parameters if name != "loading"]
-            choice("argument", key, (*arguments, *_loading_arguments()))
-        named = model is None or isinstance(model, str | Path)
-        if not (named or hasattr(model, "stream") or hasattr(model, "finish")):
-            raise SettingError(
-                f"model {shown(model)} is {type(model).__name__}; give a folder, an id or a LanguageModel"
-            )
-        if loading and not named:
-            raise SettingError(
-                f"{', '.join(loading)}: only for a model given by name; {type(model).__name__} is loaded already"
-            )
-        if hasattr(model, "finish") and not (corpus is None and retriever is None):
-            raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise SettingError(f"seed={shown(seed)}: give a whole number of at least 0")
-        own = not (retriever is None or isinstance(retriever, str))
-        if own and corpus is not None:
-            raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
-        if fields is not None and (own or is_embedded(corpus) or _is_open(corpus)):
-            raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
-        if layout is not None:
-            choice("layout", layout, LAYOUTS)
+        self._given = {"model": model, "corpus": corpus, "retriever": retriever, "fields": fields}
+        names = [name for name in inspect.signature(Lab).parameters if name != "loading"]
+        check_arguments(names, loading, seed=seed, layout=layout, **self._given)
         self.seed, self.layout = int(seed), layout
         self.cache, self.uncached = as_cache(cache), cache is False
-        self.prompt = _as_prompt(exemplars)
-        self._given = {"model": model, "corpus": corpus, "retriever": as_retriever(retriever) if own else retriever}
-        self._given["fields"] = fields
+        self.prompt = as_prompt(exemplars)
+        if not (retriever is None or isinstance(retriever, str)):
+            self._given["retriever"] = as_retriever(retriever)
         self._loading = loading
 
     def replace(self, **changes: Any) -> Lab:
@@ -188,19 +166,7 @@ class Lab:
         has none.
         """
         method = as_method(method, {})
-        if method.reads_attention and not getattr(self.model, "has_attention", True):
-            free = [name for name in METHODS if not make_method(name).reads_attention]
-            raise SettingError(
-                f"method {method.name!r} looks at attention, and {self.model.name} has none; these need only "
-                f"probabilities: {', '.join(free)}"
-            )
-        if method.trigger.hidden is not None and not getattr(self.model, "has_hidden", True):
-            raise SettingError(
-                f"trigger {method.trigger.name!r} reads hidden states, and {self.model.name} gives none; load the "
-                "model in transformers for it"
-            )
-        if "entities" in method.trigger.needs:
-            method.pipeline.require_entities()
+        check_needs(method, self.model)
         template = template_for(method, self.model, self.prompt or asked)
         return template if self.layout is None else replace(template, layout=self.layout)
 
@@ -366,21 +332,6 @@ class Lab:
         As ``dl.tuner``; besides, a button answers the chosen question with this lab and the chosen values.
         """
         return import_module("dragin_lab.widgets").tuner(traces, labels, lab=self, nlp=nlp)
-
-
-def _is_open(corpus: Any) -> bool:
-    """Whether passages are a ``Corpus`` already; its module is not imported before, as reading traces does without."""
-    return isinstance(corpus, import_module("dragin_lab.retrieval.corpus").Corpus)
-
-
-def _loading_arguments() -> list[str]:
-    """What ``open_model`` takes beside the model; looked up where something is given, as it brings torch."""
-    names: list[str] = import_module("dragin_lab.served.opening").loading_arguments()
-    return names
-
-
-def _as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:
-    return given if given is None or isinstance(given, PromptTemplate) else template_of(given)
 
 
 def as_method(given: Method | str, settings: Mapping[str, Any]) -> Method:

@@ -1,0 +1,84 @@
+"""Parse and check what ``Lab`` is made with and asked for, before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.checks import choice, is_embedded, shown
+from dragin_lab.core.method import METHODS, Method
+from dragin_lab.core.prompts import LAYOUTS, Exemplar, PromptTemplate
+from dragin_lab.data.datasets import template_of
+from dragin_lab.errors import SettingError
+
+
+def check_arguments(
+    names: Iterable[str],
+    loading: Mapping[str, Any],
+    *,
+    model: Any,
+    corpus: Any,
+    retriever: Any,
+    seed: Any,
+    layout: str | None,
+    fields: Any,
+) -> None:
+    """Raise ``SettingError`` for arguments of ``Lab`` that cannot be, alone or together; its ``names`` are those."""
+    for key in loading:
+        choice("argument", key, (*names, *_loading_arguments()))
+    named = model is None or isinstance(model, str | Path)
+    if not (named or hasattr(model, "stream") or hasattr(model, "finish")):
+        raise SettingError(f"model {shown(model)} is {type(model).__name__}; give a folder, an id or a LanguageModel")
+    if loading and not named:
+        raise SettingError(
+            f"{', '.join(loading)}: only for a model given by name; {type(model).__name__} is loaded already"
+        )
+    if hasattr(model, "finish") and not (corpus is None and retriever is None):
+        raise SettingError("a cluster searches its own passages; name them in its Recipe, and leave them out here")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise SettingError(f"seed={shown(seed)}: give a whole number of at least 0")
+    own = not (retriever is None or isinstance(retriever, str))
+    if own and corpus is not None:
+        raise SettingError("corpus and a retriever of your own: the retriever searches its own passages; give one")
+    if fields is not None and (own or is_embedded(corpus) or _is_open(corpus)):
+        raise SettingError(f"fields={shown(fields)} names the columns of a file or table; give one as corpus")
+    if layout is not None:
+        choice("layout", layout, LAYOUTS)
+
+
+def _is_open(corpus: Any) -> bool:
+    """Whether passages are a ``Corpus`` already; its module is not imported before, as reading traces does without."""
+    return isinstance(corpus, import_module("dragin_lab.retrieval.corpus").Corpus)
+
+
+def _loading_arguments() -> list[str]:
+    """What ``open_model`` takes beside the model; looked up where something is given, as it brings torch."""
+    names: list[str] = import_module("dragin_lab.served.opening").loading_arguments()
+    return names
+
+
+def as_prompt(given: PromptTemplate | Iterable[Exemplar] | str | Path | None) -> PromptTemplate | None:
+    """The prompt that ``exemplars`` of a lab stand for; None for none."""
+    return given if given is None or isinstance(given, PromptTemplate) else template_of(given)
+
+
+def check_needs(method: Method, model: Any) -> None:
+    """Raise ``SettingError`` where a method needs attention, hidden states or entities, and there are none."""
+    if method.reads_attention and not getattr(model, "has_attention", True):
+        free = [name for name in METHODS if not make_method(name).reads_attention]
+        raise SettingError(
+            f"method {method.name!r} looks at attention, and {model.name} has none; these need only probabilities: "
+            f"{', '.join(free)}"
+        )
+    if method.trigger.hidden is not None and not getattr(model, "has_hidden", True):
+        raise SettingError(
+            f"trigger {method.trigger.name!r} reads hidden states, and {model.name} gives none; load the model in "
+            "transformers for it"
+        )
+    if "entities" in method.trigger.needs:
+        method.pipeline.require_entities()
