@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -99,7 +100,11 @@ def stream(lab: Lab, question: str | Question, method: Method, gold: str | Itera
 
 def ask(lab: Lab, question: str | Question, method: Method, gold: str | Iterable[str] | None = None) -> Trace:
     """``Lab.ask``."""
-    events = stream(lab, question, method, gold)
+    return finish_stream(stream(lab, question, method, gold))
+
+
+def finish_stream(events: Stream) -> Trace:
+    """Run an episode to its end; what is raised carries the trace so far as ``trace``."""
     try:
         for _ in events:
             pass
@@ -128,7 +133,7 @@ def serve(running: Running, server: Server) -> Generator[Event, None, None]:
             request = running.request
             while not (answers := server.answers()):
                 if isinstance(request, Write) and (token := server.token) is not None:
-                    kind = _kind_of(request, trace)
+                    kind = kind_of(request, trace)
                     yield TokenWritten(step, kind, token.index, token.delta, token.entropy, token.logprob)
             ((_, answer),) = answers
             under_way = server.go_on(running, answer)  # first, so that the trace of one who leaves now has them
@@ -168,7 +173,8 @@ class _News:
                 yield StepDone(step)
 
 
-def _kind_of(request: Write, trace: Trace) -> str:
+def kind_of(request: Write, trace: Trace) -> str:
+    """Which of an episode's texts a draft is: "draft", "continuation" or "answer" (the extraction)."""
     if request.prompt is trace.extraction_prompt:
         return "answer"
     return "continuation" if trace.steps and request.prompt is trace.steps[-1].passages_prompt else "draft"
@@ -189,7 +195,19 @@ def ask_many(lab: Lab, questions: Iterable[str | Question], method: Method, batc
         questions = several("questions", questions, str | Question, remedy)
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
         raise SettingError(f"batch_size={shown(batch_size)}: give a whole number of at least 1 (1: one after another)")
-    return _Many(lab, method, int(batch_size)).traces(questions)
+    return serve_many(lab, method, map(partial(_open_or_refuse, lab, method), questions), int(batch_size))
+
+
+def serve_many(lab: Lab, method: Method, episodes: Iterable[Running | Trace], batch_size: int) -> Iterator[Trace]:
+    """The traces of episodes as they end, ``batch_size`` of them side by side; a trace among them is handed on."""
+    return _Many(lab, method, batch_size).traces(episodes)
+
+
+def _open_or_refuse(lab: Lab, method: Method, question: str | Question) -> Running | Trace:
+    try:
+        return open_episode(lab, method, question)
+    except Exception as error:  # noqa: BLE001 - the other questions are still answered
+        return refuse_question(question, method, error)
 
 
 class _Many:
@@ -200,11 +218,11 @@ class _Many:
         self.running: list[Running] = []
         self.ended = 0  # episodes whose trace was handed out
 
-    def traces(self, questions: Iterable[str | Question]) -> Iterator[Trace]:
+    def traces(self, episodes: Iterable[Running | Trace]) -> Iterator[Trace]:
         """Each trace as its episode ends."""
         self.server = Server(self.lab.writer, self.lab.retriever_for(self.method), self.batch_size)
         try:
-            yield from self._answer(iter(questions))
+            yield from self._answer(iter(episodes))
         except KeyboardInterrupt as interrupt:
             cancelled = self._cancel()
             interrupt.traces = cancelled  # type: ignore[attr-defined]
@@ -217,18 +235,18 @@ class _Many:
         finally:
             self._cancel()
 
-    def _answer(self, questions: Iterator[str | Question]) -> Iterator[Trace]:
+    def _answer(self, episodes: Iterator[Running | Trace]) -> Iterator[Trace]:
         waiting, broken, notes = True, None, 0
         while waiting or self.running:
             while waiting and len(self.running) < self.server.drafts.size:
                 try:
-                    question = next(questions)
+                    opened = next(episodes)
                 except StopIteration:
                     waiting = False
                 except Exception as error:  # noqa: BLE001 - raised when those under way have ended
                     waiting, broken = False, error
                 else:
-                    yield from self._open(question)
+                    yield from self._begin(opened)
             for running, answer in self.server.answers():
                 yield from self._go_on(running, answer)
             if self.batch_size > 1:
@@ -239,14 +257,12 @@ class _Many:
         if broken is not None:
             raise broken
 
-    def _open(self, question: str | Question) -> Iterator[Trace]:
-        try:
-            running = open_episode(self.lab, self.method, question)
-        except Exception as error:  # noqa: BLE001 - the other questions are still answered
-            yield refuse_question(question, self.method, error)
+    def _begin(self, opened: Running | Trace) -> Iterator[Trace]:
+        if isinstance(opened, Trace):
+            yield opened
             return
-        self.running.append(running)
-        yield from self._go_on(running, None)
+        self.running.append(opened)
+        yield from self._go_on(opened, None)
 
     def _go_on(self, running: Running, answer: Answer | None) -> Iterator[Trace]:
         if not self.server.go_on(running, answer):

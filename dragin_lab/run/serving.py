@@ -40,7 +40,7 @@ class Running:
         self.trace, self.seed = trace, seed
         self.request: Request | None = None
         self.failed: Exception | None = None
-        self._episode = episode
+        self.episode = episode
         self._started = self._asked = time.perf_counter()
 
     @property
@@ -56,7 +56,7 @@ class Running:
         self.request = None
         try:
             failed = isinstance(answer, Exception)
-            self.request = self._episode.throw(answer) if failed else self._episode.send(answer)
+            self.request = self.episode.throw(answer) if failed else self.episode.send(answer)
         except StopIteration:
             pass
         except Exception as error:  # noqa: BLE001 - whoever drives the episode decides whether to raise it
@@ -69,7 +69,7 @@ class Running:
     def close(self) -> None:
         """End the episode, wherever it is."""
         self.trace.seconds = time.perf_counter() - self._started
-        self._episode.close()
+        self.episode.close()
 
 
 class Server:
