@@ -24,6 +24,7 @@ _WHERE = {
     "Cluster": "run.cluster",
     "Corpus": "retrieval.corpus",
     "BM25": "retrieval.bm25",
+    "Branches": "trace.branches",
     "DraginLabError": "errors",
     "Elasticsearch": "retrieval.elasticsearch",
     "Exemplar": "core.prompts",

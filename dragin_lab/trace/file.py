@@ -27,7 +27,8 @@ from dragin_lab.errors import TraceFileError
 from dragin_lab.files import as_path, not_saved, write_whole
 from dragin_lab.trace.records import Continuation, Step
 
-FORMAT = "dragin_lab.trace"
+#: What a file holds, by its format.
+FORMATS = {"dragin_lab.trace": "one trace, which Trace", "dragin_lab.branches": "a tree of branches, which Branches"}
 VERSION = 3
 ALTERNATIVES = 3  # of each token in a slim trace
 SLIM = b"dragin_lab slim trace\n"  # what its file begins with
@@ -79,7 +80,9 @@ def save_trace(trace: Any, path: str | Path, *, hidden: bool = True, slim: bool 
     for what, takes, holds in (("trace's text", len(text), LONGEST_HEADER), ("trace", size, most)):
         if takes > holds * 0.9:
             raise TraceFileError(f"{path}: not saved; the {what} takes {takes:,} bytes and one file holds {holds:,}")
-    metadata = {"format": FORMAT, "version": str(VERSION), "trace": text, "sum": checksum(text, tensors)}
+    metadata = {
+        "format": _format_of(type(trace)), "version": str(VERSION), "trace": text, "sum": checksum(text, tensors)
+    }  # fmt: skip
     data = safetensors.numpy.save(tensors, metadata)
     data = SLIM + zlib.compress(data) if slim else data
     if os.path.exists(path) and not os.path.isfile(path):  # unlike Path's methods, these never raise
@@ -122,6 +125,10 @@ def load_trace(kind: type[T], path: str | Path) -> T:
         ) from error
 
 
+def _format_of(kind: type) -> str:
+    return f"dragin_lab.{kind.__name__.lower()}"
+
+
 def _decompress_slim(path: Path, data: bytes) -> bytes:
     """The data of a slim trace; no more of it than one may have."""
     reading = zlib.decompressobj()
@@ -136,7 +143,10 @@ def _decompress_slim(path: Path, data: bytes) -> bytes:
 
 
 def _read_trace(kind: type[T], path: Path, metadata: Mapping[str, str], tensors: _Arrays) -> T:
-    if metadata.get("format") != FORMAT:
+    form = metadata.get("format")
+    if form != _format_of(kind):
+        if form in FORMATS:
+            raise TraceFileError(f"{path}: holds {FORMATS[form]}.load reads")
         raise TraceFileError(f"{path}: a safetensors file, but not a trace (the weights of a model?)")
     version = metadata.get("version", "")
     if not version.isdecimal():
@@ -164,7 +174,9 @@ def _read_trace(kind: type[T], path: Path, metadata: Mapping[str, str], tensors:
 
 
 def _drop_arrays(trace: Any, slim: bool) -> Any:
-    """A trace without hidden states, and if ``slim`` without attention maps and most alternatives."""
+    """A trace, or a tree of them, without hidden states; if ``slim``, attention maps and most alternatives go too."""
+    if not hasattr(trace, "steps"):
+        return replace(trace, traces=[_drop_arrays(one, slim) for one in trace.traces])
 
     def cut(continuation: Continuation | None) -> Continuation | None:
         if continuation is None:

@@ -254,3 +254,27 @@ class Step:
         if self.draft is None or self.decision is None:
             return None
         return len(self.draft.text) if self.decision.cut is None else self.decision.cut
+
+
+@dataclass(frozen=True)
+class Parting:
+    """Where a branch parts from the trace that it was made of, and by what.
+
+    ``source`` is where the token stands: the step's "draft" or "continuation", or the trace's "extraction", which
+    belongs to no step. ``before`` and ``after`` are what the two have there, for people: a token, a query, the ids of
+    passages, a decision.
+    """
+
+    parent: str  # ``Trace.fingerprint`` of the trace
+    kind: str  # what was replaced: a "token", a "query", "passages" or a "decision"
+    step: int | None
+    before: str
+    after: str
+    source: str = ""  # of a token
+    token: int | None = None  # number of the token in its text; of a decision the token that was named
+
+    def __str__(self) -> str:
+        """One line for people; steps and tokens count from 1, as in the views."""
+        step = "answer" if self.step is None else f"step {self.step + 1}"
+        place = "" if self.token is None else f", token {self.token + 1}"
+        return f"{step}{place}: {self.kind} {self.before!r} → {self.after!r}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import astuple, dataclass, field
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +12,34 @@ from typing import TYPE_CHECKING, Any
 from dragin_lab.checks import instance
 from dragin_lab.trace.file import load_trace, save_trace
 from dragin_lab.trace.frames import retrieval_table, token_table, trace_diff
-from dragin_lab.trace.records import Continuation, Decision, Passage, Prompt, Query, Question, Step, Words
+from dragin_lab.trace.records import (
+    Continuation,
+    Decision,
+    Parting,
+    Passage,
+    Prompt,
+    Query,
+    Question,
+    Step,
+    Words,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ENDINGS", "Continuation", "Decision", "Passage", "Prompt", "Query", "Question", "Step", "Trace", "Words"]
+__all__ = [
+    "ENDINGS",
+    "Continuation",
+    "Decision",
+    "Parting",
+    "Passage",
+    "Prompt",
+    "Query",
+    "Question",
+    "Step",
+    "Trace",
+    "Words",
+]
 
 #: How an episode can end. "running" is what a trace says while its episode is under way.
 ENDINGS = ("running", "answered", "length", "stalled", "cancelled", "error")
@@ -39,6 +63,22 @@ class Trace:
     provenance: dict[str, Any] = field(default_factory=dict)  # model, weights hash, dtype, versions, retriever, seed
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    parting: Parting | None = None  # where it parts from another trace, of a branch (``Lab.branch``)
+
+    @property
+    def fingerprint(self) -> str:
+        """Sixteen hexadecimal digits over what was asked, by which method, what was written and what was found.
+
+        A file gives it back, a slim one too; how long things took and what was measured do not count.
+        """
+        content = [
+            (self.question.id, self.question.text, self.question.golds),
+            self.method,
+            [continuation.ids.tolist() for continuation in self.continuations],
+            [(step.query and step.query.sent, [passage.id for passage in step.passages]) for step in self.steps],
+            None if self.parting is None else astuple(self.parting),
+        ]
+        return sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
     # -- counters -------------------------------------------------------------------------------------------------
 
