@@ -307,6 +307,44 @@ class Lab:
         options: dict[str, Any] = {"batch_size": batch_size, "progress": progress, "fields": fields}
         return sweeps.sweep(self, questions, method, settings, output, limit, **options)
 
+    # -- what if -------------------------------------------------------------------------------------------------------
+
+    def branch(
+        self,
+        trace: Trace,
+        *,
+        step: int | None = None,
+        token: int | None = None,
+        to: int | str | None = None,
+        source: str | None = None,
+        query: str | None = None,
+        passages: Iterable[Any] | None = None,
+        retrieve: bool | None = None,
+        nlp: Any = None,
+    ) -> Trace:
+        """The episode of a trace once more, with one thing other than it was, and run on from there.
+
+        What was there before gives the trace itself. ``.parting`` of the result says where it parts, and from what.
+
+        Args:
+            trace: of this lab's model, passages and exemplars; one that was saved or kept by a run will do.
+            step: number of the step, from 0.
+            token: number of the token in the step's text, from 0, in whose place ``to`` stands.
+            to: an id, or a text: that of an alternative, or any other, of one token or several.
+            source: the text that has the token: "draft", "continuation", or "extraction", which belongs to no step;
+                None is the step's draft, where it has one, else its continuation.
+            query: what is searched for in place of the step's query.
+            passages: what is found in place of the step's passages; as a retriever may answer.
+            retrieve: True to retrieve after the step's draft, at ``token``'s word or else the one that scores highest;
+                False to write on: nothing fires before the sentence has ended. Paper variant only.
+            nlp: the trace's pipeline, where it is not the default.
+
+        Raises ``SettingError`` for a place that is not there, several changes at once and a trace of another lab;
+        ``BranchError`` where the episode strays from its record. Otherwise as ``ask``.
+        """
+        change = {"step": step, "token": token, "to": to, "source": source, "query": query, "passages": passages}
+        return import_module("dragin_lab.run.branch").branch(self, trace, nlp=nlp, retrieve=retrieve, **change)
+
     # -- live controls -------------------------------------------------------------------------------------------------
 
     def explore(

@@ -1,0 +1,173 @@
+"""What a branch has other than its trace: one token, query, set of passages or decision, checked against the trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dragin_lab.checks import flag, shown, text
+from dragin_lab.core.method import Method
+from dragin_lab.errors import SettingError
+from dragin_lab.retrieval.answers import as_passages
+from dragin_lab.trace.trace import Continuation, Parting, Passage, Prompt, Trace
+
+_SOURCES = ("draft", "continuation", "extraction")
+#: Before a text that is encoded to stand after another, so that no tokenizer takes it for the beginning.
+_ANCHOR = "\n"
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a branch is to have in the place of what was written, asked, found or decided.
+
+    ``parting`` says where; one of the other fields says what: the ids that the text begins with, a query, passages,
+    whether to retrieve.
+    """
+
+    parting: Parting
+    ids: tuple[int, ...] = ()
+    query: str = ""
+    passages: tuple[Passage, ...] = ()
+    retrieve: bool = False
+    sentence: int | None = None  # up to whose end nothing fires, where a draft is written on instead of retrieving
+
+    @property
+    def rules(self) -> bool:
+        """Whether the trigger is overruled."""
+        parting = self.parting
+        return parting.kind == "decision" and (parting.before != parting.after or parting.token is not None)
+
+
+def find_text(trace: Trace, step: int | None, source: str) -> tuple[Continuation | None, Prompt | None]:
+    """A text of a trace and the prompt it was written after; None for what is not there."""
+    if source == "extraction":
+        return trace.extraction, trace.extraction_prompt
+    if step is None or step >= len(trace.steps):
+        return None, None
+    one = trace.steps[step]
+    return (one.draft, one.prompt) if source == "draft" else (one.continuation, one.passages_prompt)
+
+
+def read_change(
+    tokenizer: Any,
+    method: Method,
+    trace: Trace,
+    *,
+    step: int | None = None,
+    token: int | None = None,
+    to: int | str | None = None,
+    source: str | None = None,
+    query: str | None = None,
+    passages: Any = None,
+    retrieve: bool | None = None,
+) -> Change:
+    """The change that ``Lab.branch`` is asked for. Raises ``SettingError`` for one that cannot be made."""
+    asked = {"to": to, "query": query, "passages": passages, "retrieve": retrieve}
+    given_names = [name for name, value in asked.items() if value is not None]
+    if len(given_names) != 1:
+        raise SettingError(
+            f"a branch changes one thing, and {' and '.join(given_names) or 'nothing'} is given; give token= and to=, "
+            "or query=, passages= or retrieve="
+        )
+    if source is not None and (to is None or source not in _SOURCES):
+        raise SettingError(f"source={shown(source)}: of token= and to=; one of {', '.join(_SOURCES)}")
+    if to is not None:
+        return _change_token(tokenizer, trace, step, token, to, source)
+    number = _check_number("step", step, len(trace.steps), "the trace", "steps")
+    if token is not None and retrieve is None:
+        raise SettingError(f"token={token}: goes with to= or retrieve=True; leave it out with {given_names[0]}=")
+    if retrieve is not None:
+        return _change_decision(method, trace, number, token, flag("retrieve", retrieve))
+    asked_step, parent = trace.steps[number], trace.fingerprint
+    if asked_step.query is None:
+        searching = [str(one.index) for one in trace.steps if one.query is not None]
+        raise SettingError(
+            f"step={number}: nothing was searched for there; "
+            + (f"steps with a query: {', '.join(searching)}" if searching else "this trace has no retrieval")
+        )
+    if query is not None:
+        if not text("query", query).strip():
+            raise SettingError(f"query={query!r} is empty; give a text to search for")
+        return Change(Parting(parent, "query", number, asked_step.query.text, query), query=query)
+    read = tuple(as_passages(passages, method.top_k, "passages=", asked_step.query.sent))
+    before, after = (", ".join(passage.id for passage in several) for several in (asked_step.passages, read))
+    return Change(Parting(parent, "passages", number, before, after), passages=read)
+
+
+def _check_number(name: str, value: Any, size: int, whose: str, things: str) -> int:
+    """A number from 0 up to ``size``."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 0 <= value < size:
+        has = f"{whose} has {things} 0 to {size - 1}" if size else f"{whose} has no {things}"
+        raise SettingError(f"{name}={shown(value)}: {has}; give one of them")
+    return int(value)
+
+
+def _change_token(
+    tokenizer: Any, trace: Trace, step: int | None, token: int | None, to: int | str, source: str | None
+) -> Change:
+    if source != "extraction":
+        step = _check_number("step", step, len(trace.steps), "the trace", "steps")
+        source = source or ("draft" if trace.steps[step].draft is not None else "continuation")
+    elif step is not None:
+        raise SettingError(f"step={step}: the extraction belongs to no step; leave step out")
+    written, _ = find_text(trace, step, source)
+    whose = f"the {source}" + ("" if step is None else f" of step {step}")
+    if written is None:
+        raise SettingError(f"{whose} does not exist: nothing was written there; choose another step or source")
+    token = _check_number("token", token, len(written), whose, "tokens")
+    put_in = read_tokens(tokenizer, written, token, to)
+    before, after = (tokenizer.decode(ids, special=True) for ids in (written.ids[token : token + 1].tolist(), put_in))
+    parting = Parting(trace.fingerprint, "token", step, before, after, source, token)
+    return Change(parting, (*written.ids[:token].tolist(), *put_in))
+
+
+def read_tokens(tokenizer: Any, written: Continuation, token: int, to: int | str) -> tuple[int, ...]:
+    """The ids that ``to`` stands for in the place of a token: an id, or a text, which may be several tokens.
+
+    A text that an alternative of this place has, with or without the space before it, is that alternative. Any other
+    stands where the token stood: after a space where the token had one.
+    """
+    if not isinstance(to, str):
+        return (_check_number("to", to, len(tokenizer), "the vocabulary", "ids"),)
+    if not text("to", to):
+        raise SettingError("to='' is empty; give the text or the id of a token")
+    names = written.alternative_tokens[token] if written.alternative_tokens else ()
+    alternatives = dict(zip(names, written.alternative_ids[token].tolist(), strict=False))
+    for fits in (lambda name: name == to, lambda name: name.strip() == to.strip()):
+        matches = [i for name, i in alternatives.items() if fits(name)]
+        if len(matches) == 1 and to.strip():
+            return (matches[0],)
+    start, stop = written.offsets[token].tolist()
+    opens = written.tokens[token].startswith(tokenizer.marker or " ") or written.text[start:stop].startswith(" ")
+    spaced = " " + to if opens and not to[:1].isspace() else to
+    before = tokenizer.encode(_ANCHOR, special=False)
+    ids = tokenizer.encode(_ANCHOR + spaced, special=False)
+    if ids[: len(before)] != before or len(ids) == len(before):
+        raise SettingError(f"to={to!r} cannot be encoded after another text; give an id")
+    return tuple(ids[len(before) :])
+
+
+def _change_decision(method: Method, trace: Trace, number: int, token: int | None, retrieve: bool) -> Change:
+    step = trace.steps[number]
+    if method.variant == "reference":
+        raise SettingError("retrieve=: the released code's decisions are not flipped; use variant='paper'")
+    if step.draft is None or step.decision is None or method.trigger.loop not in ("look-ahead", "flare", "prefix"):
+        remedy = "replace a token instead: token=, to=" if method.trigger.loop == "call" else "ask with another method"
+        raise SettingError(f"retrieve={retrieve}: no trigger judged a draft in step {number}; {remedy}")
+    if token is not None:
+        if not retrieve:
+            raise SettingError(f"token={token}: says where to retrieve; leave it out with retrieve=False")
+        token = _check_number("token", token, len(step.draft), f"the draft of step {number}", "tokens")
+    spans = step.words.spans  # (w, 2)
+    if retrieve and not (len(spans) if token is None else ((spans[:, 0] <= token) & (token < spans[:, 1])).any()):
+        place = "no judged word" if token is None else f"no judged word at token {token}"
+        raise SettingError(f"retrieve=True: the draft of step {number} has {place}, so nothing says what to search for")
+    names = ["retrieve" if yes else "go on" for yes in (step.decision.retrieve, retrieve)]
+    parting = Parting(trace.fingerprint, "decision", number, names[0], names[1], "draft", token)
+    change = Change(parting, retrieve=retrieve)
+    if not retrieve and step.decision.retrieve and method.trigger.span == "word":
+        ids = tuple(step.draft.ids.tolist())
+        return replace(change, ids=ids, sentence=step.decision.sentence)
+    return change

@@ -1,0 +1,342 @@
+"""Branches of scripted episodes: what is replayed, what is forced, what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripted import EOS, QUESTION, Say, ScriptedModel, ScriptedRetriever
+
+import dragin_lab as dl
+from dragin_lab.catalog.methods import method
+from dragin_lab.errors import SettingError, TraceFileError
+from dragin_lab.run.branch import BranchError
+from dragin_lab.run.lab import Lab
+from dragin_lab.trace.branches import Branches
+from dragin_lab.trace.file import load_trace, save_trace
+from dragin_lab.trace.trace import Trace
+
+DRAGIN = method("dragin", what="question")
+LOUD = {"entropy": {"Bo": 9.0}, "received": {"Bo": 0.5}}
+SCRIPT = (Say(" It is by Bo Ek, a man", **LOUD), Say(" Li. So the answer is Li. Then he"))
+
+
+def ask(chosen: Any = DRAGIN, *script: Say, **options: Any) -> tuple[Lab, Trace]:
+    """A lab and the trace of its scripted answer; what its model is to say next goes into ``lab.model.script``."""
+    lab = Lab(ScriptedModel(script or SCRIPT, **options), retriever=ScriptedRetriever())
+    return lab, lab.ask(QUESTION, chosen, gold="Li")
+
+
+def asked_for(lab: Lab) -> list[str]:
+    """The queries that its retriever was sent."""
+    queries: list[str] = lab.retriever.own.queries  # type: ignore[attr-defined]
+    return queries
+
+
+def say(lab: Lab, *script: Say) -> None:
+    lab.model.script[:] = script
+    lab.model.drafts.clear()
+    asked_for(lab).clear()
+
+
+def test_a_token_is_replaced_and_the_episode_goes_on_from_there() -> None:
+    lab, trace = ask()
+    say(lab, Say(" Ek. So the answer is Al Ek."))
+    branch = lab.branch(trace, step=1, token=0, to="Al")
+    (draft,) = lab.model.drafts  # the first step is the trace's
+    assert lab.model.tokenizer.decode(draft.prefix, special=True) == "Al"
+    assert asked_for(lab) == []
+    assert branch.text == " It is by Al Ek. So the answer is Al Ek."
+    assert (branch.answer, branch.scores["em"], trace.scores["em"]) == ("Al Ek", 0, 1)
+    assert branch.steps[0] is trace.steps[0]
+    parting = branch.parting
+    assert parting is not None
+    assert (parting.parent, parting.kind, parting.step, parting.token) == (trace.fingerprint, "token", 1, 0)
+    assert (parting.source, parting.before, parting.after) == ("draft", "Li", "Al")
+    assert str(parting) == "step 2, token 1: token 'Li' → 'Al'"
+
+
+def test_the_tokens_before_the_one_replaced_are_forced_too() -> None:
+    lab, trace = ask()
+    say(lab, Say(" his dog. So the answer is Rex."))
+    branch = lab.branch(trace, step=0, token=2, to=" with")
+    assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is with"
+    assert branch.text == " It is with his dog. So the answer is Rex."
+    assert branch.retrievals_count == 0
+
+
+def test_a_text_of_several_tokens_takes_the_place_of_one() -> None:
+    lab, trace = ask()
+    say(lab, Say(" So the answer is Li."))
+    branch = lab.branch(trace, step=1, token=0, to="Al and Li.")
+    assert len(lab.model.drafts[0].prefix) == 4
+    assert branch.text == " It is by Al and Li. So the answer is Li."
+
+
+def test_an_alternative_is_named_by_its_text_with_or_without_its_space() -> None:
+    lab, trace = ask()
+    draft = trace.steps[1].draft
+    assert draft is not None
+    other = lab.model.tokenizer.encode(" Al", special=False)[0]
+    draft.alternative_ids[0, 1] = other
+    draft.alternative_tokens = ((" Li", " Al"), *((" x", " y"),) * (len(draft) - 1))
+    for to in (" Al", "Al", other):
+        say(lab, Say(". So the answer is Al."))
+        lab.branch(trace, step=1, token=0, to=to)
+        assert lab.model.drafts[0].prefix == (other,)
+
+
+def test_a_forced_end_mark_ends_the_draft() -> None:
+    lab, trace = ask()
+    say(lab, Say(""), Say(" Bo."))
+    assert lab.branch(trace, step=1, token=3, to=EOS).steps[1].draft.stopped == "eos"  # type: ignore[union-attr]
+
+
+def test_another_query_is_searched_for() -> None:
+    lab, trace = ask()
+    say(lab, SCRIPT[1])
+    branch = lab.branch(trace, step=0, query="another thing")
+    assert asked_for(lab) == ["another thing"]
+    query = branch.steps[0].query
+    assert query is not None
+    assert (query.text, query.sent, query.note) == ("another thing", "another thing", f"in place of {QUESTION!r}")
+    assert branch.steps[0].draft is trace.steps[0].draft
+    assert len(lab.model.drafts) == 1
+    assert branch.answer == "Li"
+
+
+@pytest.mark.parametrize(
+    "given", [["It was Al."], [dl.Passage("9", "", "It was Al.")], [{"id": "9", "text": "It was Al."}]]
+)
+def test_other_passages_stand_in_the_prompt(given: Any) -> None:
+    lab, trace = ask()
+    say(lab, Say(" Al. So the answer is Al."))
+    branch = lab.branch(trace, step=0, passages=given)
+    assert asked_for(lab) == []
+    assert "[1] It was Al.\n" in lab.model.prompts[0]
+    assert "First passage" not in lab.model.prompts[0]
+    assert [passage.text for passage in branch.steps[0].passages] == ["It was Al."]
+    assert branch.parting is not None
+    assert branch.parting.before == "0, 1, 2"
+
+
+def test_no_passages_at_all() -> None:
+    lab, trace = ask()
+    say(lab, Say(" Al. So the answer is Al."))
+    branch = lab.branch(trace, step=0, passages=[])
+    assert "Context" not in lab.model.prompts[0]
+    assert branch.steps[0].passages == ()
+
+
+def test_without_its_retrieval_the_sentence_is_written_on() -> None:
+    lab, trace = ask()
+    say(lab, Say(" a man. So the answer is Bo Ek."))
+    branch = lab.branch(trace, step=0, retrieve=False)
+    assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is by Bo Ek,"
+    assert branch.text == " It is by Bo Ek, a man. So the answer is Bo Ek."
+    decision = branch.steps[0].decision
+    assert decision is not None
+    assert not decision.retrieve
+    assert decision.reason.startswith("the branch does not retrieve here; ")
+    assert branch.parting is not None
+    assert (branch.parting.before, branch.parting.after) == ("retrieve", "go on")
+
+
+def test_after_that_sentence_the_trigger_may_fire_again() -> None:
+    lab, trace = ask()
+    loud = Say(" a man. He is Al Ek, too", entropy={"Al": 9.0}, received={"Al": 0.5})
+    say(lab, loud, Say(" Li. So the answer is Li."))
+    branch = lab.branch(trace, step=0, retrieve=False)
+    decision = branch.steps[0].decision
+    assert decision is not None
+    assert (decision.retrieve, decision.reason) == (True, "'Al' scores 4.5, above θ 0.25")
+    assert branch.text == " It is by Bo Ek, a man. He is Li. So the answer is Li."
+
+
+def test_a_draft_that_did_not_fire_retrieves_at_its_highest_word_or_at_a_token() -> None:
+    quiet = Say(" It is by Bo Ek. So the answer is Bo Ek.", entropy={"Ek": 0.3}, received={"Ek": 0.4})
+    lab, trace = ask(DRAGIN, quiet)
+    assert trace.retrievals_count == 0
+    for token, before in ((None, " It is by Bo"), (3, " It is by")):
+        say(lab, Say(" Li. So the answer is Li."))
+        branch = lab.branch(trace, step=0, token=token, retrieve=True)
+        assert branch.text == before + " Li. So the answer is Li."
+        assert branch.queries == [QUESTION]
+        assert branch.steps[0].draft is trace.steps[0].draft
+        assert branch.steps[0].decision.reason.startswith("the branch retrieves here, at ")  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "rest"), [("flare", 1, (" He left. So", " So the answer is Bo.")), ("targ", 0, ())]
+)
+def test_decisions_on_a_sentence_and_on_a_draft_are_flipped_too(name: str, step: int, rest: tuple[str, ...]) -> None:
+    whole = " It is Bo. He left. So the answer is Bo."
+    lab, trace = ask(method(name, threshold=0.9), *map(Say, (whole, *rest)))
+    assert not trace.steps[step].decision.retrieve  # type: ignore[union-attr]
+    say(lab, Say(" It is Li. So"), Say(" So the answer is Li.")) if rest else say(lab, Say(" So the answer is Li."))
+    branch = lab.branch(trace, step=step, retrieve=True)
+    assert branch.steps[step].query is not None
+    assert branch.answer == "Li"
+    say(lab, *map(Say, rest))
+    back = lab.branch(branch, step=step, retrieve=False)
+    assert back.steps[step].query is None
+    assert back.text == trace.text
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"step": 1, "token": 0, "to": "Li"},
+    {"step": 0, "query": QUESTION},
+    {"step": 0, "passages": ScriptedRetriever().search(QUESTION, 3)},
+    {"step": 0, "retrieve": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: list(change)[-1])
+def test_what_was_there_gives_the_trace_itself(change: dict[str, Any]) -> None:
+    lab, trace = ask()
+    say(lab, Say(". So the answer is Li. Then he") if "to" in change else SCRIPT[1])
+    branch = lab.branch(trace, **change)
+    assert trace.diff(branch) == ""
+
+
+def test_a_branch_of_a_branch() -> None:
+    lab, trace = ask()
+    say(lab, Say(" Ek. So the answer is Al Ek."))
+    branch = lab.branch(trace, step=1, token=0, to="Al")
+    say(lab, Say(". So the answer is Al Bo."))
+    twig = lab.branch(branch, step=1, token=1, to="Bo")
+    assert twig.text == " It is by Al Bo. So the answer is Al Bo."
+    assert twig.parting is not None
+    assert twig.parting.parent == branch.fingerprint != trace.fingerprint
+
+
+def test_the_extraction_has_branches_too() -> None:
+    lab, trace = ask(DRAGIN, Say(" It is Bo."), Say(" Bo."))
+    say(lab, Say("."))
+    branch = lab.branch(trace, source="extraction", token=0, to="Al")
+    assert (trace.answer, branch.answer) == ("Bo", "Al")
+    assert branch.parting is not None
+    assert str(branch.parting) == "answer, token 1: token 'Bo' → 'Al'"
+    assert trace.steps[-1].seconds.keys() == {"draft"}
+
+
+def test_a_slim_trace_is_measured_again_where_a_query_needs_it(tmp_path: Path) -> None:
+    qfs = method("dragin", top_n=2)
+    lab, whole = ask(qfs, looks={"by": 5.0, "made": 4.0})
+    trace = load_trace(Trace, save_trace(whole, tmp_path / "slim.trace", slim=True))
+    say(lab, Say(" a man", **LOUD), Say(" Ek. So the answer is Al Ek."))
+    branch = lab.branch(trace, step=1, token=0, to="Al")
+    assert branch.answer == "Al Ek"
+    assert lab.model.tokenizer.decode(lab.model.drafts[0].prefix, special=True) == "It is by Bo Ek,"
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({}, "nothing is given; give token= and to="),
+        ({"step": 0, "query": "a", "retrieve": True}, "query and retrieve is given"),
+        ({"step": 2, "query": "a"}, r"step=2: the trace has steps 0 to 1; give one of them"),
+        ({"query": "a"}, r"step=None: the trace has steps 0 to 1"),
+        ({"step": 1, "query": "a"}, r"step=1: nothing was searched for there; steps with a query: 0"),
+        ({"step": 0, "query": " "}, "query=' ' is empty"),
+        ({"step": 0, "query": "a", "token": 3}, r"token=3: goes with to= or retrieve=True; leave it out with query="),
+        ({"step": 0, "passages": [3]}, "result 1 is int"),
+        ({"step": 1, "token": 99, "to": "a"}, r"token=99: the draft of step 1 has tokens 0 to 9; give one of them"),
+        ({"step": 1, "token": -1, "to": "a"}, r"token=-1: the draft of step 1 has tokens 0 to 9"),
+        ({"step": 1, "to": "a"}, r"token=None: the draft of step 1 has tokens 0 to 9"),
+        ({"step": 1, "token": 0, "to": 10**6}, r"to=1000000: the vocabulary has ids 0 to \d+; give one of them"),
+        ({"step": 1, "token": 0, "to": ""}, "to='' is empty; give the text or the id of a token"),
+        ({"step": 1, "token": 0, "to": "a", "source": "continuation"}, "the continuation of step 1 does not exist"),
+        ({"step": 1, "token": 0, "to": "a", "source": "query"}, "source='query': .*one of draft, continuation"),
+        ({"token": 0, "to": "a", "source": "extraction"}, "the extraction does not exist"),
+        ({"step": 0, "token": 3, "retrieve": False}, r"token=3: says where to retrieve; leave it out"),
+    ],
+)  # fmt: skip
+def test_a_change_that_cannot_be_made_is_refused_with_what_can(change: dict[str, Any], match: str) -> None:
+    lab, trace = ask()
+    with pytest.raises(dl.DraginLabError, match=match):
+        lab.branch(trace, **change)
+
+
+def test_decisions_by_the_clock_and_of_the_released_code_are_not_flipped() -> None:
+    lab, trace = ask(method("sr-rag"), Say(" So the answer is Bo."))
+    with pytest.raises(SettingError, match="no trigger judged a draft in step 0; ask with another method"):
+        lab.branch(trace, step=0, retrieve=False)
+    lab, trace = ask(method("flare", threshold=0.9), Say(" It is Bo. So the"), Say(" So the answer is Bo."))
+    with pytest.raises(SettingError, match="step 1 has no judged word at token 4, so nothing says what"):
+        lab.branch(trace, step=1, token=4, retrieve=True)
+    lab, trace = ask(method("wo-rag", variant="reference"), Say(" So the answer is Bo."))
+    with pytest.raises(SettingError, match="the released code's decisions are not flipped; use variant='paper'"):
+        lab.branch(trace, step=0, retrieve=True)
+
+
+def test_a_trace_of_another_lab_is_refused() -> None:
+    lab, trace = ask()
+    trace.provenance["model"] = {"id": "another"}
+    with pytest.raises(SettingError, match=r"made otherwise than this lab asks .*'another'.*branch it with"):
+        lab.branch(trace, step=1, token=0, to="Al")
+
+
+def test_an_episode_that_strays_from_its_record_is_refused() -> None:
+    lab, trace = ask()
+    for change in ({"question": replace(trace.question, text="Another?")}, {}):
+        strayed = replace(trace, **change)
+        if not change:
+            assert trace.steps[0].query is not None
+            trace.steps[0].query.sent = "another"
+        with pytest.raises(BranchError, match="which the trace does not say; ask the question again"):
+            lab.branch(strayed, step=1, token=0, to="Al")
+
+
+# -- trees ------------------------------------------------------------------------------------------------------------
+
+
+def grow() -> Branches:
+    lab, trace = ask()
+    tree = Branches.of(trace)
+    for number, to in ((0, "Al"), (0, "Bo"), (1, "Ek")):
+        say(lab, Say(" Ek. So the answer is Al Ek."))
+        tree.add(lab.branch(tree[number], step=1, token=0, to=to))
+    return tree
+
+
+def test_a_tree_says_what_parts_from_what() -> None:
+    tree = grow()
+    assert [tree.parent(i) for i in range(4)] == [None, 0, 0, 1]
+    assert tree.path(3) == [0, 1, 3]
+    assert repr(tree).splitlines() == [
+        "0  Who made it?: 'Li' ✓",
+        "  1  step 2, token 1: token 'Li' → 'Al': 'Al Ek' ✗",
+        "  2  step 2, token 1: token 'Li' → 'Bo': 'Al Ek' ✗",
+        "    3  step 2, token 1: token 'Al' → 'Ek': 'Al Ek' ✗",
+    ]
+    assert tree.add(tree[2]) is tree[2]
+    assert len(tree) == 4
+    with pytest.raises(SettingError, match="parts from none of the 1 traces"):
+        Branches.of(tree[0]).add(tree[3])
+
+
+def test_a_tree_is_one_file_in_which_shared_steps_stand_once(tmp_path: Path) -> None:
+    tree = grow()
+    path = tree.save(tmp_path / "tree.safetensors")
+    read = Branches.load(path)
+    assert repr(read) == repr(tree)
+    for ours, theirs in zip(read, tree, strict=True):
+        assert theirs.diff(ours, arrays=True) == ""
+        assert (ours.parting, ours.fingerprint) == (theirs.parting, theirs.fingerprint)
+    assert read[3].steps[0] is read[0].steps[0]
+    alone = sum(trace.save(tmp_path / "one").stat().st_size for trace in tree)
+    assert path.stat().st_size < 0.75 * alone
+
+
+def test_files_of_trees_and_of_traces_name_each_other(tmp_path: Path) -> None:
+    tree = grow()
+    with pytest.raises(TraceFileError, match=r"holds a tree of branches, which Branches\.load reads"):
+        Trace.load(tree.save(tmp_path / "tree"))
+    with pytest.raises(TraceFileError, match=r"holds one trace, which Trace\.load reads"):
+        Branches.load(tree[0].save(tmp_path / "trace"))

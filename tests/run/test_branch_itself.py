@@ -1,0 +1,139 @@
+"""On the embedded model: what was there before gives the trace itself, to the bit, for every method and engine."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dragin_lab as dl
+from dragin_lab.core.method import METHODS
+from dragin_lab.data.datasets import demo_questions
+from dragin_lab.reference.rules import REFERENCE_METHODS
+from dragin_lab.trace.file import load_trace, save_trace
+from dragin_lab.trace.kept import written
+from dragin_lab.trace.trace import Trace
+
+#: "entity-rag" needs a pipeline that finds entities. The reference variant has one cell in the quick tier.
+CELLS = [
+    *(pytest.param(name, "paper") for name in METHODS if name != "entity-rag"),
+    *(
+        pytest.param(name, "reference", marks=() if name == "dragin" else pytest.mark.slow)
+        for name in (*REFERENCE_METHODS, "etc")
+    ),
+]
+
+
+@cache
+def parts() -> tuple[Any, Any]:
+    return dl.LanguageModel.load(), dl.BM25(dl.Corpus.load())
+
+
+def lab(**options: Any) -> dl.Lab:
+    model, retriever = parts()
+    return dl.Lab(model, retriever=retriever, **options)
+
+
+def unchanged(trace: Trace, *, decisions: bool = True) -> list[dict[str, Any]]:
+    """Changes of a trace to what it has: tokens in its first and last text, queries, their passages, decisions."""
+    texts = [(step.index, source, text, len(text) // 2) for step, source, text in written(trace.steps)]
+    tokens = [{"step": i, "source": name, "token": t, "to": int(text.ids[t])} for i, name, text, t in texts]
+    if trace.extraction is not None:
+        tokens.append({"source": "extraction", "token": 0, "to": int(trace.extraction.ids[0])})
+    asked = [step for step in trace.steps if step.query is not None]
+    judged = [step for step in trace.steps if decisions and step.draft is not None and step.decision is not None]
+    kinds = [
+        tokens,
+        [{"step": step.index, "query": step.query.text} for step in asked if step.query is not None],
+        [{"step": step.index, "passages": step.passages} for step in asked],
+        [{"step": step.index, "retrieve": step.decision.retrieve} for step in judged if step.decision is not None],
+    ]
+    return [changes[i] for changes in kinds for i in sorted({0, len(changes) - 1}) if changes]
+
+
+def question(method: Any, asking: dl.Lab) -> Trace:
+    """The first question whose episode retrieves, where the method does; else the last."""
+    trace = None
+    for one in demo_questions()[:8]:
+        trace = asking.ask(one, method)
+        if trace.retrievals_count > 1:
+            break
+    assert trace is not None
+    return trace
+
+
+@pytest.mark.parametrize(("name", "variant"), CELLS)
+def test_every_method(name: str, variant: str) -> None:
+    method, asking = dl.method(name, variant=variant), lab(cache=True)
+    trace = question(method, asking)
+    flips = variant == "paper" and method.trigger.loop in ("look-ahead", "flare", "prefix")
+    changes = list(unchanged(trace, decisions=flips))
+    assert changes
+    for change in changes:
+        branch = asking.branch(trace, **change)
+        assert trace.diff(branch, arrays=True) == "", change
+        assert branch.counters["generated"] == trace.counters["generated"]
+
+
+@pytest.mark.parametrize("name", ["dragin", "flare"])
+def test_samples_after_the_parting_are_those_of_the_trace(name: str) -> None:
+    model = dl.LanguageModel.load(sample=True)
+    sampling = dl.Lab(model, retriever=parts()[1], seed=7)
+    trace = sampling.ask(demo_questions()[0], name)
+    assert [c.ids.tolist() for c in trace.continuations] != [
+        c.ids.tolist() for c in lab().ask(demo_questions()[0], name).continuations
+    ]
+    for change in unchanged(trace, decisions=False):
+        assert trace.diff(sampling.replace(seed=0).branch(trace, **change), arrays=True) == ""
+
+
+def same_episode(branch: Trace, trace: Trace) -> None:
+    assert [c.ids.tolist() for c in branch.continuations] == [c.ids.tolist() for c in trace.continuations]
+    assert [step.decision for step in branch.steps] == [step.decision for step in trace.steps]
+    assert (branch.queries, branch.answer, branch.scores) == (trace.queries, trace.answer, trace.scores)
+
+
+def test_traces_of_a_batch() -> None:
+    for trace in lab().ask_many(demo_questions()[:2], "dragin", batch_size=2):
+        for change in unchanged(trace):
+            same_episode(lab().branch(trace, **change), trace)
+
+
+@pytest.mark.parametrize("slim", [False, True])
+def test_saved_and_slim_traces(tmp_path: Any, slim: bool) -> None:
+    trace = question("dragin", lab())
+    stored = load_trace(Trace, save_trace(trace, tmp_path / "t", slim=slim, hidden=False))
+    for change in unchanged(stored):
+        same_episode(lab().branch(stored, **change), trace)
+
+
+def test_another_token_gives_another_answer_that_the_same_method_writes() -> None:
+    """The branch goes on as an episode does whose text so far is that of the branch."""
+    asking = lab(cache=True)
+    for one in demo_questions()[:4]:
+        trace = asking.ask(one, "dragin")
+        step = next(s for s in trace.steps if s.draft is not None and len(s.draft) > 3)
+        assert step.draft is not None
+        rank = int(step.draft.alternative_ids[2, 0] == step.draft.ids[2])
+        other = int(step.draft.alternative_ids[2, rank])
+        branch = asking.branch(trace, step=step.index, token=2, to=other)
+        draft = branch.steps[step.index].draft
+        assert draft is not None
+        assert draft.ids[:3].tolist() == [*step.draft.ids[:2].tolist(), other]
+        assert draft.entropy[:3].tolist() == step.draft.entropy[:3].tolist()  # measured as if the model had written it
+        assert np.exp(draft.logprob[2]) == pytest.approx(step.draft.alternative_probs[2, rank], rel=1e-4)
+        assert branch.ended == "answered"
+
+
+def test_branches_share_the_cache() -> None:
+    asking = lab(cache=True)
+    trace = question("dragin", asking)
+    change = {"step": 0, "token": 1, "to": "The"}
+    first = asking.branch(trace, **change)
+    assert asking.cache is not None
+    made = asking.cache.counts.drafts_made
+    again = asking.branch(trace, **change)
+    assert asking.cache.counts.drafts_made == made
+    assert first.diff(again, arrays=True) == ""
