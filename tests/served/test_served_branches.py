@@ -76,3 +76,5 @@ def test_branches_of_llama_cpp_in_this_process(tmp_path: Path) -> None:
         for method in ("flare", "fs-rag"):
             trace = lab.ask(QUESTION, method)
             branch_to_itself(lab, trace)
+        other = lab.sensitivity(trace, margin=0.9, limit=2, batch_size=2, progress=False)
+        assert all(effect.branch.ended != "error" for effect in other.effects)
