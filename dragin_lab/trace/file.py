@@ -314,9 +314,13 @@ def _decode_trace(kind: type[T], text: str, arrays: _Arrays) -> T:
     return trace
 
 
-def _list_records(trace: Any) -> Iterator[tuple[str, Any]]:
-    """Every record of a trace that holds arrays, after its path."""
-    yield "trace.extraction", trace.extraction
+def _list_records(trace: Any, where: str = "trace") -> Iterator[tuple[str, Any]]:
+    """Every record of a trace, or of a tree of them, that holds arrays, after its path."""
+    if not hasattr(trace, "steps"):
+        for number, one in enumerate(trace.traces):
+            yield from _list_records(one, f"{where}.traces.{number}")
+        return
+    yield f"{where}.extraction", trace.extraction
     for number, step in enumerate(trace.steps):
         for name in ("draft", "continuation", "words", "query"):
-            yield f"trace.steps.{number}.{name}", getattr(step, name)
+            yield f"{where}.steps.{number}.{name}", getattr(step, name)
