@@ -1,16 +1,16 @@
 """Views of traces, sweeps and ground truth: pure functions that take a trace or a table and return a ``View``.
 
-``heatmap``, ``selections``, ``contributions``, ``timeline``, ``side_by_side`` and ``replayed`` are HTML and CSS alone.
-``attention_map``, ``threshold_sweep``, ``cost_quality``, ``frontier``, ``needs_curves`` and ``score_distributions`` are
+``heatmap``, ``selections``, ``timeline``, ``side_by_side`` and ``replayed`` are HTML and CSS alone. ``attention_map``,
+``contributions``, ``threshold_sweep``, ``cost_quality``, ``frontier``, ``needs_curves`` and ``score_distributions`` are
 figures: SVG by matplotlib, with their numbers as a table. All show in a notebook, in a saved page and, as text, in a
-terminal. ``save_html`` writes several as one page that opens offline, ``save_image`` a figure as a picture;
-``browse_page`` is the explorer of whole runs. In a notebook and on a page each view has an export button.
+terminal. ``view.save`` writes a page that opens offline, or a figure as a picture, ``save_html`` several views as one
+page; ``browse_page`` is the explorer of whole runs. In a notebook and on a page each view has an export button.
 """
 
 from dragin_lab.views.attention import attention_map
 from dragin_lab.views.browsing import browse_page
 from dragin_lab.views.contributions import contributions
-from dragin_lab.views.export import save_html, save_image
+from dragin_lab.views.export import save_html
 from dragin_lab.views.figures import Figure
 from dragin_lab.views.frame import View
 from dragin_lab.views.heatmaps import heatmap
@@ -34,7 +34,6 @@ __all__ = [
     "needs_curves",
     "replayed",
     "save_html",
-    "save_image",
     "score_distributions",
     "selections",
     "side_by_side",

@@ -7,7 +7,7 @@ Khandelwal, Levy and Manning, "What Does BERT Look At?", 2019, section 4).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -24,7 +24,7 @@ from dragin_lab.trace.trace import Continuation, Prompt, Step, Trace
 from dragin_lab.views.figures import INK, SOFT, clip_label, draw_panels, make_figure, new_drawing
 from dragin_lab.views.frame import View, make_message, open_trace
 from dragin_lab.views.heat import scale_of
-from dragin_lab.views.html import clip, count
+from dragin_lab.views.html import count, write_call
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,13 +47,12 @@ NOTHING_WRITTEN = "Nothing is written yet, so there is no attention to show."
 class WordMap:
     """Attention between words, ``paid (h, r, c)`` float32: row r pays column c; NaN where it cannot look ahead.
 
-    ``rows`` and ``columns`` are (part, word), ``rest (h, r)`` is what went elsewhere, ``left_out`` says what was cut.
+    ``rows`` and ``columns`` are (part, word), ``left_out`` says what was cut.
     """
 
     paid: np.ndarray
     rows: list[tuple[str, str]]
     columns: list[tuple[str, str]]
-    rest: np.ndarray
     heads: list[int]
     left_out: str = ""
 
@@ -80,39 +79,31 @@ def attention_map(
         shown_trace = open_trace(trace)
     except TraceFileError as error:
         return make_message("Attention map", str(error))
-    max_words = count_of("max_words", max_words)
-    if max_words < 2:
-        raise SettingError(f"max_words={max_words} leaves no map; give 2 or more")
-    chosen = _find_step(shown_trace, step)
+    max_words, steps = count_of("max_words", max_words, 2), shown_trace.steps
+    if step is not None:
+        if count_of("step", step) > len(steps):
+            raise SettingError(f"step={step} does not exist; this trace has {count(len(steps), 'step')}, from 1")
+        steps = [steps[int(step) - 1]]
     if not (lm is None or hasattr(lm, "tokenizer")):
         raise SettingError(f"lm {shown(lm)} is {type(lm).__name__}; give the LanguageModel that wrote the trace")
-    if lm is not None:
-        answer = shown_trace.text if chosen is None else chosen.answer
-        if not answer.strip():
-            return make_message("Attention map", NOTHING_WRITTEN)
-        words = read_again(shown_trace.question.text, answer, lm, max_words)
-        return _map_figure(words, head, *_figure_titles(shown_trace, None, lm.provenance()))
     if not shown_trace.continuations:
         return make_message("Attention map", NOTHING_WRITTEN)
-    steps = [chosen] if chosen else shown_trace.steps
-    with_rows = next(((s, *kept) for s in steps if (kept := _kept_attention(s)) is not None), None)
-    if with_rows is None:
-        return make_message("Attention map", NO_ATTENTION)
-    shown_step, continuation, prompt = with_rows
-    decision, by_word = shown_step.decision, scale_of(shown_trace).unit == "word"
-    fired = decision.token if decision is not None and continuation is shown_step.draft and by_word else None
-    heads = _head_numbers(shown_trace, continuation.attention)
-    words = written_map(continuation, prompt, fired, heads, max_words)
-    return _map_figure(words, head, *_figure_titles(shown_trace, shown_step))
-
-
-def _find_step(trace: Trace, step: int | None) -> Step | None:
-    if step is None:
-        return None
-    step = count_of("step", step)
-    if step > len(trace.steps):
-        raise SettingError(f"step={step} does not exist; this trace has {count(len(trace.steps), 'step')}, from 1")
-    return trace.steps[step - 1]
+    if lm is not None:
+        words = read_again(
+            shown_trace.question.text, shown_trace.text if step is None else steps[0].answer, lm, max_words
+        )
+        where, reader = "question and answer, read again by themselves", lm.provenance()
+        if shown_trace.provenance.get("weights_sha256") not in (None, reader.get("weights_sha256")):
+            where += " by another model than the one that wrote them"
+    else:
+        kept = next(((own, *found) for own in steps if (found := _kept_attention(own)) is not None), None)
+        if kept is None:
+            return make_message("Attention map", NO_ATTENTION)
+        words, reader = written_map(shown_trace, *kept, max_words), shown_trace.provenance
+        where = f"step {kept[0].index + 1}"
+    where += f", layer {reader['layer']}" if reader.get("layer") is not None else ""
+    call = write_call("attention_map", "trace", "" if lm is None else "lm=lm", step=step, head=head)
+    return _map_figure(words, head, clip_label(shown_trace.question.text, 81), where, call)
 
 
 def _kept_attention(step: Step) -> tuple[Continuation, Prompt] | None:
@@ -123,44 +114,45 @@ def _kept_attention(step: Step) -> tuple[Continuation, Prompt] | None:
     return None
 
 
-def _head_numbers(trace: Trace, attention: np.ndarray | None) -> list[int]:
-    """The model's numbers of the captured heads; 0 and up where the trace does not say."""
-    heads = trace.provenance.get("heads")
-    n = 0 if attention is None else len(attention)
-    return [int(i) for i in heads] if isinstance(heads, list | tuple) and len(heads) == n else list(range(n))
-
-
 # -- from tokens to words ---------------------------------------------------------------------------------------------
 
 
-def written_map(
-    continuation: Continuation, prompt: Prompt, fired: int | None, heads: list[int], max_words: int
-) -> WordMap:
-    """The rows kept while a text was written: row t + 1 is token t looking back."""
+def written_map(trace: Trace, step: Step, continuation: Continuation, prompt: Prompt, max_words: int) -> WordMap:
+    """The rows kept while a step wrote a text: row t + 1 is token t looking back."""
     assert continuation.attention is not None
     attention = continuation.attention.astype(np.float32)  # (h, n + 1, p + n)
     p, n = len(continuation.prompt_ids), len(continuation)
     words = [w for w in character_words(continuation.text, continuation.offsets) if w.text]
-    place = next((i for i, w in enumerate(words) if fired is not None and w.start <= fired < w.stop), len(words) - 1)
-    rows, rows_cut = _words_around(words, place, max_words)
+    judged = step.decision is not None and continuation is step.draft and scale_of(trace).unit == "word"
+    token = step.decision.token if judged and step.decision is not None else None
+    fired = next((i for i, w in enumerate(words) if token is not None and w.start <= token < w.stop), None)
+    first = max(0, min((len(words) if fired is None else fired) - max_words // 2, len(words) - max_words))
+    rows = words[first : first + max_words]
     keys: list[tuple[str, Word]] = []
     for part in ("question", "answer"):
         a, b = prompt.spans.get(part, (0, 0))
         inside = np.flatnonzero((continuation.prompt_offsets[:, 1] > a) & (continuation.prompt_offsets[:, 0] < b))
-        spans = np.clip(continuation.prompt_offsets[inside], a, b)
-        in_part = character_words(prompt.text, spans)
-        keys += [(part, Word(w.text, int(inside[w.start]), int(inside[w.stop - 1]) + 1)) for w in in_part if w.text]
+        in_part = character_words(prompt.text, np.clip(continuation.prompt_offsets[inside], a, b))
+        named = "question" if part == "question" else "answer so far"
+        keys += [(named, Word(w.text, int(inside[w.start]), int(inside[w.stop - 1]) + 1)) for w in in_part if w.text]
     keys += [("draft", Word(w.text, p + w.start, p + w.stop)) for w in rows]
-    columns, columns_cut = _fit_words(keys, max_words)
+    columns = _fit_words(keys, max_words)
     paid = _attention_paid(attention[:, 1:, :], rows, [w for _, w in columns], first=p)
-    fired_word = words[place] if fired is not None and words else None
-    names = [("draft", f"◆ {w.text}" if w is fired_word else w.text) for w in rows]
-    looked_at = [("answer so far" if part == "answer" else part, w.text) for part, w in columns]
-    rest = 1 - np.nansum(paid, axis=2)
-    assert paid.shape == (len(heads), len(rows), len(columns))
     assert attention.shape[1:] == (n + 1, p + n)
-    left_out = _left_out(("word of the draft", rows_cut), ("word looked at", columns_cut))
-    return WordMap(paid, names, looked_at, rest, heads, left_out)
+    marked = None if fired is None else words[fired]
+    cut = [(len(words) - len(rows), "word of the draft"), (len(keys) - len(columns), "word looked at")]
+    left_out = ", ".join(
+        count(lost, f"more {kind}", f"more {kind.replace('word', 'words', 1)}") for lost, kind in cut if lost
+    )
+    heads = trace.provenance.get("heads")
+    known = isinstance(heads, list | tuple) and len(heads) == len(attention)
+    return WordMap(
+        paid,
+        [("draft", f"◆ {w.text}" if w is marked else w.text) for w in rows],
+        [(part, w.text) for part, w in columns],
+        [int(i) for i in heads] if known else list(range(len(attention))),
+        left_out,
+    )
 
 
 def read_again(question: str, answer: str, lm: LanguageModel, max_words: int) -> WordMap:
@@ -170,12 +162,12 @@ def read_again(question: str, answer: str, lm: LanguageModel, max_words: int) ->
     attention = np.asarray(lm.attend(ids), np.float32)  # (h, n, n)
     words = [w for w in character_words(text, offsets) if w.text]
     parts = [("question" if int(offsets[w.start, 0]) < len(question) else "answer", w) for w in words]
-    kept, cut = _fit_words(parts, max_words)
-    rows = [w for _, w in kept]
-    paid = _attention_paid(attention, rows, rows, first=0)
+    kept = _fit_words(parts, max_words)
+    rows, cut = [w for _, w in kept], len(parts) - len(kept)
     names = [(part, w.text) for part, w in kept]
     heads = list(range(len(attention))) if lm.tap.heads is None else [int(i) for i in lm.tap.heads]
-    return WordMap(paid, names, names, 1 - np.nansum(paid, axis=2), heads, _left_out(("word", cut)))
+    paid = _attention_paid(attention, rows, rows, first=0)
+    return WordMap(paid, names, names, heads, count(cut, "more word") if cut else "")
 
 
 def _attention_paid(attention: np.ndarray, rows: Sequence[Word], columns: Sequence[Word], first: int) -> np.ndarray:
@@ -192,62 +184,35 @@ def _attention_paid(attention: np.ndarray, rows: Sequence[Word], columns: Sequen
     return out
 
 
-def _words_around(words: Sequence[Word], place: int, most: int) -> tuple[list[Word], int]:
-    """At most ``most`` words around one of them, and how many were left out."""
-    first = max(0, min(place - most // 2, len(words) - most))
-    return list(words[first : first + most]), max(0, len(words) - most)
-
-
-def _fit_words(words: list[tuple[str, Word]], most: int) -> tuple[list[tuple[str, Word]], int]:
+def _fit_words(words: list[tuple[str, Word]], most: int) -> list[tuple[str, Word]]:
     """At most ``most`` words: the question's start and the text's end, which stand nearest to what is asked."""
     if len(words) <= most:
-        return words, 0
+        return words
     question = [w for w in words if w[0] == "question"][: most // 3]
     rest = [w for w in words if w[0] != "question"]
-    return [*question, *rest[len(rest) - (most - len(question)) :]], len(words) - most
-
-
-def _left_out(*counts: tuple[str, int]) -> str:
-    more = [count(n, f"more {name}", f"more {name.replace('word', 'words', 1)}") for name, n in counts if n]
-    return f"left out: {', '.join(more)}" if more else ""
+    return [*question, *rest[len(rest) - (most - len(question)) :]]
 
 
 # -- the figure -------------------------------------------------------------------------------------------------------
 
 
-def _figure_titles(trace: Trace, step: Step | None, reader: Mapping[str, Any] | None = None) -> tuple[str, str]:
-    """The figure's title and the line below it; ``reader`` is the provenance of the model that read again."""
-    where = f"step {step.index + 1}" if step is not None else "question and answer, read again by themselves"
-    writer = trace.provenance.get("weights_sha256")
-    if reader is not None and writer not in (None, reader.get("weights_sha256")):
-        where += " by another model than the one that wrote them"
-    layer = (trace.provenance if reader is None else reader).get("layer")
-    asked = clip(trace.question.text, 80)[0] + "…" * (len(trace.question.text) > 80)
-    return asked, f"{where}{f', layer {layer}' if layer is not None else ''}; each row looks back at the columns"
-
-
-def _map_figure(words: WordMap, head: int | None, title: str, about: str) -> View:
-    if head is None:
-        paid, rest, name = (
-            words.paid.mean(axis=0),
-            words.rest.mean(axis=0),
-            f"mean of {count(len(words.heads), 'head')}",
-        )
-    elif isinstance(head, int) and head in words.heads:
-        number = words.heads.index(head)
-        paid, rest, name = words.paid[number], words.rest[number], f"head {head}"
-    else:
+def _map_figure(words: WordMap, head: int | None, title: str, where: str, code: str = "") -> View:
+    if head is not None and head not in words.heads:
         raise SettingError(f"head={shown(head)} was not captured; give one of {', '.join(map(str, words.heads))}")
+    name = f"mean of {count(len(words.heads), 'head')}" if head is None else f"head {head}"
+    paid = words.paid.mean(axis=0) if head is None else words.paid[words.heads.index(head)]  # (r, c)
     more = len(words.heads) - MAX_HEADS
-    notes = [f"{name}, {about}", words.left_out, f"{more} more heads are not shown as small maps" if more > 0 else ""]
+    notes = [f"{name}, {where}; each row looks back at the columns"]
+    notes += [f"left out: {words.left_out}"] if words.left_out else []
+    notes += [f"{more} more heads are not shown as small maps"] if more > 0 else []
     return make_figure(
-        title, partial(_draw_maps, words, paid, name), about="; ".join(filter(None, notes)),
+        title, partial(_draw_maps, words, paid), about="; ".join(notes),
         alt=f"Attention of {count(len(words.rows), 'word')} to {count(len(words.columns), 'word')}, {name}.",
-        table=_value_table(words, paid, rest), numbers=f"Attention paid, {name}",
+        table=_value_table(words, paid), numbers=f"Attention paid, {name}", code=code,
     )  # fmt: skip
 
 
-def _draw_maps(words: WordMap, paid: np.ndarray, name: str, width: int) -> Any:
+def _draw_maps(words: WordMap, paid: np.ndarray, width: int) -> Any:
     width = max(width, 150 + COLUMN * len(words.columns))
     across = max(1, width // SMALL)
     heads = words.heads[:MAX_HEADS] if len(words.heads) > 1 else []
@@ -294,11 +259,11 @@ def _draw_map(panel: Any, words: WordMap, paid: np.ndarray) -> Any:
     return image
 
 
-def _value_table(words: WordMap, paid: np.ndarray, rest: np.ndarray) -> pd.DataFrame:
+def _value_table(words: WordMap, paid: np.ndarray) -> pd.DataFrame:
     """The map's values with two decimals, a row per word; what a row pays to other places stands last."""
     import pandas as pd
 
     cells = [["" if np.isnan(value) else f"{value:.2f}" for value in row] for row in paid.tolist()]
     table = pd.DataFrame(cells, columns=[word for _, word in words.columns], dtype=object)
     table.insert(0, "word", [word for _, word in words.rows])
-    return table.assign(elsewhere=[f"{value:.2f}" for value in rest.tolist()])
+    return table.assign(elsewhere=[f"{1 - paid_here:.2f}" for paid_here in np.nansum(paid, axis=1).tolist()])

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from dragin_lab.checks import several
+from dragin_lab.core.sentences import load_pipeline
 from dragin_lab.errors import SettingError
 from dragin_lab.study.conditions import tell_apart
 from dragin_lab.trace.kept import arrivals, cut_off, origins
@@ -24,21 +25,8 @@ MAX_SENTENCES = 40
 SENTENCE_CHARS = 1500
 
 
-@dataclass(frozen=True)
-class Mark:
-    """Where passages came in: a character of the answer text, and the step that fetched them."""
-
-    place: int
-    step: Step
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """One sentence as it is drawn beside another one."""
-
-    words: list[tuple[int, str, bool, bool]]  # (number of a step whose passages came in, "" …) or (0, word, new, fresh)
-    left_out: str
-    asked: list[tuple[int, str, str]]  # (number of a step, its query, what it threw away)
+#: (number of a step whose passages came in, "" …), or (0, word, whether it is new, whether passages were in view).
+Drawn = tuple[int, str, bool, bool]
 
 
 @dataclass
@@ -49,7 +37,7 @@ class TraceColumn:
     label: str
     spans: list[tuple[int, int]]  # characters of its sentences
     left_out: int  # sentences after the last one drawn
-    marks: list[Mark]
+    came: list[tuple[int, Step]]  # where passages came in: a character, and the step that fetched them
     fresh: list[tuple[int, int]]  # characters written with passages in view
 
     @property
@@ -62,27 +50,24 @@ class TraceColumn:
         """Its label, of at most 40 characters."""
         return clip(self.label, 40)[0]
 
-    def own_marks(self, at: int) -> list[Mark]:
+    def arrivals_at(self, at: int) -> list[tuple[int, Step]]:
         """The retrievals that came in within a sentence or since the one before it; the last takes the rest."""
         low = self.spans[at - 1][1] if at else -1
         high = self.spans[at][1] if at < len(self.spans) - 1 else len(self.trace.text) + 1
-        return [m for m in self.marks if low <= m.place < high]
+        return [(place, step) for place, step in self.came if low <= place < high]
 
-    def sentence(self, at: int, base: str) -> Sentence:
-        """One sentence; the words that ``base`` does not have are new (none where ``base`` is empty)."""
+    def sentence(self, at: int, base: str) -> tuple[list[Drawn], str]:
+        """One sentence as it is drawn, and what is left out; words that ``base`` lacks are new."""
         start, stop = self.spans[at]
         shown, left_out = clip(self.trace.text[start:stop], SENTENCE_CHARS)
         words = [(start + m.start(), m[0]) for m in re.finditer(r"\S+", shown)]
         new = _new_words([word for _, word in words], base.split()) if base else frozenset()
-        waiting, out = list(self.own_marks(at)), []
-        for number, (place, word) in enumerate(words):
-            while waiting and waiting[0].place <= place:
-                out.append((waiting.pop(0).step.index + 1, "", False, False))
-            out.append((0, word, number in new, any(a <= place < b for a, b in self.fresh)))
-        out += [(mark.step.index + 1, "", False, False) for mark in waiting]
-        steps = [mark.step for mark in self.own_marks(at)]
-        asked = [(step.index + 1, step.query.sent, cut_off(step)) for step in steps if step.query is not None]
-        return Sentence(out, left_out, asked)
+        drawn: list[tuple[float, Drawn]] = [
+            (place, (0, word, number in new, any(a <= place < b for a, b in self.fresh)))
+            for number, (place, word) in enumerate(words)
+        ]
+        drawn += [(place - 0.5, (step.index + 1, "", False, False)) for place, step in self.arrivals_at(at)]
+        return [part for _, part in sorted(drawn, key=lambda pair: pair[0])], left_out
 
 
 def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] | None = None) -> View:
@@ -97,7 +82,7 @@ def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] 
     opened = open_traces(traces)
     if not 1 <= len(opened) <= MAX_TRACES:
         raise SettingError(f"{len(opened)} traces cannot be compared; give 1 to {MAX_TRACES} of one question")
-    columns = _read_columns(opened, labels)
+    columns = read_columns(opened, labels)
     card, text = partial(_fill_template, "methods.html", columns), partial(_fill_template, "methods.txt", columns)
     call = write_call("side_by_side", "traces", labels=labels)
     return make_view("The comparison", "methods", opened[0].question.text, card, text, "methods", code=call)
@@ -105,34 +90,31 @@ def side_by_side(traces: Iterable[Trace | str | Path], *, labels: Sequence[str] 
 
 def comparison_card(traces: Sequence[Trace], labels: Sequence[str] | None = None) -> str:
     """The inside of that view's card; errors as for ``side_by_side``."""
-    return _fill_template("methods.html", _read_columns(traces, labels))
+    return _fill_template("methods.html", read_columns(traces, labels))
 
 
-def _read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[TraceColumn]:
-    other = next((t for t in traces if t.question.text.strip() != traces[0].question.text.strip()), None)
-    if other is not None:
-        questions = f"{clip(traces[0].question.text, 80)[0]!r} and {clip(other.question.text, 80)[0]!r}"
-        raise SettingError(f"the traces ask different questions, {questions}; compare traces of one")
-    if labels is not None:
-        labels = several("labels", labels, str, "give a list of texts")
-    if labels is not None and len(labels) != len(traces):
-        raise SettingError(f"{len(labels)} labels do not go with {len(traces)} traces; give one each")
-    return [_read_column(t, name) for t, name in zip(traces, labels or names_of(traces), strict=True)]
+def read_columns(traces: Sequence[Trace], labels: Sequence[str] | None) -> list[TraceColumn]:
+    """The traces as columns; errors as for ``side_by_side``."""
+    asked = dict.fromkeys(trace.question.text.strip() for trace in traces)
+    if len(asked) > 1:
+        first, other, *_ = (clip(question, 80)[0] for question in asked)
+        raise SettingError(f"the traces ask different questions, {first!r} and {other!r}; compare traces of one")
+    names = names_of(traces) if labels is None else several("labels", labels, str, "give a list of texts")
+    if len(names) != len(traces):
+        raise SettingError(f"{len(names)} labels do not go with {len(traces)} traces; give one each")
+    columns = []
+    for trace, name in zip(traces, names, strict=True):
+        spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
+        fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
+        came = sorted(arrivals(trace), key=lambda pair: pair[0])
+        left_out = max(len(spans) - MAX_SENTENCES, 0)
+        columns.append(TraceColumn(trace, name, spans[:MAX_SENTENCES], left_out, came, fresh))
+    return columns
 
 
 def names_of(traces: Sequence[Trace]) -> list[str]:
     """A name for each trace: its method's, with as many settings as tell it from others of that name."""
     return tell_apart([trace.method for trace in traces])
-
-
-def _read_column(trace: Trace, label: str) -> TraceColumn:
-    from dragin_lab.core.sentences import load_pipeline
-
-    spans = load_pipeline().spans(printable(trace.text))  # as many characters, none that spaCy refuses
-    fresh = [(origin.start, origin.stop) for origin in origins(trace) if origin.with_passages]
-    marks = [Mark(place, step) for place, step in arrivals(trace)]
-    left_out = max(len(spans) - MAX_SENTENCES, 0)
-    return TraceColumn(trace, label, spans[:MAX_SENTENCES], left_out, sorted(marks, key=lambda m: m.place), fresh)
 
 
 def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
@@ -143,7 +125,7 @@ def _new_words(words: list[str], base: list[str]) -> frozenset[int]:
 def _fill_template(template: str, columns: list[TraceColumn]) -> str:
     rest = "; ".join(f"{t.label}: {count(t.left_out, 'more sentence')}" for t in columns if t.left_out)
     slots, wide = align_sentences([t.sentences for t in columns]), max(len(t.short) for t in columns)
-    return render_template(template, columns=columns, slots=slots, wide=wide, left_out=rest)
+    return render_template(template, columns=columns, slots=slots, wide=wide, left_out=rest, cut_off=cut_off)
 
 
 #: Sentences less alike than this do not stand in one slot.

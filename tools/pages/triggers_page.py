@@ -19,7 +19,6 @@ from dragin_lab.study.comparisons import paired
 from dragin_lab.study.headroom import ROWS, Headroom
 from dragin_lab.study.truth import Timing
 from dragin_lab.views import frontier as drawn
-from dragin_lab.views import save_image
 from tools.pages.base import bracketed, fill_template, keep_reading, markdown_table, rounded
 
 BUDGETS_SHOWN = (1.0, 1.5)  # retrievals per question
@@ -88,7 +87,7 @@ def write_page(path: Path, found: Results) -> None:
     pictures = {}
     for cost, name in (("retrievals", "triggers.png"), ("tokens", "triggers-tokens.png")):
         drawing = drawn(found.frontier, cost=cost)
-        pictures[f"against_{cost}"] = save_image(drawing, path.parent / "pictures" / name).name
+        pictures[f"against_{cost}"] = drawing.save(path.parent / "pictures" / name).name
     told = found.record["fitted_on"]
     parts = {
         "setting": _setting(found),
