@@ -132,9 +132,10 @@ def find_columns(look: Look, start: int, stop: int, cut: int | None) -> list[Col
         spaced = cell.start > 0 and continuation.text[cell.start - 1].isspace()
         opens = not out or (cell.word != out[-1].cell.word if cell.word >= 0 else spaced)
         shown = printable(cell.text.replace("\n", "↵"))
-        tops = (_largest_value(values[inside]) for values in (entropy, attention, score))
+        highest = [_largest_value(values[inside]) for values in (entropy, attention, score)]
         stop_word, gone = cell.word >= 0 and stops[cell.word], cut is not None and cell.start >= cut
-        out.append(Column(cell, shown, opens, *tops, stop_word, gone, gone and bool(out) and not out[-1].gone))
+        snip = gone and bool(out) and not out[-1].gone
+        out.append(Column(cell, shown, opens, highest[0], highest[1], highest[2], stop_word, gone, snip))
     return out
 
 

@@ -115,7 +115,9 @@ def test_scripts_put_in_html_only_what_python_has_drawn() -> None:
     used = {path.name: path.read_text(encoding="utf-8").count("innerHTML") for path in assets}
     assert {name: times for name, times in used.items() if times} == {"common.js": 1}
     for path in assets:
-        assert "http" not in path.read_text(encoding="utf-8").replace("http://www.w3.org/", ""), "nothing comes from a network"
+        assert "http" not in path.read_text(encoding="utf-8").replace("http://www.w3.org/", ""), (
+            "nothing comes from a network"
+        )
 
 
 @pytest.mark.parametrize("text", ["cut", "version"])
