@@ -145,12 +145,12 @@ def written_map(trace: Trace, step: Step, continuation: Continuation, prompt: Pr
         count(lost, f"more {kind}", f"more {kind.replace('word', 'words', 1)}") for lost, kind in cut if lost
     )
     heads = trace.provenance.get("heads")
-    known = isinstance(heads, list | tuple) and len(heads) == len(attention)
+    numbers = range(len(attention)) if heads is None or len(heads) != len(attention) else heads
     return WordMap(
         paid,
         [("draft", f"◆ {w.text}" if w is marked else w.text) for w in rows],
         [(part, w.text) for part, w in columns],
-        [int(i) for i in heads] if known else list(range(len(attention))),
+        [int(i) for i in numbers],
         left_out,
     )
 

@@ -64,7 +64,7 @@ def test_views_widgets_and_replay_know_it(lab: dl.Lab, tmp_path: Path) -> None:
     assert "θ 0.6" in text
     assert dl.explore(trace).data["theta"] == 0.6
     slider, first = lab.tune([trace]).data["controls"]
-    assert (slider["about"], slider["max"]) == ("on the near-tie score", 1.0)
+    assert (slider["about"], slider["max"]) == ("near-tie score", 2.0)
     assert (first["name"], first["step"]) == ("first", 1)
     replay = dl.Replay(trace)
     assert replay.at().whole
