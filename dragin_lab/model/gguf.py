@@ -13,7 +13,7 @@ import re
 import shutil
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,8 @@ def convert_gguf(file: Path, dtype: torch.dtype) -> tuple[Path, str]:
             the cache cannot be written.
     """
     digest = hash_weights(None, [file])
-    folder = user_cache() / "models" / f"{digest[:32]}-{str(dtype).removeprefix('torch.')}"
-    _convert_once(file, folder, lambda: _read_gguf(file, dtype))
-    return folder, digest
+    name = f"models/{digest[:32]}-{str(dtype).removeprefix('torch.')}"
+    return convert_once(file, name, lambda: _read_gguf(file, dtype)), digest
 
 
 def convert_tokenizer(file: Path) -> Path:
@@ -86,18 +85,24 @@ def convert_tokenizer(file: Path) -> Path:
     """
     with file.open("rb") as opened:
         digest = hashlib.sha256(opened.read(_BEGINNING)).hexdigest()
-    folder = user_cache() / "tokenizers" / digest[:32]
-    _convert_once(file, folder, lambda: (_read_tokenizer(file),))
-    return folder
+    return convert_once(file, f"tokenizers/{digest[:32]}", lambda: (_read_tokenizer(file),))
 
 
-def _convert_once(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]]) -> None:
-    """Save what ``read`` gives into ``folder``, where that is not there and sound."""
+def convert_once(
+    file: Path, name: str, read: Callable[[], tuple[Any, ...]], packages: Sequence[str] = ("gguf", "accelerate")
+) -> Path:
+    """The folder ``name`` of the user's cache with what ``read`` gives, saved where it is not there and sound.
+
+    Raises ``ModelError`` where one of the ``packages`` is missing, and where the cache cannot be written.
+    """
+    folder = user_cache() / name
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_suffix(".lock")):
             if not _is_sound(folder):
+                _require(file, packages)
                 _convert_into(file, folder, read)
+        return folder
     except (OSError, SafetensorError) as error:
         raise ModelError(
             f"{file.name}: its conversion cannot be saved in {folder.parent} ({first_line(error)}); "
@@ -121,18 +126,21 @@ def _describe_files(folder: Path) -> dict[str, Any]:
         "transformers": transformers.__version__,
         "files": {
             path.name: path.stat().st_size
-            if path.suffix == ".safetensors"
+            if path.suffix in (".safetensors", ".gguf")
             else hashlib.sha256(path.read_bytes()).hexdigest()
             for path in files
         },
     }
 
 
-def _convert_into(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]]) -> None:
-    """Convert a file into ``folder``, which appears whole or not at all; the caller holds the lock."""
-    missing = [name for name in ("gguf", "accelerate") if find_spec(name) is None]
+def _require(file: Path, packages: Sequence[str]) -> None:
+    missing = [name for name in packages if find_spec(name) is None]
     if missing:
         raise ModelError(f"{file.name} needs {' and '.join(missing)}; run pip install 'dragin-lab[gguf]'")
+
+
+def _convert_into(file: Path, folder: Path, read: Callable[[], tuple[Any, ...]]) -> None:
+    """Convert a file into ``folder``, which appears whole or not at all; the caller holds the lock."""
     print(f"{file.name}: converting it once, into {folder}", file=sys.stderr, flush=True)
     parts = read()
     partial = folder.with_suffix(".partial")
