@@ -86,6 +86,7 @@ class Write:
     stop: Stop = Never()
     attention: bool = False  # keep Continuation.attention
     among: bool = False  # keep Continuation.among
+    received: bool = False  # whether Continuation.received is read; what gives it at a cost may leave it NaN otherwise
     hidden: int | str | None = None  # the layer whose hidden states are kept, "last" or an index
     bias: tuple[Bias, ...] = ()
     prefix: tuple[int, ...] = ()  # the ids that the draft begins with, whatever the model would have chosen

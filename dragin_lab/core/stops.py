@@ -65,7 +65,8 @@ class Certainty:
     """Which entropies have to be exact so that a trigger decides as it would on the whole distributions.
 
     For a model that gives bounds of entropy (``served``). A trigger that does not read entropy needs none of them; one
-    whose scores are the entropies needs those whose bounds lie on both sides of θ; any other needs all.
+    whose scores are the entropies, times a factor that is at least 0, needs those whose bounds give scores on both
+    sides of θ; any other needs all.
     """
 
     trigger: Trigger
@@ -82,11 +83,12 @@ class Certainty:
             return np.zeros(0, int)
         trigger = self.trigger
         least, greatest = self._scores(so_far, low, ended), self._scores(so_far, high, ended)
+        factor = self._scores(so_far, np.ones(len(low)), ended)
         theta, open_ = trigger.theta, high > low  # (n,)
         assert theta is not None
-        if least is None or greatest is None:
+        if least is None or greatest is None or factor is None:
             open_ &= type(trigger).judge is not Trigger.judge  # it may read more than its score does
-        elif not (np.array_equal(least, low) and np.array_equal(greatest, high)):
+        elif not ((factor >= 0).all() and (least == factor * low).all() and (greatest == factor * high).all()):
             return np.flatnonzero(open_)
         elif (trigger.unit, trigger.pool) == ("word", "max"):
             open_ &= (least <= theta) & (greatest > theta)
