@@ -1,4 +1,4 @@
-"""Write a model of the Llama architecture as a GGUF file in float32, as llama.cpp's converter does.
+"""Write a Llama, Mistral, Qwen 2 or 3, or Gemma 3 as a GGUF file in float32, as llama.cpp's converter does.
 
     python -m tools.gguf_files FOLDER FILE.gguf
 
@@ -26,15 +26,25 @@ _LAYER = {
     "mlp.down_proj": "ffn_down",
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
 }
+_GEMMA = {
+    "post_attention_layernorm": "post_attention_norm",
+    "pre_feedforward_layernorm": "ffn_norm",
+    "post_feedforward_layernorm": "post_ffw_norm",
+}
+_ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3"}  # by model_type, where they have another name
 _OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
 
 
-def write_gguf(path: Path, model: Any, tokenizer: Tokenizer, *, architecture: str = "llama") -> Path:
-    """Write a Llama of transformers and its tokenizer, float32. Returns ``path``."""
+def write_gguf(path: Path, model: Any, tokenizer: Tokenizer, *, architecture: str = "") -> Path:
+    """Write a model of transformers and its tokenizer, float32. Returns ``path``."""
     import gguf
 
     config = model.config
+    architecture = architecture or _ARCHITECTURES.get(config.model_type, config.model_type)
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     writer = gguf.GGUFWriter(str(path), architecture)
     writer.add_name("tiny")
     writer.add_context_length(config.max_position_embeddings)
@@ -44,13 +54,27 @@ def write_gguf(path: Path, model: Any, tokenizer: Tokenizer, *, architecture: st
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if getattr(config, "head_dim", None):
+        writer.add_key_length(config.head_dim)
+        writer.add_value_length(config.head_dim)
+    if architecture == "gemma3":
+        writer.add_sliding_window(config.sliding_window)
+    if rope["rope_type"] == "llama3":
+        turns = model.model.rotary_emb.inv_freq.numpy()  # (r,)
+        plain = rope["rope_theta"] ** -(np.arange(len(turns)) / len(turns))
+        writer.add_tensor("rope_freqs.weight", (plain / turns).astype(np.float32))
     writer.add_vocab_size(config.vocab_size)
     _add_vocabulary(writer, json.loads(tokenizer.to_str()), config)
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        writer.add_tensor(_name(name), _in_order(name, weight.float().numpy(), config))
+        values = weight.float().numpy()
+        if architecture == "llama":
+            values = _in_order(name, values, config)
+        elif architecture == "gemma3" and values.ndim == 1:
+            values = values + 1  # transformers adds it to the weights of norms
+        writer.add_tensor(_name(name, architecture), values)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -86,12 +110,13 @@ def _add_vocabulary(writer: Any, tokenizer: dict[str, Any], config: Any) -> None
     writer.add_eos_token_id(int(np.ravel(config.eos_token_id)[0]))
 
 
-def _name(name: str) -> str:
-    module = name.removesuffix(".weight")
+def _name(name: str, architecture: str) -> str:
+    module, _, kind = name.rpartition(".")  # kind is "weight" or "bias"
     if module in _OUTSIDE:
-        return f"{_OUTSIDE[module]}.weight"
+        return f"{_OUTSIDE[module]}.{kind}"
     _, _, number, inner = module.split(".", 3)
-    return f"blk.{number}.{_LAYER[inner]}.weight"
+    names = _LAYER | (_GEMMA if architecture == "gemma3" else {})
+    return f"blk.{number}.{names[inner]}.{kind}"
 
 
 def _in_order(name: str, weight: np.ndarray, config: Any) -> np.ndarray:
