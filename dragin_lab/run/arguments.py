@@ -71,9 +71,10 @@ def check_needs(method: Method, model: Any) -> None:
     """Raise ``SettingError`` where a method needs attention, hidden states or entities, and there are none."""
     if method.reads_attention and not getattr(model, "has_attention", True):
         free = [name for name in METHODS if not make_method(name).reads_attention]
+        why = getattr(model, "no_attention", "")
         raise SettingError(
             f"method {method.name!r} looks at attention, and {model.name} has none; these need only probabilities: "
-            f"{', '.join(free)}"
+            f"{', '.join(free)}" + (f" ({why})" if why else "")
         )
     if method.trigger.hidden is not None and not getattr(model, "has_hidden", True):
         raise SettingError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dragin_lab.model.check import Check
 from dragin_lab.model.tokenizer import HFTokenizer
 from dragin_lab.served.bounds import Token
 from dragin_lab.served.protocols import Asked, Interface
+from dragin_lab.served.rows import AttentionRows, open_rows
 from dragin_lab.trace.frames import differences
 
 LIKELIEST = 20  # of each token, that a server is asked for
@@ -47,7 +49,7 @@ class ServedEndpoint:
         ModelError: a tokenizer of another vocabulary; a server that gives fewer than k likeliest.
     """
 
-    has_attention, has_hidden, embedded, hard_window = False, False, False, True
+    has_hidden, embedded, hard_window = False, False, True
     parts: tuple[str, ...] = ()  # of a prompt, in what it is read; the server decides
     alone = ""
 
@@ -73,15 +75,36 @@ class ServedEndpoint:
             raise ModelError(f"{'; '.join(one.note for one in failed)}. Load with check=False to use it anyway")
         self._answers = self._fingerprint()
 
+    # -- attention ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def attention(self) -> AttentionRows | str:
+        """What gives attention rows, opened and checked here on first access; or why nothing gives them.
+
+        Raises ``ModelError`` where they could be had, but a file cannot be written or served.
+        """
+        return open_rows(self.serving, self.interface, lambda text: self.tokenizer.encode(text, special=True))
+
+    @property
+    def has_attention(self) -> bool:
+        """Whether there is attention; a method that looks at it cannot be used without."""
+        return isinstance(self.attention, AttentionRows)
+
+    @property
+    def no_attention(self) -> str:
+        """Why there is no attention; empty where there is."""
+        return "" if isinstance(self.attention, AttentionRows) else self.attention
+
     # -- what it cannot write -----------------------------------------------------------------------------------------
 
     def refuse(self, draft: Write) -> None:
         """Raise ``ModelError`` for what a server cannot give, or ``SettingError`` for no tokens at all."""
         if draft.max_new_tokens < 1:
             raise SettingError(f"max_new_tokens={draft.max_new_tokens}: give 1 or more")
-        if draft.attention or draft.hidden is not None:
-            lacks = "attention" if draft.attention else "hidden states"
-            raise ModelError(f"{self.name} is behind a server, which gives no {lacks}; load it in transformers")
+        if draft.hidden is not None:
+            raise ModelError(f"{self.name} is behind a server, which gives no hidden states; load it in transformers")
+        if draft.attention and not self.has_attention:
+            raise ModelError(f"{self.name} has no attention: {self.no_attention}")
 
     def refuse_overrun(self, p: int, new: int) -> None:
         """Raise ``ModelError`` where p + new tokens do not fit into the server's window."""
@@ -168,7 +191,7 @@ class ServedEndpoint:
             "answers_sha256": self._answers,
             "tokenizer_sha256": hashlib.sha256(self.tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest(),
             "likeliest": self.likeliest,
-            "attention": None,
+            "attention": None if self.serving is None else "the last block's, computed from its input",
             "decoding": "sample" if self.sample else "greedy",
             "transformers": transformers.__version__,
             "python": platform.python_version(),
@@ -187,12 +210,15 @@ class ServedEndpoint:
     def close(self) -> None:
         """Close the connections, and the server where it runs in this process."""
         self.interface.server.close()
+        if isinstance(rows := vars(self).get("attention"), AttentionRows):
+            rows.close()
         if self.serving is not None:
             self.serving.close()
 
     def __repr__(self) -> str:
         where = f"{self.interface.kind} at {self.interface.server.address}" if self.serving is None else self.serving
         return (
-            f"ServedModel({self.name}, {where}, {self.likeliest} likeliest tokens, no attention, "
+            f"ServedModel({self.name}, {where}, {self.likeliest} likeliest tokens, "
+            f"{'no attention, ' if self.serving is None else ''}"
             f"{'sampling' if self.sample else 'greedy'})"
         )

@@ -20,7 +20,8 @@ _DTYPES = {"float32": "GGML_TYPE_F32", "float16": "GGML_TYPE_F16"}
 class LocalServer:
     """A GGUF file served by llama.cpp until ``close``, or until nothing refers to this any more.
 
-    A key that only this process knows keeps other users of the machine out.
+    A key that only this process knows keeps other users of the machine out. With ``inputs`` it is asked for what its
+    output head reads (``/embeddings``), of a text as long as the context, instead of for tokens.
 
     Attributes:
         file: the GGUF file.
@@ -40,6 +41,7 @@ class LocalServer:
         threads: int | None = None,
         context: int = CONTEXT,
         slots: int = 1,
+        inputs: bool = False,
     ) -> None:
         file = find_gguf(source)
         if file is None:
@@ -49,6 +51,7 @@ class LocalServer:
         import xllamacpp
 
         self.file: Path = file
+        self.dtype = dtype
         self.threads = count("threads", _free_threads() if threads is None else threads)
         self.key = secrets.token_hex(16)
         parameters = xllamacpp.CommonParams()
@@ -61,6 +64,10 @@ class LocalServer:
         parameters.cache_type_k = parameters.cache_type_v = getattr(
             xllamacpp.ggml_type, _DTYPES[choice("dtype", dtype, _DTYPES)]
         )
+        if inputs:
+            parameters.embedding = True
+            parameters.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_NONE
+            parameters.n_batch = parameters.n_ubatch = parameters.n_ctx
         if dtype == "float32":  # flash attention sums in half precision
             parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         try:
@@ -72,7 +79,8 @@ class LocalServer:
             ) from error
         self.address = str(running[0].listening_address)
         self.close = weakref.finalize(self, running.clear)  # the server ends when nothing refers to it
-        print(f"{file.name}: served by llama.cpp on {self.threads} threads", file=sys.stderr, flush=True)
+        if not inputs:
+            print(f"{file.name}: served by llama.cpp on {self.threads} threads", file=sys.stderr, flush=True)
 
     def __str__(self) -> str:
         return f"llama.cpp in this process on {self.threads} threads"

@@ -1,10 +1,10 @@
-"""``ServedModel``: a model behind a server, that serves drafts as ``LanguageModel`` does, all but attention."""
+"""``ServedModel``: a model behind a server, that serves drafts as ``LanguageModel`` does."""
 
 from __future__ import annotations
 
 import queue
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,16 +13,17 @@ from dragin_lab.core.episode import Write
 from dragin_lab.errors import ModelError, SettingError
 from dragin_lab.model.decode import finish_stream
 from dragin_lab.model.writing import Keep, TokenEvent
+from dragin_lab.served.attending import replay_draft, start_draft
 from dragin_lab.served.endpoint import ServedEndpoint
-from dragin_lab.served.writing import Writing, replayed
+from dragin_lab.served.rows import AttentionRows
 from dragin_lab.trace.trace import Continuation
 
 
 class ServedModel(ServedEndpoint):
     """A model behind a server; arguments and attributes as for ``ServedEndpoint``.
 
-    Get one with ``opening.open_model``. Drafts are greedy unless ``sample``, and then drawn at temperature 1. There is
-    no attention and there are no hidden states.
+    Get one with ``opening.open_model``. Drafts are greedy unless ``sample``, and then drawn at temperature 1. There
+    are no hidden states, and attention only of a GGUF file in this process (``rows``).
     """
 
     def stream(
@@ -33,7 +34,7 @@ class ServedModel(ServedEndpoint):
         Raises ``ModelServerError`` where the server fails, and ``ModelError`` for a draft that it cannot write.
         """
         items: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        writing = Writing(self, draft, seed, items.put, keep)
+        writing = start_draft(self, draft, seed, items.put, keep)
         try:
             yield from writing.start()
             while not writing.stopped:
@@ -50,20 +51,26 @@ class ServedModel(ServedEndpoint):
     def replay(
         self, draft: Write, cached: Mapping[str, np.ndarray], way: str
     ) -> tuple[list[TokenEvent], Continuation] | None:
-        """A draft from what was cached after its prompt, or None. See ``writing.replayed``."""
-        return replayed(self, draft, cached)
+        """A draft from what was cached after its prompt, or None. See ``attending.replay_draft``."""
+        return replay_draft(self, draft, cached)
 
     def batch(self, size: int) -> ServedBatch:
         """Drafts written side by side, by at most ``size`` requests at once."""
         return ServedBatch(self, size)
 
-    def attend(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise ``ModelError``: a server gives no attention, and scores no text that is there already."""
-        raise ModelError(
-            f"{self.name} is behind a server, which gives no attention and scores no text; load it in transformers"
-        )
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
+        """The attention map of some ids by themselves: (h, n, n) float32, queries on the middle axis.
 
-    score = attend
+        Raises ``ModelError`` where there is no attention.
+        """
+        if not isinstance(self.attention, AttentionRows):
+            raise ModelError(f"{self.name} has no attention: {self.attention}")
+        self.refuse_overrun(len(ids), 0)
+        return self.attention.rows(ids) if len(ids) else np.zeros((self.attention.heads, 0, 0), np.float32)
+
+    def score(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise ``ModelError``: a server scores no text that is there already."""
+        raise ModelError(f"{self.name} is behind a server, which scores no text; load it in transformers")
 
 
 class ServedBatch:
@@ -78,7 +85,7 @@ class ServedBatch:
             raise SettingError(f"a batch of {size} drafts writes none; give at least 1")
         self.lm, self.asked, self.size = lm, size, min(size, lm.interface.slots or size)
         self._waiting: deque[tuple[Any, tuple[Any, ...]]] = deque()
-        self._writing: dict[Writing, Any] = {}
+        self._writing: dict[Any, Any] = {}
         self._items: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def __len__(self) -> int:
@@ -94,7 +101,7 @@ class ServedBatch:
         while self._waiting and len(self._writing) < self.size:
             key, asked = self._waiting.popleft()
             try:
-                writing = Writing(self.lm, *asked)
+                writing = start_draft(self.lm, *asked)
                 for _ in writing.start():
                     pass
                 if writing.stopped:
@@ -113,13 +120,13 @@ class ServedBatch:
                 return [self._ended(writing, error)]
         return []
 
-    def _ended(self, writing: Writing, answer: Any) -> tuple[Any, Any]:
+    def _ended(self, writing: Any, answer: Any) -> tuple[Any, Any]:
         writing.close()
         return self._writing.pop(writing), answer
 
-    def attend(self, *_: Any) -> NoReturn:
+    def attend(self, ids: Sequence[int]) -> np.ndarray:
         """As ``ServedModel.attend``."""
-        self.lm.attend()
+        return self.lm.attend(ids)
 
     def describe(self) -> dict[str, Any]:
         """Size asked for, size now and why they differ; values fit into JSON."""

@@ -67,6 +67,11 @@ class Writing:
         """The tokens so far."""
         return [token.id for token in self.tokens]
 
+    @property
+    def reused(self) -> int:
+        """How many tokens of the prompt the server had read before."""
+        return min(self._reused, len(self.prompt_ids))
+
     # -- the stream ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Iterator[TokenEvent]:
@@ -128,7 +133,7 @@ class Writing:
                 return
         reason = interface.ended(event)
         if reason == "eos":
-            self._end("eos")
+            self.end("eos")
         elif reason:
             self.close()
             self._marks = self._marks if reason == "length" else ()  # a mark that only the server's reading finds
@@ -190,11 +195,11 @@ class Writing:
         self._settle(ended=False)
         reason = self.draft.stop.reached(self.so_far())
         if token.id in self.lm.eos:
-            self._end("eos")
+            self.end("eos")
         elif reason is not None:
-            self._end(reason)
+            self.end(reason)
         elif t + 1 == n:
-            self._end("length")
+            self.end("length")
         vocabulary = self.lm.tokenizer.tokens([token.id])[0]
         entropy = (self.low[t] + self.high[t]) / 2
         return TokenEvent(t, token.id, vocabulary, self._spans.text, delta, entropy, token.logprob)
@@ -218,7 +223,8 @@ class Writing:
         """(n,) nats, the middle of the bounds."""
         return (np.array(self.low) + np.array(self.high)) / 2
 
-    def _end(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
+        """End the draft, with every entropy exact that its judgement needs."""
         self.stopped = reason
         self._settle(ended=True)
 
@@ -258,13 +264,13 @@ class Writing:
             stopped=self.stopped,
             asked_again=self.asked_again,
             seconds=time.perf_counter() - self.began,
-            reused=min(self._reused, len(self.prompt_ids)),
+            reused=self.reused,
         )
         if self._keep is not None:
-            self._keep("together", self._to_keep())
+            self._keep("together", self.to_keep())
         return written
 
-    def _to_keep(self) -> dict[str, np.ndarray]:
+    def to_keep(self) -> dict[str, np.ndarray]:
         """What ``replayed`` needs."""
         return {
             "ids": np.array(self.ids, np.int64),
@@ -275,14 +281,12 @@ class Writing:
         }
 
 
-def replayed(
-    lm: ServedEndpoint, draft: Write, cached: Mapping[str, np.ndarray]
-) -> tuple[list[TokenEvent], Continuation] | None:
+def replayed(writing: Writing, cached: Mapping[str, np.ndarray]) -> tuple[list[TokenEvent], Continuation] | None:
     """The events and the continuation of a draft from what was kept of one; None where that ends before it does.
 
     A trigger with another threshold may have whole distributions asked for, as for a draft that is being written.
     """
-    writing, events = Writing(lm, draft, None, lambda item: None), []
+    events = []
     rows = zip(*(cached[name] for name in ("ids", "logprob", "likeliest", "logprobs", "bounds")), strict=True)
     for i, logprob, likeliest, logprobs, (low, high) in rows:
         events.append(writing.add(Token(int(i), float(logprob), likeliest, logprobs), (float(low), float(high))))
