@@ -318,7 +318,8 @@ def _check_cluster(options: dict[str, Any]) -> None:
 
 def _open_cluster(options: dict[str, Any], searches: bool) -> Cluster:
     """The cluster of the options, whose workers load what this process would have loaded."""
-    loaded = {name: options[name] for name in ("model", "dtype", "device", "layer", "heads", "retriever", "corpus")}
+    names = ("model", "dtype", "device", "layer", "heads", "retriever", "corpus", "engine", "tokenizer")
+    loaded = {name: options[name] for name in names}
     sample = options["decoding"] == "sample"
     recipe = Recipe(**loaded, sample=sample, searches=searches, fields=options["corpus_fields"])
     return Cluster(options["ray"], recipe, **{name: options[name] for name in POOL if options[name] is not None})

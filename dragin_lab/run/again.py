@@ -69,6 +69,11 @@ def _open_part(kind: str, record: RunRecord, opened: dict[str, Any]) -> Any:
     recorded = record.config[kind]
     key = json.dumps([kind, recorded], sort_keys=True)
     if key not in opened:
+        if kind == "model" and "served_by" in recorded:
+            raise RunError(
+                f"{record.folder}: {recorded['model']} wrote behind a server, and a run does not record where, so no "
+                "trace can be written again; keep traces with --traces"
+            )
         part = getattr(open_lab(record.config), kind)
         now = part.provenance() if kind == "model" else describe_retriever(part) or {}
         then, today = ({name: of.get(name, recorded.get(name)) for name in _SAME[kind]} for of in (recorded, now))

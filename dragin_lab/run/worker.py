@@ -46,6 +46,8 @@ class Recipe:
     corpus: str | None = None
     searches: bool = True
     fields: str | None = None
+    engine: str | None = None
+    tokenizer: str | None = None
 
     def __repr__(self) -> str:
         values = [(key.name, getattr(self, key.name)) for key in fields(self)]
@@ -54,12 +56,12 @@ class Recipe:
 
     def open(self) -> Lab:
         """A lab of them, which opens each when it is first needed."""
-        loading = {name: getattr(self, name) for name in ("dtype", "device", "layer", "heads", "sample")}
-        return Lab(self.model, self.corpus, retriever=self.retriever, fields=self.fields, **loading)
+        return Lab(**{key.name: getattr(self, key.name) for key in fields(Recipe) if key.name != "searches"})
 
     def absolute(self) -> Recipe:
         """The same with absolute paths where a relative one exists here: a worker has another working folder."""
-        paths = {key: as_path(name) for key in ("model", "corpus") if (name := getattr(self, key)) is not None}
+        names = ("model", "corpus", "tokenizer")
+        paths = {key: as_path(name) for key in names if (name := getattr(self, key)) is not None}
         absolute: dict[str, Any] = {key: str(path.absolute()) for key, path in paths.items() if path.exists()}
         return replace(self, **absolute)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,8 @@ from dragin_lab.errors import MissingPackageError, ModelError, SettingError
 from dragin_lab.served import local
 from tools.gguf_files import write_gguf
 
-pytest.importorskip("xllamacpp")
-pytest.importorskip("gguf")
-
 #: Every trigger that needs no attention, no hidden states and no pipeline that finds entities.
 TRIGGERS = ("entropy@1.0", "margin", "capitalised", "random", "entropy-trend@1.0", "prefix-entropy@0.8")
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("served") / "almanac.gguf"
-    return write_gguf(path, almanac().model, almanac().tokenizer.hf.backend_tokenizer)
-
-
-@pytest.fixture(scope="module")
-def lab(file: Path) -> Iterator[dl.Lab]:
-    with dl.Lab(file, engine="llama.cpp", tokenizer="almanac", dtype="float32", threads=1, slots=2) as lab:
-        yield lab
 
 
 def exact_methods() -> list[Any]:
