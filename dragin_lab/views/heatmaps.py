@@ -90,6 +90,7 @@ class Column:
     text: str
     opens: bool  # whether it begins a word
     entropy: float
+    apart: float  # how far its bounds are from the entropy
     attention: float
     score: float
     stop: bool
@@ -112,7 +113,7 @@ def axes_of(looks: Sequence[Look]) -> Axes:
     scored = looks[0].scale if looks and looks[0].scale.kind == "score" else None
     theta = scored.word_threshold if scored else math.nan
     return Axes(
-        entropy=find_largest(look.continuation.entropy for look in looks) or math.nan,
+        entropy=find_largest(look.continuation.entropy + look.bounds for look in looks) or math.nan,
         received=find_largest(attention_of(look) for look in looks if not look.second_reading) or math.nan,
         read=find_largest(attention_of(look) for look in looks if look.second_reading) or math.nan,
         score=max(scored.top, 0.0 if math.isnan(theta) else 1.25 * theta) if scored else math.nan,
@@ -124,7 +125,7 @@ def axes_of(looks: Sequence[Look]) -> Axes:
 def find_columns(look: Look, start: int, stop: int, cut: int | None) -> list[Column]:
     """The columns of the cells that begin at the characters ``start`` to ``stop``; after ``cut`` they are gone."""
     continuation, stops = look.continuation, look.words.stop.tolist()
-    entropy, attention = continuation.entropy.tolist(), attention_of(look).tolist()
+    entropy, bounds, attention = continuation.entropy.tolist(), look.bounds.tolist(), attention_of(look).tolist()
     score = look.values.tolist() if look.scale.kind == "score" else [math.nan] * len(continuation)
     out: list[Column] = []
     for cell in look.between(start, stop):
@@ -132,10 +133,10 @@ def find_columns(look: Look, start: int, stop: int, cut: int | None) -> list[Col
         spaced = cell.start > 0 and continuation.text[cell.start - 1].isspace()
         opens = not out or (cell.word != out[-1].cell.word if cell.word >= 0 else spaced)
         shown = printable(cell.text.replace("\n", "↵"))
-        highest = [_largest_value(values[inside]) for values in (entropy, attention, score)]
+        highest = [_largest_value(values[inside]) for values in (entropy, bounds, attention, score)]
         stop_word, gone = cell.word >= 0 and stops[cell.word], cut is not None and cell.start >= cut
         snip = gone and bool(out) and not out[-1].gone
-        out.append(Column(cell, shown, opens, highest[0], highest[1], highest[2], stop_word, gone, snip))
+        out.append(Column(cell, shown, opens, highest[0], highest[1], highest[2], highest[3], stop_word, gone, snip))
     return out
 
 
@@ -167,7 +168,9 @@ def text_direction(text: str) -> str:
 def row_labels(look: Look, axes: Axes) -> list[tuple[str, str]]:
     """The labels of a strip's rows, each with where a full bar ends."""
     top = axes.attention(look)
-    rows = [("tokens", ""), ("entropy", f"to {short(axes.entropy)} nats" if axes.entropy > 0 else "not measured")]
+    within = ", bounds │" if look.bounds.any() else ""
+    entropy = f"to {short(axes.entropy)} nats{within}" if axes.entropy > 0 else "not measured"
+    rows = [("tokens", ""), ("entropy", entropy)]
     if look.second_reading:
         rows.append(("attention", f"the trigger’s, to {short(top)}"))
     else:
@@ -206,6 +209,7 @@ def _bar_style(col: Column, axes: Axes, full: float, judged: bool) -> str:
     """The heights of a column's bars as custom properties; none for nothing."""
     shares = [("e", col.entropy, axes.entropy), ("a", col.attention, full)]
     shares += [("s", col.score, axes.score)] if judged else []
+    shares += [("l", col.entropy - col.apart, axes.entropy), ("d", 2 * col.apart, axes.entropy)] if col.apart else []
     heights = [(name, value / top if top > 0 else 0.0) for name, value, top in shares]
     style = ";".join(f"--{name}:{min(height, 1):.2g}" for name, height in heights if height >= 0.005)
     return f' style="{style}"' if style else ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from dragin_lab.core.answers import thoughts
 from dragin_lab.core.settings import Declaration, title_setting
 from dragin_lab.errors import SettingError
 from dragin_lab.trace.kept import before_after, kept_of, mean_entropy, with_passages
-from dragin_lab.trace.trace import Passage, Prompt, Query, Step, Trace
+from dragin_lab.trace.trace import Continuation, Passage, Prompt, Query, Step, Trace
 from dragin_lab.views.html import clip, count, num, short
 from dragin_lab.views.tokens import find_extents
 
@@ -203,6 +203,7 @@ def ended_line(trace: Trace) -> str:
         parts.append(f"{c['discarded']:,} thrown away")
     if c["reused"]:
         parts.append(f"{count(c['reused'], 'prompt token')} from cache")
+    parts += filter(None, [describe_asked_again(trace.continuations)])
     if trace.seconds:
         parts.append(f"{trace.seconds:.2f} s")
     return " · ".join(parts)
@@ -312,7 +313,7 @@ def about_draft(step: Step, colours: str) -> list[str]:
         remarks.append("Written with retrieved passages in view.")
     if colours == "score" and not np.isfinite(step.words.score).any() and len(draft):
         remarks.append("No scores were recorded for this draft, so it is not coloured.")
-    return remarks
+    return [*remarks, *filter(None, [describe_bounds(draft)])]
 
 
 def about_continuation(step: Step, colours: str) -> str:
@@ -325,7 +326,23 @@ def about_continuation(step: Step, colours: str) -> str:
     if before and step.draft is not None and kept.draft is not None:
         old = mean_entropy(step.draft, kept.draft, kept.draft + len(before))
         text += f"; {num(old)} in the sentence it replaces"
-    return text + (". The trigger does not judge it, so it has no colour." if colours == "score" else ".")
+    text += ". The trigger does not judge it, so it has no colour." if colours == "score" else "."
+    return " ".join(filter(None, [text, describe_bounds(continuation)]))
+
+
+def describe_bounds(continuation: Continuation) -> str:
+    """How closely a server's entropies are known, and how often it was asked again; "" for a model that has all."""
+    width = continuation.entropy_width
+    if width is None or not len(width):
+        return ""
+    apart = f"Entropies are known to ± {num(float(width.max()) / 2)} nats or better"
+    return "; ".join(filter(None, [apart, describe_asked_again([continuation])])) + "."
+
+
+def describe_asked_again(continuations: Iterable[Continuation | None]) -> str:
+    """``3 tokens asked again``: those whose whole distribution a server was asked for; "" for none."""
+    again = sum(continuation.asked_again for continuation in continuations if continuation is not None)
+    return f"{count(again, 'token')} asked again" if again else ""
 
 
 def part_title(step: Step, part: str) -> tuple[str, str]:

@@ -187,6 +187,17 @@ class Look:
         probability = np.exp(continuation.logprob.astype(np.float64)).tolist()
         return list(zip(continuation.entropy.tolist(), continuation.received.tolist(), probability, strict=True))
 
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """(n,) float64 nats, how far the entropy of each token may be from the one shown; 0 where it is exact."""
+        width = self.continuation.entropy_width
+        return np.zeros(len(self.continuation)) if width is None else np.asarray(width, np.float64) / 2
+
+    def entropy_of(self, token: int) -> str:
+        """``1.230``, and where its bounds are apart ``1.230 ± 0.050``."""
+        shown, apart = num(self.measured[token][0]), num(self.bounds[token])
+        return shown if apart == num(0) else f"{shown} ± {apart}"
+
     def between(self, start: int, stop: int, *, special: bool = True) -> Iterable[Cell]:
         """The cells with something to show that begin at the characters ``start`` to ``stop``."""
         for cell in self.cells:
@@ -234,11 +245,11 @@ class Look:
     def about(self, cell: Cell) -> str:
         """The lines of a cell's tooltip."""
         i = self.most_uncertain(cell)
-        entropy, received, p = self.measured[i]
+        _, received, p = self.measured[i]
         several = f" ({cell.last - cell.first} tokens make this character)" if cell.last - cell.first > 1 else ""
         lines = [
             f"{self.named(cell, i)}   token {i + 1}{several}",
-            f"entropy {num(entropy)}   attention received {num(received)}   probability {percent(p)}",
+            f"entropy {self.entropy_of(i)}   attention received {num(received)}   probability {percent(p)}",
         ]
         if cell.word >= 0:
             lines.append(self.judgement(cell.word))
@@ -307,8 +318,8 @@ class Look:
             score = (words.score[word] if word >= 0 else np.nan) if scored else self.values[i]
             flags = [("◆ hit", cell.hit), ("stop word", word >= 0 and words.stop[word])]
             flagged = ", ".join(name for name, on in flags if on)
-            entropy, received, p = self.measured[i]
-            measured = [num(entropy), num(received), percent(p)]
+            _, received, p = self.measured[i]
+            measured = [self.entropy_of(i), num(received), percent(p)]
             made_of = self.reckoned(word)[:1] if scored and word >= 0 else []
             shown = made_of[0] if made_of and "=" in made_of[0] else num(score)
             rows.append([str(i + 1), self.named(cell, i), *measured, shown, flagged, self.alternatives(i)])

@@ -13,7 +13,7 @@ from dragin_lab.checks import count as as_count
 from dragin_lab.checks import flag
 from dragin_lab.errors import TraceFileError
 from dragin_lab.trace.kept import kept_of, origins, written
-from dragin_lab.trace.trace import Step, Trace, Words
+from dragin_lab.trace.trace import Continuation, Step, Trace, Words
 from dragin_lab.views import sections
 from dragin_lab.views.canvas import MAX_STEPS, MAX_TOKENS, Canvas
 from dragin_lab.views.frame import View, make_message, make_view, open_trace
@@ -109,7 +109,9 @@ def trace_text(trace: Trace, *, width: int = 88, color: bool = False) -> str:
     if trace.ended == "error":
         paper.put("Error", (sections.error_line(trace), _BOLD))
     for step in trace.steps[:TEXT_STEPS]:
-        paper.line(f"Step {step.index + 1} · {sections.step_outcome(trace, step)[1]}")
+        again = sections.describe_asked_again([step.draft, step.continuation])
+        heading = [f"Step {step.index + 1}", sections.step_outcome(trace, step)[1], again]
+        paper.line(" · ".join(filter(None, heading)))
         for part in sections.step_parts(step):
             for place, line in enumerate(_part_lines(canvas, step, part)):
                 paper.put("" if place else sections.PARTS[part][0], *line)
@@ -180,6 +182,7 @@ def _part_lines(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
         yield from ([(thought, _DIM)] for thought in sections.thoughts_of(step))
     elif part == "draft" and step.draft is not None:
         yield _written_runs(canvas.look(step.draft, step), kept.draft)
+        yield from _bounds_line(step.draft)
     elif part == "decision" and decision is not None:
         certain = "" if decision.certain else " (not certain: a longer draft could have decided otherwise)"
         yield [("retrieve: " if decision.retrieve else "go on: ", _BOLD), (decision.reason + certain, "")]
@@ -196,12 +199,18 @@ def _part_lines(canvas: Canvas, step: Step, part: str) -> Iterator[list[Run]]:
             yield [(f"   {''.join(clip(p.text, PASSAGE_CHARS))}", "")]
     elif part == "continuation" and step.continuation is not None:
         yield _written_runs(canvas.look(step.continuation, step), kept.continuation)
+        yield from _bounds_line(step.continuation)
     elif part == "notes":
         yield from ([(f"! {note}", "")] for note in sections.step_notes(step))
     elif part == "prompts":
         prompts = [p for p in (step.prompt, step.passages_prompt) if p is not None]
         sizes = [f"{count(len(p.text), 'character')} ({', '.join(p.spans) or 'no spans'})" for p in prompts]
         yield [("; ".join(sizes), _DIM)]
+
+
+def _bounds_line(continuation: Continuation) -> Iterator[list[Run]]:
+    if bounds := sections.describe_bounds(continuation):
+        yield [(bounds, _DIM)]
 
 
 def _written_runs(look: Look, kept: int | None) -> list[Run]:

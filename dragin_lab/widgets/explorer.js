@@ -116,7 +116,7 @@ function render({ model, el }) {
     const t = data.texts[text];
     const rows = [
       make("div", { class: "dl-name" }, make("b", { dir: "auto" }, c.v), make("small", {}, `token ${c.n} of ${t.tokens} · ${t.title}`)),
-      bar("entropy", c.e, top.e, `${figure(c.e)} nats`, "e"),
+      bar("entropy", c.e, top.e, `${figure(c.e)}${c.d ? ` ± ${figure(c.d)}` : ""} nats`, "e"),
       bar("attention received", c.a, top.a, figure(c.a), "a"),
       bar("probability", c.p, 1, percent(c.p), "p"),
     ];

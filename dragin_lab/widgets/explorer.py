@@ -146,6 +146,7 @@ def _cell_data(look: Look, cell: Cell, before: str, gone: bool) -> dict[str, Any
         "l": cell.level,
         "x": " ".join(name for name, on in css.items() if on),
         "e": _round_figure(continuation.entropy[i]),
+        "d": _round_figure(look.bounds[i]),
         "a": _round_figure(continuation.received[i]),
         "p": _round_figure(math.exp(float(continuation.logprob[i]))),
         "w": about,

@@ -41,7 +41,7 @@
     const figures = [...view.querySelectorAll("[data-i]")].map((node) => {
       const row = { text: [...(node.querySelector("b") ?? node).childNodes].filter((part) => !part.matches?.(".vh, .gem")).map((part) => part.textContent).join("") };
       // "likeliest: a 50 % · b 3 %", "word “a”", "entropy 1.2 × attention 0.3 = score 0.36", "HIT"
-      for (const part of node.dataset.i.split("\n").flatMap((line) => line.startsWith("likeliest") ? [line] : line.split(/ {3}/)).slice(1)) {
+      for (const part of node.dataset.i.split("\n").flatMap((line) => line.startsWith("likeliest") ? [line] : line.split(/ {3}| (?=±)/)).slice(1)) {
         const named = part.match(/^(likeliest|word):? (.*)$/s) ?? part.match(/^(?:.*= )?(.*?) ([−<]?[\d.,]+(?:e[-−+]?\d+)?(?: %)?)$/);
         row[named ? named[1] : part] = named ? named[2].replace("−", "-") : "yes";
       }
