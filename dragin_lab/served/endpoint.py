@@ -69,6 +69,8 @@ class ServedEndpoint:
         self.name = name or str(interface.about["model"])
         self.context_window, self.eos = interface.window, tokenizer.ends
         self.plain = tokenizer.encode("a", special=False)[-1]
+        vocabulary = tokenizer.hf.backend_tokenizer.to_str()  # of many tokens, so it is written once
+        self._tokenizer_sha256 = hashlib.sha256(vocabulary.encode()).hexdigest()
         self.serving = serving
         self._failures = interface.server.failures
         if check and (failed := [one for one in self.check() if not one.passed]):
@@ -120,8 +122,10 @@ class ServedEndpoint:
     def verify(self) -> None:
         """Ask what identifies the model; after a failure of the server, its answers to fixed prompts too.
 
-        Raises ``ModelServerError`` where it is another one than was opened.
+        A server in this process is not asked. Raises ``ModelServerError`` where it is another one than was opened.
         """
+        if self.serving is not None:
+            return
         server = self.interface.server
         if found := differences(self.interface.about, self.interface.facts()):
             raise self.changed(found[0])
@@ -189,7 +193,7 @@ class ServedEndpoint:
             "served_by": self.interface.kind,
             "served": self.interface.about,
             "answers_sha256": self._answers,
-            "tokenizer_sha256": hashlib.sha256(self.tokenizer.hf.backend_tokenizer.to_str().encode()).hexdigest(),
+            "tokenizer_sha256": self._tokenizer_sha256,
             "likeliest": self.likeliest,
             "attention": None if self.serving is None else "the last block's, computed from its input",
             "decoding": "sample" if self.sample else "greedy",

@@ -71,14 +71,9 @@ class Server:
 
         Raises ``ModelServerError`` where no answer comes, or one that says what is wrong.
         """
-        answers: list[Any] = []
-
-        async def collect(response: httpx.Response) -> None:
-            answers.append(self._parsed(await response.aread()))
-
-        future = asyncio.run_coroutine_threadsafe(self._send(path, body, collect, optional), _loop())
+        future = asyncio.run_coroutine_threadsafe(self._send(path, body, self._parse, optional), _loop())
         try:
-            return answers[0] if future.result() else None
+            return future.result()
         finally:
             future.cancel()
 
@@ -108,18 +103,17 @@ class Server:
 
         return asyncio.run_coroutine_threadsafe(work(), _loop())
 
-    async def _send(self, path: str, body: Any, use: Callable[[httpx.Response], Any], optional: bool = False) -> bool:
-        """Send a request until ``use`` gets an answer to it; False where there is no such ``optional`` path."""
+    async def _send(self, path: str, body: Any, use: Callable[[httpx.Response], Any], optional: bool = False) -> Any:
+        """Send a request until ``use`` gets an answer; what that returns, or None without an ``optional`` path."""
         method, why = "GET" if body is None else "POST", ""
         for tried in range(TRIES):
             wait = self.pause * 2**tried
             try:
                 async with self._client.stream(method, path, json=body) as response:
                     if response.is_success:
-                        await use(response)
-                        return True
+                        return await use(response)
                     if optional and response.status_code in (404, 405):
-                        return False
+                        return None
                     why = f"answered {response.status_code}: {self._said(await response.aread())}"
                     if response.status_code not in _BUSY:
                         break
@@ -136,9 +130,9 @@ class Server:
                 await asyncio.sleep(wait)
         raise ModelServerError(f"{self.address} {why}")
 
-    def _parsed(self, data: bytes | str) -> Any:
+    async def _parse(self, response: httpx.Response) -> Any:
         try:
-            return json.loads(data)
+            return json.loads(await response.aread())
         except ValueError as error:
             raise ModelServerError(
                 f"{self.address} sent what is not JSON; is it the address of a model server?"
