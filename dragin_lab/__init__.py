@@ -13,7 +13,7 @@ _WHERE = {
     "Call": "triggers.call",
     "Continuation": "trace.trace",
     "Draft": "core.draft",
-    "Gap": "core.gap",
+    "Gap": "core.draft",
     "Formulator": "core.formulators",
     "Trigger": "core.trigger",
     "methods": "catalog.methods",

@@ -1,4 +1,4 @@
-"""A draft as triggers see it: what was measured on its tokens, and the words and sentences that they make."""
+"""What triggers and formulators see: a draft with what was measured on its tokens, and the gap where it fires."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from dragin_lab.core.episode import SoFar
+from dragin_lab.core.episode import SoFar, Tokenizer
 from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError
-from dragin_lab.trace.trace import Continuation
+from dragin_lab.trace.trace import Continuation, Prompt
 
 
 def _seal_array(values: Sequence[float] | np.ndarray, dtype: type) -> np.ndarray:
@@ -144,3 +144,36 @@ class Draft:
     def spans(self) -> np.ndarray:
         """(w, 2) int32, half-open token ranges of the words."""
         return np.array([(word.start, word.stop) for word in self.word_list], dtype=np.int32).reshape(-1, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """Where a draft lacks information, and what stands around it. w words and m tokens in the sentence.
+
+    ``words`` and ``hits`` have the same length, and so have ``tokens`` and ``doubt``. A method that searches by the
+    clock has no hits: the last word stands in for them, and ``note`` says so.
+    """
+
+    question: str
+    answer: str  # the answer so far, with what is kept of the draft
+    sentence: str  # the sentence that lacks information, as far as it was written
+    words: tuple[str, ...]  # of the sentence
+    hits: np.ndarray  # (w,) bool, the words that were flagged
+    tokens: tuple[str, ...]  # of the sentence, decoded one by one
+    doubt: np.ndarray  # (m,) float64, 1 - p of each token
+    continuation: Continuation = field(repr=False)  # what was written: the draft
+    prompt: Prompt = field(repr=False)  # what it was written after
+    pipeline: Pipeline = field(repr=False)
+    tokenizer: Tokenizer = field(repr=False)
+    token: int = 0  # t_i, the token that fired
+    cut: int = 0  # character of the continuation's text where the word of t_i begins
+    span: tuple[int, int] = (0, 0)  # the sentence's characters in the continuation's text
+    hit_spans: tuple[tuple[int, int], ...] = ()  # the flagged words' characters in the continuation's text
+    term: str = ""  # what the model itself asked for, where it did
+    chunk_tokens: int | None = None  # how many tokens a method that searches by the clock writes between searches
+    note: str = ""  # what stands in for hits, where the trigger gives none
+
+    @property
+    def context(self) -> str:
+        """Question and answer so far."""
+        return f"{self.question}{self.answer}" if self.answer.startswith(" ") else f"{self.question} {self.answer}"

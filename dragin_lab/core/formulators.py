@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dragin_lab.core.gap import Gap
+from dragin_lab.core.draft import Gap
 from dragin_lab.core.settings import Part, Registry, setting
 from dragin_lab.core.words import Word, character_words
 from dragin_lab.errors import SettingError, TriggerError

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from dragin_lab.core.answers import ANSWER_TOKENS, cut_prediction
-from dragin_lab.core.draft import Draft
+from dragin_lab.core.draft import Draft, Gap
 from dragin_lab.core.episode import Episode, Stop
-from dragin_lab.core.gap import Gap
 from dragin_lab.core.loop import Loop
 from dragin_lab.core.prompts import PromptTemplate
 from dragin_lab.core.scores import doubts

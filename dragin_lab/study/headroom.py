@@ -15,9 +15,8 @@ import numpy as np
 
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import method as make_method
-from dragin_lab.core.draft import Draft
+from dragin_lab.core.draft import Draft, Gap
 from dragin_lab.core.formulators import Formulator
-from dragin_lab.core.gap import Gap
 from dragin_lab.core.method import Method
 from dragin_lab.core.trigger import Trigger
 from dragin_lab.errors import SettingError

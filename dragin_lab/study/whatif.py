@@ -16,9 +16,9 @@ import numpy as np
 from dragin_lab.almanac.facts import Labelled
 from dragin_lab.catalog.methods import exchange_settings, restore_method
 from dragin_lab.checks import instance, shown
+from dragin_lab.core.draft import Gap
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.formulators import choose_top
-from dragin_lab.core.gap import Gap
 from dragin_lab.core.method import Method
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate

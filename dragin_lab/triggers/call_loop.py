@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from dragin_lab.core.draft import Gap
 from dragin_lab.core.episode import Episode
-from dragin_lab.core.gap import Gap
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.trace.trace import Continuation, Decision, Query, Step
 from dragin_lab.triggers.call import PASSAGES, Call, CallMade

@@ -16,9 +16,9 @@ import numpy as np
 from dragin_lab.almanac.facts import Fact, Labelled
 from dragin_lab.catalog.methods import find_conflict
 from dragin_lab.catalog.methods import method as make_method
+from dragin_lab.core.draft import Gap
 from dragin_lab.core.episode import Attend, Episode, Retriever, Write
 from dragin_lab.core.formulators import FORMULATORS
-from dragin_lab.core.gap import Gap
 from dragin_lab.core.method import Method
 from dragin_lab.core.paper import PaperLoop
 from dragin_lab.core.prompts import PromptTemplate
