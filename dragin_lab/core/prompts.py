@@ -13,7 +13,6 @@ import numpy as np
 
 from dragin_lab.checks import choice, number, several, shown, text
 from dragin_lab.core.answers import ANSWER_RULES, score_answer
-from dragin_lab.core.chat import Chat, chat_prompt, task_prompt
 from dragin_lab.core.episode import Tokenizer
 from dragin_lab.core.forms import FORMS, Exemplar, Form
 from dragin_lab.errors import SettingError
@@ -26,6 +25,9 @@ Layout = Callable[[str, Sequence[Passage] | None, str], str]
 #: What begins a question in the package's own layouts.
 _QUESTION = "Question:"
 Metric = Callable[[str, Sequence[str]], float]
+#: Writes (role, text) turns as a chat template does, up to where the assistant begins (``episode.Tokenizer.chat``).
+Chat = Callable[[Sequence[tuple[str, str]]], str]
+_MARKS = [chr(code) for code in range(0xE000, 0xE100)]  # private use: in no vocabulary, and no template strips them
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class PromptTemplate:
 
     ``instruction`` is a line put before the test question only. ``layout="dragin"`` puts the passages after the
     exemplars under ``Context:``; ``"flare"`` under ``Search results:``; ``"chat"`` puts them before the question in the
-    last user turn of the model's own chat template (see ``chat.chat_prompt``), for which the template must be
+    last user turn of the model's own chat template (see ``chat_prompt``), for which the template must be
     ``bound`` to a tokenizer, as every episode does. ``answer_rule`` says how the final answer is read from the text
     (``answers.ANSWER_RULES``). ``form`` is how answers are written (``forms.FORMS``); the method decides it.
     ``preamble`` is text before the exemplars. ``until`` are the texts with which another example would begin: there the
@@ -128,13 +130,7 @@ class PromptTemplate:
         if self.layout == "chat":
             return chat_prompt(self.chat, self.shape, self.preamble, self.exemplars, turn, tail)
         exemplars = self.preamble + "".join(map(self.shape.exemplar, self.exemplars))
-        parts = [("exemplars", exemplars), *turn, ("", f"\n{self.shape.label}"), ("answer", tail)]
-        text, spans = "", {}
-        for name, part in parts:
-            if name and part:
-                spans[name] = (len(text), len(text) + len(part))
-            text += part
-        return Prompt(text, spans)
+        return Prompt.join([("exemplars", exemplars), *turn, ("", f"\n{self.shape.label}"), ("answer", tail)])
 
     @staticmethod
     def _own(layout: Layout, question: str, passages: Sequence[Passage] | None, tail: str) -> Prompt:
@@ -145,12 +141,8 @@ class PromptTemplate:
                 f"the layout {named(layout)} gave {str(text)[-60:]!r}; give a text that ends with the answer so far, "
                 f"{tail[-60:]!r}"
             )
-        spans, place = {}, text.rfind(question, 0, len(text) - len(tail))
-        if place >= 0:
-            spans["question"] = (place, place + len(question))
-        if tail:
-            spans["answer"] = (len(text) - len(tail), len(text))
-        return Prompt(text, spans)
+        before, asked, after = text.removesuffix(tail).rpartition(question or "\0")
+        return Prompt.join([("", before), ("question", asked), ("", after), ("answer", tail)])
 
     def read(self, text: str) -> str:
         """The answer that a whole text gives. Raises ``SettingError`` where a custom function gives none."""
@@ -231,3 +223,82 @@ def _measure_answer(metric: Metric, answer: str, golds: Sequence[str]) -> float:
     """The value of a custom metric; right or wrong count as 1 and 0."""
     value = metric(answer, golds)
     return number(named(metric), int(value) if isinstance(value, bool | np.bool_) else value)
+
+
+# -- a model's own chat template --------------------------------------------------------------------------------------
+
+
+def task_prompt(chat: Chat | None, task: str, question: str, tail: str) -> Prompt:
+    """A prompt of one user turn, ``task`` with the question in it; without a chat template the task by itself.
+
+    Raises ``SettingError`` for a template that leaves out or repeats the question.
+    """
+    asked = question.strip() if question.strip().endswith("?") else f"{question.strip()}?"
+    mark = next(m for m in _MARKS if m not in asked)
+    text = task.format(question=f"{mark}{asked}{mark}")
+    parts = (text if chat is None else chat([("user", text)])).split(mark)
+    if len(parts) != 3:
+        raise SettingError("the chat template leaves out or repeats the question; this model cannot be asked in tags")
+    before, _, after = parts
+    parts_of_prompt = [("", before), ("question", asked), ("", after), ("answer" if tail.strip() else "", tail)]
+    return Prompt.join(parts_of_prompt, special=chat is None)
+
+
+def chat_prompt(
+    chat: Chat | None,
+    form: Form,
+    preamble: str,
+    exemplars: Sequence[Exemplar],
+    asked: Sequence[tuple[str, str]],
+    tail: str,
+) -> Prompt:
+    """A prompt in which every exemplar is a turn of the user and one of the assistant.
+
+    Its own earlier turns are what an instruct model takes its manner from; exemplars inside one user turn are rather
+    commented on or continued. ``asked`` are the (name, text) parts of the last user turn: passages, instruction and
+    question. ``preamble`` begins the first user turn, because not every template knows a system's turn. ``Answer:`` is
+    left out, as the turn says it; any other label of the form opens the assistant's turn.
+
+    ``tail``, the answer so far, stands directly after what the template writes where the assistant begins, exactly as
+    the model wrote it, so that every prompt of an episode begins alike. White space that would double the one there is
+    dropped.
+
+    Raises:
+        SettingError: no ``chat``, or a template that leaves out or repeats a part of the turns.
+    """
+    if chat is None:
+        raise SettingError("layout 'chat' needs a tokenizer: use template.bound(lm.tokenizer)")
+    plain = FORMS["reasoning"].label
+    turns: list[tuple[str, list[tuple[str, str]]]] = []  # role, parts of its text with their names
+    for exemplar in exemplars:
+        label = form.label_of(exemplar)
+        opening = "" if label == plain else f"{label} "
+        turns.append(("user", [("", f"Question: {exemplar.question}")]))
+        turns.append(("assistant", [("", f"{opening}{form.worked(exemplar)}")]))
+    turns.append(("user", list(asked)))
+    if preamble:
+        turns[0][1].insert(0, ("", preamble))
+    mark = next(m for m in _MARKS if not any(m in text for _, part in turns for _, text in part))
+    written, names = [], []
+    for place, (role, part) in enumerate(turns):
+        text = ""
+        for name, words in part:
+            words = words.strip() if name == "question" else words
+            text += f"{mark}{words}{mark}" if name else words
+        names += [name for name, _ in part if name]
+        first, last = place == 0 and exemplars, place == len(turns) - 2 and exemplars
+        written.append((role, f"{mark if first else ''}{text.strip()}{mark if last else ''}"))
+    names = ["exemplars"] * bool(exemplars) + names
+    tokens = chat(written).split(mark)
+    if len(tokens) != 2 * len(names) + 1:
+        raise SettingError("the chat template leaves out or repeats a part of the prompt; use layout='dragin'")
+    parts = [("", tokens[0])]
+    for name, inside, after in zip(names, tokens[1::2], tokens[2::2], strict=True):
+        parts += [(name, inside), ("", after)]
+    end = "".join(text for _, text in parts)[-1:]
+    if form.label != plain:
+        parts.append(("", form.label if end.isspace() else f" {form.label}"))
+        end = form.label[-1:]
+    if not end or end.isspace():
+        tail = tail.lstrip()
+    return Prompt.join([*parts, ("answer", tail if tail.strip() else "")], special=False)

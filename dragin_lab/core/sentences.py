@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -11,8 +10,6 @@ from dragin_lab.errors import SettingError
 
 #: Parts of speech that make a content word in the released code (reference-behaviour §2.6).
 CONTENT_TAGS = frozenset({"NOUN", "ADJ", "VERB", "PROPN", "NUM"})
-#: Capitalised words and numbers that stand side by side.
-_NAMES = re.compile(r"(?:[A-Z][\w'’-]*|\d[\d.,]*\d|\d)(?:\s+(?:[A-Z][\w'’-]*|\d[\d.,]*\d|\d))*")
 
 
 @dataclass(frozen=True)
@@ -85,22 +82,12 @@ class Pipeline:
         """Whether it has a component that finds named entities."""
         return not {"ner", "entity_ruler", "span_ruler"}.isdisjoint(self.nlp.pipe_names)
 
-    def entities(self, text: str) -> list[tuple[int, int]]:
-        """Half-open character spans of the named entities. Raises as ``require_entities``."""
-        self.require_entities()
-        return [(ent.start_char, ent.end_char) for ent in self.nlp(text).ents]
-
     def require_entities(self) -> None:
         """Raise ``SettingError`` where the pipeline finds no entities."""
         if not self.finds_entities:
             raise SettingError(
                 f"{self.name!r} finds no entities; give nlp=spacy.load('en_core_web_sm'), or use when='capitalised'"
             )
-
-    def names(self, text: str) -> list[tuple[int, int]]:
-        """Half-open character spans of runs of capitalised words and numbers; a lone stop word does not count."""
-        runs = [match.span() for match in _NAMES.finditer(text)]
-        return [(a, b) for a, b in runs if not self.is_stop(text[a:b])]
 
     def is_stop(self, word: str) -> bool:
         """Whether a word says nothing by itself (Eq. 4): each token is in spaCy's list or has no letter or digit.

@@ -159,12 +159,10 @@ class EtcLoop(ReleasedLoop):
         if passages is not None:
             lines = "".join(f"[{i}] {p.text}\n" for i, p in enumerate(passages, 1))
             context = f"\nContext:\n{lines}Answer in the same format as before.\n"
-        parts = (examples + context, "\nQuestion:", self.question, "\nAnswer:", answer)
-        a, b, c, d = np.cumsum([len(part) for part in parts[:4]]).tolist()
-        spans = {"exemplars": (0, len(examples)), "question": (b, c)} | (
-            {"answer": (d, d + len(answer))} if answer else {}
-        )
-        return Prompt("".join(parts), spans, apart=(a, b, c, d) if passages is None else ())
+        case = [("", f"{context}\nQuestion:"), ("question", self.question), ("", "\nAnswer:"), ("answer", answer)]
+        parts = [("exemplars", examples), *case]
+        apart = tuple(np.cumsum([len(part) for _, part in parts[:4]]).tolist()) if passages is None else ()
+        return Prompt.join(parts, apart=apart)
 
     # -- when ---------------------------------------------------------------------------------------------------------
 

@@ -93,6 +93,16 @@ class Prompt:
     apart: tuple[int, ...] = ()
     dropped: dict[str, int] = field(default_factory=dict)
 
+    @classmethod
+    def join(cls, parts: Iterable[tuple[str, str]], **rest: Any) -> Prompt:
+        """The prompt that (name, text) parts make; those without a name or a text have no span."""
+        text, spans = "", {}
+        for name, part in parts:
+            if name and part:
+                spans[name] = (len(text), len(text) + len(part))
+            text += part
+        return cls(text, spans, **rest)
+
     def part(self, name: str) -> str:
         """The text of one named span; the empty string where the prompt has no such part."""
         start, stop = self.spans.get(name, (0, 0))

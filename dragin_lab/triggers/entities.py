@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,6 +11,7 @@ import numpy as np
 
 from dragin_lab.core.draft import Draft
 from dragin_lab.core.scores import doubts
+from dragin_lab.core.sentences import Pipeline
 from dragin_lab.core.settings import setting
 from dragin_lab.core.trigger import TRIGGERS, Trigger
 
@@ -20,6 +22,16 @@ _SOLVERS: dict[str, Callable[[np.ndarray], float]] = {
     "min": lambda values: float(values.min()),
     "first": lambda values: float(values[0]),
 }
+
+
+#: Capitalised words and numbers that stand side by side.
+_NAMES = re.compile(r"(?:[A-Z][\w'’-]*|\d[\d.,]*\d|\d)(?:\s+(?:[A-Z][\w'’-]*|\d[\d.,]*\d|\d))*")
+
+
+def find_names(pipeline: Pipeline, text: str) -> list[tuple[int, int]]:
+    """Half-open characters of runs of capitalised words and numbers; a lone stop word does not count."""
+    runs = [match.span() for match in _NAMES.finditer(text)]
+    return [(a, b) for a, b in runs if not pipeline.is_stop(text[a:b])]
 
 
 @TRIGGERS.add
@@ -35,7 +47,8 @@ class Entity(Trigger):
 
     def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
         """Half-open characters of the draft's entities."""
-        return draft.pipeline.entities(draft.text)
+        draft.pipeline.require_entities()
+        return [(ent.start_char, ent.end_char) for ent in draft.pipeline.nlp(draft.text).ents]
 
     def _entities(self, draft: Draft) -> list[tuple[np.ndarray, float]]:
         """The tokens (m,) of each entity, and how improbable it is."""
@@ -66,4 +79,4 @@ class Capitalised(Entity):
     needs: ClassVar[tuple[str, ...]] = ()
 
     def spans(self, draft: Draft) -> Sequence[tuple[int, int]]:
-        return draft.pipeline.names(draft.text)
+        return find_names(draft.pipeline, draft.text)
